@@ -1,0 +1,23 @@
+"""Time as an argument: whoever decides is told the time, and only the shell reads it."""
+
+import time
+from typing import Protocol, TypeAlias
+
+Millis: TypeAlias = int
+"""Milliseconds since 1970-01-01 UTC: what AMQP timestamps hold, and cheap to compare."""
+
+NEVER: Millis = 2**63 - 1
+"""Later than every time: the expiry of what does not expire."""
+
+
+class Clock(Protocol):
+    """Where a shell reads the time. `twinbus.testing.SimClock` is the other implementation."""
+
+    def now(self) -> Millis: ...
+
+
+class SystemClock:
+    """The machine's wall clock."""
+
+    def now(self) -> Millis:
+        return time.time_ns() // 1_000_000

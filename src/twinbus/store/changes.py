@@ -1,0 +1,163 @@
+"""What can happen to the rows of a messaging store, as values.
+
+A message broker decides, and what it decided is a list of these changes. A store applies a
+list whole or not at all. The journal writes them down, the tables are what they add up to,
+and the in-memory store is the same sum without a disk: that is why none of them carries a
+clock, an id generator or a default.
+
+A fragment is named by a `FragmentKey`: entity, index of the fragment and sub-queue packed in one
+integer, so that a dead-letter move is two changes in the same store and so in one commit.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from twinbus.clock import Millis
+
+FragmentKey: TypeAlias = int
+
+
+class SubQueue(IntEnum):
+    MAIN = 0
+    DEAD_LETTER = 1
+    TRANSFER_DEAD_LETTER = 2
+
+
+FRAGMENT_INDEX_MAX = 63
+SEQUENCE_BITS = 48
+
+
+def fragment_key(entity_id: int, index: int, sub_queue: SubQueue = SubQueue.MAIN) -> FragmentKey:
+    assert entity_id > 0
+    assert 0 <= index <= FRAGMENT_INDEX_MAX
+    return entity_id << 8 | index << 2 | sub_queue
+
+
+class FragmentParts(NamedTuple):
+    entity_id: int
+    index: int
+    sub_queue: SubQueue
+
+
+def fragment_parts(key: FragmentKey) -> FragmentParts:
+    return FragmentParts(key >> 8, key >> 2 & FRAGMENT_INDEX_MAX, SubQueue(key & 3))
+
+
+class MessageState(IntEnum):
+    """As the wire has it in `x-opt-message-state`."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+@dataclass(slots=True)
+class StoredMessage:
+    """One message as a row. `content` is opaque here: `twinbus.model.message` reads and writes it.
+
+    Mutable because the broker that owns the fragment keeps the very object it stored in its
+    window and follows state and delivery count on it; a store never changes one it was given
+    and never hands out one object twice.
+    """
+
+    sequence_number: int
+    content: bytes
+    enqueued_at: Millis
+    expires_at: Millis  # NEVER where there is no time to live
+    state: MessageState = MessageState.ACTIVE
+    due_at: Millis = 0  # when a scheduled (or delayed) message becomes active
+    delivery_count: int = 0
+    session_id: str | None = None
+    enqueued_sequence_number: int = 0  # the number at the first point of submission; 0 = this one
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentCreated:
+    fragment: FragmentKey
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentDeleted:
+    """The fragment and everything in it: messages, session states, duplicate history."""
+
+    fragment: FragmentKey
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """New rows, in rising order of sequence numbers, each above any the fragment ever had."""
+
+    fragment: FragmentKey
+    messages: list[StoredMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Rows that are gone for good. A number that is not there is no error: removal is idempotent."""
+
+    fragment: FragmentKey
+    sequence_numbers: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """A row whose state, count, times or content changed; the number stays. Missing rows are ignored."""
+
+    fragment: FragmentKey
+    sequence_number: int
+    state: MessageState
+    delivery_count: int
+    due_at: Millis
+    expires_at: Millis
+    content: bytes | None = None  # None: as it was
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """A scheduled row that became an active one under a new number (contract A13)."""
+
+    fragment: FragmentKey
+    scheduled_number: int
+    sequence_number: int
+    enqueued_at: Millis
+    expires_at: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStateSet:
+    """The state of a message session; None forgets it. An empty one is a state (contract A9)."""
+
+    fragment: FragmentKey
+    session_id: str
+    state: bytes | None
+    updated_at: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatesSeen:
+    """Keys of duplicate detection and until when each of them counts."""
+
+    fragment: FragmentKey
+    keys: list[tuple[str, Millis]]
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatesForgotten:
+    """Every key of the fragment whose time ended at or before `until` is dropped."""
+
+    fragment: FragmentKey
+    until: Millis
+
+
+Change: TypeAlias = (
+    FragmentCreated
+    | FragmentDeleted
+    | Enqueued
+    | Removed
+    | Altered
+    | Activated
+    | SessionStateSet
+    | DuplicatesSeen
+    | DuplicatesForgotten
+)

@@ -1,0 +1,97 @@
+"""The protocol every messaging store keeps: durable memory of some fragments.
+
+Ten methods, and PostgreSQL must be able to keep each promise. `tests/contract` proves them
+of every implementation.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from twinbus.clock import Millis
+from twinbus.store.changes import Change, FragmentKey, MessageState, StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentSummary:
+    """What a message broker has to know of a fragment before it can serve it."""
+
+    fragment: FragmentKey
+    last_sequence_number: int  # highest ever used, also by rows long gone; 0 for a new fragment
+    active_count: int
+    deferred_count: int
+    scheduled_count: int
+    size_bytes: int  # of the content of all rows
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """A message session that has active messages, a state, or both."""
+
+    session_id: str
+    active_count: int
+    first_sequence_number: int  # of its active messages; 0 if there is none
+    state_updated_at: Millis | None  # None: no state was ever set
+
+
+class MessagingStore(Protocol):
+    """Durable memory of some fragments, used by one thread at a time.
+
+    Each call is one transaction: it is applied whole, or it raises StoreUnavailable, and then
+    it may or may not have been applied (the reply to a COMMIT can get lost). After a raise the
+    store must be closed and opened anew before it is used again. No method reads a clock or
+    draws an id: given the same calls, every store ends up with the same rows.
+    """
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """Apply all changes in order; on return they survive kill -9 and power loss."""
+        ...
+
+    def summaries(self) -> list[FragmentSummary]:
+        """One for every fragment created and not deleted."""
+        ...
+
+    def scan(
+        self,
+        fragment: FragmentKey,
+        after: int,
+        count_max: int,
+        bytes_max: int,
+        states: Collection[MessageState],
+        session_id: str | None = None,
+    ) -> list[StoredMessage]:
+        """Rows in those states with a number above `after`, lowest first.
+
+        Ends at `count_max` rows or before the content passes `bytes_max`, but never before the first
+        row. With a session id only that session's rows.
+        """
+        ...
+
+    def read(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[StoredMessage]:
+        """The rows with these numbers that exist, in the order asked for."""
+        ...
+
+    def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
+        """Numbers of scheduled rows due at or before `now`, by due time; and when the next after those is due (NEVER if none)."""
+        ...
+
+    def expired(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
+        """Numbers of active rows that expired at or before `now`, by expiry; and when the next after those expires.
+
+        Scheduled and deferred rows do not expire here (contract A14).
+        """
+        ...
+
+    def sessions(self, fragment: FragmentKey) -> list[SessionSummary]:
+        """By the number of the first active message, then those with a state alone by name."""
+        ...
+
+    def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None: ...
+
+    def duplicates(self, fragment: FragmentKey) -> list[tuple[str, Millis]]:
+        """The history of duplicate detection, oldest end first."""
+        ...
+
+    def close(self) -> None:
+        """Give back files and locks. Closing twice is fine."""
+        ...
