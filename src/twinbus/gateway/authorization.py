@@ -1,0 +1,177 @@
+"""Shared access signatures: a token and an audience go in, a grant comes out, or Unauthorized is raised.
+
+    SharedAccessSignature sr=<uri>&sig=<base64>&se=<seconds>&skn=<rule>      fields in any order, each percent-encoded
+
+The signature is HMAC-SHA256, keyed with the text of the key as it stands, over the raw `sr` field, a line
+feed and `se`. Raw, because the SDKs encode the same URI in different ways and some not at all. What a token opens is
+the audience it was put for; its `sr` must be that audience or a prefix of it.
+
+A connection collects its grants in `Grants`, one for each audience: a later token for the same audience replaces the
+earlier one, also when it gives less.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+from urllib.parse import unquote_plus
+
+from twinbus.clock import NEVER, Millis
+from twinbus.errors import ArgumentError, Unauthorized
+from twinbus.model.descriptions import AuthorizationRule, Right
+
+TOKEN_PREFIX = "SharedAccessSignature "
+TOKEN_LENGTH_MAX = 8_192
+CLOCK_SKEW: Millis = 5_000
+AUDIENCES_MAX = 1_000
+
+ALL_RIGHTS = frozenset(Right)
+
+
+class AccessRules(Protocol):
+    """Where the SAS rules are kept."""
+
+    def rules_named(self, name: str, path: str) -> Iterable[AuthorizationRule]:
+        """The rules of this name that count for the address path: the entity's own and the namespace's."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Rights on everything at and below `scope` ("" is the namespace) until `expires_at`."""
+
+    scope: str
+    rights: frozenset[Right]
+    expires_at: Millis
+    key_name: str
+
+
+class SignedToken(NamedTuple):
+    resource: str  # as signed, that is still percent-encoded
+    signature: str
+    expiry: str
+    key_name: str
+
+
+def audience_path(uri: str) -> str:
+    """The path of an `sb://host:port/path` audience or token resource, as the sender spelt it."""
+    rest = uri.partition("://")[2] or uri
+    return rest.partition("/")[2].strip("/")
+
+
+def covers(scope: str, path: str) -> bool:
+    """Whether `path` is `scope` or lies below it. Paths compare without case, and whole segments only."""
+    scope, path = scope.casefold(), path.casefold()
+    return not scope or path == scope or path.startswith(scope + "/")
+
+
+def parse_token(token: str) -> SignedToken:
+    if not token.startswith(TOKEN_PREFIX):
+        raise Unauthorized(
+            "The token is no shared access signature. JSON web tokens are not accepted here: connect with a shared access key."
+        )
+    if len(token) > TOKEN_LENGTH_MAX:
+        raise Unauthorized(f"The token has {len(token)} characters; {TOKEN_LENGTH_MAX} are the limit.")
+    parts = dict(part.partition("=")[::2] for part in token[len(TOKEN_PREFIX) :].split("&"))
+    try:
+        return SignedToken(parts["sr"], unquote_plus(parts["sig"]), parts["se"], unquote_plus(parts["skn"]))
+    except KeyError as missing:
+        raise Unauthorized(f"The token has no field {missing}; it needs sr, sig, se and skn.") from None
+
+
+def signature(resource: str, expiry: str, key: str) -> str:
+    digest = hmac.new(key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
+    return base64.b64encode(digest).decode()
+
+
+def verify_token(token: str, audience: str, rules: AccessRules, now: Millis) -> Grant:
+    """What this token opens at `audience`. Raises Unauthorized, and never says which of name and key was wrong."""
+    parsed = parse_token(token)
+    path = audience_path(audience)
+    expires_at = _expiry(parsed.expiry)
+    if now >= expires_at + CLOCK_SKEW:
+        raise Unauthorized("The token has expired. Sign a new one, or check the clock of the client.")
+    if not _resource_covers(parsed.resource, path):
+        raise Unauthorized(f"The token was signed for '{parsed.resource}', which does not cover '{path}'.")
+    rights: set[Right] = set()
+    for rule in rules.rules_named(parsed.key_name, path):
+        if _is_signed_by(parsed, rule):
+            rights |= rule.rights
+    if not rights:
+        raise Unauthorized(
+            f"The signature of the token does not fit the key '{parsed.key_name}', or there is no such key. Check the connection string."
+        )
+    return Grant(path, frozenset(rights), expires_at, parsed.key_name)
+
+
+def verify_key(key_name: str, key: str, rules: AccessRules) -> Grant:
+    """What the bare key of a namespace rule opens (SASL PLAIN): the whole namespace, without an end."""
+    for rule in rules.rules_named(key_name, ""):
+        if key and _equal(key, rule.primary_key) | _equal(key, rule.secondary_key):
+            return Grant("", rule.rights, NEVER, key_name)
+    raise Unauthorized(f"The key given for '{key_name}' is wrong, or there is no such key.")
+
+
+def _expiry(text: str) -> Millis:
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise Unauthorized("The field 'se' of the token is no number of seconds.")
+    return int(text) * 1_000
+
+
+def _resource_covers(resource: str, path: str) -> bool:
+    return covers(audience_path(unquote_plus(resource)), path)
+
+
+def _is_signed_by(token: SignedToken, rule: AuthorizationRule) -> bool:
+    # Both keys are always tried, so that the time taken does not tell which of them fits.
+    fits = [
+        _equal(token.signature, signature(token.resource, token.expiry, key)) and bool(key)
+        for key in (rule.primary_key, rule.secondary_key)
+    ]
+    return any(fits)
+
+
+def _equal(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(), expected.encode())
+
+
+@dataclass(slots=True)
+class Grants:
+    """What one connection may do, by audience."""
+
+    _by_scope: dict[str, Grant] = field(default_factory=dict)
+
+    def add(self, grant: Grant) -> None:
+        scope = grant.scope.casefold()
+        if scope not in self._by_scope and len(self._by_scope) >= AUDIENCES_MAX:
+            raise ArgumentError(f"A connection holds tokens for at most {AUDIENCES_MAX} audiences; open another one.")
+        self._by_scope[scope] = grant
+
+    def rights_on(self, path: str, now: Millis) -> frozenset[Right]:
+        rights: frozenset[Right] = frozenset()
+        for grant in self._by_scope.values():
+            if grant.expires_at + CLOCK_SKEW > now and covers(grant.scope, path):
+                rights |= grant.rights
+        return rights
+
+    def require(self, right: Right, path: str, now: Millis) -> None:
+        """Raise Unauthorized unless some grant that is still good gives this right on the path."""
+        rights = self.rights_on(path, now)
+        # Manage includes the other two, as it does for the rules of the service.
+        if right in rights or Right.MANAGE in rights:
+            return
+        if rights:
+            raise Unauthorized(f"'{right.value}' claim is required for '{path}'. Use a key whose rule has it.")
+        raise Unauthorized(f"No valid token for '{path}'. Put one on $cbs before attaching to it.")
+
+    def is_any_valid(self, now: Millis) -> bool:
+        return any(grant.expires_at + CLOCK_SKEW > now for grant in self._by_scope.values())
+
+    def next_expiry(self, now: Millis) -> Millis:
+        """When the next grant that is still good runs out; NEVER if none does."""
+        ends = [
+            grant.expires_at + CLOCK_SKEW for grant in self._by_scope.values() if grant.expires_at < NEVER - CLOCK_SKEW
+        ]
+        return min((end for end in ends if end > now), default=NEVER)

@@ -1,0 +1,125 @@
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from twinbus.errors import Unauthorized
+from twinbus.gateway.authorization import CLOCK_SKEW, Grant, Grants, covers, signature, verify_key, verify_token
+from twinbus.model.descriptions import AuthorizationRule, Right
+
+NOW = 1_800_000_000_000
+LATER = str(NOW // 1_000 + 3_600)
+AUDIENCE = "sb://localhost:5672/orders"
+
+
+class OneNamespace:
+    """The rules of a namespace and of its queue `orders`."""
+
+    namespace = AuthorizationRule("Root", "first-key", "second-key", frozenset(Right))
+    orders = AuthorizationRule("OrdersOnly", "orders-key", "", frozenset({Right.SEND}))
+
+    def rules_named(self, name: str, path: str) -> list[AuthorizationRule]:
+        rules = [self.namespace, self.orders] if covers("orders", path) else [self.namespace]
+        return [rule for rule in rules if rule.name == name]
+
+
+RULES = OneNamespace()
+
+
+def signed(resource: str, key: str = "first-key", name: str = "Root", expiry: str = LATER) -> str:
+    return (
+        f"SharedAccessSignature sr={resource}&sig={quote_plus(signature(resource, expiry, key))}&se={expiry}&skn={name}"
+    )
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        quote_plus(AUDIENCE),
+        quote(AUDIENCE, safe=""),
+        AUDIENCE,
+        quote_plus("https://localhost/Orders"),
+        quote_plus("sb://localhost:5672/"),
+        quote_plus("http://localhost:5300"),
+    ],
+)
+def test_a_token_is_verified_over_the_resource_as_it_stands(resource: str) -> None:
+    grant = verify_token(signed(resource), AUDIENCE, RULES, NOW)
+    assert grant == Grant("orders", frozenset(Right), int(LATER) * 1_000, "Root")
+
+
+def test_the_fields_of_a_token_come_in_any_order() -> None:
+    fields = signed(quote_plus(AUDIENCE)).removeprefix("SharedAccessSignature ").split("&")
+    token = "SharedAccessSignature " + "&".join(reversed(fields))
+    assert verify_token(token, AUDIENCE, RULES, NOW).rights == frozenset(Right)
+
+
+def test_the_secondary_key_signs_as_well_as_the_primary() -> None:
+    assert verify_token(signed(AUDIENCE, "second-key"), AUDIENCE, RULES, NOW).rights
+
+
+def test_an_entity_rule_opens_its_entity_and_no_other() -> None:
+    token = signed(quote_plus("sb://localhost:5672/"), "orders-key", "OrdersOnly")
+    assert verify_token(token, AUDIENCE + "/$management", RULES, NOW).rights == {Right.SEND}
+    with pytest.raises(Unauthorized, match="no such key"):
+        verify_token(token, "sb://localhost:5672/ordersandmore", RULES, NOW)
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (signed(AUDIENCE, "wrong"), "does not fit"),
+        (signed(AUDIENCE, "", "OrdersOnly"), "does not fit"),
+        (signed(AUDIENCE, name="Nobody"), "no such key"),
+        (signed("sb://localhost:5672/invoices"), "does not cover"),
+        (signed("sb://localhost:5672/order"), "does not cover"),
+        (signed(AUDIENCE, expiry=str(NOW // 1_000 - 60)), "expired"),
+        (signed(AUDIENCE, expiry="soon"), "no number"),
+        (signed(AUDIENCE).replace("&se=", "&xx="), "no field 'se'"),
+        ("eyJhbGciOiJIUzI1NiJ9.e30.x", "JSON web tokens"),
+        ("SharedAccessSignature " + "x" * 9_000, "limit"),
+    ],
+)
+def test_a_token_that_proves_nothing_is_refused_with_the_reason(token: str, reason: str) -> None:
+    with pytest.raises(Unauthorized, match=reason):
+        verify_token(token, AUDIENCE, RULES, NOW)
+
+
+def test_a_token_counts_for_the_clock_skew_beyond_its_end_and_no_longer() -> None:
+    token = signed(AUDIENCE, expiry=str(NOW // 1_000))
+    assert verify_token(token, AUDIENCE, RULES, NOW + CLOCK_SKEW - 1)
+    with pytest.raises(Unauthorized):
+        verify_token(token, AUDIENCE, RULES, NOW + CLOCK_SKEW)
+
+
+def test_a_bare_key_opens_the_namespace() -> None:
+    grants = Grants()
+    grants.add(verify_key("Root", "second-key", RULES))
+    grants.require(Right.LISTEN, "any/thing", NOW)
+    with pytest.raises(Unauthorized):
+        verify_key("Root", "third-key", RULES)
+
+
+def test_a_grant_opens_what_lies_below_its_scope_and_nothing_beside_it() -> None:
+    grants = Grants()
+    grants.add(Grant("topic", frozenset({Right.LISTEN}), NOW + 1_000, "Root"))
+    grants.require(Right.LISTEN, "Topic/Subscriptions/one", NOW)
+    for right, path in [(Right.SEND, "topic"), (Right.LISTEN, "topical"), (Right.LISTEN, "queue")]:
+        with pytest.raises(Unauthorized):
+            grants.require(right, path, NOW)
+
+
+def test_a_new_token_for_an_audience_replaces_the_old_one() -> None:
+    grants = Grants()
+    grants.add(Grant("orders", frozenset(Right), NOW + 1_000, "Root"))
+    grants.add(Grant("Orders", frozenset({Right.SEND}), NOW + 9_000, "OrdersOnly"))
+    assert grants.rights_on("orders", NOW) == {Right.SEND}
+    assert grants.next_expiry(NOW) == NOW + 9_000 + CLOCK_SKEW
+
+
+def test_a_grant_that_ran_out_opens_nothing() -> None:
+    grants = Grants()
+    grants.add(Grant("orders", frozenset(Right), NOW, "Root"))
+    assert grants.is_any_valid(NOW)
+    assert not grants.is_any_valid(NOW + CLOCK_SKEW)
+    with pytest.raises(Unauthorized, match="No valid token"):
+        grants.require(Right.SEND, "orders", NOW + CLOCK_SKEW)
