@@ -11,7 +11,7 @@ from typing import ClassVar
 class MessagingError(Exception):
     """Root of every error raised on purpose."""
 
-    condition: ClassVar[str] = "amqp:internal-error"
+    condition: str = "amqp:internal-error"  # an AmqpError may carry its own
     status: ClassVar[int] = 500
     is_transient: ClassVar[bool] = False
 
@@ -128,3 +128,20 @@ class StoreUnavailable(MessagingError):
     """
 
     is_transient = True
+
+
+class StoreInUse(StoreUnavailable):
+    """Another process, or another store object of this one, has the folder open."""
+
+
+class StoreDamaged(StoreUnavailable):
+    """What is on disk is not what was written; opening again does not help, a person has to look."""
+
+    is_transient = False
+
+
+class ChangeRefused(StoreUnavailable):
+    """A commit breaks a rule of `twinbus.store.changes`; nothing of it was applied.
+
+    A broken invariant of the broker: it starts over from its store.
+    """
