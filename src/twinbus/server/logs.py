@@ -1,0 +1,50 @@
+"""Log lines with fields: `log.info("listening", extra={"fields": {...}})` becomes one logfmt or JSON line on stderr."""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from twinbus.server.settings import LogFormat
+
+
+class FieldFormatter(logging.Formatter):
+    """Time, level, logger, event and the fields of one record."""
+
+    def fields_of(self, record: logging.LogRecord) -> dict[str, object]:
+        fields: dict[str, object] = {
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        extra = getattr(record, "fields", None)
+        if isinstance(extra, Mapping):
+            fields.update(extra)
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return fields
+
+
+class LogfmtFormatter(FieldFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return " ".join(f"{name}={_quoted(value)}" for name, value in self.fields_of(record).items())
+
+
+class JsonFormatter(FieldFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self.fields_of(record), default=str)
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    # A line is one event: what would break it up is escaped, as JSON does it.
+    return text if text and text.isprintable() and not set(text) & set(' ="') else json.dumps(text)
+
+
+def configure_logs(log_format: LogFormat, level: int = logging.INFO) -> None:
+    """Send every record of the process to stderr in this format, once."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else LogfmtFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
