@@ -1,0 +1,58 @@
+"""Who takes messages out of a queue, and what is handed to them."""
+
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError
+from twinbus.store.changes import StoredMessage
+
+
+class ReceiveMode(Enum):
+    PEEK_LOCK = 1
+    RECEIVE_AND_DELETE = 0
+
+
+class Delivery(NamedTuple):
+    """One message handed over. The token is 16 bytes in .NET GUID order, and empty in receive-and-delete."""
+
+    message: StoredMessage
+    lock_token: bytes
+    locked_until: Millis
+
+
+class SessionLock:
+    """The hold of one receiver on one message session.
+
+    The broker alone changes it. `is_held` turns false when the lock is released, expires or
+    its fragment loses its store; it never turns true again.
+    """
+
+    __slots__ = ("fragment_index", "is_held", "locked_until", "session_id")
+
+    def __init__(self, session_id: str, fragment_index: int, locked_until: Millis) -> None:
+        self.session_id = session_id
+        self.fragment_index = fragment_index
+        self.locked_until = locked_until
+        self.is_held = True
+
+
+class Receiver(Protocol):
+    """A receiving link, as a queue sees it. The gateway implements it."""
+
+    credit: int
+    """How many messages may still be handed over: the gateway sets it, the queue takes from it."""
+    mode: ReceiveMode
+    session: SessionLock | None
+    """The message session this receiver accepted; None where the entity has none."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take these messages. Must not call back into the queue."""
+        ...
+
+    def session_lost(self, error: MessagingError) -> None:
+        """The message session is gone for good: the link has to be detached with this error.
+
+        Called after `detach` of the broker's own making, so there is nothing left to detach here.
+        """
+        ...

@@ -1,0 +1,51 @@
+"""How answers come back: at once or after the store has made the change durable, always on the loop thread."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+from twinbus.errors import MessagingError
+
+T = TypeVar("T")
+
+Reply: TypeAlias = Callable[[T | MessagingError], None]
+"""Called exactly once, with the result or with the error instead of it."""
+
+
+class SendReply(Protocol):
+    """Answers for messages sent together but independently: every index in exactly one call."""
+
+    def accepted(self, indexes: Sequence[int]) -> None:
+        """These are durable."""
+        ...
+
+    def refused(self, index: int, error: MessagingError) -> None: ...
+
+
+class SettleReply(Protocol):
+    """Answers for messages settled together but independently: every index in exactly one call."""
+
+    def settled(self, indexes: Sequence[int]) -> None:
+        """The outcome of these is durable."""
+        ...
+
+    def failed(self, index: int, error: MessagingError) -> None: ...
+
+
+class Waiter(Protocol):
+    """A request that waits for something to happen, such as a message session to come free."""
+
+    def cancel(self) -> None:
+        """Forget it without an answer. After its answer this does nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """Of one sub-queue, summed over its fragments. Those of an ill fragment are missing from the sums."""
+
+    active: int
+    deferred: int
+    scheduled: int
+    size_bytes: int
+    is_limited: bool  # a fragment has no working store (contract A6)

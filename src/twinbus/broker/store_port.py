@@ -1,0 +1,23 @@
+"""How a message broker reaches its messaging store without ever waiting for it."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from twinbus.errors import StoreUnavailable
+from twinbus.store.changes import Change
+from twinbus.store.messaging_store import MessagingStore
+
+T = TypeVar("T")
+
+
+class StorePort(Protocol):
+    """A queue of work for one store, in order: a query sees every commit asked for before it.
+
+    Each `done` is called once, on the loop thread, in the order of the calls, and never from
+    inside of the call it belongs to. Commits that wait next to each other may be joined into one.
+    After the first failure every later call fails as well until the store has been opened anew.
+    """
+
+    def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None]) -> None: ...
+
+    def query(self, read: Callable[[MessagingStore], T], done: Callable[[T | StoreUnavailable], None]) -> None: ...
