@@ -78,6 +78,7 @@ class StoreThread:
         self._is_stopping = False
         self._delay_s = 0.0
         self._reopen_at = 0.0
+        self._is_loss_told = True
         self._thread = threading.Thread(target=self._run, name=f"store-{index:02}", daemon=True)
 
     def start(self) -> None:
@@ -128,12 +129,18 @@ class StoreThread:
             self._reopen_at = 0.0
             self._wake.notify()
 
+    def _tell_loss(self, error: StoreUnavailable) -> None:
+        self._on_lost(error)
+        with self._wake:
+            self._is_loss_told = True
+            self._wake.notify()
+
     # Everything below runs on the store's own thread.
 
     def _run(self) -> None:
         store: MessagingStore | None = None
         while True:
-            if store is None and self._is_wanted_up and time.monotonic() >= self._reopen_at:
+            if store is None and self._may_open():
                 store = self._open()
             requests = self._take(is_open=store is not None)
             if store is not None and not self._is_wanted_up:
@@ -148,6 +155,10 @@ class StoreThread:
                 if store is not None:
                     self._close(store)
                 return
+
+    def _may_open(self) -> bool:
+        # Not before the broker knows of the loss: what it asked until then was meant for the store that is gone.
+        return self._is_wanted_up and self._is_loss_told and time.monotonic() >= self._reopen_at
 
     def _open(self) -> MessagingStore | None:
         try:
@@ -231,7 +242,8 @@ class StoreThread:
 
     def _report_lost(self, condition: StoreCondition, fault: str) -> None:
         self.condition, self.fault = condition, fault
-        self._call_loop(self._on_lost, StoreUnavailable(fault))
+        self._is_loss_told = False
+        self._call_loop(self._tell_loss, StoreUnavailable(fault))
 
     def _close(self, store: MessagingStore) -> None:
         try:
