@@ -72,6 +72,13 @@ class ArgumentError(MessagingError):
     status = 400
 
 
+class FilterError(MessagingError):
+    """A rule's filter or action cannot be evaluated on this message (contract A15: the message may be dead-lettered)."""
+
+    condition = "com.microsoft:argument-error"
+    status = 400
+
+
 class MessageTooLarge(MessagingError):
     condition = "amqp:link:message-size-exceeded"
     status = 403

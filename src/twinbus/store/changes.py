@@ -11,7 +11,7 @@ integer, so that a dead-letter move is two changes in the same store and so in o
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from twinbus.clock import Millis
 
@@ -34,7 +34,8 @@ def fragment_key(entity_id: int, index: int, sub_queue: SubQueue = SubQueue.MAIN
     return entity_id << 8 | index << 2 | sub_queue
 
 
-class FragmentParts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FragmentParts:
     entity_id: int
     index: int
     sub_queue: SubQueue
@@ -115,7 +116,10 @@ class Altered:
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """A scheduled row that became an active one under a new number (contract A13)."""
+    """A scheduled row that became an active one under a new number (contract A13); its due time is 0 then.
+
+    A missing row is ignored, but the new number counts as used.
+    """
 
     fragment: FragmentKey
     scheduled_number: int

@@ -1,0 +1,72 @@
+"""Which lists of changes a store accepts: a list in, the highest numbers it leads to out.
+
+The rules are about what must never be lost or mixed up, so only what adds is refused: rows,
+session states and duplicate keys need a fragment that exists, and a new number has to carry the
+index of its fragment and be above every number the fragment ever had. What removes or alters
+something that is not there is no error, because a broker may repeat itself after a lost reply.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from operator import lt
+from typing import TypeAlias
+
+from twinbus.errors import ChangeRefused
+from twinbus.store.changes import (
+    SEQUENCE_BITS,
+    Activated,
+    Change,
+    DuplicatesSeen,
+    Enqueued,
+    FragmentCreated,
+    FragmentDeleted,
+    FragmentKey,
+    SessionStateSet,
+    fragment_parts,
+)
+
+COUNTER_BITS = 44
+"""Of a sequence number, below the index: 17 million million messages per fragment."""
+
+LastNumbers: TypeAlias = dict[FragmentKey, int | None]
+"""Highest number used per fragment; None where the fragment does not exist."""
+
+
+def check_changes(changes: Sequence[Change], last_numbers: Mapping[FragmentKey, int | None]) -> LastNumbers:
+    """What `last_numbers` becomes, for the fragments the changes touch. Raises ChangeRefused."""
+    touched: LastNumbers = {}
+    for change in changes:
+        fragment = change.fragment
+        last = touched[fragment] if fragment in touched else last_numbers.get(fragment)
+        if isinstance(change, Enqueued):
+            touched[fragment] = _after(change.fragment, last, [message.sequence_number for message in change.messages])
+        elif isinstance(change, Activated):
+            if last is not None:
+                touched[fragment] = _after(fragment, last, [change.sequence_number])
+        elif isinstance(change, FragmentCreated):
+            touched[fragment] = last or 0
+        elif isinstance(change, FragmentDeleted):
+            touched[fragment] = None
+        elif isinstance(change, SessionStateSet | DuplicatesSeen) and last is None:
+            raise _missing(fragment)
+    return touched
+
+
+def _after(fragment: FragmentKey, last: int | None, numbers: list[int]) -> int:
+    if last is None:
+        raise _missing(fragment)
+    if not numbers:
+        return last
+    first = (fragment_parts(fragment).index << SEQUENCE_BITS) + 1
+    if numbers[0] < max(first, last + 1) or numbers[-1] >= first + (1 << COUNTER_BITS) - 1:
+        raise ChangeRefused(
+            f"numbers {numbers[0]} to {numbers[-1]} cannot follow {last} in fragment {fragment}, "
+            f"whose numbers start at {first}. Count on from the store's summary of the fragment."
+        )
+    if not all(map(lt, numbers, islice(numbers, 1, None))):
+        raise ChangeRefused(f"the new numbers of fragment {fragment} do not rise. Order the messages by number.")
+    return numbers[-1]
+
+
+def _missing(fragment: FragmentKey) -> ChangeRefused:
+    return ChangeRefused(f"fragment {fragment} does not exist in this store. Commit FragmentCreated before it is used.")

@@ -1,0 +1,234 @@
+"""What a commit promises."""
+
+import pytest
+from tests.contract.rows import (
+    ACTIVE,
+    DEFERRED,
+    ELSEWHERE,
+    EVERY_STATE,
+    HERE,
+    NOON,
+    SCHEDULED,
+    THIRD_INDEX,
+    UNLIMITED,
+    everything,
+    holding,
+    numbers,
+    row,
+)
+
+from twinbus.clock import NEVER
+from twinbus.errors import ChangeRefused, StoreUnavailable
+from twinbus.store.change_rules import COUNTER_BITS
+from twinbus.store.changes import (
+    SEQUENCE_BITS,
+    Activated,
+    Altered,
+    Change,
+    DuplicatesForgotten,
+    DuplicatesSeen,
+    Enqueued,
+    FragmentCreated,
+    FragmentDeleted,
+    Removed,
+    SessionStateSet,
+)
+from twinbus.store.messaging_store import MessagingStore
+
+
+def test_an_enqueued_row_is_read_back_with_every_field(store: MessagingStore) -> None:
+    full = row(
+        7,
+        b"\x00\xff" * 50,
+        state=SCHEDULED,
+        due_at=NOON + 5,
+        expires_at=NOON + 9,
+        delivery_count=3,
+        session_id="ünïcode \U0001f600",
+        enqueued_sequence_number=2**62,
+    )
+    holding(store, full)
+    assert store.read(HERE, [7]) == [full]
+
+
+def test_an_empty_content_and_an_empty_session_id_are_kept(store: MessagingStore) -> None:
+    holding(store, row(1, b"", session_id=""), row(2, b""))
+    assert everything(store) == [row(1, b"", session_id=""), row(2, b"")]
+
+
+def test_a_store_keeps_no_object_it_was_given_and_hands_none_out_twice(store: MessagingStore) -> None:
+    given = row(1)
+    holding(store, given)
+    given.delivery_count = 5
+    first, second = store.read(HERE, [1, 1])
+    first.state = DEFERRED
+    assert second == row(1)
+    assert everything(store) == [row(1)]
+
+
+def test_changes_of_one_commit_apply_in_order(store: MessagingStore) -> None:
+    holding(store)
+    store.commit(
+        [
+            Enqueued(HERE, [row(1, state=SCHEDULED), row(2)]),
+            Removed(HERE, [2]),
+            Altered(HERE, 1, SCHEDULED, 4, NOON, NEVER, b"new"),
+            Activated(HERE, 1, 3, NOON + 1, NEVER),
+        ]
+    )
+    (only,) = everything(store)
+    assert (only.sequence_number, only.content, only.delivery_count, only.state) == (3, b"new", 4, ACTIVE)
+
+
+def test_a_commit_without_changes_changes_nothing(store: MessagingStore) -> None:
+    holding(store, row(1))
+    store.commit([])
+    store.commit([Enqueued(HERE, []), Removed(HERE, []), DuplicatesSeen(HERE, [])])
+    assert everything(store) == [row(1)]
+
+
+def test_a_move_between_fragments_is_one_commit(store: MessagingStore) -> None:
+    holding(store, row(1, b"letter"))
+    store.commit([Removed(HERE, [1]), Enqueued(ELSEWHERE, [row(1, b"letter", enqueued_sequence_number=1)])])
+    assert everything(store) == []
+    assert store.read(ELSEWHERE, [1])[0].content == b"letter"
+
+
+def test_removal_is_idempotent(store: MessagingStore) -> None:
+    holding(store, row(1), row(2), row(3))
+    store.commit([Removed(HERE, [2, 2, 99])])
+    store.commit([Removed(HERE, [2])])
+    assert numbers(everything(store)) == [1, 3]
+
+
+def test_a_removed_row_stays_removed_when_it_is_altered_or_activated(store: MessagingStore) -> None:
+    holding(store, row(1))
+    store.commit([Removed(HERE, [1])])
+    store.commit([Altered(HERE, 1, DEFERRED, 1, 0, NEVER), Activated(HERE, 1, 2, NOON, NEVER)])
+    assert everything(store) == []
+
+
+def test_an_altered_row_keeps_its_number_and_the_content_it_is_not_given(store: MessagingStore) -> None:
+    holding(store, row(1, b"first", session_id="s"), row(2))
+    store.commit([Altered(HERE, 1, DEFERRED, 2, NOON + 1, NOON + 2)])
+    altered = row(1, b"first", state=DEFERRED, due_at=NOON + 1, expires_at=NOON + 2, delivery_count=2, session_id="s")
+    assert everything(store) == [altered, row(2)]
+
+
+def test_an_altered_row_takes_the_content_it_is_given(store: MessagingStore) -> None:
+    holding(store, row(1, b"first"))
+    store.commit([Altered(HERE, 1, ACTIVE, 1, 0, NEVER, b"second, longer")])
+    assert everything(store)[0].content == b"second, longer"
+    store.commit([Altered(HERE, 1, ACTIVE, 2, 0, NEVER, b"")])
+    assert everything(store)[0].content == b""
+
+
+def test_an_activated_row_has_a_new_number_and_no_due_time_and_keeps_the_rest(store: MessagingStore) -> None:
+    scheduled = row(1, b"later", state=SCHEDULED, due_at=NOON + 9, session_id="s", enqueued_sequence_number=44)
+    holding(store, scheduled, row(2))
+    store.commit([Activated(HERE, 1, 3, NOON + 10, NOON + 20)])
+    kept = everything(store)
+    assert numbers(kept) == [2, 3]
+    active = row(3, b"later", expires_at=NOON + 20, session_id="s", enqueued_sequence_number=44)
+    active.enqueued_at = NOON + 10
+    assert kept[1] == active
+
+
+def test_an_activated_row_can_be_altered_and_removed_under_its_new_number(store: MessagingStore) -> None:
+    holding(store, row(1, b"later", state=SCHEDULED, due_at=NOON))
+    store.commit([Activated(HERE, 1, 2, NOON, NEVER)])
+    store.commit([Altered(HERE, 2, DEFERRED, 1, 0, NEVER)])
+    assert store.read(HERE, [1, 2]) == [row(2, b"later", state=DEFERRED, delivery_count=1)]
+    store.commit([Removed(HERE, [2])])
+    assert everything(store) == []
+
+
+def test_a_deleted_fragment_takes_everything_with_it(store: MessagingStore) -> None:
+    holding(store, row(1, session_id="s"))
+    store.commit([SessionStateSet(HERE, "s", b"x", NOON), DuplicatesSeen(HERE, [("k", NOON)])])
+    store.commit([Enqueued(ELSEWHERE, [row(1)]), FragmentDeleted(HERE)])
+    assert [summary.fragment for summary in store.summaries()] == [ELSEWHERE]
+    assert everything(store) == []
+    assert store.sessions(HERE) == []
+    assert store.session_state(HERE, "s") is None
+    assert store.duplicates(HERE) == []
+    assert store.read(ELSEWHERE, [1]) == [row(1)]
+
+
+def test_a_fragment_created_after_its_deletion_starts_empty_at_the_first_number(store: MessagingStore) -> None:
+    holding(store, row(1), row(2))
+    store.commit([SessionStateSet(HERE, "s", b"x", NOON), DuplicatesSeen(HERE, [("k", NOON)])])
+    store.commit([FragmentDeleted(HERE), FragmentCreated(HERE), Enqueued(HERE, [row(1, b"again")])])
+    assert everything(store) == [row(1, b"again")]
+    assert store.sessions(HERE) == []
+    assert store.duplicates(HERE) == []
+
+
+def test_creating_a_fragment_twice_keeps_what_is_in_it(store: MessagingStore) -> None:
+    holding(store, row(1))
+    store.commit([FragmentCreated(HERE)])
+    assert everything(store) == [row(1)]
+    assert store.summaries()[0].last_sequence_number == 1
+
+
+def test_deleting_a_fragment_that_is_not_there_is_no_error(store: MessagingStore) -> None:
+    store.commit([FragmentDeleted(HERE), Removed(HERE, [1]), Altered(HERE, 1, ACTIVE, 0, 0, NEVER)])
+    store.commit([Activated(HERE, 1, 2, NOON, NEVER), DuplicatesForgotten(HERE, NOON)])
+    assert store.summaries() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [Enqueued(THIRD_INDEX, [row(1)]), SessionStateSet(THIRD_INDEX, "s", b"", NOON), DuplicatesSeen(THIRD_INDEX, [])],
+    ids=lambda change: type(change).__name__,
+)
+def test_what_adds_to_a_fragment_that_does_not_exist_is_refused_whole(store: MessagingStore, change: Change) -> None:
+    holding(store, row(1))
+    with pytest.raises(ChangeRefused):
+        store.commit([Removed(HERE, [1]), change])
+    assert everything(store) == [row(1)]
+
+
+@pytest.mark.parametrize("wrong", [[3], [2], [5, 4], [4, 4], [0], [-1], [1 << SEQUENCE_BITS], [1 << COUNTER_BITS]])
+def test_numbers_that_do_not_rise_inside_their_fragment_are_refused_whole(
+    store: MessagingStore, wrong: list[int]
+) -> None:
+    holding(store, row(1), row(3))
+    with pytest.raises(ChangeRefused):
+        store.commit([Removed(HERE, [1]), Enqueued(HERE, [row(number) for number in wrong])])
+    assert numbers(everything(store)) == [1, 3]
+
+
+def test_a_number_that_was_removed_is_not_taken_again(store: MessagingStore) -> None:
+    holding(store, row(1), row(2))
+    store.commit([Removed(HERE, [1, 2])])
+    with pytest.raises(ChangeRefused):
+        store.commit([Enqueued(HERE, [row(2)])])
+
+
+def test_numbers_carry_the_index_of_their_fragment(store: MessagingStore) -> None:
+    first = (3 << SEQUENCE_BITS) + 1
+    last = (3 << SEQUENCE_BITS) + (1 << COUNTER_BITS) - 1
+    store.commit([FragmentCreated(THIRD_INDEX), Enqueued(THIRD_INDEX, [row(first), row(last)])])
+    assert numbers(store.scan(THIRD_INDEX, 0, 10, UNLIMITED, EVERY_STATE)) == [first, last]
+    with pytest.raises(ChangeRefused):
+        store.commit([Enqueued(THIRD_INDEX, [row(last + 1)])])
+
+
+def test_fragments_with_the_same_numbers_do_not_meet(store: MessagingStore) -> None:
+    holding(store, row(1, b"here"), row(2, b"here"))
+    store.commit([Enqueued(ELSEWHERE, [row(1, b"there")])])
+    store.commit([Removed(ELSEWHERE, [2]), Altered(ELSEWHERE, 1, DEFERRED, 0, 0, NEVER)])
+    assert everything(store) == [row(1, b"here"), row(2, b"here")]
+
+
+def test_a_closed_store_is_unavailable_and_closing_twice_is_fine(store: MessagingStore) -> None:
+    holding(store, row(1))
+    store.close()
+    store.close()
+    with pytest.raises(StoreUnavailable):
+        store.commit([Removed(HERE, [1])])
+    with pytest.raises(StoreUnavailable):
+        store.summaries()
+    with pytest.raises(StoreUnavailable):
+        everything(store)

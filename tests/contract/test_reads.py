@@ -1,0 +1,257 @@
+"""What the reading methods promise."""
+
+from tests.contract.rows import (
+    ACTIVE,
+    DEFERRED,
+    ELSEWHERE,
+    EVERY_STATE,
+    HERE,
+    NOON,
+    SCHEDULED,
+    UNLIMITED,
+    holding,
+    numbers,
+    row,
+)
+
+from twinbus.clock import NEVER
+from twinbus.store.changes import (
+    Activated,
+    Altered,
+    DuplicatesForgotten,
+    DuplicatesSeen,
+    Enqueued,
+    FragmentCreated,
+    Removed,
+    SessionStateSet,
+)
+from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
+
+
+def test_a_new_store_has_no_fragments(store: MessagingStore) -> None:
+    assert store.summaries() == []
+
+
+def test_a_new_fragment_has_used_no_number(store: MessagingStore) -> None:
+    store.commit([FragmentCreated(HERE)])
+    assert store.summaries() == [FragmentSummary(HERE, 0, 0, 0, 0, 0)]
+
+
+def test_a_summary_counts_rows_by_state_and_adds_up_their_content(store: MessagingStore) -> None:
+    holding(
+        store,
+        row(1, b"1"),
+        row(2, b"22", state=DEFERRED),
+        row(3, b"333", state=SCHEDULED),
+        row(4, b"4444"),
+        row(5, b"55555"),
+    )
+    store.commit([Removed(HERE, [4]), Altered(HERE, 1, DEFERRED, 0, 0, NEVER, b"1 and more")])
+    (summary,) = [summary for summary in store.summaries() if summary.fragment == HERE]
+    assert summary == FragmentSummary(HERE, 5, 1, 2, 1, 10 + 2 + 3 + 5)
+
+
+def test_the_highest_number_outlives_its_row(store: MessagingStore) -> None:
+    holding(store, row(1), row(9))
+    store.commit([Removed(HERE, [1, 9])])
+    assert store.summaries()[0].last_sequence_number == 9
+
+
+def test_the_number_of_an_activation_counts_as_used_even_if_the_row_was_cancelled(store: MessagingStore) -> None:
+    holding(store, row(1, state=SCHEDULED))
+    store.commit([Removed(HERE, [1]), Activated(HERE, 1, 2, NOON, NEVER)])
+    assert store.summaries()[0] == FragmentSummary(HERE, 2, 0, 0, 0, 0)
+
+
+def test_a_scan_starts_above_the_given_number_lowest_first(store: MessagingStore) -> None:
+    holding(store, *(row(number) for number in (1, 2, 5, 8)))
+    assert numbers(store.scan(HERE, 0, 10, UNLIMITED, EVERY_STATE)) == [1, 2, 5, 8]
+    assert numbers(store.scan(HERE, 2, 10, UNLIMITED, EVERY_STATE)) == [5, 8]
+    assert numbers(store.scan(HERE, 3, 10, UNLIMITED, EVERY_STATE)) == [5, 8]
+    assert numbers(store.scan(HERE, 8, 10, UNLIMITED, EVERY_STATE)) == []
+
+
+def test_a_scan_ends_at_its_count(store: MessagingStore) -> None:
+    holding(store, row(1), row(2), row(3))
+    assert numbers(store.scan(HERE, 0, 2, UNLIMITED, EVERY_STATE)) == [1, 2]
+    assert numbers(store.scan(HERE, 0, 3, UNLIMITED, EVERY_STATE)) == [1, 2, 3]
+
+
+def test_a_scan_ends_before_its_bytes_are_passed(store: MessagingStore) -> None:
+    holding(store, row(1, b"x" * 10), row(2, b"x" * 10), row(3, b"x"))
+    assert numbers(store.scan(HERE, 0, 10, 19, EVERY_STATE)) == [1]
+    assert numbers(store.scan(HERE, 0, 10, 20, EVERY_STATE)) == [1, 2]
+    assert numbers(store.scan(HERE, 0, 10, 21, EVERY_STATE)) == [1, 2, 3]
+
+
+def test_a_scan_never_ends_before_the_first_row(store: MessagingStore) -> None:
+    holding(store, row(1, b"x" * 100), row(2, b""))
+    assert numbers(store.scan(HERE, 0, 10, 1, EVERY_STATE)) == [1]
+
+
+def test_a_scan_finds_only_the_states_asked_for(store: MessagingStore) -> None:
+    holding(store, row(1), row(2, state=DEFERRED), row(3, state=SCHEDULED), row(4))
+    assert numbers(store.scan(HERE, 0, 10, UNLIMITED, {ACTIVE})) == [1, 4]
+    assert numbers(store.scan(HERE, 0, 10, UNLIMITED, [DEFERRED, SCHEDULED])) == [2, 3]
+    assert store.scan(HERE, 0, 10, UNLIMITED, ()) == []
+
+
+def test_a_scan_follows_a_row_into_its_new_state(store: MessagingStore) -> None:
+    holding(store, row(1), row(2), row(3))
+    store.commit([Altered(HERE, 2, DEFERRED, 0, 0, NEVER)])
+    assert numbers(store.scan(HERE, 0, 10, UNLIMITED, {ACTIVE})) == [1, 3]
+    store.commit([Altered(HERE, 2, ACTIVE, 0, 0, NEVER)])
+    assert numbers(store.scan(HERE, 0, 10, UNLIMITED, {ACTIVE})) == [1, 2, 3]
+
+
+def test_a_scan_of_a_message_session_finds_its_rows_alone(store: MessagingStore) -> None:
+    holding(store, row(1, session_id="a"), row(2, session_id="b"), row(3), row(4, session_id="a"))
+    store.commit([Removed(HERE, [1]), Enqueued(HERE, [row(5, session_id="a"), row(6, session_id="A")])])
+    assert numbers(store.scan(HERE, 0, 10, UNLIMITED, EVERY_STATE, "a")) == [4, 5]
+    assert numbers(store.scan(HERE, 4, 10, UNLIMITED, EVERY_STATE, "a")) == [5]
+    assert numbers(store.scan(HERE, 0, 1, UNLIMITED, EVERY_STATE, "a")) == [4]
+
+
+def test_a_scan_of_a_session_finds_a_row_that_was_activated_last(store: MessagingStore) -> None:
+    holding(store, row(1, state=SCHEDULED, session_id="a"), row(2, session_id="a"))
+    store.commit([Activated(HERE, 1, 3, NOON, NEVER)])
+    assert numbers(store.scan(HERE, 0, 10, UNLIMITED, EVERY_STATE, "a")) == [2, 3]
+
+
+def test_rows_are_read_in_the_order_asked_for_and_missing_ones_left_out(store: MessagingStore) -> None:
+    holding(store, row(1), row(2), row(3))
+    store.commit([Removed(HERE, [2])])
+    assert numbers(store.read(HERE, [3, 2, 99, 1])) == [3, 1]
+    assert store.read(HERE, []) == []
+
+
+def test_a_fragment_that_does_not_exist_reads_as_empty(store: MessagingStore) -> None:
+    assert store.scan(HERE, 0, 10, UNLIMITED, EVERY_STATE) == []
+    assert store.read(HERE, [1]) == []
+    assert store.due(HERE, NOON, 10) == ([], NEVER)
+    assert store.expired(HERE, NOON, 10) == ([], NEVER)
+    assert store.sessions(HERE) == []
+    assert store.session_state(HERE, "s") is None
+    assert store.duplicates(HERE) == []
+
+
+def test_due_rows_come_by_due_time_with_the_time_of_the_next(store: MessagingStore) -> None:
+    holding(
+        store,
+        row(1, state=SCHEDULED, due_at=NOON + 30),
+        row(2, state=SCHEDULED, due_at=NOON + 10),
+        row(3, state=SCHEDULED, due_at=NOON + 20),
+        row(4, state=SCHEDULED, due_at=NOON + 10),
+        row(5, due_at=NOON),
+    )
+    assert store.due(HERE, NOON, 10) == ([], NOON + 10)
+    assert store.due(HERE, NOON + 10, 10) == ([2, 4], NOON + 20)
+    assert store.due(HERE, NOON + 30, 3) == ([2, 4, 3], NOON + 30)
+    assert store.due(HERE, NOON + 30, 4) == ([2, 4, 3, 1], NEVER)
+    assert store.due(ELSEWHERE, NOON + 30, 4) == ([], NEVER)
+
+
+def test_a_row_that_is_no_longer_scheduled_is_not_due(store: MessagingStore) -> None:
+    holding(store, *(row(number, state=SCHEDULED, due_at=NOON) for number in (1, 2, 3, 4)))
+    store.commit([Removed(HERE, [1]), Activated(HERE, 2, 5, NOON, NEVER), Altered(HERE, 3, DEFERRED, 0, NOON, NEVER)])
+    store.commit([Altered(HERE, 4, SCHEDULED, 0, NOON + 7, NEVER)])
+    assert store.due(HERE, NOON + 5, 10) == ([], NOON + 7)
+
+
+def test_a_row_can_be_scheduled_again(store: MessagingStore) -> None:
+    holding(store, row(1, state=SCHEDULED, due_at=NOON))
+    store.commit([Altered(HERE, 1, ACTIVE, 0, 0, NEVER)])
+    store.commit([Altered(HERE, 1, SCHEDULED, 0, NOON, NEVER)])
+    assert store.due(HERE, NOON, 10) == ([1], NEVER)
+
+
+def test_active_rows_expire_by_expiry_with_the_time_of_the_next(store: MessagingStore) -> None:
+    holding(store, row(1, expires_at=NOON + 20), row(2, expires_at=NOON + 10), row(3), row(4, expires_at=NOON + 30))
+    assert store.expired(HERE, NOON, 10) == ([], NOON + 10)
+    assert store.expired(HERE, NOON + 20, 10) == ([2, 1], NOON + 30)
+    assert store.expired(HERE, NOON + 20, 1) == ([2], NOON + 20)
+    assert store.expired(HERE, NEVER, 10) == ([2, 1, 4], NEVER)
+
+
+def test_scheduled_and_deferred_rows_do_not_expire(store: MessagingStore) -> None:
+    holding(
+        store,
+        row(1, expires_at=NOON, state=SCHEDULED),
+        row(2, expires_at=NOON, state=DEFERRED),
+        row(3, expires_at=NOON),
+        row(4, expires_at=NOON),
+    )
+    store.commit([Altered(HERE, 3, DEFERRED, 0, 0, NOON), Removed(HERE, [4])])
+    assert store.expired(HERE, NOON, 10) == ([], NEVER)
+    store.commit([Altered(HERE, 2, ACTIVE, 0, 0, NOON)])
+    assert store.expired(HERE, NOON, 10) == ([2], NEVER)
+
+
+def test_message_sessions_come_by_their_first_active_message_then_by_name(store: MessagingStore) -> None:
+    holding(
+        store,
+        row(1, session_id="late", state=DEFERRED),
+        row(2, session_id="early"),
+        row(3, session_id="late"),
+        row(4, session_id="early"),
+        row(5, session_id="deferred alone", state=DEFERRED),
+        row(6),
+    )
+    store.commit(
+        [
+            SessionStateSet(HERE, "z", b"", NOON),
+            SessionStateSet(HERE, "y", b"y", NOON + 1),
+            SessionStateSet(HERE, "late", b"l", NOON + 2),
+        ]
+    )
+    assert store.sessions(HERE) == [
+        SessionSummary("early", 2, 2, None),
+        SessionSummary("late", 1, 3, NOON + 2),
+        SessionSummary("y", 0, 0, NOON + 1),
+        SessionSummary("z", 0, 0, NOON),
+    ]
+
+
+def test_a_message_session_ends_with_its_last_active_message(store: MessagingStore) -> None:
+    holding(store, row(1, session_id="s"), row(2, session_id="s"))
+    store.commit([Removed(HERE, [1])])
+    assert store.sessions(HERE) == [SessionSummary("s", 1, 2, None)]
+    store.commit([Removed(HERE, [2])])
+    assert store.sessions(HERE) == []
+
+
+def test_an_empty_session_state_is_a_state_and_none_forgets_it(store: MessagingStore) -> None:
+    holding(store)
+    assert store.session_state(HERE, "s") is None
+    store.commit([SessionStateSet(HERE, "s", b"", NOON)])
+    assert store.session_state(HERE, "s") == b""
+    store.commit([SessionStateSet(HERE, "s", b"state", NOON)])
+    assert store.session_state(HERE, "s") == b"state"
+    assert store.session_state(ELSEWHERE, "s") is None
+    store.commit([SessionStateSet(HERE, "s", None, NOON)])
+    assert store.session_state(HERE, "s") is None
+    assert store.sessions(HERE) == []
+
+
+def test_duplicate_history_comes_oldest_end_first(store: MessagingStore) -> None:
+    holding(store)
+    store.commit([DuplicatesSeen(HERE, [("b", NOON + 2), ("c", NOON + 3), ("a", NOON + 2)])])
+    store.commit([DuplicatesSeen(HERE, [("d", NOON + 1)])])
+    assert store.duplicates(HERE) == [("d", NOON + 1), ("a", NOON + 2), ("b", NOON + 2), ("c", NOON + 3)]
+    assert store.duplicates(ELSEWHERE) == []
+
+
+def test_a_duplicate_seen_again_counts_until_its_new_end(store: MessagingStore) -> None:
+    holding(store)
+    store.commit([DuplicatesSeen(HERE, [("a", NOON + 1), ("b", NOON + 2)])])
+    store.commit([DuplicatesSeen(HERE, [("a", NOON + 3)])])
+    assert store.duplicates(HERE) == [("b", NOON + 2), ("a", NOON + 3)]
+
+
+def test_duplicates_are_forgotten_up_to_and_including_the_given_time(store: MessagingStore) -> None:
+    holding(store)
+    store.commit([DuplicatesSeen(HERE, [("a", NOON + 1), ("b", NOON + 2), ("c", NOON + 3)])])
+    store.commit([DuplicatesForgotten(HERE, NOON + 2), DuplicatesForgotten(ELSEWHERE, NEVER)])
+    assert store.duplicates(HERE) == [("c", NOON + 3)]
+    store.commit([DuplicatesSeen(HERE, [("a", NOON + 4)])])
+    assert store.duplicates(HERE) == [("c", NOON + 3), ("a", NOON + 4)]
