@@ -1,0 +1,104 @@
+"""Nodes in, text out: the text parses to the same nodes again.
+
+Every operand that is not a single word is put in parentheses. That is more of them than a person
+would write, and it needs no table of precedences that could differ from the parser's.
+"""
+
+from twinbus.model.rules.nodes import (
+    And,
+    Arithmetic,
+    Comparison,
+    Exists,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    NewId,
+    Not,
+    Or,
+    Parameter,
+    Predicate,
+    Property,
+    PropertyNamed,
+    Remove,
+    Scope,
+    Sign,
+    Statement,
+)
+
+
+def print_filter(predicate: Predicate) -> str:
+    match predicate:
+        case Comparison(operator, left, right):
+            return f"{_operand(left)} {operator} {_operand(right)}"
+        case IsNull(operand, negated):
+            return f"{_operand(operand)} IS {_not(negated)}NULL"
+        case In(operand, choices, negated):
+            return f"{_operand(operand)} {_not(negated)}IN ({', '.join(map(_operand, choices))})"
+        case Like(operand, pattern, escape, negated):
+            ending = "" if escape is None else f" ESCAPE {_operand(escape)}"
+            return f"{_operand(operand)} {_not(negated)}LIKE {_operand(pattern)}{ending}"
+        case Exists(target):
+            return f"EXISTS({print_expression(target)})"
+        case Not(operand):
+            return f"NOT ({print_filter(operand)})"
+        case And(terms):
+            return " AND ".join(f"({print_filter(term)})" for term in terms)
+        case Or(terms):
+            return " OR ".join(f"({print_filter(term)})" for term in terms)
+
+
+def print_expression(expression: Expression) -> str:
+    match expression:
+        case Literal(value):
+            return _literal(value)
+        case Property(name, scope):
+            delimited = "[" + name.replace("]", "]]") + "]"
+            return f"sys.{delimited}" if scope is Scope.SYSTEM else delimited
+        case Parameter(name):
+            return f"@{name}"
+        case NewId():
+            return "newid()"
+        case PropertyNamed(name):
+            return f"property({print_expression(name)})"
+        case Sign(operator, operand):
+            # Without parentheses -5 would be read as one number.
+            return f"{operator}({print_expression(operand)})"
+        case Arithmetic(first, rest):
+            return _operand(first) + "".join(f" {operator} {_operand(operand)}" for operator, operand in rest)
+
+
+def print_action(statements: tuple[Statement, ...]) -> str:
+    return "; ".join(_statement(statement) for statement in statements)
+
+
+def _statement(statement: Statement) -> str:
+    target = print_expression(statement.target)
+    if isinstance(statement, Remove):
+        return f"REMOVE {target}"
+    return f"SET {target} = {print_expression(statement.value)}"
+
+
+def _operand(expression: Expression) -> str:
+    text = print_expression(expression)
+    return f"({text})" if isinstance(expression, Arithmetic | Sign) else text
+
+
+def _literal(value: str | int | float | bool | None) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case str():
+            return "'" + value.replace("'", "''") + "'"
+        case float():
+            text = repr(value)
+            return text if set(text) & set(".e") else f"{text}.0"
+        case int():
+            return str(value)
+
+
+def _not(negated: bool) -> str:
+    return "NOT " if negated else ""
