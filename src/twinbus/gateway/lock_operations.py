@@ -1,0 +1,36 @@
+"""`$management`: renew message locks, settle by lock token."""
+
+from twinbus.amqp.types import Array, Timestamp
+from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Outcome
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError
+from twinbus.gateway.operations import Call, done, lock_tokens
+from twinbus.gateway.requests import Arguments, Response
+
+
+def renew_lock(call: Call) -> None:
+    def body(ends: list[Millis]) -> Response:
+        return Response.ok({"expirations": Array([Timestamp(end) for end in ends])})
+
+    call.queue().renew(lock_tokens(call.arguments), call.now, call.answer(body))
+
+
+def update_disposition(call: Call) -> None:
+    outcome = outcome_of(call.arguments)
+    call.queue().settle(lock_tokens(call.arguments), outcome, call.now, call.answer(done))
+
+
+def outcome_of(arguments: Arguments) -> Outcome:
+    status = arguments.text("disposition-status").lower()
+    properties = arguments.mapping("properties-to-modify")
+    if status == "completed":
+        return COMPLETE
+    if status == "abandoned":
+        return Abandon(properties)
+    if status == "defered":  # spelt so on the wire
+        return Defer(properties)
+    if status == "suspended":
+        reason = arguments.optional_text("deadletter-reason")
+        description = arguments.optional_text("deadletter-description")
+        return DeadLetter(reason, description, properties)
+    raise ArgumentError(f"'{status}' is no disposition status: use completed, abandoned, defered or suspended.")

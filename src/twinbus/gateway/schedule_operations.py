@@ -1,0 +1,34 @@
+"""`$management`: schedule messages and cancel them."""
+
+from twinbus.amqp.types import Array, Long
+from twinbus.errors import ArgumentError, MessageTooLarge
+from twinbus.gateway.operations import Call, done
+from twinbus.gateway.requests import Response
+from twinbus.model.message import Message, read_message
+
+MESSAGES_MAX = 4_500
+SEQUENCE_NUMBERS_MAX = 4_096
+
+
+def schedule_message(call: Call) -> None:
+    entries = call.arguments.sequence("messages", dict, "maps", MESSAGES_MAX)
+    messages = [_message(call, entry) for entry in entries]
+
+    def body(numbers: list[int]) -> Response:
+        return Response.ok({"sequence-numbers": Array([Long(number) for number in numbers])})
+
+    call.target().schedule(messages, call.now, call.answer(body))
+
+
+def _message(call: Call, entry: dict[str, object]) -> Message:
+    payload = entry.get("message")
+    if not isinstance(payload, bytes):
+        raise ArgumentError("Each entry of 'messages' needs the encoded message as binary 'message'.")
+    if len(payload) > call.message_size_max:
+        raise MessageTooLarge(f"A message has {len(payload)} bytes; {call.message_size_max} are the limit.")
+    return read_message(payload, call.new_id)
+
+
+def cancel_scheduled_message(call: Call) -> None:
+    numbers = call.arguments.sequence("sequence-numbers", int, "numbers", SEQUENCE_NUMBERS_MAX)
+    call.target().cancel_scheduled(numbers, call.now, call.answer(done))

@@ -1,0 +1,75 @@
+"""The folder a namespace keeps itself in, held by one process at a time.
+
+lock             flock of the process that serves the namespace
+key              the key of RootManageSharedAccessKey, mode 600, drawn at the first start
+store-count      how many messaging stores the namespace was made with: fragments never move
+catalog...       what entities there are (twinbus.management)
+stores/NN/       one folder for each messaging store (twinbus.store)
+"""
+
+import fcntl
+import os
+import secrets
+from base64 import b64encode
+from pathlib import Path
+
+from twinbus.errors import ArgumentError, StoreInUse
+from twinbus.model.descriptions import AuthorizationRule, Right
+
+ROOT_RULE_NAME = "RootManageSharedAccessKey"
+KEY_BYTES = 32
+
+
+class DataFolder:
+    def __init__(self, path: Path) -> None:
+        """Make the folder if it is not there, and hold it. Raises StoreInUse while another process does."""
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
+            os.close(self._lock)
+            raise StoreInUse(
+                f"The data folder {path} is in use by process {holder or 'unknown'}. Stop it, or serve from another folder with --data."
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def root_rule(self, wanted_key: str | None) -> AuthorizationRule:
+        """The rule that may do everything. A wanted key is written only if there is none yet."""
+        file = self.path / "key"
+        if not file.exists():
+            write_private(file, wanted_key or b64encode(secrets.token_bytes(KEY_BYTES)).decode())
+        key = file.read_text().strip()
+        if wanted_key is not None and key != wanted_key:
+            raise ArgumentError(f"The namespace has another key than the one given. Remove {file} to change it.")
+        return AuthorizationRule(ROOT_RULE_NAME, key, "", frozenset(Right))
+
+    def store_paths(self, wanted_count: int) -> list[Path]:
+        file = self.path / "store-count"
+        if not file.exists():
+            file.write_text(f"{wanted_count}\n")
+        count = int(file.read_text())
+        if count != wanted_count:
+            raise ArgumentError(
+                f"The namespace in {self.path} has {count} messaging stores and cannot be served with {wanted_count}: use --stores {count}."
+            )
+        return [self.path / "stores" / f"{index:02}" for index in range(count)]
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+def write_private(file: Path, text: str) -> None:
+    """Durable and readable by the owner alone before the first byte is in it."""
+    draft = file.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, f"{text}\n".encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    draft.rename(file)
