@@ -58,7 +58,8 @@ _F32 = Struct(">f").unpack_from
 _F64 = Struct(">d").unpack_from
 _U32_U32 = Struct(">II").unpack_from
 
-_UNKNOWN, _DESCRIBED, _SIZE8, _SIZE32 = -1, -2, -3, -4
+# In WIDTHS, for constructors whose value has no fixed width.
+UNKNOWN, DESCRIBED, SIZE8, SIZE32 = -1, -2, -3, -4
 
 
 def decode_value(data: bytes, pos: int) -> tuple[Value, int]:
@@ -84,28 +85,28 @@ def decode_all(data: bytes) -> list[Value]:
 def skip_value(data: bytes, pos: int) -> int:
     """The position behind the value at `pos`. Looks at sizes only: what is inside may still be malformed."""
     start = pos
+    pending = 1  # a descriptor adds one: it and the value it describes stand in for one value
     try:
-        for _ in range(2 * DEPTH_MAX):
-            width = _WIDTHS[data[pos]]
+        while pending:
+            width = WIDTHS[data[pos]]
             if width >= 0:
-                end = pos + 1 + width
-            elif width == _SIZE8:
-                end = pos + 2 + data[pos + 1]
-            elif width == _SIZE32:
-                end = pos + 5 + _U32(data, pos + 1)[0]
-            elif width == _DESCRIBED:
-                pos = skip_value(data, pos + 1)
+                pos += 1 + width
+            elif width == SIZE8:
+                pos += 2 + data[pos + 1]
+            elif width == SIZE32:
+                pos += 5 + _U32(data, pos + 1)[0]
+            elif width == DESCRIBED:
+                pos += 1
+                pending += 1
                 continue
             else:
                 raise DecodeError(f"byte {pos} is 0x{data[pos]:02x}, which starts no AMQP value")
-            if end > len(data):
-                raise DecodeError(f"the value at byte {start} goes on behind the end of the data ({len(data)} bytes)")
-            return end
+            pending -= 1
     except (IndexError, error):
-        raise DecodeError(f"the value at byte {start} goes on behind the end of the data ({len(data)} bytes)") from None
-    except RecursionError:
-        pass
-    raise DecodeError(f"the descriptors at byte {start} are nested deeper than {DEPTH_MAX}")
+        pos = len(data) + 1
+    if pos > len(data):
+        raise DecodeError(f"the value at byte {start} goes on behind the end of the data ({len(data)} bytes)")
+    return pos
 
 
 def _unknown(data: bytes, pos: int, depth: int) -> tuple[Value, int]:
@@ -258,7 +259,7 @@ def _array(data: bytes, pos: int, end: int, count: int, depth: int) -> tuple[Val
         descriptors.append(descriptor)
         code = data[pos]
     pos += 1
-    if _WIDTHS[code] == 0 and count > EMPTY_ELEMENTS_MAX:
+    if WIDTHS[code] == 0 and count > EMPTY_ELEMENTS_MAX:
         raise DecodeError(f"an array of {count} elements without bytes; at most {EMPTY_ELEMENTS_MAX} are read")
     read = _READERS[code]
     values = []
@@ -351,9 +352,9 @@ _KNOWN: dict[int, Reader] = {
     0xF0: _array32,
 }
 
-_LAYOUTS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16, 0xA: _SIZE8, 0xB: _SIZE32}
-_LAYOUTS |= {0xC: _SIZE8, 0xD: _SIZE32, 0xE: _SIZE8, 0xF: _SIZE32}
+_LAYOUTS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16, 0xA: SIZE8, 0xB: SIZE32}
+_LAYOUTS |= {0xC: SIZE8, 0xD: SIZE32, 0xE: SIZE8, 0xF: SIZE32}
 
 _READERS: list[Reader] = [_KNOWN.get(code, _unknown) for code in _BYTES]
-_WIDTHS: list[int] = [_LAYOUTS.get(code >> 4, _UNKNOWN) if code in _KNOWN else _UNKNOWN for code in _BYTES]
-_WIDTHS[0x00] = _DESCRIBED
+WIDTHS: tuple[int, ...] = tuple(_LAYOUTS.get(code >> 4, DESCRIBED) if code in _KNOWN else UNKNOWN for code in _BYTES)
+"""By constructor: how many bytes follow it, or one of the negative marks."""
