@@ -7,17 +7,9 @@ correlation id is the request's message id, in the same AMQP type: the SDKs matc
 from dataclasses import dataclass
 from typing import TypeVar
 
-from twinbus.amqp.decode import decode_all
-from twinbus.amqp.encode import encode_value
-from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.types import Array, Described, Int, Symbol, ULong, Value
+from twinbus.amqp.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
+from twinbus.amqp.types import Array, Int, Symbol, Value
 from twinbus.errors import ArgumentError, MessagingError
-
-PROPERTIES = ULong(0x73)
-APPLICATION_PROPERTIES = ULong(0x74)
-AMQP_VALUE = ULong(0x77)
-
-_MESSAGE_ID, _TO, _REPLY_TO = 0, 2, 4
 
 T = TypeVar("T")
 
@@ -70,36 +62,25 @@ def text_of(value: Value) -> str:
 
 def read_request(payload: bytes) -> Request:
     """Raises DecodeError for what is no message at all; missing sections read as empty."""
-    sections: dict[int, Value] = {}
-    for section in decode_all(payload):
-        if not isinstance(section, Described):
-            raise DecodeError("a request is made up of described sections")
-        sections[section.descriptor] = section.value
-    fields = sections.get(PROPERTIES) or []
-    properties = sections.get(APPLICATION_PROPERTIES) or {}
-    if not isinstance(fields, list) or not isinstance(properties, dict):
-        raise DecodeError("the properties of a request are a list and its application properties a map")
+    sections = decode_sections(payload)
+    properties = sections.properties or MessageProperties()
     return Request(
-        message_id=_field(fields, _MESSAGE_ID),
-        reply_to=text_of(_field(fields, _REPLY_TO)) or None,
-        properties={str(name): value for name, value in properties.items()},
-        body=sections.get(AMQP_VALUE),
+        message_id=properties.message_id,
+        reply_to=text_of(properties.reply_to) or None,
+        properties={str(name): value for name, value in (sections.application_properties or {}).items()},
+        body=sections.body.value if isinstance(sections.body, ValueBody) else None,
     )
 
 
-def _field(fields: list[Value], index: int) -> Value:
-    return fields[index] if index < len(fields) else None
-
-
 def encode_response(response: Response, correlation_id: Value, names: ReplyNames) -> bytes:
-    properties = {names.status: Int(response.status), names.description: response.description}
+    properties: dict[str, Value] = {names.status: Int(response.status), names.description: response.description}
     if names.condition is not None and response.condition is not None:
         properties[names.condition] = Symbol(response.condition)
-    return b"".join(
-        (
-            encode_value(Described(PROPERTIES, [None, None, None, None, None, correlation_id])),
-            encode_value(Described(APPLICATION_PROPERTIES, properties)),
-            encode_value(Described(AMQP_VALUE, response.body)),
+    return encode_sections(
+        Sections(
+            properties=MessageProperties(correlation_id=correlation_id),
+            application_properties=properties,
+            body=ValueBody(response.body),
         )
     )
 

@@ -1,0 +1,63 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus.amqp.delivery_state import (
+    ACCEPTED,
+    RELEASED,
+    DeliveryState,
+    Modified,
+    Received,
+    Rejected,
+)
+from twinbus.amqp.error_condition import ErrorCondition
+from twinbus.amqp.types import Symbol
+from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
+from twinbus.gateway.settlement import confirmation, outcome_of, ranges
+
+
+def rejected(info: dict[object, object] | None) -> Rejected:
+    return Rejected(error=ErrorCondition(condition="com.microsoft:dead-letter", description="d", info=info))
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        (ACCEPTED, COMPLETE),
+        (RELEASED, RELEASE),
+        (None, RELEASE),
+        (Modified(), Abandon()),
+        (Modified(delivery_failed=True, undeliverable_here=False), Abandon()),
+        (Modified(undeliverable_here=True, message_annotations={Symbol("k"): 1}), Defer({"k": 1})),
+        (Rejected(), DeadLetter()),
+        (
+            rejected({Symbol("DeadLetterReason"): "r", "DeadLetterErrorDescription": "d", "k": 2}),
+            DeadLetter("r", "d", {"k": 2}),
+        ),
+        (rejected(None), DeadLetter("com.microsoft:dead-letter", "d")),
+        (Received(section_number=0, section_offset=0), None),
+    ],
+)
+def test_each_state_means_one_outcome(state: DeliveryState | None, outcome: Outcome | None) -> None:
+    assert outcome_of(state) == outcome
+
+
+def test_a_dead_letter_is_confirmed_without_the_error_it_came_with() -> None:
+    assert confirmation(rejected({"DeadLetterReason": "r"})) == Rejected()
+
+
+@pytest.mark.parametrize(
+    "state", [ACCEPTED, RELEASED, Modified(delivery_failed=True), Modified(undeliverable_here=True)]
+)
+def test_every_other_outcome_is_confirmed_as_it_came(state: DeliveryState) -> None:
+    assert confirmation(state) == state
+
+
+@given(st.lists(st.integers(0, 60), unique=True))
+def test_ranges_hold_every_number_once_and_no_other(numbers: list[int]) -> None:
+    found = [number for first, last in ranges(numbers) for number in range(first, last + 1)]
+    assert found == sorted(numbers)
+
+
+def test_a_whole_burst_is_one_range() -> None:
+    assert list(ranges(range(5, 1005))) == [(5, 1004)]
