@@ -1,0 +1,103 @@
+"""AMQP frames and protocol headers: bytes in, frame borders out (AMQP 1.0 part 2, sections 2.2 and 2.3).
+
+frame   bytes 0-3  size of the whole frame       byte 5     type: 0 AMQP, 1 SASL
+        byte  4    doff: header in 4-byte words  bytes 6-7  channel (SASL: ignored)
+header  "AMQP", protocol id (0 AMQP, 3 SASL), version 1 0 0
+
+A frame is given as borders in the received bytes and is not cut out of them: a burst holds
+hundreds, and the one copy a message needs is that of its payload.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from twinbus.amqp.errors import ConnectionFault
+
+FRAME_SIZE_MIN = 512
+"""Every peer takes frames up to this size (section 2.4.1)."""
+
+AMQP_FRAME, SASL_FRAME, PROTOCOL_HEADER = 0, 1, -1
+
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+
+_HEADER = Struct(">IBBH")
+_HEADER_AND_MARK = Struct(">IBBHI")
+
+
+class Frame(NamedTuple):
+    """Where one frame lies: its body is data[start:end]."""
+
+    frame_type: int
+    channel: int
+    mark: int
+    """The body's first four bytes as a number: they tell the common performatives. 0 if unknown."""
+    data: bytes
+    start: int
+    end: int
+
+
+def encode_frame(channel: int, body: bytes, frame_type: int = AMQP_FRAME) -> bytes:
+    return _HEADER.pack(len(body) + 8, 2, frame_type, channel) + body
+
+
+class FrameReader:
+    """Received bytes, and those of them that do not make up a whole frame yet."""
+
+    def __init__(self, frame_size_max: int) -> None:
+        assert frame_size_max >= FRAME_SIZE_MIN
+        self._frame_size_max = frame_size_max
+        self._rest = bytearray()
+        self._wanted = 8
+        self.expects_header = True
+        """The next 8 bytes are a protocol header. The connection sets this again after SASL."""
+
+    def frames(self, data: bytes) -> Iterator[tuple[int, int, int, bytes, int, int]]:
+        """Fields of `Frame` for every whole frame (a header is a frame of its own type), oldest first.
+
+        Whoever stops early finds the frames behind that point in the next call. ConnectionFault
+        for a frame over the limit, as soon as its size is here, and for a header out of its bounds.
+        """
+        if self._rest:
+            self._rest += data
+            # One join per frame, and not one per chunk: chunks may be single bytes.
+            if len(self._rest) < self._wanted:
+                return
+            data = bytes(self._rest)
+            self._rest.clear()
+        pos, length, size_max = 0, len(data), self._frame_size_max
+        self._wanted = 8
+        unpack = _HEADER_AND_MARK.unpack_from
+        try:
+            while length - pos >= 8:
+                if self.expects_header:
+                    self.expects_header = False
+                    pos += 8
+                    yield PROTOCOL_HEADER, 0, 0, data, pos - 8, pos
+                    continue
+                if length - pos >= 12:
+                    size, doff, frame_type, channel, mark = unpack(data, pos)
+                else:
+                    size, doff, frame_type, channel = _HEADER.unpack_from(data, pos)
+                    mark = 0
+                # Checked before the body is here: a peer that announces 4 GiB has to
+                # fail now, not once we have buffered it.
+                if size > size_max:
+                    raise ConnectionFault(f"a frame of {size} bytes; this side takes at most {size_max}")
+                if doff != 2:
+                    mark = 0
+                    if not 8 <= doff * 4 <= size:
+                        raise ConnectionFault(f"a data offset of {doff} words in a frame of {size} bytes")
+                elif size < 8:
+                    raise ConnectionFault(f"a frame of {size} bytes, less than its own header")
+                if length - pos < size:
+                    self._wanted = size
+                    return
+                start = pos + doff * 4
+                pos += size
+                yield frame_type, channel, mark, data, start, pos
+        finally:
+            if pos < length:
+                self._rest += data[pos:] if pos else data
