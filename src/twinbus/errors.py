@@ -39,6 +39,12 @@ class EntityAlreadyExists(MessagingError):
     status = 409
 
 
+class OperationInProgress(EntityAlreadyExists):
+    """Another change to the same entity has not ended yet."""
+
+    is_transient = True
+
+
 class EntityDisabled(MessagingError):
     """The entity's status forbids this operation."""
 
@@ -51,6 +57,13 @@ class Unauthorized(MessagingError):
 
     condition = "amqp:unauthorized-access"
     status = 401
+
+
+class TokenExpired(Unauthorized):
+    """A token that was good has run out on an open link; clients renew it and attach again."""
+
+    condition = "com.microsoft:auth-failed"
+    is_transient = True
 
 
 class NotAllowed(MessagingError):
@@ -77,6 +90,17 @@ class FilterError(MessagingError):
 
     condition = "com.microsoft:argument-error"
     status = 400
+
+
+class ForwardTargetMissing(ArgumentError):
+    """An entity was to forward its messages to one that does not exist."""
+
+
+class PreconditionFailed(MessagingError):
+    """The entity is not, or no longer, what the request says it expects."""
+
+    condition = "amqp:precondition-failed"
+    status = 412
 
 
 class MessageTooLarge(MessagingError):
