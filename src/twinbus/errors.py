@@ -73,6 +73,12 @@ class NotAllowed(MessagingError):
     status = 400
 
 
+class MethodNotAllowed(NotAllowed):
+    """An HTTP method that the resource does not know."""
+
+    status = 405
+
+
 class NotImplementedHere(MessagingError):
     condition = "amqp:not-implemented"
     status = 501

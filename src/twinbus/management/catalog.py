@@ -1,0 +1,277 @@
+"""What exists in a namespace: descriptions go in, and every one of them survives the process.
+
+One small SQLite file, a transaction for each change, and a copy in memory that all reads are answered from. Entity
+ids are handed out once and never again, so that what is left in a messaging store of an entity long gone is never
+taken for that of a new one.
+
+Writes block on the disk and may come from any thread, one after another. Reads never block; they see each change whole.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from twinbus.clock import Millis
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, InternalError
+from twinbus.management.records import (
+    EntityDescription,
+    read_authorization_rule,
+    read_entity,
+    read_rule,
+    write_authorization_rule,
+    write_entity,
+    write_rule,
+)
+from twinbus.model.descriptions import (
+    AuthorizationRule,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+
+KINDS: dict[str, type[EntityDescription]] = {
+    "queue": QueueDescription,
+    "topic": TopicDescription,
+    "subscription": SubscriptionDescription,
+}
+KIND_NAMES = {kind: name for name, kind in KINDS.items()}
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS namespace (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    name TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    modified_at INTEGER NOT NULL,
+    last_entity_id INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS entities (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    description TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS rules (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    subscription INTEGER NOT NULL REFERENCES entities (id) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    description TEXT NOT NULL,
+    UNIQUE (subscription, key)
+);
+CREATE TABLE IF NOT EXISTS access_rules (
+    key TEXT PRIMARY KEY,
+    description TEXT NOT NULL
+);
+"""
+FIRST_NAMESPACE = "INSERT INTO namespace VALUES (1, ?, ?, ?, 0) ON CONFLICT DO NOTHING"
+NEXT_ID = "UPDATE namespace SET last_entity_id = last_entity_id + 1 RETURNING last_entity_id"
+ADD_ENTITY = "INSERT INTO entities VALUES (?, ?, ?, ?, ?, ?)"
+UPDATE_ENTITY = "UPDATE entities SET description = ?, updated_at = ? WHERE id = ?"
+REMOVE_ENTITY = "DELETE FROM entities WHERE id = ?"
+ADD_RULE = "INSERT INTO rules (subscription, key, description) VALUES (?, ?, ?)"
+UPDATE_RULE = "UPDATE rules SET description = ? WHERE subscription = ? AND key = ?"
+REMOVE_RULE = "DELETE FROM rules WHERE subscription = ? AND key = ?"
+SET_ACCESS_RULE = (
+    "INSERT INTO access_rules VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET description = excluded.description"
+)
+REMOVE_ACCESS_RULE = "DELETE FROM access_rules WHERE key = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceInfo:
+    name: str
+    created_at: Millis
+    modified_at: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entity of the catalog. `rules` are a subscription's, in the order they were made."""
+
+    id: int
+    description: EntityDescription
+    created_at: Millis
+    updated_at: Millis
+    rules: tuple[RuleDescription, ...] = ()
+
+
+def subscription_path(topic: str, name: str) -> str:
+    return f"{topic}/Subscriptions/{name}"
+
+
+def path_of(description: EntityDescription) -> str:
+    if isinstance(description, SubscriptionDescription):
+        return subscription_path(description.topic, description.name)
+    return description.name
+
+
+def key_of(path: str) -> str:
+    """Paths are equal when their keys are: names ignore case."""
+    return path.casefold()
+
+
+class Catalog:
+    def __init__(self, path: Path, namespace: str, now: Millis) -> None:
+        """Open the file, or make it. An existing one keeps the namespace name it was made with."""
+        self._writing = threading.Lock()
+        try:
+            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute("PRAGMA foreign_keys = ON")
+            self._database.executescript(SCHEMA)
+            self._database.execute(FIRST_NAMESPACE, (namespace, now, now))
+            self._load()
+        except sqlite3.Error as fault:
+            raise InternalError(f"The catalog {path.name} cannot be opened: {fault}. Check the data folder.") from fault
+
+    def close(self) -> None:
+        with self._writing:
+            self._database.close()
+
+    def _load(self) -> None:
+        name, created_at, modified_at = self._database.execute(
+            "SELECT name, created_at, modified_at FROM namespace"
+        ).fetchone()
+        self.namespace = NamespaceInfo(name, created_at, modified_at)
+        rules: dict[int, list[RuleDescription]] = {}
+        for subscription, text in self._database.execute(
+            "SELECT subscription, description FROM rules ORDER BY position"
+        ):
+            rules.setdefault(subscription, []).append(read_rule(text))
+        self._entries: dict[str, Entry] = {}
+        self._by_topic: dict[str, dict[str, Entry]] = {}
+        for row in self._database.execute("SELECT id, kind, description, created_at, updated_at FROM entities"):
+            description = read_entity(KINDS[row[1]], row[2])
+            self._remember(Entry(row[0], description, row[3], row[4], tuple(rules.get(row[0], ()))))
+        rows = self._database.execute("SELECT key, description FROM access_rules ORDER BY key")
+        self._access_rules = {key: read_authorization_rule(text) for key, text in rows}
+
+    # Reads: from memory, any thread.
+
+    def find(self, path: str) -> Entry | None:
+        return self._entries.get(key_of(path))
+
+    def get(self, path: str) -> Entry:
+        entry = self.find(path)
+        if entry is None:
+            raise EntityNotFound.at(path)
+        return entry
+
+    def entries(self, kind: type[EntityDescription]) -> list[Entry]:
+        """All of one kind, by name."""
+        found = [entry for entry in list(self._entries.values()) if isinstance(entry.description, kind)]
+        return sorted(found, key=lambda entry: key_of(path_of(entry.description)))
+
+    def subscriptions(self, topic: str) -> list[Entry]:
+        """Those of one topic, by name."""
+        found = list(self._by_topic.get(key_of(topic), {}).values())
+        return sorted(found, key=lambda entry: key_of(entry.description.name))
+
+    def namespace_rules(self) -> list[AuthorizationRule]:
+        return list(self._access_rules.values())
+
+    def rules_named(self, name: str, path: str) -> Iterator[AuthorizationRule]:
+        """The SAS rules of this name that count at an address: the namespace's and those of the entity it lies in."""
+        if (rule := self._access_rules.get(name)) is not None:
+            yield rule
+        parts = path.split("/")
+        for length in range(len(parts), 0, -1):
+            entry = self.find("/".join(parts[:length]))
+            if entry is not None and not isinstance(entry.description, SubscriptionDescription):
+                yield from (rule for rule in entry.description.authorization_rules if rule.name == name)
+                return
+
+    # Writes: one transaction each, then the memory.
+
+    def new_id(self) -> int:
+        """An id that no entity ever had or will have."""
+        with self._transaction() as database:
+            return int(database.execute(NEXT_ID).fetchone()[0])
+
+    def add(
+        self, entity_id: int, description: EntityDescription, now: Millis, rules: tuple[RuleDescription, ...] = ()
+    ) -> Entry:
+        path = path_of(description)
+        entry = Entry(entity_id, description, now, now, rules)
+        with self._transaction() as database:
+            if self.find(path) is not None:
+                raise EntityAlreadyExists(f"'{path}' exists already. Choose another name or update it.")
+            kind = KIND_NAMES[type(description)]
+            database.execute(ADD_ENTITY, (entity_id, key_of(path), kind, write_entity(description), now, now))
+            for rule in rules:
+                database.execute(ADD_RULE, (entity_id, key_of(rule.name), write_rule(rule)))
+        self._remember(entry)
+        return entry
+
+    def update(self, description: EntityDescription, now: Millis) -> Entry:
+        with self._transaction() as database:
+            entry = self.get(path_of(description))
+            database.execute(UPDATE_ENTITY, (write_entity(description), now, entry.id))
+        return self._remember(replace(entry, description=description, updated_at=now))
+
+    def remove(self, path: str) -> None:
+        """The entity; of a topic also its subscriptions, in the same transaction."""
+        with self._transaction() as database:
+            entry = self.get(path)
+            gone = [entry]
+            if isinstance(entry.description, TopicDescription):
+                gone += self.subscriptions(path)
+            database.executemany(REMOVE_ENTITY, [(each.id,) for each in gone])
+        for each in gone:
+            self._forget(each)
+
+    def set_rules(self, path: str, rules: tuple[RuleDescription, ...], now: Millis) -> Entry:
+        """Make these the rules of the subscription. Rules that stay keep their place in the order."""
+        with self._transaction() as database:
+            entry = self.get(path)
+            before = {key_of(rule.name): rule for rule in entry.rules}
+            after = {key_of(rule.name): rule for rule in rules}
+            for key in before.keys() - after.keys():
+                database.execute(REMOVE_RULE, (entry.id, key))
+            for key, rule in after.items():
+                if key not in before:
+                    database.execute(ADD_RULE, (entry.id, key, write_rule(rule)))
+                elif rule != before[key]:
+                    database.execute(UPDATE_RULE, (write_rule(rule), entry.id, key))
+        return self._remember(replace(entry, rules=rules))
+
+    def set_namespace_rule(self, rule: AuthorizationRule) -> None:
+        with self._transaction() as database:
+            database.execute(SET_ACCESS_RULE, (rule.name, write_authorization_rule(rule)))
+        self._access_rules[rule.name] = rule
+
+    def remove_namespace_rule(self, name: str) -> None:
+        with self._transaction() as database:
+            database.execute(REMOVE_ACCESS_RULE, (name,))
+        self._access_rules.pop(name, None)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._writing:
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+                yield self._database
+                self._database.execute("COMMIT")
+            except sqlite3.Error as fault:
+                raise InternalError(f"The catalog could not be written: {fault}. Nothing was changed.") from fault
+            finally:
+                # Also after a COMMIT that failed, which leaves the transaction open.
+                if self._database.in_transaction:
+                    self._database.rollback()
+
+    def _remember(self, entry: Entry) -> Entry:
+        self._entries[key_of(path_of(entry.description))] = entry
+        if isinstance(entry.description, SubscriptionDescription):
+            self._by_topic.setdefault(key_of(entry.description.topic), {})[key_of(entry.description.name)] = entry
+        return entry
+
+    def _forget(self, entry: Entry) -> None:
+        self._entries.pop(key_of(path_of(entry.description)), None)
+        if isinstance(entry.description, SubscriptionDescription):
+            self._by_topic.get(key_of(entry.description.topic), {}).pop(key_of(entry.description.name), None)

@@ -1,0 +1,251 @@
+"""Creates, changes and deletes entities: descriptions go in, and what exists afterwards is both durable and running.
+
+    check  ->  every fragment (the brokers)  ->  catalog  ->  answer
+
+The order makes a crash harmless: fragments without a catalog entry are never found, since their id is not given out
+again, and a catalog entry whose fragments are gone makes them anew, empty. Changes to one entity (a topic with all
+that is below it) wait for one another; changes to different ones do not.
+
+Lives on the event loop. Waiting for the disk happens on a thread of its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from twinbus.broker.entities import Entities
+from twinbus.broker.replies import Reply
+from twinbus.clock import Clock
+from twinbus.errors import (
+    ArgumentError,
+    EntityAlreadyExists,
+    EntityNotFound,
+    ForwardTargetMissing,
+    InternalError,
+    MessagingError,
+)
+from twinbus.management.catalog import Catalog, Entry, key_of, path_of, subscription_path
+from twinbus.management.quotas import check_room_for_entity, check_room_for_rules, check_room_for_subscription
+from twinbus.management.records import EntityDescription
+from twinbus.management.rule_validation import DEFAULT_RULE_NAME, check_rule
+from twinbus.management.runtime import Runtime
+from twinbus.management.turns import Turns
+from twinbus.management.validation import check_description, check_update
+from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+
+T = TypeVar("T")
+
+WAIT_FOR_TURN_S = 30.0
+WAIT_FOR_FRAGMENTS_S = 60.0
+
+
+class ControlPlane:
+    def __init__(self, catalog: Catalog, runtime: Runtime, clock: Clock) -> None:
+        self.catalog = catalog
+        self.runtime = runtime
+        self.clock = clock
+        self._turns = Turns(WAIT_FOR_TURN_S)
+        self._submitted: set[asyncio.Task[None]] = set()
+
+    async def create_queue(self, description: QueueDescription) -> Entry:
+        return await self._create(description, self.runtime.create_queue)
+
+    async def create_topic(self, description: TopicDescription) -> Entry:
+        return await self._create(description, self.runtime.create_topic)
+
+    async def _create(self, description: Any, create: Callable[[int, Any, int, Reply[Any]], None]) -> Entry:
+        check_description(description)
+        async with self._turns.of(description.name):
+            self._check_name_is_free(description)
+            check_room_for_entity(self.catalog, description)
+            self._check_forwarding(description)
+            entity_id = await self._write(self.catalog.new_id)
+            await self._ask(lambda reply: create(entity_id, description, self.clock.now(), reply))
+            return await self._write(lambda: self.catalog.add(entity_id, description, self.clock.now()))
+
+    async def create_subscription(
+        self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
+    ) -> Entry:
+        """With the rule given, or with one named $Default that takes every message."""
+        check_description(description)
+        rule = replace(default_rule or RuleDescription(DEFAULT_RULE_NAME), created_at=self.clock.now())
+        check_rule(rule)
+        async with self._turns.of(description.topic):
+            topic = self.topic(description.topic)
+            description = replace(description, topic=topic.name)
+            self._check_name_is_free(description)
+            check_room_for_subscription(self.catalog, topic.name)
+            check_room_for_rules(self.catalog, topic.name, [rule])
+            self._check_forwarding(description)
+            entity_id = await self._write(self.catalog.new_id)
+            now = self.clock.now()
+            create = self.runtime.create_subscription
+            await self._ask(lambda reply: create(entity_id, description, (rule,), now, reply))
+            return await self._write(lambda: self.catalog.add(entity_id, description, now, (rule,)))
+
+    async def update(self, description: EntityDescription) -> Entry:
+        check_description(description)
+        async with self._turns.of(_root(description)):
+            before = self.catalog.get(path_of(description)).description
+            if type(before) is not type(description):
+                raise EntityAlreadyExists(f"'{path_of(before)}' is of another kind and cannot be updated as this one.")
+            # The name stays as it was first written, however this request spells it.
+            after = _spelt_as(before, description)
+            check_update(before, after)
+            self._check_forwarding(after)
+            await self._ask(lambda reply: self.runtime.update(after, self.clock.now(), reply))
+            try:
+                return await self._write(lambda: self.catalog.update(after, self.clock.now()))
+            except MessagingError:
+                await self._ask(lambda reply: self.runtime.update(before, self.clock.now(), reply))
+                raise
+
+    async def delete(self, path: str) -> None:
+        """A queue, or a topic with everything below it."""
+        async with self._turns.of(path):
+            entry = self.catalog.get(path)
+            if isinstance(entry.description, SubscriptionDescription):
+                raise EntityNotFound.at(path)
+            await self._ask(lambda reply: self.runtime.delete(path, self.clock.now(), reply))
+            await self._write(lambda: self.catalog.remove(path))
+
+    async def delete_subscription(self, topic: str, name: str) -> None:
+        async with self._turns.of(topic):
+            path = subscription_path(topic, name)
+            self.catalog.get(path)
+            await self._ask(lambda reply: self.runtime.delete_subscription(topic, name, self.clock.now(), reply))
+            await self._write(lambda: self.catalog.remove(path))
+
+    async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
+        check_rule(rule)
+        rule = replace(rule, created_at=self.clock.now())
+        async with self._turns.of(topic):
+            entry = self.subscription(topic, subscription)
+            if _rule_named(entry, rule.name) is not None:
+                raise EntityAlreadyExists(f"The rule '{rule.name}' exists already. Choose another name or update it.")
+            check_room_for_rules(self.catalog, topic, [rule])
+            await self._set_rules(entry, (*entry.rules, rule))
+        return rule
+
+    async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
+        check_rule(rule)
+        async with self._turns.of(topic):
+            entry = self.subscription(topic, subscription)
+            before = self.rule(topic, subscription, rule.name)
+            after = replace(rule, name=before.name, created_at=before.created_at)
+            await self._set_rules(entry, tuple(after if each is before else each for each in entry.rules))
+        return after
+
+    async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
+        async with self._turns.of(topic):
+            entry = self.subscription(topic, subscription)
+            gone = self.rule(topic, subscription, name)
+            await self._set_rules(entry, tuple(each for each in entry.rules if each is not gone))
+
+    def subscription(self, topic: str, name: str) -> Entry:
+        self.topic(topic)
+        return self.catalog.get(subscription_path(topic, name))
+
+    def rule(self, topic: str, subscription: str, name: str) -> RuleDescription:
+        found = _rule_named(self.subscription(topic, subscription), name)
+        if found is None:
+            raise EntityNotFound.at(f"{subscription_path(topic, subscription)}/Rules/{name}")
+        return found
+
+    def submit(self, change: Coroutine[Any, Any, T], reply: Reply[T]) -> None:
+        """Run one of the changes above for a caller that does not wait but wants to be told."""
+
+        async def run() -> None:
+            try:
+                result: T | MessagingError = await change
+            except MessagingError as error:
+                result = error
+            reply(result)
+
+        task = asyncio.get_running_loop().create_task(run())
+        # The loop itself holds tasks weakly.
+        self._submitted.add(task)
+        task.add_done_callback(self._submitted.discard)
+
+    async def _set_rules(self, entry: Entry, rules: tuple[RuleDescription, ...]) -> None:
+        """Durable first: the memory cannot fail after that."""
+        assert isinstance(entry.description, SubscriptionDescription)
+        topic, name = entry.description.topic, entry.description.name
+        await self._write(lambda: self.catalog.set_rules(path_of(entry.description), rules, self.clock.now()))
+        for rule in entry.rules:
+            if rule not in rules:
+                self.runtime.remove_rule(topic, name, rule.name)
+        for rule in rules:
+            if rule not in entry.rules:
+                self.runtime.add_rule(topic, name, rule)
+
+    def topic(self, name: str) -> TopicDescription:
+        entry = self.catalog.get(name)
+        if not isinstance(entry.description, TopicDescription):
+            raise EntityNotFound.at(name)
+        return entry.description
+
+    def _check_name_is_free(self, description: EntityDescription) -> None:
+        path = path_of(description)
+        if self.catalog.find(path) is not None:
+            raise EntityAlreadyExists(f"'{path}' exists already. Choose another name or update it.")
+
+    def _check_forwarding(self, description: EntityDescription) -> None:
+        if isinstance(description, TopicDescription):
+            return
+        for target in (description.forward_to, description.forward_dead_letters_to):
+            if target is None:
+                continue
+            entry = self.catalog.find(target)
+            if entry is None and key_of(target) != key_of(path_of(description)):
+                raise ForwardTargetMissing(f"The forwarding target '{target}' does not exist. Create it first.")
+            if entry is not None and isinstance(entry.description, SubscriptionDescription):
+                raise ArgumentError(f"'{target}' is a subscription. Forward to a queue or topic.")
+
+    async def _ask(self, request: Callable[[Reply[Any]], None]) -> None:
+        """Wait for the brokers' answer and raise it if it is an error."""
+        answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def reply(result: object) -> None:
+            if not answered.done():
+                answered.set_result(result)
+
+        request(reply)
+        try:
+            result = await asyncio.wait_for(answered, WAIT_FOR_FRAGMENTS_S)
+        except TimeoutError:
+            raise InternalError("A messaging store did not answer in time. Look at its state and try again.") from None
+        if isinstance(result, MessagingError):
+            raise result
+
+    async def _write(self, change: Callable[[], T]) -> T:
+        return await asyncio.to_thread(change)
+
+
+def _root(description: EntityDescription) -> str:
+    return description.topic if isinstance(description, SubscriptionDescription) else description.name
+
+
+def _spelt_as(before: EntityDescription, after: EntityDescription) -> EntityDescription:
+    if isinstance(after, SubscriptionDescription):
+        assert isinstance(before, SubscriptionDescription)
+        return replace(after, topic=before.topic, name=before.name)
+    return replace(after, name=before.name)
+
+
+def _rule_named(entry: Entry, name: str) -> RuleDescription | None:
+    return next((rule for rule in entry.rules if key_of(rule.name) == key_of(name)), None)
+
+
+def restore(catalog: Catalog, entities: Entities) -> None:
+    """Tell the brokers at start what exists, before they load their fragments. Topics come before what is below them."""
+    for kind in (QueueDescription, TopicDescription, SubscriptionDescription):
+        for entry in catalog.entries(kind):
+            match entry.description:
+                case QueueDescription() as queue:
+                    entities.restore_queue(entry.id, queue)
+                case TopicDescription() as topic:
+                    entities.restore_topic(entry.id, topic)
+                case SubscriptionDescription() as subscription:
+                    entities.restore_subscription(entry.id, subscription, entry.rules)

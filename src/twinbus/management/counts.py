@@ -1,0 +1,63 @@
+"""How full an entity is and how well: the counts of all its fragments, summed (contract A6)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twinbus.errors import EntityNotFound
+from twinbus.management.runtime import Runtime, SubQueues
+
+
+@dataclass(frozen=True, slots=True)
+class EntityCounts:
+    active: int = 0
+    deferred: int = 0
+    scheduled: int = 0
+    dead_letter: int = 0
+    transfer_dead_letter: int = 0
+    size_bytes: int = 0
+    is_limited: bool = False
+
+    @property
+    def messages(self) -> int:
+        return self.active + self.deferred + self.scheduled + self.dead_letter + self.transfer_dead_letter
+
+    @property
+    def availability(self) -> str:
+        """`Limited` while a fragment has no working messaging store."""
+        return "Limited" if self.is_limited else "Available"
+
+
+NOTHING = EntityCounts()
+
+
+def queue_counts(runtime: Runtime, path: str) -> EntityCounts:
+    try:
+        return _sum_of(runtime.queue(path))
+    except EntityNotFound:
+        return NOTHING
+
+
+def subscription_counts(runtime: Runtime, topic: str, name: str) -> EntityCounts:
+    try:
+        return _sum_of(runtime.subscription(topic, name))
+    except EntityNotFound:
+        return NOTHING
+
+
+def topic_counts(subscriptions: Iterable[EntityCounts]) -> EntityCounts:
+    """A topic is as large and as ill as its subscriptions are; it holds no messages of its own."""
+    each = list(subscriptions)
+    return EntityCounts(size_bytes=sum(one.size_bytes for one in each), is_limited=any(one.is_limited for one in each))
+
+
+def _sum_of(entity: SubQueues) -> EntityCounts:
+    main, dead, transfer = entity.main.counts(), entity.dead_letter.counts(), entity.transfer_dead_letter.counts()
+    return EntityCounts(
+        active=main.active,
+        deferred=main.deferred,
+        scheduled=main.scheduled,
+        dead_letter=dead.active + dead.deferred,
+        transfer_dead_letter=transfer.active + transfer.deferred,
+        size_bytes=main.size_bytes + dead.size_bytes + transfer.size_bytes,
+        is_limited=main.is_limited or dead.is_limited or transfer.is_limited,
+    )

@@ -1,0 +1,74 @@
+"""How much a namespace holds: counts go in, QuotaExceeded comes out where one more is too many."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from twinbus.errors import QuotaExceeded
+from twinbus.management.catalog import Catalog, Entry
+from twinbus.model.descriptions import (
+    CorrelationFilter,
+    QueueDescription,
+    RuleDescription,
+    TopicDescription,
+)
+
+ENTITY_COUNT_MAX = 10_000
+PARTITIONED_COUNT_MAX = 100
+SUBSCRIPTION_COUNT_MAX = 2_000
+SQL_FILTER_COUNT_MAX = 2_000
+CORRELATION_FILTER_COUNT_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class FilterCounts:
+    """Filters of all subscriptions of a topic. True and false filters are SQL filters, as the service counts."""
+
+    sql: int = 0
+    correlation: int = 0
+
+
+def count_filters(subscriptions: Iterable[Entry]) -> FilterCounts:
+    rules = [rule for entry in subscriptions for rule in entry.rules]
+    correlation = sum(isinstance(rule.filter, CorrelationFilter) for rule in rules)
+    return FilterCounts(len(rules) - correlation, correlation)
+
+
+def check_room_for_entity(catalog: Catalog, description: QueueDescription | TopicDescription) -> None:
+    """Queues and topics share one quota; partitioned ones count in it and have their own."""
+    existing = [*catalog.entries(QueueDescription), *catalog.entries(TopicDescription)]
+    if len(existing) >= ENTITY_COUNT_MAX:
+        raise QuotaExceeded(f"The namespace holds {ENTITY_COUNT_MAX} entities, which is the limit. Delete some first.")
+    if not description.enable_partitioning:
+        return
+    partitioned = sum(is_partitioned(entry) for entry in existing)
+    if partitioned >= PARTITIONED_COUNT_MAX:
+        raise QuotaExceeded(
+            f"The namespace holds {PARTITIONED_COUNT_MAX} partitioned entities, which is the limit. "
+            "Delete one, or create this one without partitioning."
+        )
+
+
+def is_partitioned(entry: Entry) -> bool:
+    return isinstance(entry.description, QueueDescription | TopicDescription) and entry.description.enable_partitioning
+
+
+def check_room_for_subscription(catalog: Catalog, topic: str) -> None:
+    if len(catalog.subscriptions(topic)) >= SUBSCRIPTION_COUNT_MAX:
+        raise QuotaExceeded(
+            f"The topic '{topic}' has {SUBSCRIPTION_COUNT_MAX} subscriptions, which is the limit. Delete some first."
+        )
+
+
+def check_room_for_rules(catalog: Catalog, topic: str, more: Sequence[RuleDescription]) -> None:
+    """Whether the topic takes these rules besides those it has."""
+    counts = count_filters(catalog.subscriptions(topic))
+    correlation = sum(isinstance(rule.filter, CorrelationFilter) for rule in more)
+    if counts.sql + len(more) - correlation > SQL_FILTER_COUNT_MAX:
+        raise QuotaExceeded(
+            f"The topic '{topic}' has {SQL_FILTER_COUNT_MAX} SQL filters, which is the limit. "
+            "Delete rules, or use correlation filters."
+        )
+    if counts.correlation + correlation > CORRELATION_FILTER_COUNT_MAX:
+        raise QuotaExceeded(
+            f"The topic '{topic}' has {CORRELATION_FILTER_COUNT_MAX} correlation filters, which is the limit. Delete rules."
+        )

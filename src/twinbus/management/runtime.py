@@ -1,0 +1,60 @@
+"""What the control plane asks of the entities that run; `twinbus.broker.entities.Entities` is what keeps it.
+
+A change touches every fragment or fails whole (contract A6), and is answered once that is certain.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from twinbus.broker.replies import QueueCounts, Reply
+from twinbus.clock import Millis
+from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+
+
+class Countable(Protocol):
+    def counts(self) -> QueueCounts: ...
+
+
+class SubQueues(Protocol):
+    """A queue or subscription at run time."""
+
+    @property
+    def main(self) -> Countable: ...
+    @property
+    def dead_letter(self) -> Countable: ...
+    @property
+    def transfer_dead_letter(self) -> Countable: ...
+
+
+class Runtime(Protocol):
+    def queue(self, path: str) -> SubQueues: ...
+
+    def subscription(self, topic: str, name: str) -> SubQueues: ...
+
+    def create_queue(self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Any]) -> None: ...
+
+    def create_topic(self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[Any]) -> None: ...
+
+    def create_subscription(
+        self,
+        entity_id: int,
+        description: SubscriptionDescription,
+        rules: Iterable[RuleDescription],
+        now: Millis,
+        reply: Reply[Any],
+    ) -> None: ...
+
+    def update(
+        self,
+        description: QueueDescription | TopicDescription | SubscriptionDescription,
+        now: Millis,
+        reply: Reply[None],
+    ) -> None: ...
+
+    def delete(self, path: str, now: Millis, reply: Reply[None]) -> None: ...
+
+    def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None: ...
+
+    def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None: ...
+
+    def remove_rule(self, topic: str, subscription: str, name: str) -> None: ...

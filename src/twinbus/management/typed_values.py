@@ -1,0 +1,83 @@
+"""Values of rule parameters and properties as pairs of an XML Schema type name and text, and back.
+
+The administration API sends them so and the catalog keeps them so. A time without a zone stays one without: the SDKs
+expect back what they sent.
+"""
+
+import math
+from datetime import datetime, timedelta
+
+from twinbus.errors import ArgumentError
+from twinbus.management.atom.durations import read_duration, write_duration
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+INTEGER_TYPES = frozenset({"int", "long", "short", "byte", "unsignedInt", "unsignedShort", "unsignedByte", "integer"})
+FLOAT_TYPES = frozenset({"double", "float", "decimal"})
+
+
+def write_typed(value: object) -> tuple[str, str]:
+    match value:
+        case bool():
+            return "boolean", "true" if value else "false"
+        case int():
+            return ("int" if -INT_MAX - 1 <= value <= INT_MAX else "long"), str(int(value))
+        case float():
+            return "double", _write_double(value)
+        case datetime():
+            return "dateTime", value.isoformat().replace("+00:00", "Z")
+        case timedelta():
+            sign = "-" if value < timedelta() else ""
+            return "duration", sign + write_duration(abs(value) // timedelta(milliseconds=1))
+        case _:
+            return "string", str(value)
+
+
+def read_typed(type_name: str, text: str) -> object:
+    """Raises ArgumentError for text that does not fit the type, and for types we do not know."""
+    try:
+        if type_name == "string" or type_name == "guid":
+            return text
+        if type_name in INTEGER_TYPES:
+            return _read_integer(text)
+        if type_name in FLOAT_TYPES:
+            return float({"INF": "inf", "-INF": "-inf"}.get(text.strip(), text))
+        if type_name == "boolean":
+            return _read_boolean(text)
+        if type_name == "dateTime":
+            return datetime.fromisoformat(text.strip())
+        if type_name == "duration":
+            return _read_timedelta(text)
+    except (ValueError, OverflowError):
+        raise ArgumentError(f"'{text[:64]}' is no {type_name}. Correct the value or its type.") from None
+    raise ArgumentError(
+        f"Values of type '{type_name[:64]}' are not known. Use string, int, long, double, boolean, dateTime or duration."
+    )
+
+
+def _write_double(value: float) -> str:
+    if math.isinf(value):
+        return "INF" if value > 0 else "-INF"
+    return "NaN" if math.isnan(value) else repr(value)
+
+
+def _read_integer(text: str) -> int:
+    if len(text) > 32:
+        raise ValueError
+    value = int(text)
+    if not -LONG_MAX - 1 <= value <= LONG_MAX:
+        raise ValueError
+    return value
+
+
+def _read_boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "1", "false", "0"):
+        raise ValueError
+    return word in ("true", "1")
+
+
+def _read_timedelta(text: str) -> timedelta:
+    is_negative = text.startswith("-")
+    duration = timedelta(milliseconds=read_duration(text.removeprefix("-"), "A value"))
+    return -duration if is_negative else duration
