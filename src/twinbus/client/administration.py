@@ -1,0 +1,68 @@
+"""The stock administration client for a namespace that speaks plain HTTP: a connection string in, a client out.
+
+The official client always goes to `https://` and has no switch for it, though the data clients honour
+`UseDevelopmentEmulator=true`. The way in that leaves it untouched is its transport: ours sends the same requests to the
+HTTP endpoint of the namespace. Without the flag the client is the stock one, unchanged, and so works against Azure.
+"""
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus.client.connection_string import ConnectionString, parse_connection_string
+
+AMQP_PORT_FIRST = 5672
+HTTP_PORT_FIRST = 5300
+
+
+def administration_endpoint(parsed: ConnectionString) -> str:
+    """Where a local namespace answers HTTP if nobody says otherwise: 5672 has 5300, 5673 has 5301, and so on."""
+    port = parsed.port - AMQP_PORT_FIRST + HTTP_PORT_FIRST
+    host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
+    return f"http://{host}:{port}"
+
+
+def administration_client(connection_string: str, endpoint: str | None = None) -> ServiceBusAdministrationClient:
+    """`endpoint`, such as http://localhost:5300, is needed where the ports are not the usual ones."""
+    parsed = parse_connection_string(connection_string)
+    if parsed.uses_tls and endpoint is None:
+        return ServiceBusAdministrationClient.from_connection_string(connection_string)
+    transport = _PlainTransport(endpoint or administration_endpoint(parsed))
+    return ServiceBusAdministrationClient.from_connection_string(connection_string, transport=transport)
+
+
+def async_administration_client(connection_string: str, endpoint: str | None = None) -> AsyncAdministrationClient:
+    parsed = parse_connection_string(connection_string)
+    if parsed.uses_tls and endpoint is None:
+        return AsyncAdministrationClient.from_connection_string(connection_string)
+    transport = _AsyncPlainTransport(endpoint or administration_endpoint(parsed))
+    return AsyncAdministrationClient.from_connection_string(connection_string, transport=transport)
+
+
+def _moved(url: str, endpoint: str) -> str:
+    """The same path and query at another scheme and authority."""
+    there, asked = urlsplit(endpoint), urlsplit(url)
+    return urlunsplit((there.scheme, there.netloc, asked.path, asked.query, asked.fragment))
+
+
+class _PlainTransport(RequestsTransport):  # type: ignore[misc]
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self._endpoint = endpoint
+
+    def send(self, request: Any, **kwargs: Any) -> Any:
+        request.url = _moved(request.url, self._endpoint)
+        return super().send(request, **kwargs)
+
+
+class _AsyncPlainTransport(AioHttpTransport):  # type: ignore[misc]
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self._endpoint = endpoint
+
+    async def send(self, request: Any, **config: Any) -> Any:
+        request.url = _moved(request.url, self._endpoint)
+        return await super().send(request, **config)
