@@ -196,11 +196,13 @@ def trimmed(composite: Header | MessageProperties) -> list[Value]:
 C = TypeVar("C", Header, MessageProperties)
 T = TypeVar("T")
 
+_FIELD_COUNTS: dict[type, int] = {kind: len(fields(kind)) for kind in (Header, MessageProperties)}
+
 
 def _composite(kind: type[C], value: Value) -> C:
-    names = fields(kind)
-    if not isinstance(value, list) or len(value) > len(names):
-        raise DecodeError(f"a {kind.__name__} section is a list of at most {len(names)} fields")
+    count_max = _FIELD_COUNTS[kind]
+    if not isinstance(value, list) or len(value) > count_max:
+        raise DecodeError(f"a {kind.__name__} section is a list of at most {count_max} fields")
     return kind(*value)
 
 

@@ -1,0 +1,148 @@
+"""The entries of annotation and application property maps, walked without being decoded.
+
+Bytes of a map's elements in; out come the few values that route a message, and the entries to store. What
+only the broker may say is dropped, all else is kept byte for byte.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from twinbus.amqp.decode import SIZE8, WIDTHS, decode_value, skip_value
+from twinbus.amqp.errors import DecodeError
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError
+from twinbus.model.decimal128 import to_net_layout
+
+_U32 = Struct(">I").unpack_from
+_DECIMAL128 = 0x94
+KEY_LENGTH_MAX = 128
+
+_DROPPED, _PARTITION_KEY, _VIA_PARTITION_KEY, _SCHEDULED = range(4)
+
+# A message that is received and sent again brings these back in; they speak of its former life.
+_BROKER_OWN = (
+    b"x-opt-sequence-number",
+    b"x-opt-enqueued-time",
+    b"x-opt-enqueue-sequence-number",
+    b"x-opt-locked-until",
+    b"x-opt-message-state",
+    b"x-opt-deadletter-source",
+    b"x-opt-partition-id",
+    b"x-opt-lock-token",
+)
+_MEANINGS: dict[bytes, int] = {
+    **dict.fromkeys(_BROKER_OWN, _DROPPED),
+    b"x-opt-partition-key": _PARTITION_KEY,
+    b"x-opt-via-partition-key": _VIA_PARTITION_KEY,
+    b"x-opt-scheduled-enqueue-time": _SCHEDULED,
+}
+
+
+class Annotations(NamedTuple):
+    """The entries to store, the count of their elements, and what they say about routing."""
+
+    entries: bytes = b""
+    element_count: int = 0
+    partition_key: str | None = None
+    via_partition_key: str | None = None
+    scheduled_at: Millis | None = None
+
+
+NO_ANNOTATIONS = Annotations()
+
+
+def read_annotations(data: bytes, pos: int, end: int, count: int) -> Annotations:
+    """Walk the `count` elements between `pos` and `end`, which must be exactly there."""
+    facts: list[str | Millis | None] = [None] * 4
+    kept: list[bytes] = []
+    kept_from = pos
+    kept_count = 0
+    elements = 0
+    while pos < end:
+        start = pos
+        code = data[pos]
+        if code == 0xA3 or code == 0xA1:
+            value_at = pos + 2 + data[pos + 1]
+            meaning = _MEANINGS.get(data[pos + 2 : value_at])
+        else:
+            value_at = skip_value(data, pos)
+            meaning = None
+        width = WIDTHS[data[value_at]]
+        if width == SIZE8:
+            pos = value_at + 2 + data[value_at + 1]
+        else:
+            pos = skip_value(data, value_at)
+        elements += 2
+        if meaning is None and width != 16:
+            kept_count += 2
+        elif meaning is None or meaning == _DROPPED:
+            kept.append(data[kept_from:start])
+            kept_from = pos
+            if meaning is None:
+                kept.append(data[start:value_at] + _net_decimal(data[value_at:pos]))
+                kept_count += 2
+        else:
+            kept_count += 2
+            facts[meaning] = _fact(meaning, data, value_at)
+    if pos != end or elements != count:
+        raise DecodeError(f"annotations of {count} elements do not end at byte {end}, where their size says")
+    kept.append(data[kept_from:end])
+    return Annotations(b"".join(kept), kept_count, *facts[1:])  # type: ignore[arg-type]
+
+
+def check_entries(data: bytes, pos: int, end: int, count: int) -> bool:
+    """Whether the application properties between `pos` and `end` hold a decimal; DecodeError if they are no such map."""
+    has_decimal = False
+    elements = 0
+    while pos < end:
+        code = data[pos]
+        if code == 0xA1 or code == 0xA3:
+            pos += 2 + data[pos + 1]
+        elif code == 0xB1 or code == 0xB3:
+            pos += 5 + _U32(data, pos + 1)[0]
+        else:
+            raise DecodeError(f"the name of an application property starts with 0x{code:02x}; it has to be a string")
+        code = data[pos]
+        width = WIDTHS[code]
+        if width >= 0:
+            pos += 1 + width
+            has_decimal = has_decimal or code == _DECIMAL128
+        elif width == SIZE8:
+            pos += 2 + data[pos + 1]
+        else:
+            pos = skip_value(data, pos)
+        elements += 2
+    if pos != end or elements != count:
+        raise DecodeError(f"application properties of {count} elements do not end at byte {end}, where their size says")
+    return has_decimal
+
+
+def with_net_decimals(data: bytes, pos: int, end: int) -> bytes:
+    """The data with each decimal between `pos` and `end` in the layout that SDKs read. No size changes."""
+    pieces = [data[:pos]]
+    while pos < end:
+        value_at = skip_value(data, pos)
+        value_end = skip_value(data, value_at)
+        pieces += (data[pos:value_at], _net_decimal(data[value_at:value_end]))
+        pos = value_end
+    pieces.append(data[end:])
+    return b"".join(pieces)
+
+
+def _net_decimal(value: bytes) -> bytes:
+    return value[:1] + to_net_layout(value[1:]) if value[0] == _DECIMAL128 else value
+
+
+def _fact(meaning: int, data: bytes, pos: int) -> str | Millis | None:
+    value, _ = decode_value(data, pos)
+    if value is None:
+        return None
+    if meaning == _SCHEDULED:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ArgumentError("x-opt-scheduled-enqueue-time is not a timestamp; send it as one.")
+        return int(value)
+    if not isinstance(value, str):
+        raise ArgumentError("A partition key is not a string; send it as one.")
+    if len(value) > KEY_LENGTH_MAX:
+        raise ArgumentError(f"A partition key has {len(value)} characters; use at most {KEY_LENGTH_MAX}.")
+    return str(value)

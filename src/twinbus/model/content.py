@@ -1,0 +1,191 @@
+"""The content of a stored message: its sections, packed so that a delivery can be cut out of it.
+
+prefix            sizes and counts of what follows (22 bytes)
+header            a whole section with delivery-count 0: a first delivery takes it as it is
+delivery entries  the sender's delivery annotations, keys and values without the map around them
+entries           the sender's message annotations, in the same way
+properties        a whole section, always there: every stored message has a message id
+application       a whole section, or nothing
+rest              body and footer, byte for byte as they came
+
+The broker's own annotations are added on the way out (`twinbus.model.delivery`), so a map has to be
+open at its end: that is why entries are kept and not sections.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from struct import Struct
+from typing import NamedTuple
+
+from twinbus.amqp.decode import decode_value, skip_value
+from twinbus.amqp.encode import encode_list, encode_map, encode_symbol, encode_value
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    PROPERTIES,
+    MessageProperties,
+    decode_properties,
+    encode_descriptor,
+)
+from twinbus.amqp.types import Value
+
+PREFIX = Struct(">BBHHIIII")
+LAYOUT = 1
+"""First byte of every content, so that another layout can be told from this one."""
+
+DESCRIPTOR_SIZE = 3
+FIELD_NAMES = tuple(field.name for field in fields(MessageProperties))
+
+
+class Parts(NamedTuple):
+    """A content cut into its parts. The counts are of map elements: two an entry."""
+
+    header: bytes
+    delivery_count: int
+    delivery_entries: bytes
+    entry_count: int
+    entries: bytes
+    properties: bytes
+    application: bytes
+    rest: bytes
+
+
+def unpack(content: bytes) -> Parts:
+    layout, header, delivery_count, entry_count, delivery_size, size, properties, application = PREFIX.unpack_from(
+        content
+    )
+    assert layout == LAYOUT
+    delivery_at = PREFIX.size + header
+    entries_at = delivery_at + delivery_size
+    properties_at = entries_at + size
+    application_at = properties_at + properties
+    rest_at = application_at + application
+    return Parts(
+        content[PREFIX.size : delivery_at],
+        delivery_count,
+        content[delivery_at:entries_at],
+        entry_count,
+        content[entries_at:properties_at],
+        content[properties_at:application_at],
+        content[application_at:rest_at],
+        content[rest_at:],
+    )
+
+
+def pack(parts: Parts) -> bytes:
+    header, delivery_count, delivery_entries, entry_count, entries, properties, application, rest = parts
+    prefix = PREFIX.pack(
+        LAYOUT,
+        len(header),
+        delivery_count,
+        entry_count,
+        len(delivery_entries),
+        len(entries),
+        len(properties),
+        len(application),
+    )
+    return b"".join((prefix, header, delivery_entries, entries, properties, application, rest))
+
+
+def properties(content: bytes) -> MessageProperties:
+    """The properties section, decoded."""
+    value, _ = decode_value(unpack(content).properties, DESCRIPTOR_SIZE)
+    return decode_properties(value)
+
+
+def application_properties(content: bytes) -> dict[str, Value]:
+    """The application properties by name. One whose value is malformed is left out: nobody could compare it."""
+    _, header, _, _, delivery_size, size, properties, application = PREFIX.unpack_from(content)
+    if not application:
+        return {}
+    pos = PREFIX.size + header + delivery_size + size + properties
+    try:
+        values, _ = decode_value(content, pos + DESCRIPTOR_SIZE)
+        return values  # type: ignore[no-any-return]  # names are strings: checked when the message came in
+    except DecodeError:
+        return _readable(content[pos : pos + application])
+
+
+def with_application_properties(content: bytes, changes: Mapping[str, Value], removed: Collection[str] = ()) -> bytes:
+    """The content with these application properties set and those removed; all others stay byte for byte."""
+    parts = unpack(content)
+    elements: list[bytes] = []
+    for name, start, value_at, end in _named_entries(parts.application):
+        if name not in changes and name not in removed:
+            elements += (parts.application[start:value_at], parts.application[value_at:end])
+    for name, value in changes.items():
+        elements += (encode_value(str(name)), encode_value(value))
+    section = encode_descriptor(APPLICATION_PROPERTIES) + encode_map(elements)
+    return pack(parts._replace(application=section))
+
+
+def with_properties(content: bytes, changes: Mapping[str, Value]) -> bytes:
+    """The content with these fields of the properties section set, or cleared by None.
+
+    Fields go by their names in `MessageProperties`; all others stay byte for byte.
+    """
+    parts = unpack(content)
+    elements = [part for _, part in _elements(parts.properties)]
+    elements += [encode_value(None)] * (len(FIELD_NAMES) - len(elements))
+    for name, value in changes.items():
+        elements[FIELD_NAMES.index(name)] = encode_value(value)
+    return pack(parts._replace(properties=encode_descriptor(PROPERTIES) + encode_list(elements)))
+
+
+def with_annotations(content: bytes, changes: Mapping[str, Value]) -> bytes:
+    """The content with these message annotations set, or removed by None; all others stay byte for byte."""
+    parts = unpack(content)
+    elements: list[bytes] = []
+    pos = 0
+    while pos < len(parts.entries):
+        value_at = skip_value(parts.entries, pos)
+        end = skip_value(parts.entries, value_at)
+        if decode_value(parts.entries, pos)[0] not in changes:
+            elements += (parts.entries[pos:value_at], parts.entries[value_at:end])
+        pos = end
+    for name, value in changes.items():
+        if value is not None:
+            elements += (encode_symbol(name), encode_value(value))
+    return pack(parts._replace(entry_count=len(elements), entries=b"".join(elements)))
+
+
+def compound_start(data: bytes, pos: int) -> tuple[int, int]:
+    """Count of the elements of the list or map at `pos`, and where the first of them stands."""
+    code = data[pos]
+    if code == 0x45:
+        return 0, pos + 1
+    if code in (0xC0, 0xC1):
+        return data[pos + 2], pos + 3
+    return int.from_bytes(data[pos + 5 : pos + 9], "big"), pos + 9
+
+
+def _readable(section: bytes) -> dict[str, Value]:
+    values = {}
+    for name, _, value_at, _ in _named_entries(section):
+        try:
+            values[name] = decode_value(section, value_at)[0]
+        except DecodeError:
+            continue
+    return values
+
+
+def _elements(section: bytes) -> list[tuple[int, bytes]]:
+    """Position and bytes of each element of the list or map in a section."""
+    if not section:
+        return []
+    count, pos = compound_start(section, DESCRIPTOR_SIZE)
+    elements = []
+    for _ in range(count):
+        end = skip_value(section, pos)
+        elements.append((pos, section[pos:end]))
+        pos = end
+    return elements
+
+
+def _named_entries(section: bytes) -> list[tuple[str, int, int, int]]:
+    """Of each entry of an application properties section its name and where key, value and next entry start."""
+    elements = _elements(section)
+    entries = []
+    for (start, key), (value_at, value) in zip(elements[::2], elements[1::2], strict=True):
+        entries.append((decode_value(key, 0)[0], start, value_at, value_at + len(value)))
+    return entries

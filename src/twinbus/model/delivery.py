@@ -1,0 +1,145 @@
+"""A stored message on its way out: content in, payload of a transfer out.
+
+Nothing the sender sent is touched. In front of it go a header with the delivery count, the delivery
+annotations with the lock token, and one map of message annotations that holds the broker's own entries
+and then the sender's, whose bytes are followed in the content by the bare message:
+
+header | delivery annotations: x-opt-lock-token, sender's | message annotations: the broker's, sender's | bare message
+"""
+
+from struct import Struct
+
+from twinbus.amqp.encode import encode_string, encode_symbol, encode_value
+from twinbus.amqp.types import Long, UInt
+from twinbus.clock import Millis
+from twinbus.model.content import PREFIX
+
+_unpack_prefix = PREFIX.unpack_from
+_PREFIX_SIZE = PREFIX.size
+
+_LOCK_TOKEN = encode_symbol("x-opt-lock-token") + b"\x98"
+_ENQUEUED_TIME = encode_symbol("x-opt-enqueued-time") + b"\x83"
+_SEQUENCE_NUMBER = encode_symbol("x-opt-sequence-number") + b"\x81"
+_LOCKED_UNTIL = encode_symbol("x-opt-locked-until") + b"\x83"
+_MESSAGE_STATE = encode_symbol("x-opt-message-state")
+_ENQUEUE_SEQUENCE_NUMBER = encode_symbol("x-opt-enqueue-sequence-number")
+_DEAD_LETTER_SOURCE = encode_symbol("x-opt-deadletter-source")
+
+_DELIVERY_ANNOTATIONS = b"\x00\x53\x71"
+_NO_DELIVERY_ANNOTATIONS = _DELIVERY_ANNOTATIONS + b"\xc1\x01\x00"
+_ONLY_LOCK_TOKEN = _DELIVERY_ANNOTATIONS + b"\xc1" + bytes((len(_LOCK_TOKEN) + 17, 2)) + _LOCK_TOKEN
+# Always in the form with 4-byte size and count, so that one template fits all.
+_MESSAGE_ANNOTATIONS = b"\x00\x53\x72\xd1"
+
+_guid = Struct("<IHH8s").unpack
+_uuid = Struct(">IHH8s").pack
+_size_count = Struct(">II").pack
+_int64 = Struct(">q").pack
+
+# What stands between the header and the sender's entries of an ordinary delivery, in one call.
+_LOCKED = f"{len(_ONLY_LOCK_TOKEN)}sIHH8s"
+_MAP_HEAD = f"{len(_MESSAGE_ANNOTATIONS)}sII"
+_OWN = f"{len(_ENQUEUED_TIME)}sq{len(_SEQUENCE_NUMBER)}sq"
+_pack_locked = Struct(f">{_LOCKED}{_MAP_HEAD}{_OWN}{len(_LOCKED_UNTIL)}sq").pack
+_pack_unlocked = Struct(f">{len(_NO_DELIVERY_ANNOTATIONS)}s{_MAP_HEAD}{_OWN}").pack
+
+_COUNT_SIZE = 4  # the size of a map includes its count
+_UNLOCKED_SIZE = _COUNT_SIZE + len(_ENQUEUED_TIME) + len(_SEQUENCE_NUMBER) + 16
+_LOCKED_SIZE = _UNLOCKED_SIZE + len(_LOCKED_UNTIL) + 8
+
+
+def encode_delivery(
+    content: bytes,
+    *,
+    sequence_number: int,
+    enqueued_at: Millis,
+    delivery_count: int,
+    lock_token: bytes | None = None,
+    locked_until: Millis | None = None,
+    state: int = 0,
+    show_state: bool = False,
+    enqueued_sequence_number: int = 0,
+    dead_letter_source: str | None = None,
+) -> bytes:
+    """The payload for a receiver.
+
+    `lock_token` (16 bytes in GUID order) and `locked_until` make it a peek-lock delivery; without them
+    the delivery annotations are there and hold nothing of ours. A state other than active always shows.
+    """
+    _, header_size, delivery_entry_count, count, delivery_size, size, _, _ = _unpack_prefix(content)
+    delivery_at = _PREFIX_SIZE + header_size
+    entries_at = delivery_at + delivery_size
+    header = content[_PREFIX_SIZE:delivery_at]
+    if delivery_count:
+        header = _with_delivery_count(header, delivery_count)
+    extra = b""
+    if state or show_state or enqueued_sequence_number or dead_letter_source:
+        elements = _extra_elements(state, show_state, enqueued_sequence_number, dead_letter_source)
+        extra = b"".join(elements)
+        size += len(extra)
+        count += len(elements)
+    if delivery_entry_count or (lock_token is None) is not (locked_until is None):
+        own = _own_entries(enqueued_at, sequence_number, locked_until)
+        front = (
+            _delivery_annotations(lock_token, content[delivery_at:entries_at], delivery_entry_count)
+            + _MESSAGE_ANNOTATIONS
+            + _size_count(_COUNT_SIZE + len(own) + size, count + (4 if locked_until is None else 6))
+            + own
+        )
+    elif lock_token is None:
+        front = _pack_unlocked(
+            _NO_DELIVERY_ANNOTATIONS,
+            _MESSAGE_ANNOTATIONS,
+            _UNLOCKED_SIZE + size,
+            4 + count,
+            _ENQUEUED_TIME,
+            enqueued_at,
+            _SEQUENCE_NUMBER,
+            sequence_number,
+        )
+    else:
+        front = _pack_locked(
+            _ONLY_LOCK_TOKEN,
+            *_guid(lock_token),
+            _MESSAGE_ANNOTATIONS,
+            _LOCKED_SIZE + size,
+            6 + count,
+            _ENQUEUED_TIME,
+            enqueued_at,
+            _SEQUENCE_NUMBER,
+            sequence_number,
+            _LOCKED_UNTIL,
+            locked_until,
+        )
+    return b"".join((header, front, extra, memoryview(content)[entries_at:]))
+
+
+def _with_delivery_count(header: bytes, delivery_count: int) -> bytes:
+    """The header section with another count; the count is the last of its fields, and was 0 in one byte."""
+    count = encode_value(UInt(delivery_count))
+    return header[:4] + bytes((header[4] + len(count) - 1,)) + header[5:-1] + count
+
+
+def _delivery_annotations(lock_token: bytes | None, entries: bytes, count: int) -> bytes:
+    own = b"" if lock_token is None else _LOCK_TOKEN + _uuid(*_guid(lock_token))
+    size = _COUNT_SIZE + len(own) + len(entries)
+    return _DELIVERY_ANNOTATIONS + b"\xd1" + _size_count(size, count + (2 if own else 0)) + own + entries
+
+
+def _own_entries(enqueued_at: Millis, sequence_number: int, locked_until: Millis | None) -> bytes:
+    entries = _ENQUEUED_TIME + _int64(enqueued_at) + _SEQUENCE_NUMBER + _int64(sequence_number)
+    return entries if locked_until is None else entries + _LOCKED_UNTIL + _int64(locked_until)
+
+
+def _extra_elements(
+    state: int, show_state: bool, enqueued_sequence_number: int, dead_letter_source: str | None
+) -> list[bytes]:
+    """Keys and values, in turn, of what an ordinary delivery does not show."""
+    elements: list[bytes] = []
+    if state or show_state:
+        elements += (_MESSAGE_STATE, encode_value(int(state)))
+    if enqueued_sequence_number:
+        elements += (_ENQUEUE_SEQUENCE_NUMBER, encode_value(Long(enqueued_sequence_number)))
+    if dead_letter_source:
+        elements += (_DEAD_LETTER_SOURCE, encode_string(dead_letter_source))
+    return elements

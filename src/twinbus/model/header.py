@@ -1,0 +1,45 @@
+"""The header section: the sender's in, the one to store out (AMQP 1.0 part 3, section 3.2.1)."""
+
+from functools import lru_cache
+
+from twinbus.amqp.decode import decode_value
+from twinbus.amqp.encode import encode_list, encode_value
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.sections import HEADER, encode_descriptor
+from twinbus.amqp.types import UByte, UInt, Value
+from twinbus.clock import Millis
+
+TIME_TO_LIVE_MAX = 2**32 - 1
+"""The longest time to live the field can hold; a longer one shows in the properties (`model.identity`)."""
+
+_FIELD_COUNT = 5
+_TYPES: tuple[tuple[str, type], ...] = (
+    ("durable", bool),
+    ("priority", UByte),
+    ("ttl", UInt),
+    ("first-acquirer", bool),
+)
+_NO_FAILED_DELIVERIES = b"\x43"
+
+
+def _section(fields: list[Value]) -> bytes:
+    elements = [encode_value(field) for field in fields]
+    return encode_descriptor(HEADER) + encode_list([*elements, _NO_FAILED_DELIVERIES])
+
+
+NO_HEADER = _section([None] * len(_TYPES))
+
+
+# Senders repeat the same few headers over and over.
+@lru_cache(maxsize=1024)
+def read_header(value: bytes) -> tuple[bytes, Millis | None]:
+    """The whole section to store, with a delivery count of 0 in its last byte, and the time to live."""
+    fields, _ = decode_value(value, 0)
+    if not isinstance(fields, list) or len(fields) > _FIELD_COUNT:
+        raise DecodeError(f"the header section is not a list of at most {_FIELD_COUNT} fields")
+    fields = (fields + [None] * _FIELD_COUNT)[: len(_TYPES)]
+    for (name, kind), field in zip(_TYPES, fields, strict=True):
+        if field is not None and not isinstance(field, kind):
+            raise DecodeError(f"{name} of the header is {field!r}, which is not of its type")
+    ttl = fields[2]
+    return _section(fields), None if ttl is None else int(ttl)

@@ -1,0 +1,138 @@
+"""Who a message is: message id and message session out of its properties section, which stays as it is.
+
+message-id user-id to subject reply-to correlation-id content-type content-encoding absolute-expiry-time
+creation-time group-id group-sequence reply-to-group-id: fields 0 to 12, of which 0 and 10 are read here.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from uuid import UUID
+
+from twinbus.amqp.decode import SIZE8, WIDTHS, decode_value, skip_value
+from twinbus.amqp.encode import encode_list, encode_string
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.sections import PROPERTIES, MessageProperties, decode_properties, encode_descriptor
+from twinbus.amqp.types import Value
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError
+
+ID_LENGTH_MAX = 128
+PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
+
+_PING = PING_CONTENT_TYPE.encode()
+_NULL = 0x40
+_FIELD_COUNT = 13
+_GROUP_ID = 10
+_U32 = Struct(">I").unpack_from
+
+
+def read_identity(data: bytes, pos: int, end: int) -> tuple[str | None, str | None]:
+    """Message id as text and session id, of the list between `pos` and `end`; each None where there is none.
+
+    Every field is walked over, so that nobody later finds a list that does not end where it says.
+    """
+    form = data[pos]
+    if form == 0xC0:
+        count = data[pos + 2]
+        pos += 3
+    elif form == 0xD0:
+        count = _U32(data, pos + 5)[0]
+        pos += 9
+    else:
+        return None, None
+    if not 0 < count <= _FIELD_COUNT:
+        if count == 0 and pos == end:
+            return None, None
+        raise DecodeError(f"a properties section of {count} fields; it has at most {_FIELD_COUNT}")
+    message_id: str | None = None
+    if data[pos] == 0xA1:
+        value_end = pos + 2 + data[pos + 1]
+        message_id = data[pos + 2 : value_end].decode()
+        pos = value_end
+    else:
+        value, pos = decode_value(data, pos)
+        message_id = _as_text(value)
+    if message_id is not None and len(message_id) > ID_LENGTH_MAX:
+        raise ArgumentError(f"The message id has {len(message_id)} characters; use at most {ID_LENGTH_MAX}.")
+    session_id: str | None = None
+    # Often nothing else is set: then as many bytes as fields are left, and all of them are null.
+    if end - pos != count - 1 or data.count(_NULL, pos, end) != count - 1:
+        session_id, pos = _group_id(data, pos, count)
+        if pos != end:
+            raise DecodeError(f"a properties section of {count} fields does not end where its size says")
+    return message_id or None, session_id
+
+
+def _group_id(data: bytes, pos: int, count: int) -> tuple[str | None, int]:
+    """The group id among the fields behind the first, and the position behind the last of them."""
+    group_id = None
+    for index in range(1, count):
+        code = data[pos]
+        if code == _NULL:
+            pos += 1
+        elif index == _GROUP_ID:
+            group_id, pos = decode_value(data, pos)
+            _check_group_id(group_id)
+        elif WIDTHS[code] == SIZE8:
+            pos += 2 + data[pos + 1]
+        else:
+            pos = skip_value(data, pos)
+    return group_id, pos
+
+
+def _check_group_id(group_id: Value) -> None:
+    if type(group_id) is not str:
+        raise DecodeError("the group id (session id) is not a string")
+    if len(group_id) > ID_LENGTH_MAX:
+        raise ArgumentError(f"The session id has {len(group_id)} characters; use at most {ID_LENGTH_MAX}.")
+
+
+def _as_text(message_id: Value) -> str | None:
+    """Each of the types a message id can have, as the text that is compared in duplicate detection."""
+    match message_id:
+        case None:
+            return None
+        case str():
+            return str(message_id)
+        case bool():
+            pass
+        case UUID() | int():
+            return str(message_id)
+        case bytes():
+            return message_id.hex()
+    raise DecodeError(f"the message id is a {type(message_id).__name__}; it has to be a string, uuid, ulong or binary")
+
+
+def is_ping(data: bytes, pos: int, end: int) -> bool:
+    """Whether the properties section's content type says that this is a ping."""
+    if data.find(_PING, pos, end) < 0:
+        return False
+    return _decoded(data, pos).content_type == PING_CONTENT_TYPE
+
+
+def lifetime(data: bytes, pos: int) -> Millis | None:
+    """Time to live as the span between creation and absolute expiry: how SDKs send one of more than 49 days."""
+    decoded = _decoded(data, pos)
+    if decoded.absolute_expiry_time is None or decoded.creation_time is None:
+        return None
+    return max(0, int(decoded.absolute_expiry_time) - int(decoded.creation_time))
+
+
+def with_message_id(section: bytes, new_id: Callable[[], str]) -> tuple[bytes, str]:
+    """The properties section, which may be empty bytes, with a new id in its first field; and that id."""
+    message_id = new_id()
+    elements = []
+    if section:
+        fields, _ = decode_value(section, 3)
+        count = len(fields)
+        pos = 4 if section[3] == 0x45 else 6 if section[3] == 0xC0 else 12
+        for _ in range(count):
+            end = skip_value(section, pos)
+            elements.append(section[pos:end])
+            pos = end
+    elements[:1] = [encode_string(message_id)]
+    return encode_descriptor(PROPERTIES) + encode_list(elements), message_id
+
+
+def _decoded(data: bytes, pos: int) -> MessageProperties:
+    return decode_properties(decode_value(data, pos)[0])

@@ -1,0 +1,295 @@
+"""A message that came in: payload in, routing facts and the content to store out.
+
+Only what decides about a message is read: the header's time to live, three annotations, message id and
+group id. Body and bare message are taken over as bytes. The sections may come in any order and with any
+form of descriptor; all but the usual one are put in order first, since SDKs can read only that.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from struct import Struct, error
+
+from twinbus.amqp.decode import SIZE8, SIZE32, UNKNOWN, WIDTHS, decode_value, skip_value
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    MessageProperties,
+    canonical,
+    split_sections,
+)
+from twinbus.clock import Millis
+from twinbus.errors import MessageTooLarge
+from twinbus.model.annotations import NO_ANNOTATIONS, check_entries, read_annotations, with_net_decimals
+from twinbus.model.content import (
+    DESCRIPTOR_SIZE,
+    LAYOUT,
+    PREFIX,
+    application_properties,
+    compound_start,
+    properties,
+    unpack,
+    with_annotations,
+    with_application_properties,
+    with_properties,
+)
+from twinbus.model.delivery import encode_delivery
+from twinbus.model.header import NO_HEADER, TIME_TO_LIVE_MAX, read_header
+from twinbus.model.identity import PING_CONTENT_TYPE, is_ping, lifetime, read_identity, with_message_id
+
+__all__ = [
+    "BATCH_FORMAT",
+    "PING_CONTENT_TYPE",
+    "Message",
+    "MessageProperties",
+    "application_properties",
+    "encode_delivery",
+    "properties",
+    "read_batch",
+    "read_content",
+    "read_message",
+    "with_annotations",
+    "with_application_properties",
+    "with_properties",
+]
+
+BATCH_FORMAT = 0x80013700
+"""message-format of a transfer whose data sections are whole messages."""
+
+HEADER_SIZE_MAX = 64 * 1024
+PROPERTY_SIZE_MAX = 32 * 1024
+
+_U32 = Struct(">I").unpack_from
+_pack_prefix = PREFIX.pack
+_NO_HEADER: tuple[bytes, Millis | None] = (NO_HEADER, None)
+
+
+@dataclass(slots=True)
+class Message:
+    """An incoming message: what decides where it goes, and what is stored."""
+
+    content: bytes
+    message_id: str
+    session_id: str | None
+    partition_key: str | None
+    via_partition_key: str | None
+    time_to_live: Millis | None
+    scheduled_at: Millis | None
+    is_ping: bool
+
+
+def _forms(code: int) -> tuple[int, ...]:
+    """WIDTHS for the value of one kind of section: what it cannot hold is UNKNOWN."""
+    constructors = {
+        HEADER: (0x45, 0xC0, 0xD0),
+        DELIVERY_ANNOTATIONS: (0xC1, 0xD1),
+        MESSAGE_ANNOTATIONS: (0xC1, 0xD1),
+        PROPERTIES: (0x45, 0xC0, 0xD0),
+        APPLICATION_PROPERTIES: (0xC1, 0xD1),
+        DATA: (0xA0, 0xB0),
+        SEQUENCE: (0x45, 0xC0, 0xD0),
+        VALUE: range(256),
+        FOOTER: (0xC1, 0xD1),
+    }.get(code, ())
+    return tuple(WIDTHS[form] if form in constructors else UNKNOWN for form in range(256))
+
+
+_FORMS = tuple(_forms(code) for code in range(256))
+
+
+def read_message(payload: bytes, new_id: Callable[[], str]) -> Message:
+    """The message of one transfer. `new_id` makes the id of a message that has none.
+
+    DecodeError where the payload is no message, ArgumentError and MessageTooLarge where it passes a limit.
+    """
+    try:
+        return _read(payload, new_id)
+    except (IndexError, error):
+        raise DecodeError(f"a section goes on behind the end of the message ({len(payload)} bytes)") from None
+    except UnicodeDecodeError:
+        raise DecodeError("an id or key of the message is not UTF-8") from None
+
+
+def read_batch(payload: bytes, new_id: Callable[[], str]) -> list[Message]:
+    """The messages of a transfer in the batch format. What its envelope says of itself counts for nothing."""
+    messages = []
+    for code, start, _ in split_sections(payload):
+        if code in (SEQUENCE, VALUE):
+            raise DecodeError("a batch holds its messages in data sections only")
+        if code == DATA:
+            inner, _ = decode_value(payload, start)
+            if not isinstance(inner, bytes):
+                raise DecodeError("a data section of the batch is not binary")
+            messages.append(read_message(inner, new_id))
+    return messages
+
+
+def read_content(content: bytes) -> Message:
+    """The message again, from what was stored of it."""
+    parts = unpack(content)
+    _, time_to_live = read_header(parts.header[DESCRIPTOR_SIZE:])
+    annotations = read_annotations(parts.entries, 0, len(parts.entries), parts.entry_count)
+    section = parts.properties
+    message_id, session_id = read_identity(section, DESCRIPTOR_SIZE, len(section))
+    assert message_id is not None
+    if time_to_live == TIME_TO_LIVE_MAX:
+        time_to_live = lifetime(section, DESCRIPTOR_SIZE) or time_to_live
+    return Message(
+        content,
+        message_id,
+        session_id,
+        annotations.partition_key,
+        annotations.via_partition_key,
+        time_to_live,
+        annotations.scheduled_at,
+        is_ping(section, DESCRIPTOR_SIZE, len(section)),
+    )
+
+
+def _read(data: bytes, new_id: Callable[[], str]) -> Message:
+    bounds = _bounds(data)
+    if bounds is None:
+        data = canonical(data)
+        bounds = _bounds(data)
+        assert bounds is not None
+    header_at, delivery_at, annotations_at, properties_at, application_at, rest_at = bounds
+    if rest_at > PROPERTY_SIZE_MAX:
+        _check_sizes(data, bounds)
+    header, time_to_live = _NO_HEADER
+    if delivery_at > header_at:
+        header, time_to_live = read_header(data[header_at + 3 : delivery_at])
+    delivery = annotations = NO_ANNOTATIONS
+    if annotations_at > delivery_at:
+        count, pos = compound_start(data, delivery_at + 3)
+        delivery = read_annotations(data, pos, annotations_at, count)
+    if properties_at > annotations_at:
+        count, pos = compound_start(data, annotations_at + 3)
+        annotations = read_annotations(data, pos, properties_at, count)
+    if rest_at > application_at:
+        count, pos = compound_start(data, application_at + 3)
+        if check_entries(data, pos, rest_at, count):
+            data = with_net_decimals(data, pos, rest_at)
+    message_id = session_id = None
+    pings = False
+    if application_at > properties_at:
+        message_id, session_id = read_identity(data, properties_at + 3, application_at)
+        pings = is_ping(data, properties_at + 3, application_at)
+        if time_to_live == TIME_TO_LIVE_MAX:
+            time_to_live = lifetime(data, properties_at + 3) or time_to_live
+    if message_id is None:
+        section, message_id = with_message_id(data[properties_at:application_at], new_id)
+        properties_size = len(section)
+        bare = section + data[application_at:]
+    else:
+        properties_size = application_at - properties_at
+        bare = data[properties_at:]
+    entries, entry_count, partition_key, via_partition_key, scheduled_at = annotations
+    delivery_entries, delivery_count, _, _, _ = delivery
+    prefix = _pack_prefix(
+        LAYOUT,
+        len(header),
+        delivery_count,
+        entry_count,
+        len(delivery_entries),
+        len(entries),
+        properties_size,
+        rest_at - application_at,
+    )
+    return Message(
+        b"".join((prefix, header, delivery_entries, entries, bare)),
+        message_id,
+        session_id,
+        partition_key,
+        via_partition_key,
+        time_to_live,
+        scheduled_at,
+        pings,
+    )
+
+
+def _bounds(data: bytes) -> tuple[int, int, int, int, int, int] | None:
+    """Where header, delivery annotations, annotations, properties, application properties and the rest start.
+
+    A section that is not there starts where the next one does. None if the sections are not in the standard
+    order, or not all behind a `smallulong` descriptor.
+    """
+    size = len(data)
+    pos = last = 0
+    header_at = delivery_at = annotations_at = properties_at = application_at = rest_at = -1
+    while pos < size:
+        if data[pos] != 0 or data[pos + 1] != 0x53:
+            return None
+        code = data[pos + 2]
+        if code <= last or last >= DATA:
+            may_follow = code == FOOTER != last or (code == last and code in (DATA, SEQUENCE))
+            if not may_follow:
+                return None
+        elif code >= DATA:
+            rest_at = pos
+        elif code == PROPERTIES:
+            properties_at = pos
+        elif code == APPLICATION_PROPERTIES:
+            application_at = pos
+        elif code == MESSAGE_ANNOTATIONS:
+            annotations_at = pos
+        elif code == HEADER:
+            header_at = pos
+        else:
+            delivery_at = pos
+        last = code
+        width = _FORMS[code][data[pos + 3]]
+        if width == SIZE8:
+            pos += 5 + data[pos + 4]
+        elif width == SIZE32:
+            pos += 8 + _U32(data, pos + 4)[0]
+        elif width == UNKNOWN:
+            raise DecodeError(f"0x{data[pos + 3]:02x} at byte {pos + 3} cannot be the value of section 0x{code:02x}")
+        else:
+            pos = skip_value(data, pos + 3)
+    if pos > size:
+        raise IndexError
+    if rest_at < 0:
+        rest_at = size
+    if application_at < 0:
+        application_at = rest_at
+    if properties_at < 0:
+        properties_at = application_at
+    if annotations_at < 0:
+        annotations_at = properties_at
+    if delivery_at < 0:
+        delivery_at = annotations_at
+    return (
+        (delivery_at if header_at < 0 else header_at),
+        delivery_at,
+        annotations_at,
+        properties_at,
+        application_at,
+        rest_at,
+    )
+
+
+def _check_sizes(data: bytes, bounds: tuple[int, ...]) -> None:
+    """Only for a message with a large front: an ordinary one cannot pass these limits."""
+    if bounds[-1] > HEADER_SIZE_MAX:
+        raise MessageTooLarge(
+            f"Header, annotations and properties take {bounds[-1]} bytes; make them {HEADER_SIZE_MAX} at most."
+        )
+    for start, end in pairwise(bounds):
+        if end - start <= PROPERTY_SIZE_MAX:
+            continue
+        count, pos = compound_start(data, start + DESCRIPTOR_SIZE)
+        for _ in range(count):
+            element_end = skip_value(data, pos)
+            if element_end - pos > PROPERTY_SIZE_MAX:
+                raise MessageTooLarge(
+                    f"A property takes {element_end - pos} bytes; make it {PROPERTY_SIZE_MAX} at most."
+                )
+            pos = element_end
