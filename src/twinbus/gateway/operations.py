@@ -18,6 +18,7 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, SessionLockLost
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.requests import Arguments, Response
+from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import Right
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ class Call:
     node: Node
     arguments: Arguments
     now: Millis
+    control: ControlPlane
     session: SessionLock | None  # what the link named in the request holds, if it holds a message session
     message_size_max: int
     new_id: Callable[[], str]

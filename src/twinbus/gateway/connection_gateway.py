@@ -1,0 +1,177 @@
+"""One connection at the gateway: AMQP events in, links bound to entities, everything let go of at the end.
+
+Sans-IO as the connection itself: the shell feeds bytes to `receive`, writes what `data_to_send` gives, and is asked to do
+so by `wake` when something was answered outside of `receive`.
+
+A connection proves who it is by tokens on `$cbs` (or a key by SASL PLAIN). Rights are checked when a link attaches; a
+link whose token ran out is detached; a connection without any valid token is closed after a while.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from twinbus.amqp.connection import Connection
+from twinbus.amqp.delivery_state import Rejected
+from twinbus.amqp.events import (
+    CreditChanged,
+    Deliveries,
+    Dispositions,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    OversizeDelivery,
+    SaslInit,
+)
+from twinbus.amqp.link import Link
+from twinbus.amqp.sasl import ANONYMOUS, MSSBCBS, PLAIN, SaslCode, read_plain
+from twinbus.clock import NEVER, Millis
+from twinbus.errors import MessageTooLarge, MessagingError, TokenExpired, Unauthorized
+from twinbus.gateway.attachment import Attachment, Binding, NamespaceView, PendingSession
+from twinbus.gateway.authorization import Grants, verify_key
+from twinbus.gateway.receiver_binding import ReceiverBinding
+from twinbus.gateway.request_binding import RequestBinding
+from twinbus.gateway.response_links import ResponseLink
+from twinbus.gateway.sender_binding import SenderBinding
+
+TOKEN_WAIT: Millis = 20_000
+"""How long a connection may live without a valid token."""
+
+
+class ConnectionGateway:
+    def __init__(self, connection: Connection, namespace: NamespaceView, now: Millis, wake: Callable[[], None]) -> None:
+        self.connection = connection
+        self._namespace = namespace
+        self._grants = Grants()
+        self._bindings: dict[Link, Binding] = {}
+        self._attachment = Attachment(namespace, self._grants, self._bindings, wake)
+        self._authorized_at = now
+        self._grants_checked_until: Millis = NEVER
+        self._is_paused = False
+        self._handlers: dict[type[Any], Callable[[Any, Millis], None]] = {
+            Deliveries: self._deliveries,
+            Dispositions: self._dispositions,
+            CreditChanged: self._credit_changed,
+            LinkAttached: self._link_attached,
+            LinkDetached: self._link_detached,
+            OversizeDelivery: self._oversize,
+            SaslInit: self._sasl_init,
+        }
+        namespace.traffic.connections_opened += 1
+
+    def receive(self, data: bytes, now: Millis) -> None:
+        self._handle_all(self.connection.receive_data(data, now), now)
+
+    def data_to_send(self) -> bytes:
+        return self.connection.data_to_send()
+
+    def pause(self) -> None:
+        """The socket's buffer is full: hand over no more messages until `resume`."""
+        self._is_paused = True
+        for binding in self._bindings.values():
+            if isinstance(binding, ReceiverBinding):
+                binding.pause()
+
+    def resume(self, now: Millis) -> None:
+        self._is_paused = False
+        for binding in list(self._bindings.values()):
+            if isinstance(binding, ReceiverBinding):
+                binding.resume(now)
+
+    def tick(self, now: Millis) -> None:
+        self._handle_all(self.connection.tick(now), now)
+        self._attachment.tick(now)
+        for link, binding in list(self._bindings.items()):
+            if isinstance(binding, ReceiverBinding) and binding.tick(now):
+                del self._bindings[link]
+        self._check_grants(now)
+
+    def lost(self, now: Millis) -> None:
+        """The transport is gone: give back what the links held."""
+        for binding in self._bindings.values():
+            _unbind(binding, now)
+        self._bindings.clear()
+
+    def _handle_all(self, events: list[Event], now: Millis) -> None:
+        handlers = self._handlers
+        for event in events:
+            handler = handlers.get(type(event))
+            if handler is not None:
+                handler(event, now)
+
+    def _deliveries(self, event: Deliveries, now: Millis) -> None:
+        binding = self._bindings.get(event.link)
+        if isinstance(binding, SenderBinding | RequestBinding):
+            binding.receive(event.deliveries, now)
+
+    def _oversize(self, event: OversizeDelivery, now: Millis) -> None:
+        error = MessageTooLarge(
+            f"The message has {event.size} bytes; {self._namespace.message_size_max} are the limit. Send less at once."
+        )
+        if not event.settled:
+            event.link.settle(event.delivery_id, event.delivery_id, Rejected.because(error))
+
+    def _dispositions(self, event: Dispositions, now: Millis) -> None:
+        binding = self._bindings.get(event.link)
+        if isinstance(binding, ReceiverBinding):
+            binding.dispositions(event.deliveries, event.state, is_settled=event.settled, now=now)
+
+    def _credit_changed(self, event: CreditChanged, now: Millis) -> None:
+        binding = self._bindings.get(event.link)
+        if isinstance(binding, ReceiverBinding | ResponseLink):
+            binding.credit_changed(event.credit, is_drain=event.drain, now=now)
+
+    def _link_attached(self, event: LinkAttached, now: Millis) -> None:
+        try:
+            binding = self._attachment.bind(event.link, now)
+        except MessagingError as error:
+            event.link.refuse(error)
+            return
+        if self._is_paused and isinstance(binding, ReceiverBinding):
+            binding.pause()
+
+    def _link_detached(self, event: LinkDetached, now: Millis) -> None:
+        binding = self._bindings.pop(event.link, None)
+        if binding is not None:
+            _unbind(binding, now)
+
+    def _sasl_init(self, event: SaslInit, now: Millis) -> None:
+        self.connection.sasl_outcome(self._authenticate(event))
+
+    def _authenticate(self, event: SaslInit) -> SaslCode:
+        # Neither of these two proves anything: the tokens on $cbs do.
+        if event.mechanism in (ANONYMOUS, MSSBCBS):
+            return SaslCode.OK
+        credentials = read_plain(event.initial_response) if event.mechanism == PLAIN else None
+        if credentials is None:
+            return SaslCode.AUTH
+        try:
+            self._grants.add(verify_key(credentials.user, credentials.password, self._namespace.rules))
+        except MessagingError:
+            return SaslCode.AUTH
+        return SaslCode.OK
+
+    def _check_grants(self, now: Millis) -> None:
+        if self._grants.is_any_valid(now):
+            self._authorized_at = now
+        elif now - self._authorized_at >= TOKEN_WAIT:
+            self.connection.close(
+                Unauthorized(f"No valid token for {TOKEN_WAIT // 1000} seconds. Put one on $cbs after connecting.")
+            )
+            return
+        if now >= self._grants_checked_until:
+            self._detach_unauthorized(now)
+        self._grants_checked_until = self._grants.next_expiry(now)
+
+    def _detach_unauthorized(self, now: Millis) -> None:
+        for link, binding in list(self._bindings.items()):
+            if not self._attachment.is_authorized(binding, now):
+                del self._bindings[link]
+                _unbind(binding, now)
+                link.detach(
+                    TokenExpired("The token for this link has run out. Put a new one on $cbs and attach again.")
+                )
+
+
+def _unbind(binding: Binding, now: Millis) -> None:
+    if isinstance(binding, ReceiverBinding | PendingSession):
+        binding.unbind(now)

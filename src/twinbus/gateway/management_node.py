@@ -1,0 +1,113 @@
+"""The `$management` node of every entity: requests in, replies out, by a table of operations (protocol.md section 9).
+
+The client says how long it waits (`com.microsoft:server-timeout`); whatever is not answered by then is answered with a
+timeout, and what the broker says later is dropped.
+"""
+
+from collections.abc import Callable
+
+from twinbus.broker.receiver import SessionLock
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError, NotImplementedHere, OperationTimeout
+from twinbus.gateway.addresses import Node
+from twinbus.gateway.authorization import Grants
+from twinbus.gateway.browse_operations import peek_message, receive_by_sequence_number
+from twinbus.gateway.lock_operations import renew_lock, update_disposition
+from twinbus.gateway.operations import Call, OperationEntry, Respond
+from twinbus.gateway.requests import Arguments, Request, Response
+from twinbus.gateway.rule_operations import add_rule, enumerate_rules, remove_rule
+from twinbus.gateway.schedule_operations import cancel_scheduled_message, schedule_message
+from twinbus.gateway.session_operations import (
+    get_message_sessions,
+    get_session_state,
+    renew_session_lock,
+    set_session_state,
+)
+from twinbus.management.control_plane import ControlPlane
+from twinbus.model.descriptions import Right
+
+SERVER_TIMEOUT = "com.microsoft:server-timeout"
+ASSOCIATED_LINK = "associated-link-name"
+TIMEOUT_DEFAULT: Millis = 60_000
+PENDING_MAX = 5_000
+
+OPERATIONS: dict[str, OperationEntry] = {
+    "com.microsoft:renew-lock": OperationEntry(renew_lock, Right.LISTEN),
+    "com.microsoft:update-disposition": OperationEntry(update_disposition, Right.LISTEN),
+    "com.microsoft:peek-message": OperationEntry(peek_message, Right.LISTEN),
+    "com.microsoft:receive-by-sequence-number": OperationEntry(receive_by_sequence_number, Right.LISTEN),
+    "com.microsoft:schedule-message": OperationEntry(schedule_message, Right.SEND),
+    "com.microsoft:cancel-scheduled-message": OperationEntry(cancel_scheduled_message, Right.SEND),
+    "com.microsoft:renew-session-lock": OperationEntry(renew_session_lock, Right.LISTEN),
+    "com.microsoft:get-session-state": OperationEntry(get_session_state, Right.LISTEN),
+    "com.microsoft:set-session-state": OperationEntry(set_session_state, Right.LISTEN),
+    "com.microsoft:get-message-sessions": OperationEntry(get_message_sessions, Right.LISTEN),
+    "com.microsoft:add-rule": OperationEntry(add_rule, Right.LISTEN),
+    "com.microsoft:remove-rule": OperationEntry(remove_rule, Right.LISTEN),
+    "com.microsoft:enumerate-rules": OperationEntry(enumerate_rules, Right.LISTEN),
+}
+
+
+class PendingResponse:
+    """Lets the first answer through and drops any later one."""
+
+    __slots__ = ("_respond", "deadline", "is_answered")
+
+    def __init__(self, respond: Respond, deadline: Millis) -> None:
+        self._respond = respond
+        self.deadline = deadline
+        self.is_answered = False
+
+    def __call__(self, response: Response) -> None:
+        if not self.is_answered:
+            self.is_answered = True
+            self._respond(response)
+
+
+class ManagementNode:
+    """Serves the management requests of one connection."""
+
+    def __init__(self, grants: Grants, control: ControlPlane, message_size_max: int, new_id: Callable[[], str]) -> None:
+        self._grants = grants
+        self._control = control
+        self._message_size_max = message_size_max
+        self._new_id = new_id
+        self._pending: list[PendingResponse] = []
+
+    def handle(
+        self, request: Request, node: Node, address: str, session: SessionLock | None, now: Millis, respond: Respond
+    ) -> None:
+        """Call `respond` once. `address` is the node's own, for the tokens; `session` what the named link holds."""
+        pending = PendingResponse(respond, now + _timeout_of(request))
+        try:
+            entry = OPERATIONS.get(request.operation)
+            if entry is None:
+                raise NotImplementedHere(f"'{request.operation}' is no operation of this node.")
+            self._grants.require(entry.right, address, now)
+            arguments = Arguments.of(request)
+            entry.run(Call(node, arguments, now, self._control, session, self._message_size_max, self._new_id, pending))
+        except MessagingError as error:
+            pending(Response.failed(error))
+        if not pending.is_answered:
+            self._remember(pending)
+
+    def _remember(self, pending: PendingResponse) -> None:
+        if len(self._pending) >= PENDING_MAX:
+            self._pending = [each for each in self._pending if not each.is_answered]
+        self._pending.append(pending)
+
+    def tick(self, now: Millis) -> None:
+        if not self._pending:
+            return
+        waiting = [each for each in self._pending if not each.is_answered]
+        self._pending = [each for each in waiting if each.deadline > now]
+        for each in waiting:
+            if each.deadline <= now:
+                each(Response.failed(OperationTimeout("The operation was not done within its timeout. Try again.")))
+
+
+def _timeout_of(request: Request) -> Millis:
+    timeout = request.properties.get(SERVER_TIMEOUT)
+    if isinstance(timeout, int) and 0 < timeout < TIMEOUT_DEFAULT:
+        return timeout
+    return TIMEOUT_DEFAULT

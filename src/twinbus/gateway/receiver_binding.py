@@ -1,0 +1,178 @@
+"""A client's receiver link, bound to a queue: credit in, messages out, dispositions in, confirmations out.
+
+The link's delivery tags are the lock tokens, so a disposition finds its messages without a map here. Locks outlive the
+link (protocol.md rule 20); a message session does not.
+"""
+
+from collections.abc import Callable, Sequence
+
+from twinbus.amqp.delivery_state import DeliveryState, Rejected
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
+from twinbus.clock import NEVER, Millis
+from twinbus.errors import MessagingError
+from twinbus.gateway.settlement import confirmation, outcome_of, ranges
+from twinbus.gateway.traffic import EntityTraffic
+from twinbus.model.message import encode_delivery
+
+SESSION_LOSS_SLACK: Millis = 3_000
+"""How long a link whose session lock ran out is left attached: clients sit out the lock to the second and expect no error."""
+
+
+class ReceiverBinding:
+    """Keeps the broker's `Receiver` protocol."""
+
+    __slots__ = (
+        "_detach_at",
+        "_is_paused",
+        "_link",
+        "_loss",
+        "_queue",
+        "_traffic",
+        "_wake",
+        "credit",
+        "mode",
+        "path",
+        "session",
+    )
+
+    def __init__(
+        self,
+        link: OutgoingLink,
+        queue: MessageQueue,
+        path: str,
+        mode: ReceiveMode,
+        session: SessionLock | None,
+        traffic: EntityTraffic,
+        wake: Callable[[], None],
+    ) -> None:
+        self.credit = 0
+        self.mode = mode
+        self.session = session
+        self.path = path
+        self._link = link
+        self._queue = queue
+        self._traffic = traffic
+        self._wake = wake
+        self._is_paused = False
+        self._loss: MessagingError | None = None
+        self._detach_at: Millis = NEVER
+
+    # Called by the queue.
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        encoded: list[tuple[bytes, bytes]] = []
+        size = 0
+        is_locking = self.mode is ReceiveMode.PEEK_LOCK
+        for message, token, locked_until in deliveries:
+            payload = encode_delivery(
+                message.content,
+                sequence_number=message.sequence_number,
+                enqueued_at=message.enqueued_at,
+                delivery_count=message.delivery_count,
+                lock_token=token if is_locking else None,
+                locked_until=locked_until if is_locking else None,
+                state=message.state,
+                enqueued_sequence_number=message.enqueued_sequence_number,
+            )
+            size += len(payload)
+            encoded.append((token, payload))
+        self._link.transfers(encoded, settled=not is_locking)
+        self._traffic.messages_out += len(encoded)
+        self._traffic.bytes_out += size
+        self._wake()
+
+    def session_lost(self, error: MessagingError) -> None:
+        self._loss = error
+        self.credit = 0
+
+    # Called by the connection.
+
+    def credit_changed(self, credit: int, *, is_drain: bool, now: Millis) -> None:
+        if not self._is_paused and self._loss is None:
+            self.credit = credit
+            if credit:
+                self._queue.pump(now)
+        if is_drain:
+            # Answered at once with what is there: the JavaScript SDK closes a link that makes it wait.
+            self.credit = 0
+            self._link.drained()
+
+    def pause(self) -> None:
+        """The socket takes no more: nothing is handed over until `resume`."""
+        self._is_paused = True
+        self.credit = 0
+
+    def resume(self, now: Millis) -> None:
+        self._is_paused = False
+        if self._loss is None:
+            self.credit = self._link.credit
+            self._queue.pump(now)
+
+    def dispositions(
+        self, deliveries: Sequence[tuple[int, bytes]], state: DeliveryState | None, *, is_settled: bool, now: Millis
+    ) -> None:
+        outcome = outcome_of(state)
+        if outcome is None or (state is None and not is_settled):
+            return
+        self._traffic.settled += len(deliveries)
+        tokens = [tag for _, tag in deliveries]
+        if is_settled:
+            self._queue.settle_each(tokens, outcome, now, SILENT)
+            return
+        reply = _SettleReply(self, [delivery_id for delivery_id, _ in deliveries], confirmation(state))
+        self._queue.settle_each(tokens, outcome, now, reply)
+
+    def confirm(self, ids: Sequence[int], state: DeliveryState) -> None:
+        for first, last in ranges(ids):
+            self._link.confirm(first, last, state)
+        self._wake()
+
+    def tick(self, now: Millis) -> bool:
+        """Detach a link whose session is lost once the slack is over; True when that happened."""
+        if self._loss is None:
+            return False
+        if self._detach_at == NEVER:
+            self._detach_at = now + SESSION_LOSS_SLACK
+        if now < self._detach_at:
+            return False
+        self._link.detach(self._loss)
+        return True
+
+    def unbind(self, now: Millis) -> None:
+        """The link or the connection is gone."""
+        self.credit = 0
+        if self._loss is None:
+            self._queue.detach(self, now)
+
+
+class _SettleReply:
+    """The queue's answers to the dispositions of one frame, by position in it."""
+
+    __slots__ = ("_binding", "_ids", "_state")
+
+    def __init__(self, binding: ReceiverBinding, ids: list[int], state: DeliveryState) -> None:
+        self._binding = binding
+        self._ids = ids
+        self._state = state
+
+    def settled(self, indexes: Sequence[int]) -> None:
+        ids = self._ids
+        self._binding.confirm(ids if len(indexes) == len(ids) else [ids[index] for index in indexes], self._state)
+
+    def failed(self, index: int, error: MessagingError) -> None:
+        self._binding.confirm([self._ids[index]], Rejected.because(error))
+
+
+class _Silent:
+    """For what the client settled itself: it waits for no answer, and a lost lock shows by the message's return."""
+
+    def settled(self, indexes: Sequence[int]) -> None:
+        pass
+
+    def failed(self, index: int, error: MessagingError) -> None:
+        pass
+
+
+SILENT = _Silent()

@@ -1,0 +1,105 @@
+"""`$management` of a subscription: add, remove and list rules."""
+
+from twinbus.amqp.types import Described, ULong, Value
+from twinbus.errors import ArgumentError, EntityNotFound, NotAllowed
+from twinbus.gateway.operations import Call, done
+from twinbus.gateway.requests import Arguments, Response
+from twinbus.model.descriptions import (
+    CorrelationFilter,
+    FalseFilter,
+    FilterDescription,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+
+LIST_COUNT_MAX = 100
+NO_RULES = Response(204, "No rules", None, EntityNotFound.condition)
+
+# Filter codes have one zero less than those of rules and actions: that is how the service has them.
+_RULE = ULong(0x13700000004)
+_EMPTY_ACTION = ULong(0x13700000005)
+_SQL_ACTION = ULong(0x13700000006)
+_SQL_FILTER = ULong(0x1370000006)
+_TRUE_FILTER = ULong(0x1370000007)
+_FALSE_FILTER = ULong(0x1370000008)
+_CORRELATION_FILTER = ULong(0x1370000009)
+
+_CORRELATION_FIELDS = (
+    "correlation-id",
+    "message-id",
+    "to",
+    "reply-to",
+    "label",
+    "session-id",
+    "reply-to-session-id",
+    "content-type",
+)
+
+
+def add_rule(call: Call) -> None:
+    rule = read_rule(call.arguments)
+    topic, subscription = _subscription_of(call)
+    call.control.submit(call.control.create_rule(topic, subscription, rule), call.answer(done))
+
+
+def remove_rule(call: Call) -> None:
+    name = call.arguments.text("rule-name")
+    topic, subscription = _subscription_of(call)
+    call.control.submit(call.control.delete_rule(topic, subscription, name), call.answer(done))
+
+
+def enumerate_rules(call: Call) -> None:
+    skip = max(call.arguments.number("skip", 0), 0)
+    top = min(max(call.arguments.number("top", LIST_COUNT_MAX), 1), LIST_COUNT_MAX)
+    rules = call.control.subscription(*_subscription_of(call)).rules[skip : skip + top]
+    if not rules:
+        call.respond(NO_RULES)
+    else:
+        call.respond(Response.ok({"rules": [{"rule-description": describe_rule(rule)} for rule in rules]}))
+
+
+def _subscription_of(call: Call) -> tuple[str, str]:
+    address = call.node.address
+    if address.subscription is None:
+        raise NotAllowed(f"'{call.node.path}' has no rules: ask one of the topic's subscriptions.")
+    return address.path, address.subscription
+
+
+def read_rule(arguments: Arguments) -> RuleDescription:
+    description = Arguments(arguments.mapping("rule-description"))
+    action = description.mapping("sql-rule-action")
+    expression = Arguments(action).optional_text("expression")
+    return RuleDescription(
+        name=arguments.text("rule-name"),
+        filter=_read_filter(description),
+        action=None if expression is None else SqlAction(expression),
+    )
+
+
+def _read_filter(description: Arguments) -> FilterDescription:
+    if description.fields.get("sql-filter") is not None:
+        return SqlFilter(Arguments(description.mapping("sql-filter")).text("expression"))
+    if description.fields.get("correlation-filter") is not None:
+        fields = Arguments(description.mapping("correlation-filter"))
+        texts = {name.replace("-", "_"): fields.optional_text(name) for name in _CORRELATION_FIELDS}
+        properties = tuple(fields.mapping("properties").items())
+        return CorrelationFilter(**texts, properties=properties)
+    raise ArgumentError("A rule needs 'sql-filter' or 'correlation-filter'.")
+
+
+def describe_rule(rule: RuleDescription) -> Described:
+    action = Described(_EMPTY_ACTION, []) if rule.action is None else Described(_SQL_ACTION, [rule.action.expression])
+    return Described(_RULE, [_describe_filter(rule.filter), action, rule.name])
+
+
+def _describe_filter(chosen: FilterDescription) -> Described:
+    if isinstance(chosen, SqlFilter):
+        return Described(_SQL_FILTER, [chosen.expression])
+    if isinstance(chosen, TrueFilter):
+        return Described(_TRUE_FILTER, [])
+    if isinstance(chosen, FalseFilter):
+        return Described(_FALSE_FILTER, [])
+    fields: list[Value] = [getattr(chosen, name.replace("-", "_")) for name in _CORRELATION_FIELDS]
+    return Described(_CORRELATION_FILTER, [*fields, dict(chosen.properties)])

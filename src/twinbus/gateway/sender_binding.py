@@ -1,0 +1,116 @@
+"""A client's sender link, bound to a queue or topic: deliveries in, settlements back once they are durable.
+
+All transfers of one socket read arrive together and go to the entity together; whatever it answers together is settled
+with one disposition for each run of delivery ids. Only `accepted` and `rejected` are ever used: the Python SDK never
+returns from a send that was answered with any other outcome.
+"""
+
+from collections.abc import Callable, Sequence
+
+from twinbus.amqp.delivery_state import ACCEPTED, Rejected
+from twinbus.amqp.events import Incoming
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.broker.topic_entity import TopicEntity
+from twinbus.clock import Millis
+from twinbus.errors import MessageTooLarge, MessagingError
+from twinbus.gateway.settlement import ranges
+from twinbus.gateway.traffic import EntityTraffic
+from twinbus.model.message import BATCH_FORMAT, Message, read_batch, read_message
+
+CREDIT = 2_000
+
+
+class SenderBinding:
+    __slots__ = ("_link", "_message_size_max", "_new_id", "_target", "_traffic", "_wake", "path")
+
+    def __init__(
+        self,
+        link: IncomingLink,
+        target: QueueEntity | TopicEntity,
+        path: str,
+        traffic: EntityTraffic,
+        *,
+        message_size_max: int,
+        new_id: Callable[[], str],
+        wake: Callable[[], None],
+    ) -> None:
+        self.path = path
+        self._link = link
+        self._target = target
+        self._traffic = traffic
+        self._message_size_max = message_size_max
+        self._new_id = new_id
+        self._wake = wake
+
+    def receive(self, deliveries: Sequence[Incoming], now: Millis) -> None:
+        messages: list[Message] = []
+        ids: list[int] = []
+        size_max, new_id, size = self._message_size_max, self._new_id, 0
+        for delivery_id, _, payload, message_format, is_settled, _ in deliveries:
+            # An id of -1 is one that nobody waits for.
+            answer_id = -1 if is_settled else delivery_id
+            size += len(payload)
+            try:
+                if len(payload) > size_max:
+                    raise MessageTooLarge(f"The message has {len(payload)} bytes; {size_max} are the limit.")
+                if message_format == BATCH_FORMAT:
+                    self._send(messages, ids, now)
+                    messages, ids = [], []
+                    self._send_batch(payload, answer_id, now)
+                else:
+                    messages.append(read_message(payload, new_id))
+                    ids.append(answer_id)
+            except MessagingError as error:
+                self.refused(answer_id, error)
+        self._traffic.bytes_in += size
+        self._send(messages, ids, now)
+
+    def _send(self, messages: list[Message], ids: list[int], now: Millis) -> None:
+        if messages:
+            self._target.send_each(messages, now, _BurstReply(self, ids))
+
+    def _send_batch(self, payload: bytes, delivery_id: int, now: Millis) -> None:
+        messages = read_batch(payload, self._new_id)
+
+        def reply(result: list[int] | MessagingError) -> None:
+            if isinstance(result, MessagingError):
+                self.refused(delivery_id, result)
+            else:
+                self._traffic.messages_in += len(messages) - 1
+                self.accepted([delivery_id])
+
+        if messages:
+            self._target.send_batch(messages, now, reply)
+        else:
+            self.accepted([delivery_id])
+
+    def accepted(self, ids: Sequence[int]) -> None:
+        self._traffic.messages_in += len(ids)
+        for first, last in ranges(ids):
+            if last >= 0:
+                self._link.settle(max(first, 0), last, ACCEPTED)
+        self._wake()
+
+    def refused(self, delivery_id: int, error: MessagingError) -> None:
+        self._traffic.refused += 1
+        if delivery_id >= 0:
+            self._link.settle(delivery_id, delivery_id, Rejected.because(error))
+        self._wake()
+
+
+class _BurstReply:
+    """The entity's answers to one burst, by position in it."""
+
+    __slots__ = ("_binding", "_ids")
+
+    def __init__(self, binding: SenderBinding, ids: list[int]) -> None:
+        self._binding = binding
+        self._ids = ids
+
+    def accepted(self, indexes: Sequence[int]) -> None:
+        ids = self._ids
+        self._binding.accepted(ids if len(indexes) == len(ids) else [ids[index] for index in indexes])
+
+    def refused(self, index: int, error: MessagingError) -> None:
+        self._binding.refused(self._ids[index], error)
