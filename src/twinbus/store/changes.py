@@ -14,14 +14,9 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from twinbus.clock import Millis
+from twinbus.model.paths import SubQueue as SubQueue
 
 FragmentKey: TypeAlias = int
-
-
-class SubQueue(IntEnum):
-    MAIN = 0
-    DEAD_LETTER = 1
-    TRANSFER_DEAD_LETTER = 2
 
 
 FRAGMENT_INDEX_MAX = 63

@@ -1,0 +1,128 @@
+"""Paths and names of entities: text in, what it names out; the same rules for AMQP addresses and for HTTP.
+
+[scheme://authority/] path [/Subscriptions/name] [/$Transfer] [/$DeadLetterQueue] [/$management]      or  $cbs
+
+Names keep the case they were created with and are looked up without it. Whether something of that name exists
+is not asked here.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+from twinbus.errors import ArgumentError
+
+ENTITY_PATH_LENGTH_MAX = 260
+SUBSCRIPTION_NAME_LENGTH_MAX = 50
+CBS = "$cbs"
+
+_MANAGEMENT = "$management"
+_DEAD_LETTER = "$deadletterqueue"
+_TRANSFER = "$transfer"
+_SUBSCRIPTIONS = "subscriptions"
+
+_ENTITY_PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9_])?")
+_SUBSCRIPTION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+
+
+class SubQueue(IntEnum):
+    """The queues that every queue and subscription consists of."""
+
+    MAIN = 0
+    DEAD_LETTER = 1
+    TRANSFER_DEAD_LETTER = 2
+
+
+_SUFFIXES = {
+    SubQueue.MAIN: "",
+    SubQueue.DEAD_LETTER: "/$DeadLetterQueue",
+    SubQueue.TRANSFER_DEAD_LETTER: "/$Transfer/$DeadLetterQueue",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a link or request is for. Names are as written; compare by `key`."""
+
+    path: str  # of the queue or topic
+    subscription: str | None = None
+    sub_queue: SubQueue = SubQueue.MAIN
+    is_management: bool = False
+
+    @property
+    def entity_path(self) -> str:
+        """The queue, topic or subscription, without sub-queue and node."""
+        return self.path if self.subscription is None else f"{self.path}/Subscriptions/{self.subscription}"
+
+    @property
+    def key(self) -> str:
+        return path_key(self.entity_path)
+
+    @property
+    def is_cbs(self) -> bool:
+        return path_key(self.path) == CBS
+
+    def __str__(self) -> str:
+        return self.entity_path + _SUFFIXES[self.sub_queue] + ("/$management" if self.is_management else "")
+
+
+def path_key(path: str) -> str:
+    """By what paths and names are compared."""
+    return path.casefold()
+
+
+def strip_authority(text: str) -> str:
+    """The path of an address; some clients write a whole URL, with any scheme."""
+    scheme, separator, rest = text.partition("://")
+    if separator and "/" not in scheme:
+        text = rest.partition("/")[2]
+    return text.strip("/")
+
+
+def parse_address(text: str) -> Address:
+    """Never fails: an address that no rule fits is the path of an entity that will not be found."""
+    segments = strip_authority(text).split("/")
+    is_management = _drop(segments, _MANAGEMENT)
+    sub_queue = SubQueue.MAIN
+    if _drop(segments, _DEAD_LETTER):
+        sub_queue = SubQueue.TRANSFER_DEAD_LETTER if _drop(segments, _TRANSFER) else SubQueue.DEAD_LETTER
+    subscription = None
+    if len(segments) > 2 and path_key(segments[-2]) == _SUBSCRIPTIONS:
+        subscription = segments[-1]
+        del segments[-2:]
+    return Address("/".join(segments), subscription, sub_queue, is_management)
+
+
+def check_entity_path(path: str, what: str) -> None:
+    """ArgumentError unless a `what` (queue or topic) can be created under this path."""
+    _check_length(path, ENTITY_PATH_LENGTH_MAX, what)
+    if not _ENTITY_PATH.fullmatch(path) or "//" in path:
+        raise ArgumentError(
+            f"'{path}' is no name for a {what}. Use letters, digits, '.', '-', '_' and '/', and start with a letter or digit."
+        )
+    # Such a path could not be told from a subscription's.
+    if any(path_key(segment) == _SUBSCRIPTIONS for segment in path.split("/")[1:-1]):
+        raise ArgumentError(f"'{path}' has 'subscriptions' between two slashes. Use another word there.")
+
+
+def check_subscription_name(name: str, what: str) -> None:
+    """ArgumentError unless a `what` (subscription or rule) can have this name."""
+    _check_length(name, SUBSCRIPTION_NAME_LENGTH_MAX, what)
+    if not _SUBSCRIPTION_NAME.fullmatch(name):
+        raise ArgumentError(
+            f"'{name}' is no name for a {what}. Use letters, digits, '.', '-' and '_', and start with a letter or digit."
+        )
+
+
+def _check_length(name: str, length_max: int, what: str) -> None:
+    if not name:
+        raise ArgumentError(f"The {what} has no name. Put one into the path of the request.")
+    if len(name) > length_max:
+        raise ArgumentError(f"The name of the {what} has {len(name)} characters; at most {length_max} are allowed.")
+
+
+def _drop(segments: list[str], last: str) -> bool:
+    if len(segments) > 1 and path_key(segments[-1]) == last:
+        segments.pop()
+        return True
+    return False
