@@ -1,0 +1,208 @@
+"""How one send goes, whatever the colour of the client: the decisions of it as a generator.
+
+A courier yields attempts and is told how each went, by `send` for a success and `throw` for an
+error. The thread's shell performs an attempt and blocks; asyncio's shell awaits it. Neither
+decides anything.
+
+    primary --ok--> done        primary --outage, failed over by now--> backlog queue of this sender
+                                backlog queue --fails--> out of the rotation, next queue ... none left: raise
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
+
+from twinbus.clock import Clock, Millis
+from twinbus.pairing.batch import PairedMessageBatch
+from twinbus.pairing.errors import BacklogUnavailable
+from twinbus.pairing.failover import Route
+from twinbus.pairing.options import millis
+from twinbus.pairing.preflight import check
+from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.transfer import SCHEDULED_ENQUEUE_TIME_ANNOTATION, AnyMessage, set_aside
+
+UNNUMBERED = 0
+"""Stands for the sequence number of a message that was scheduled while failed over: it has none yet."""
+
+ATTEMPT_MIN_S = 1.0
+
+Outgoing: TypeAlias = AnyMessage | list[AnyMessage] | ServiceBusMessageBatch
+Parcel: TypeAlias = AmqpAnnotatedMessage | ServiceBusMessageBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ToPrimary:
+    """Do the operation with the primary's stock sender."""
+
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ToBacklog:
+    """Send a parcel to the backlog queue of this index."""
+
+    index: int
+    parcel: Parcel
+    timeout_s: float
+
+
+Attempt: TypeAlias = ToPrimary | ToBacklog
+Steps: TypeAlias = Generator[Attempt, list[int] | None, list[int]]
+"""What a shell drives. Only a schedule at the primary is answered with numbers."""
+
+
+class Courier:
+    """Of one paired sender. `queue` is the sender's backlog queue once it has one."""
+
+    def __init__(
+        self, path: str, availability: SendAvailability, clock: Clock, new_message_id: Callable[[], str]
+    ) -> None:
+        self.path = path
+        self.queue: int | None = None
+        self._availability = availability
+        self._detector = availability.detector(path)
+        self._clock = clock
+        self._new_message_id = new_message_id
+        self._timeout_default = millis(availability.options.operation_timeout)
+        self._size_max = availability.options.message_size_max
+
+    @property
+    def is_untroubled(self) -> bool:
+        """The shell may send to the primary without asking; it reports to `failed` if that fails."""
+        return self._detector.is_untroubled
+
+    def check(self, outgoing: Outgoing) -> None:
+        """Refuse now what could not be sent during an outage. A batch has been checked as it was filled."""
+        if isinstance(outgoing, list):
+            for message in outgoing:
+                check(message, self.path, self._size_max)
+        elif not isinstance(outgoing, ServiceBusMessageBatch):
+            check(outgoing, self.path, self._size_max)
+        elif not isinstance(outgoing, PairedMessageBatch) or outgoing.destination != self.path:
+            raise ValueError("Fill a batch from this sender's create_message_batch: it checks and keeps each message.")
+
+    def deadline(self, timeout_s: float | None) -> Millis:
+        if timeout_s is not None and timeout_s <= 0:
+            raise ValueError("The timeout must be greater than 0.")
+        timeout = self._timeout_default if timeout_s is None else int(timeout_s * 1000)
+        return self._clock.now() + timeout
+
+    def send(self, outgoing: Outgoing, deadline: Millis) -> Steps:
+        """Attempts until the messages are accepted. Raises what the caller of `send_messages` gets."""
+        if self._availability.route(self.path, self._clock.now()) is Route.PRIMARY:
+            try:
+                yield ToPrimary(self._remaining_s(deadline))
+            except Exception as error:
+                self.primary_failed(error, deadline)
+            else:
+                self._availability.primary_answered(self.path)
+                return []
+        yield from self._to_backlog(_messages_of(outgoing), deadline)
+        return []
+
+    def schedule(self, messages: list[AnyMessage], at: datetime, deadline: Millis) -> Steps:
+        """Sequence numbers of the primary, or `UNNUMBERED` for each message that had to go to the backlog."""
+        if self._availability.route(self.path, self._clock.now()) is Route.PRIMARY:
+            try:
+                numbers = yield ToPrimary(self._remaining_s(deadline))
+            except Exception as error:
+                self.primary_failed(error, deadline)
+            else:
+                self._availability.primary_answered(self.path)
+                return numbers or []
+        for message in messages:
+            _schedule(message, at)
+        yield from self._to_backlog(messages, deadline)
+        return [UNNUMBERED] * len(messages)
+
+    def primary_failed(self, error: Exception, deadline: Millis) -> None:
+        """Returns where the send may go on at a backlog queue, and raises `error` where it may not."""
+        now = self._clock.now()
+        route = self._availability.primary_failed(self.path, error, now)
+        if route is not Route.BACKLOG or now >= deadline:
+            raise error
+
+    def _to_backlog(self, messages: list[AnyMessage], deadline: Millis) -> Generator[Attempt, object, None]:
+        refusal = self._availability.refusal(self.path)
+        if refusal is not None:
+            raise refusal
+        now = self._clock.now()
+        aside = [set_aside(message, self.path, self._new_message_id(), now) for message in messages]
+        for parcel, count in _parcels(aside, self._size_max):
+            yield from self._deliver(parcel, count, deadline)
+
+    def _deliver(self, parcel: Parcel, count: int, deadline: Millis) -> Generator[Attempt, object, None]:
+        """Try queue after queue until one takes the parcel."""
+        availability = self._availability
+        error: Exception | None = None
+        while True:
+            self.queue = availability.choose_queue(self.queue, self._clock.now())
+            if self.queue is None:
+                raise self._no_queue(error)
+            try:
+                yield ToBacklog(self.queue, parcel, self._attempt_s(self.queue, deadline))
+            except Exception as failure:
+                if availability.options.classifier(failure).is_of_the_message:
+                    raise
+                error = failure
+                availability.queue_failed(self.queue, failure, self._clock.now())
+            else:
+                availability.backlog_sent(self.path, self.queue, count, self._clock.now())
+                return
+
+    def _no_queue(self, error: Exception | None) -> Exception:
+        cause = error or self._availability.last_error(self.path)
+        return BacklogUnavailable(
+            f"'{self.path}' is failed over and no backlog queue is left in the rotation, so the message was not "
+            f"accepted. Send it again once one of the namespaces is back. The last failure was: {cause}",
+            error=cause,
+        )
+
+    def _attempt_s(self, queue: int, deadline: Millis) -> float:
+        """Half of the time left, so that one hung queue leaves some for the next; all of it for the last queue."""
+        remaining = self._remaining_s(deadline)
+        if not self._availability.has_other_queue(queue):
+            return remaining
+        return max(remaining / 2, min(remaining, ATTEMPT_MIN_S))
+
+    def _remaining_s(self, deadline: Millis) -> float:
+        remaining = deadline - self._clock.now()
+        if remaining <= 0:
+            raise OperationTimeoutError(message=f"The send to '{self.path}' did not finish within its timeout.")
+        return remaining / 1000
+
+
+def _schedule(message: AnyMessage, at: datetime) -> None:
+    """As the SDK's own schedule does, on the caller's message."""
+    if isinstance(message, ServiceBusMessage):
+        message.scheduled_enqueue_time_utc = at
+    else:
+        message.annotations = {**(message.annotations or {}), SCHEDULED_ENQUEUE_TIME_ANNOTATION: at}
+
+
+def _messages_of(outgoing: Outgoing) -> list[AnyMessage]:
+    if isinstance(outgoing, PairedMessageBatch):
+        return outgoing.messages
+    assert not isinstance(outgoing, ServiceBusMessageBatch)
+    return outgoing if isinstance(outgoing, list) else [outgoing]
+
+
+def _parcels(messages: list[AmqpAnnotatedMessage], size_max: int) -> list[tuple[Parcel, int]]:
+    """As few batches as hold them in order: rewriting may have made one batch too large for one."""
+    if len(messages) == 1:
+        return [(messages[0], 1)]
+    parcels: list[tuple[Parcel, int]] = []
+    batch = ServiceBusMessageBatch(max_size_in_bytes=size_max)
+    for message in messages:
+        try:
+            batch.add_message(message)
+        except MessageSizeExceededError:
+            parcels.append((batch, len(batch)))
+            batch = ServiceBusMessageBatch(max_size_in_bytes=size_max)
+            batch.add_message(message)
+    return [*parcels, (batch, len(batch))] if len(batch) else parcels

@@ -1,0 +1,66 @@
+"""What a pair tells about itself: one value per step, and a view of every entity's state."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from twinbus.clock import Millis
+
+
+class EventKind(Enum):
+    TIMER_STARTED = "timer-started"
+    FAILED_OVER = "failed-over"
+    BACKLOG_SEND = "backlog-send"
+    QUEUE_TAKEN_OUT = "queue-taken-out"
+    QUEUE_READMITTED = "queue-readmitted"
+    PING = "ping"
+    RECOVERED = "recovered"
+    SYPHON_MOVED = "syphon-moved"
+    SYPHON_SKIPPED = "syphon-skipped"
+    SYPHON_DEAD_LETTERED = "syphon-dead-lettered"
+    FAULTED = "faulted"
+
+
+@dataclass(frozen=True, slots=True)
+class PairingEvent:
+    """One step. `path` is the entity's, `queue` the backlog queue's, where the step has one."""
+
+    kind: EventKind
+    at: Millis
+    path: str | None = None
+    queue: str | None = None
+    count: int = 1
+    error: BaseException | None = None
+
+
+class Availability(Enum):
+    """Of one entity of the primary, as its senders see it."""
+
+    HEALTHY = "healthy"
+    FAILING = "failing"
+    FAILED_OVER = "failed-over"
+    REFUSING = "refusing"
+    RECOVERING = "recovering"
+
+
+@dataclass(frozen=True, slots=True)
+class EntityState:
+    path: str
+    availability: Availability
+    failing_since: Millis | None
+    failed_over_at: Millis | None
+    next_ping_at: Millis | None
+    last_error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQueueState:
+    """`out_until` is None for a queue that is in the rotation."""
+
+    path: str
+    out_until: Millis | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairState:
+    entities: tuple[EntityState, ...]
+    backlog_queues: tuple[BacklogQueueState, ...]

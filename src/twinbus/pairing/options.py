@@ -1,0 +1,77 @@
+"""What a user chooses when pairing two namespaces: options in, checked options out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError
+from twinbus.pairing.events import PairingEvent
+from twinbus.pairing.failures import FailureKind, classify
+
+BACKLOG_QUEUE_COUNT_DEFAULT = 10
+FAILOVER_INTERVAL_MAX = timedelta(minutes=60)
+PING_INTERVAL_MIN = timedelta(seconds=1)
+PING_INTERVAL_MAX = timedelta(minutes=30)
+PING_TIMEOUT = timedelta(minutes=2)
+PARTNER_CLOSE_GRACE = timedelta(seconds=5)
+MESSAGE_SIZE_MAX_DEFAULT = 256 * 1024
+
+Classifier = Callable[[BaseException], FailureKind]
+
+
+def _ignore(_: PairingEvent) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendAvailabilityPairedNamespaceOptions:
+    """How a pair behaves. Every duration is a `timedelta`.
+
+    `classifier` names the kind of a failure, and so decides what counts as an outage.
+    `on_event` hears of every step; it is called on the thread that took the step and must
+    return quickly. `primary_name` replaces the name that is taken from the primary's host.
+    `ping_jitter` lets each ping start early by a random share of the interval, so that many
+    processes do not meet a recovering primary at the same moment.
+    `recovery_ramp` spreads the return: over that time a rising share of the sends goes to the
+    recovered primary and the rest still to the backlog.
+    """
+
+    backlog_queue_count: int = BACKLOG_QUEUE_COUNT_DEFAULT
+    failover_interval: timedelta = timedelta(minutes=1)
+    ping_primary_interval: timedelta = timedelta(minutes=1)
+    enable_syphon: bool = False
+    classifier: Classifier = classify
+    on_event: Callable[[PairingEvent], None] = field(default=_ignore)
+    operation_timeout: timedelta = timedelta(seconds=60)
+    readmission_interval: timedelta = timedelta(minutes=1)
+    message_size_max: int = MESSAGE_SIZE_MAX_DEFAULT
+    primary_name: str | None = None
+    ping_jitter: float = 0.05
+    recovery_ramp: timedelta = timedelta(0)
+    syphon_messages_per_second_max: float | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.backlog_queue_count >= 1, "backlog_queue_count must be at least 1.")
+        _between("failover_interval", self.failover_interval, timedelta(0), FAILOVER_INTERVAL_MAX)
+        _between("ping_primary_interval", self.ping_primary_interval, PING_INTERVAL_MIN, PING_INTERVAL_MAX)
+        _require(self.operation_timeout > timedelta(0), "operation_timeout must be longer than zero.")
+        _require(self.readmission_interval > timedelta(0), "readmission_interval must be longer than zero.")
+        _require(self.recovery_ramp >= timedelta(0), "recovery_ramp cannot be negative.")
+        _require(self.message_size_max > 0, "message_size_max must be a number of bytes above zero.")
+        _require(0 <= self.ping_jitter < 1, "ping_jitter is a share of the interval: from 0 to below 1.")
+        rate = self.syphon_messages_per_second_max
+        _require(rate is None or rate > 0, "syphon_messages_per_second_max must be above zero, or None for no cap.")
+
+
+def millis(duration: timedelta) -> Millis:
+    return duration // timedelta(milliseconds=1)
+
+
+def _between(name: str, value: timedelta, low: timedelta, high: timedelta) -> None:
+    _require(low <= value <= high, f"{name} is {value}; give a duration from {low} to {high}.")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ArgumentError(otherwise)

@@ -1,0 +1,151 @@
+"""Restoring what was set aside: the payload of a message from a backlog queue in, the original out.
+
+The payload is cut at its sections. The few that change are written anew; body and footer pass
+through byte for byte, so a restored message has the types its sender gave it. What the backlog
+queue's broker added (lock token, sequence number, times) is left behind.
+"""
+
+from dataclasses import dataclass
+
+from twinbus.amqp.decode import decode_value
+from twinbus.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Header,
+    MessageProperties,
+    Sections,
+    decode_properties,
+    encode_descriptor,
+    encode_sections,
+    split_sections,
+)
+from twinbus.amqp.types import Symbol, Timestamp, UInt, Value
+from twinbus.errors import MessagingError
+from twinbus.pairing.transfer import (
+    PATH,
+    RESERVED_NAMES,
+    SCHEDULED_AT,
+    SCHEDULED_ENQUEUE_TIME_ANNOTATION,
+    SESSION_ID,
+    TIME_TO_LIVE,
+)
+
+PARTITION_KEY_ANNOTATION = "x-opt-partition-key"
+ABSOLUTE_EXPIRY_MAX = 253_402_300_799_000  # the last second of the year 9999
+TTL_MAX = 2**32 - 1
+
+# What a broker writes into a delivery; to the destination it would be somebody else's bookkeeping.
+_BROKER_ANNOTATIONS = frozenset(
+    {
+        "x-opt-sequence-number",
+        "x-opt-enqueued-time",
+        "x-opt-enqueue-sequence-number",
+        "x-opt-locked-until",
+        "x-opt-message-state",
+        "x-opt-deadletter-source",
+    }
+)
+_BROKER_DELIVERY_ANNOTATIONS = frozenset({"x-opt-lock-token"})
+
+
+class NotATransfer(MessagingError):
+    """A message in a backlog queue that no paired sender put there; the text is the dead-letter reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """An original message and what its route depends on."""
+
+    path: str
+    payload: bytes
+    message_id: Value
+    session_id: str | None
+    partition_key: str | None
+
+
+def restore(payload: bytes) -> Restored:
+    """Raises NotATransfer, or DecodeError where the bytes are no message."""
+    sections, rest = _read(payload)
+    aside = sections.application_properties or {}
+    path = take_text(aside, PATH)
+    if path is None:
+        raise NotATransfer(f"The message has no {PATH} property, so its destination is unknown.")
+    session_id = take_text(aside, SESSION_ID)
+    time_to_live = take_millis(aside, TIME_TO_LIVE)
+    scheduled_at = take_millis(aside, SCHEDULED_AT)
+    kept = {name: value for name, value in aside.items() if name not in RESERVED_NAMES}
+    annotations = _without(sections.message_annotations, _BROKER_ANNOTATIONS)
+    if scheduled_at is not None:
+        annotations[Symbol(SCHEDULED_ENQUEUE_TIME_ANNOTATION)] = Timestamp(scheduled_at)
+    properties = sections.properties or MessageProperties()
+    properties.group_id = session_id
+    front = Sections(
+        header=_header(sections.header, properties, time_to_live),
+        delivery_annotations=_without(sections.delivery_annotations, _BROKER_DELIVERY_ANNOTATIONS) or None,
+        message_annotations=annotations or None,
+        properties=properties,
+        application_properties=kept or None,
+    )
+    partition_key = annotations.get(PARTITION_KEY_ANNOTATION)
+    return Restored(path, encode_sections(front) + rest, properties.message_id, session_id, partition_key)
+
+
+def take_text(aside: dict[str, Value], name: str) -> str | None:
+    value = aside.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or (not value and name == PATH):
+        raise NotATransfer(f"The property {name} is {type(value).__name__}, but a text is expected.")
+    return value
+
+
+def take_millis(aside: dict[str, Value], name: str) -> int | None:
+    value = aside.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise NotATransfer(f"The property {name} is {value!r}, but milliseconds are expected.")
+    return int(value)
+
+
+def _read(payload: bytes) -> tuple[Sections, bytes]:
+    """The sections in front of the body, decoded, and the bytes from the body on."""
+    sections = Sections()
+    rest: list[bytes] = []
+    for code, start, end in split_sections(payload):
+        if code >= DATA:
+            rest.append(encode_descriptor(code) + payload[start:end])
+            continue
+        value, _ = decode_value(payload, start)
+        if code == HEADER:
+            sections.header = Header(*value)
+        elif code == DELIVERY_ANNOTATIONS:
+            sections.delivery_annotations = value
+        elif code == MESSAGE_ANNOTATIONS:
+            sections.message_annotations = value
+        elif code == PROPERTIES:
+            sections.properties = decode_properties(value)
+        elif code == APPLICATION_PROPERTIES:
+            sections.application_properties = value
+    return sections, b"".join(rest)
+
+
+def _header(header: Header | None, properties: MessageProperties, time_to_live: int | None) -> Header | None:
+    """The sender's header: without the broker's delivery count, with the time to live it had."""
+    made = Header() if header is None else header
+    made.delivery_count = None
+    made.ttl = None
+    if time_to_live is not None:
+        made.ttl = UInt(min(time_to_live, TTL_MAX))
+        if properties.creation_time is not None:
+            expiry = min(ABSOLUTE_EXPIRY_MAX, properties.creation_time + time_to_live)
+            properties.absolute_expiry_time = Timestamp(expiry)
+    return None if made == Header() else made
+
+
+def _without(entries: dict[Value, Value] | None, names: frozenset[str]) -> dict[Value, Value]:
+    return {name: value for name, value in (entries or {}).items() if name not in names}

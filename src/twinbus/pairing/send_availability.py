@@ -1,0 +1,181 @@
+"""The shared mind of a pair: all its entities and backlog queues, for all its senders.
+
+Senders and the pinger, on any thread or task, report what happened and ask what to do; every
+answer is decided here, under one lock that is never held during I/O or a callback. The lock is
+not needed while an entity is healthy: `is_untroubled` reads what only the methods here change.
+"""
+
+import threading
+from collections.abc import Callable
+from random import Random
+
+from twinbus.clock import NEVER, Millis
+from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState
+from twinbus.pairing.failover import FailoverDetector, Route
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, millis
+from twinbus.pairing.rotation import Rotation
+
+
+class SendAvailability:
+    """`wake` is called when something with a deadline begins, so that the pinger looks at its clock again."""
+
+    def __init__(
+        self,
+        options: SendAvailabilityPairedNamespaceOptions,
+        backlog_queues: dict[int, str],
+        random: Random,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        assert backlog_queues
+        self.options = options
+        self.backlog_queues = backlog_queues
+        self.wake = wake
+        self._random = random
+        self._lock = threading.Lock()
+        self._detectors: dict[str, FailoverDetector] = {}
+        self._paths: dict[str, str] = {}
+        self._rotation = Rotation(tuple(backlog_queues), millis(options.readmission_interval))
+
+    def detector(self, path: str) -> FailoverDetector:
+        """The one of this entity: every sender to it shares it. For reading `is_untroubled` only."""
+        key = path.lower()
+        with self._lock:
+            if key not in self._detectors:
+                self._paths[key] = path
+                self._detectors[key] = FailoverDetector(
+                    millis(self.options.failover_interval),
+                    millis(self.options.ping_primary_interval),
+                    millis(self.options.recovery_ramp),
+                )
+            return self._detectors[key]
+
+    def route(self, path: str, now: Millis) -> Route:
+        detector = self.detector(path)
+        if detector.is_untroubled:
+            return Route.PRIMARY
+        with self._lock:
+            failed_over = detector.advance(now)
+            route = detector.route(now, self._random.random())
+        if failed_over:
+            self._failed_over(path, detector, now)
+        return route
+
+    def refusal(self, path: str) -> BaseException | None:
+        return self.detector(path).refusal
+
+    def last_error(self, path: str) -> BaseException | None:
+        return self.detector(path).last_error
+
+    def primary_answered(self, path: str) -> None:
+        detector = self.detector(path)
+        if detector.failing_since is not None:
+            with self._lock:
+                detector.primary_answered()
+
+    def primary_failed(self, path: str, error: BaseException, now: Millis) -> Route:
+        """Where this send goes on: PRIMARY means that the error is for the caller."""
+        if not self.options.classifier(error).is_outage:
+            return Route.PRIMARY
+        detector = self.detector(path)
+        with self._lock:
+            started = detector.primary_failed(error, now)
+            failed_over = detector.advance(now)
+            # Not `route`: the lot of a ramp is drawn once a send.
+            route = detector.route(now) if detector.failed_over_at is not None else Route.PRIMARY
+        if started:
+            self._tell(PairingEvent(EventKind.TIMER_STARTED, now, path, error=error))
+            self.wake()
+        if failed_over:
+            self._failed_over(path, detector, now)
+        return route
+
+    def choose_queue(self, current: int | None, now: Millis) -> int | None:
+        """`current` while it is in the rotation, else another at random; None if none is left."""
+        with self._lock:
+            back = self._rotation.readmit(now)
+            if current is not None and self._rotation.contains(current):
+                chosen: int | None = current
+            else:
+                chosen = self._rotation.choose(self._random.random())
+        self._readmitted(back, now)
+        return chosen
+
+    def has_other_queue(self, index: int) -> bool:
+        with self._lock:
+            return self._rotation.has_other(index)
+
+    def queue_failed(self, index: int, error: BaseException, now: Millis) -> None:
+        with self._lock:
+            taken_out = self._rotation.take_out(index, now)
+        if taken_out:
+            self._tell(PairingEvent(EventKind.QUEUE_TAKEN_OUT, now, queue=self.backlog_queues[index], error=error))
+
+    def backlog_sent(self, path: str, index: int, count: int, now: Millis) -> None:
+        self._tell(PairingEvent(EventKind.BACKLOG_SEND, now, path, self.backlog_queues[index], count))
+
+    def advance(self, now: Millis) -> list[str]:
+        """Let time pass: fail over what is due, and return the entities to ping now."""
+        due: list[str] = []
+        failed_over: list[tuple[str, FailoverDetector]] = []
+        early_max = millis(self.options.ping_primary_interval) * self.options.ping_jitter
+        with self._lock:
+            back = self._rotation.readmit(now)
+            for key, detector in self._detectors.items():
+                if detector.advance(now):
+                    failed_over.append((self._paths[key], detector))
+                if detector.start_ping(now, int(early_max * self._random.random())):
+                    due.append(self._paths[key])
+        self._readmitted(back, now)
+        for path, detector in failed_over:
+            self._failed_over(path, detector, now)
+        return due
+
+    def next_action_at(self) -> Millis:
+        with self._lock:
+            return min((each.next_action_at() for each in self._detectors.values()), default=NEVER)
+
+    def ping_answered(self, path: str, now: Millis) -> None:
+        self._tell(PairingEvent(EventKind.PING, now, path))
+        self.mark_healthy(path, now)
+
+    def ping_failed(self, path: str, error: BaseException, now: Millis) -> None:
+        detector = self.detector(path)
+        with self._lock:
+            detector.ping_failed(error, self.options.classifier(error).is_lasting)
+        self._tell(PairingEvent(EventKind.PING, now, path, error=error))
+
+    def mark_healthy(self, path: str, now: Millis) -> None:
+        detector = self.detector(path)
+        with self._lock:
+            was_failed_over = detector.recover(now)
+        if was_failed_over:
+            self._tell(PairingEvent(EventKind.RECOVERED, now, path))
+
+    def state(self) -> PairState:
+        with self._lock:
+            entities = tuple(_entity_state(self._paths[key], each) for key, each in self._detectors.items())
+            out_until = self._rotation.out_until
+            queues = tuple(BacklogQueueState(path, out_until.get(i)) for i, path in self.backlog_queues.items())
+        return PairState(entities, queues)
+
+    def _failed_over(self, path: str, detector: FailoverDetector, now: Millis) -> None:
+        self._tell(PairingEvent(EventKind.FAILED_OVER, now, path, error=detector.last_error))
+        self.wake()
+
+    def _readmitted(self, indexes: list[int], now: Millis) -> None:
+        for index in indexes:
+            self._tell(PairingEvent(EventKind.QUEUE_READMITTED, now, queue=self.backlog_queues[index]))
+
+    def _tell(self, event: PairingEvent) -> None:
+        self.options.on_event(event)
+
+
+def _entity_state(path: str, detector: FailoverDetector) -> EntityState:
+    return EntityState(
+        path,
+        detector.availability(),
+        detector.failing_since,
+        detector.failed_over_at,
+        None if detector.next_ping_at == NEVER else detector.next_ping_at,
+        detector.last_error,
+    )

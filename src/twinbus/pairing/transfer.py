@@ -1,0 +1,119 @@
+"""Setting aside what a backlog queue would act on: a message in, the message to put there out.
+
+A message waits in a backlog queue as long as the outage lasts. Three of its properties would
+be obeyed there, so they are set aside as application properties, next to the destination:
+
+    session id (group-id)                 ->  x-ms-sessionid                 string
+    time to live (header ttl)             ->  x-ms-timetolive                long, milliseconds
+    scheduled enqueue time (annotation)   ->  x-ms-scheduledenqueuetimeutc   timestamp
+    destination path                      ->  x-ms-path                      string
+
+`restore.py` is the exact reverse. A time to live also shows as absolute-expiry-time, which a
+service may obey as well: it is cleared too and made again from the creation time.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
+
+from twinbus.clock import Millis
+
+PATH = "x-ms-path"
+SESSION_ID = "x-ms-sessionid"
+TIME_TO_LIVE = "x-ms-timetolive"
+SCHEDULED_AT = "x-ms-scheduledenqueuetimeutc"
+RESERVED_NAMES = frozenset({PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED_AT})
+
+SCHEDULED_ENQUEUE_TIME_ANNOTATION = "x-opt-scheduled-enqueue-time"
+
+# The SDK writes a bare int as AMQP int, which ends at 24 days of milliseconds. A value of this
+# form carries its AMQP type.
+_TYPE, _VALUE = "TYPE", "VALUE"
+
+AnyMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
+
+
+def set_aside(message: AnyMessage, destination: str, new_message_id: str, now: Millis) -> AmqpAnnotatedMessage:
+    """A copy of `message` for a backlog queue; the message itself stays as it is.
+
+    `new_message_id` is for a message without one: copies of it that reach two backlog queues
+    must be recognised as one message by a destination that detects duplicates.
+    """
+    raw = annotated(message)
+    header, properties = _copied_header(raw.header), _copied_properties(raw.properties)
+    annotations = dict(raw.annotations) if raw.annotations else None
+    aside: dict[str | bytes, Any] = dict(raw.application_properties) if raw.application_properties else {}
+    aside[PATH] = destination
+    if properties.message_id is None:
+        properties.message_id = new_message_id
+    if properties.group_id is not None:
+        aside[SESSION_ID] = _text(properties.group_id)
+        properties.group_id = None
+    if header is not None and header.time_to_live is not None:
+        aside[TIME_TO_LIVE] = {_TYPE: "LONG", _VALUE: int(header.time_to_live)}
+        header.time_to_live = None
+        properties.creation_time, properties.absolute_expiry_time = now, None
+    scheduled_at = _take_scheduled_time(annotations)
+    if scheduled_at is not None:
+        aside[SCHEDULED_AT] = scheduled_at
+    return with_body_of(raw, header, properties, aside, annotations)
+
+
+def annotated(message: AnyMessage) -> AmqpAnnotatedMessage:
+    return message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
+
+
+def with_body_of(
+    raw: AmqpAnnotatedMessage,
+    header: AmqpMessageHeader | None,
+    properties: AmqpMessageProperties | None,
+    application_properties: dict[str | bytes, Any] | None,
+    annotations: dict[str | bytes, Any] | None,
+) -> AmqpAnnotatedMessage:
+    """A message of these sections with the body, delivery annotations and footer of `raw`."""
+    if raw.body_type == AmqpMessageBodyType.DATA:
+        copy = AmqpAnnotatedMessage(data_body=list(raw.body))
+    elif raw.body_type == AmqpMessageBodyType.SEQUENCE:
+        copy = AmqpAnnotatedMessage(sequence_body=list(raw.body))
+    else:
+        copy = AmqpAnnotatedMessage(value_body=raw.body)
+    if header is not None:
+        copy.header = header
+    if properties is not None:
+        copy.properties = properties
+    copy.application_properties = application_properties
+    copy.annotations = annotations
+    copy.delivery_annotations = raw.delivery_annotations
+    copy.footer = raw.footer
+    return copy
+
+
+def _copied_header(header: AmqpMessageHeader | None) -> AmqpMessageHeader | None:
+    return None if header is None else AmqpMessageHeader(**_fields(header))
+
+
+def _copied_properties(properties: AmqpMessageProperties | None) -> AmqpMessageProperties:
+    return AmqpMessageProperties() if properties is None else AmqpMessageProperties(**_fields(properties))
+
+
+def _fields(section: AmqpMessageHeader | AmqpMessageProperties) -> Mapping[str, Any]:
+    return dict(section.items())
+
+
+def _take_scheduled_time(annotations: dict[str | bytes, Any] | None) -> datetime | dict[str, Any] | None:
+    """Remove the scheduled time and return it as the SDK writes a timestamp."""
+    if not annotations:
+        return None
+    value = annotations.pop(SCHEDULED_ENQUEUE_TIME_ANNOTATION, None)
+    if value is None:
+        value = annotations.pop(SCHEDULED_ENQUEUE_TIME_ANNOTATION.encode(), None)
+    if value is None or isinstance(value, datetime):
+        return value
+    return {_TYPE: "TIMESTAMP", _VALUE: value[_VALUE] if isinstance(value, dict) else int(value)}
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,33 @@
+import pytest
+
+from twinbus.pairing.backlog import backlog_queue_path, existing_indexes, primary_name
+
+
+def test_the_first_backlog_queue_of_contoso_has_this_path() -> None:
+    assert backlog_queue_path("contoso", 0) == "contoso/x-servicebus-transfer/0"
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("contoso.servicebus.windows.net", "contoso"),
+        ("localhost:5672", "localhost-5672"),
+        ("127.0.0.1:5673", "127.0.0.1-5673"),
+        ("127.0.0.1", "127.0.0.1"),
+    ],
+)
+def test_the_primary_is_named_after_its_host(host: str, name: str) -> None:
+    assert primary_name(host) == name
+
+
+def test_only_queues_with_this_primarys_names_are_its_backlog() -> None:
+    names = [
+        "contoso/x-servicebus-transfer/0",
+        "Contoso/X-ServiceBus-Transfer/12",
+        "contoso/x-servicebus-transfer/07",
+        "contoso/x-servicebus-transfer/1/deep",
+        "contoso/x-servicebus-transfer/x",
+        "fabrikam/x-servicebus-transfer/3",
+        "orders",
+    ]
+    assert existing_indexes("contoso", names) == {0, 12}

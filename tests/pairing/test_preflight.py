@@ -1,0 +1,60 @@
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from twinbus.pairing.batch import PairedMessageBatch
+from twinbus.pairing.preflight import ReservedPropertyError, as_messages, check
+from twinbus.pairing.transfer import RESERVED_NAMES
+
+LIMIT = 256 * 1024
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
+def test_a_user_property_with_a_reserved_name_is_refused(name: str) -> None:
+    for key in (name, name.encode()):
+        with pytest.raises(ReservedPropertyError, match=name):
+            check(ServiceBusMessage("x", application_properties={key: "mine"}), "orders", LIMIT)
+
+
+def test_a_message_that_passes_the_limit_only_once_rewritten_is_refused() -> None:
+    path = "a" * 260
+    session_id = "s" * 128
+    body = b"x" * (LIMIT - 500)
+    with pytest.raises(MessageSizeExceededError, match="rewritten"):
+        check(ServiceBusMessage(body, session_id=session_id), path, LIMIT)
+    check(ServiceBusMessage(body[:-400], session_id=session_id), path, LIMIT)
+
+
+def test_a_small_body_with_large_properties_still_passes() -> None:
+    check(ServiceBusMessage("x", application_properties={"big": "x" * 30_000}), "orders", LIMIT)
+
+
+def test_value_and_sequence_bodies_are_measured_too() -> None:
+    with pytest.raises(MessageSizeExceededError):
+        check(AmqpAnnotatedMessage(value_body=["x" * LIMIT]), "orders", LIMIT)
+    with pytest.raises(MessageSizeExceededError):
+        check(AmqpAnnotatedMessage(sequence_body=[["x" * LIMIT]]), "orders", LIMIT)
+    check(AmqpAnnotatedMessage(value_body={"a": 1}), "orders", LIMIT)
+
+
+def test_a_check_leaves_the_message_as_it_was() -> None:
+    message = ServiceBusMessage(b"x" * (LIMIT - 5000), session_id="s", application_properties={"a": 1})
+    check(message, "orders", LIMIT)
+    assert message.session_id == "s"
+    assert message.application_properties == {"a": 1}
+
+
+def test_a_batch_checks_each_message_as_it_is_added() -> None:
+    batch = PairedMessageBatch("orders", LIMIT, LIMIT)
+    with pytest.raises(ReservedPropertyError):
+        batch.add_message(ServiceBusMessage("x", application_properties={"x-ms-path": "elsewhere"}))
+    assert len(batch) == len(batch.messages) == 0
+
+
+def test_mappings_and_one_time_iterables_become_messages() -> None:
+    made = as_messages({"body": b"x", "session_id": "s"} for _ in range(2))
+    assert isinstance(made, list)
+    assert [each.session_id for each in made if isinstance(each, ServiceBusMessage)] == ["s", "s"]
+    with pytest.raises(TypeError):
+        as_messages(5)
