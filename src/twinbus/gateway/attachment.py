@@ -132,8 +132,7 @@ class Attachment:
         target = resolve(self._namespace.entities, parsed).target
         if target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
-        link.accept(max_message_size=self._namespace.message_size_max)
-        link.grant(SENDER_CREDIT)
+        link.accept(max_message_size=self._namespace.message_size_max, credit=SENDER_CREDIT)
         return SenderBinding(
             link,
             target,
@@ -164,6 +163,7 @@ class Attachment:
         binding = self._receiver(link, queue, path, None)
         queue.attach(binding, now)
         link.accept()
+        binding.credit_changed(now)
         return binding
 
     def _receiver(
@@ -210,6 +210,8 @@ class Attachment:
             return
         self._bindings[link] = binding
         link.accept(source=session_source(source, lock), properties=session_properties(lock))
+        # Its credit came while the attach was held back.
+        binding.credit_changed(now)
 
     def _bind_requests(
         self,
@@ -219,8 +221,7 @@ class Attachment:
         names: ReplyNames,
         handle: Callable[[Request, Millis, Respond], None],
     ) -> Binding:
-        link.accept(max_message_size=self._namespace.message_size_max)
-        link.grant(REQUEST_CREDIT)
+        link.accept(max_message_size=self._namespace.message_size_max, credit=REQUEST_CREDIT)
         return RequestBinding(link, node_name, address, names, handle, self._find_response_link, self._wake)
 
     def _find_response_link(self, link: Link, node: str, reply_to: str | None) -> ResponseLink | None:

@@ -86,10 +86,9 @@ def signature(resource: str, expiry: str, key: str) -> str:
     return base64.b64encode(digest).decode()
 
 
-def verify_token(token: str, audience: str, rules: AccessRules, now: Millis) -> Grant:
-    """What this token opens at `audience`. Raises Unauthorized, and never says which of name and key was wrong."""
+def verify_token(token: str, path: str, rules: AccessRules, now: Millis) -> Grant:
+    """What this token opens at a path. Raises Unauthorized, and never says which of name and key was wrong."""
     parsed = parse_token(token)
-    path = audience_path(audience)
     expires_at = _expiry(parsed.expiry)
     if now >= expires_at + CLOCK_SKEW:
         raise Unauthorized("The token has expired. Sign a new one, or check the clock of the client.")

@@ -33,9 +33,10 @@ class CbsNode:
         audience, token = text_of(request.properties.get("name")), text_of(request.body)
         if not audience:
             raise ArgumentError("put-token needs the audience as application property 'name'.")
-        grant = verify_token(token, audience, self._rules, now)
+        path = audience_path(audience)
+        grant = verify_token(token, path, self._rules, now)
         # Only who holds a valid key is told what exists.
-        self._require_existing(audience_path(audience))
+        self._require_existing(path)
         grants.add(grant)
 
     def _require_existing(self, path: str) -> None:

@@ -118,7 +118,7 @@ class ConnectionGateway:
     def _credit_changed(self, event: CreditChanged, now: Millis) -> None:
         binding = self._bindings.get(event.link)
         if isinstance(binding, ReceiverBinding | ResponseLink):
-            binding.credit_changed(event.credit, is_drain=event.drain, now=now)
+            binding.credit_changed(now)
 
     def _link_attached(self, event: LinkAttached, now: Millis) -> None:
         try:

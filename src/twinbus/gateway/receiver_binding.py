@@ -79,6 +79,8 @@ class ReceiverBinding:
             size += len(payload)
             encoded.append((token, payload))
         self._link.transfers(encoded, settled=not is_locking)
+        # Nothing more while the client's session window is shut; the link tells when it opens.
+        self.credit = self._link.credit
         self._traffic.messages_out += len(encoded)
         self._traffic.bytes_out += size
         self._wake()
@@ -89,15 +91,17 @@ class ReceiverBinding:
 
     # Called by the connection.
 
-    def credit_changed(self, credit: int, *, is_drain: bool, now: Millis) -> None:
+    def credit_changed(self, now: Millis) -> None:
+        """Follow the link's credit, as it is now: events about it may be older."""
+        link = self._link
         if not self._is_paused and self._loss is None:
-            self.credit = credit
-            if credit:
+            self.credit = link.credit
+            if self.credit:
                 self._queue.pump(now)
-        if is_drain:
+        if link.is_draining:
             # Answered at once with what is there: the JavaScript SDK closes a link that makes it wait.
             self.credit = 0
-            self._link.drained()
+            link.drained()
 
     def pause(self) -> None:
         """The socket takes no more: nothing is handed over until `resume`."""
@@ -106,9 +110,7 @@ class ReceiverBinding:
 
     def resume(self, now: Millis) -> None:
         self._is_paused = False
-        if self._loss is None:
-            self.credit = self._link.credit
-            self._queue.pump(now)
+        self.credit_changed(now)
 
     def dispositions(
         self, deliveries: Sequence[tuple[int, bytes]], state: DeliveryState | None, *, is_settled: bool, now: Millis

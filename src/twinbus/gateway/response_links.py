@@ -47,9 +47,9 @@ class ResponseLink:
     def is_on_session_of(self, link: Link) -> bool:
         return self._link.session is link.session
 
-    def credit_changed(self, credit: int, *, is_drain: bool, now: Millis) -> None:
+    def credit_changed(self, now: Millis) -> None:
         self.flush()
-        if is_drain:
+        if self._link.is_draining:
             self._link.drained()
 
 

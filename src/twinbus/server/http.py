@@ -97,10 +97,14 @@ class HttpSide:
     def _require_manage(self, token: str) -> None:
         if not token:
             raise Unauthorized("This needs an Authorization header with a shared access signature that has Manage.")
+        self.authorize(token, "", Right.MANAGE)
+
+    def authorize(self, token: str, path: str, right: Right) -> None:
+        """Raise Unauthorized unless the token gives this right on the path ("" is the namespace)."""
         now = self._clock.now()
         grants = Grants()
-        grants.add(verify_token(token, "", self._rules, now))
-        grants.require(Right.MANAGE, "", now)
+        grants.add(verify_token(token, path, self._rules, now))
+        grants.require(right, path, now)
 
 
 def _is_up(store: StoreThread) -> bool:
