@@ -57,9 +57,10 @@ Node = TypeVar("Node")
 def parse_filter(text: str) -> Predicate:
     """ArgumentError, with position and expectation, if the text is not one whole predicate."""
     parser = _Parser(text)
-    predicate = parser.predicate_at(parser.either())
-    parser.expect_end()
-    return predicate
+    node = parser.either()
+    if not parser.at_end():
+        parser.expected("AND, OR or the end")
+    return parser.predicate_at(node, 0)
 
 
 def parse_action(text: str) -> tuple[Statement, ...]:
@@ -87,7 +88,7 @@ class _Parser(TokenCursor):
 
     # Sorts
 
-    def predicate_at(self, node: Predicate | Expression, position: int = 0) -> Predicate:
+    def predicate_at(self, node: Predicate | Expression, position: int) -> Predicate:
         if not isinstance(node, PREDICATES):
             self.fail("expected a condition, found a value; compare it with something, as in x = TRUE", position)
         return node

@@ -1,0 +1,204 @@
+"""All rules of one topic: a message's view in, the copies that its subscriptions get out.
+
+Contract A16: the rules of a subscription without action count as one, joined by OR, and give one
+copy; each matching rule with an action gives a copy of its own. A filter that cannot be evaluated
+is reported beside the copies, and the broker decides about dead-lettering.
+
+    always     true filters: their copies are kept ready, a message costs one copy of a list
+    lookup     filters with conditions: found by hash
+    scanned    SQL filters without: evaluated on every message, each distinct text once
+"""
+
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, TypeVar
+from uuid import uuid4
+
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, FilterError, QuotaExceeded
+from twinbus.model.descriptions import CorrelationFilter, RuleDescription, SqlFilter
+from twinbus.model.rules.actions import CompiledAction
+from twinbus.model.rules.compiled import CompiledRule, Reach, compile_rule
+from twinbus.model.rules.compiler import NewIdSource
+from twinbus.model.rules.evaluation import Test
+from twinbus.model.rules.lookup import ConditionLookup
+from twinbus.model.rules.view import FilterView
+
+SQL_FILTER_COUNT_MAX = 2_000
+CORRELATION_FILTER_COUNT_MAX = 100_000
+
+S = TypeVar("S", bound=Hashable)
+
+
+class Copy(NamedTuple, Generic[S]):
+    """One copy of a message for one subscription; `action`, if there is one, makes its content."""
+
+    subscription: S
+    action: CompiledAction | None
+
+
+class Failure(NamedTuple, Generic[S]):
+    subscription: S
+    rule_name: str
+    error: FilterError
+
+
+class Matches(NamedTuple, Generic[S]):
+    copies: list[Copy[S]]
+    failures: list[Failure[S]]  # at most one for a subscription
+
+
+class _Entry(Generic[S]):
+    """A rule at its subscription."""
+
+    __slots__ = ("copy", "rule")
+
+    def __init__(self, subscription: S, rule: CompiledRule) -> None:
+        self.rule = rule
+        self.copy = Copy(subscription, rule.action)
+
+
+class _Scanned(Generic[S]):
+    """A test and all entries whose filter has the same text and parameters."""
+
+    __slots__ = ("entries", "test")
+
+    def __init__(self, test: Test) -> None:
+        self.test = test
+        self.entries: dict[_Entry[S], None] = {}
+
+
+class RuleIndex(Generic[S]):
+    """The rules of a topic by subscription, kept for matching. Rule names are case-insensitive."""
+
+    def __init__(self, new_id: NewIdSource = uuid4) -> None:
+        self._new_id = new_id
+        self._rules: dict[S, dict[str, _Entry[S]]] = {}
+        self._always: dict[_Entry[S], None] = {}
+        self._always_copies: list[Copy[S]] | None = []  # None: has to be made again from `_always`
+        self._always_plain: set[S] = set()
+        self._lookup: ConditionLookup[_Entry[S]] = ConditionLookup()
+        self._scanned: dict[tuple[str, str], _Scanned[S]] = {}
+        self.sql_filter_count = 0
+        self.correlation_filter_count = 0
+
+    # Rules
+
+    def rules(self, subscription: S) -> list[RuleDescription]:
+        """In the order of adding."""
+        return [entry.rule.description for entry in self._rules.get(subscription, {}).values()]
+
+    def add_rule(self, subscription: S, description: RuleDescription) -> None:
+        """All or nothing. ArgumentError as `compile_rule`; EntityAlreadyExists; QuotaExceeded at a topic's limits."""
+        rule = compile_rule(description, self._new_id)
+        rules = self._rules.get(subscription, {})
+        if description.name.lower() in rules:
+            raise EntityAlreadyExists(
+                f"The subscription has a rule '{description.name}'. Remove it first, or choose another name."
+            )
+        self._count(description, +1)
+        entry = _Entry(subscription, rule)
+        self._rules.setdefault(subscription, rules)[description.name.lower()] = entry
+        self._file(entry)
+
+    def remove_rule(self, subscription: S, name: str) -> None:
+        """EntityNotFound if the subscription has no such rule."""
+        rules = self._rules.get(subscription, {})
+        entry = rules.pop(name.lower(), None)
+        if entry is None:
+            raise EntityNotFound(f"The subscription has no rule '{name}'. Check the spelling of its name.")
+        if not rules:
+            del self._rules[subscription]
+        self._count(entry.rule.description, -1)
+        self._unfile(entry)
+
+    def remove_subscription(self, subscription: S) -> None:
+        """With all its rules; nothing if it has none."""
+        for entry in self._rules.pop(subscription, {}).values():
+            self._count(entry.rule.description, -1)
+            self._unfile(entry)
+
+    def _count(self, description: RuleDescription, change: int) -> None:
+        if isinstance(description.filter, SqlFilter):
+            _check_limit("SQL", self.sql_filter_count + change, SQL_FILTER_COUNT_MAX)
+            self.sql_filter_count += change
+        elif isinstance(description.filter, CorrelationFilter):
+            _check_limit("correlation", self.correlation_filter_count + change, CORRELATION_FILTER_COUNT_MAX)
+            self.correlation_filter_count += change
+
+    def _file(self, entry: _Entry[S]) -> None:
+        rule = entry.rule
+        if rule.reach is Reach.ALL:
+            self._always[entry] = None
+            self._always_copies = None
+        elif rule.conditions:
+            self._lookup.add(rule.conditions, entry)
+        elif rule.test is not None:
+            self._scanned.setdefault(_scan_key(rule), _Scanned(rule.test)).entries[entry] = None
+
+    def _unfile(self, entry: _Entry[S]) -> None:
+        rule = entry.rule
+        if rule.reach is Reach.ALL:
+            del self._always[entry]
+            self._always_copies = None
+        elif rule.conditions:
+            self._lookup.remove(rule.conditions, entry)
+        elif rule.test is not None:
+            scanned = self._scanned[_scan_key(rule)]
+            del scanned.entries[entry]
+            if not scanned.entries:
+                del self._scanned[_scan_key(rule)]
+
+    # Matching
+
+    def match(self, view: FilterView) -> Matches[S]:
+        """The copies in no particular order of subscriptions."""
+        if self._always_copies is None:
+            self._collect_always()
+        assert self._always_copies is not None
+        copies = self._always_copies.copy()
+        failures: dict[S, Failure[S]] = {}
+        plain: set[S] = set()
+        if self._lookup:
+            for entry in self._lookup.found(view):
+                if entry.rule.test is None or entry.rule.test(view):
+                    self._take(entry, copies, plain)
+        for scanned in self._scanned.values():
+            try:
+                truth = scanned.test(view)
+            except FilterError as error:
+                for entry in scanned.entries:
+                    subscription = entry.copy.subscription
+                    failures.setdefault(subscription, Failure(subscription, entry.rule.name, error))
+                continue
+            if truth:
+                for entry in scanned.entries:
+                    self._take(entry, copies, plain)
+        return Matches(copies, list(failures.values()))
+
+    def _take(self, entry: _Entry[S], copies: list[Copy[S]], plain: set[S]) -> None:
+        copy = entry.copy
+        if copy.action is None:
+            if copy.subscription in plain or copy.subscription in self._always_plain:
+                return
+            plain.add(copy.subscription)
+        copies.append(copy)
+
+    def _collect_always(self) -> None:
+        copies: list[Copy[S]] = []
+        self._always_plain = set()
+        for entry in self._always:
+            self._take(entry, copies, self._always_plain)
+        self._always_copies = copies
+
+
+def _scan_key(rule: CompiledRule) -> tuple[str, str]:
+    described = rule.description.filter
+    assert isinstance(described, SqlFilter)
+    # By repr: 1, 1.0 and True are equal to Python and not to a filter.
+    return described.expression, repr(described.parameters)
+
+
+def _check_limit(kind: str, count: int, count_max: int) -> None:
+    if count > count_max:
+        raise QuotaExceeded(
+            f"The topic has {count_max} {kind} filters, which is the limit. Remove rules, or use another topic."
+        )
