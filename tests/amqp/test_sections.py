@@ -1,0 +1,99 @@
+"""Whole messages: what is encoded comes back, in whatever form a peer writes it."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus.amqp.encode import encode_value
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.sections import (
+    Body,
+    DataBody,
+    Header,
+    MessageProperties,
+    Sections,
+    SequenceBody,
+    ValueBody,
+    canonical,
+    decode_sections,
+    encode_sections,
+)
+from twinbus.amqp.types import Described, Symbol, UByte, UInt, ULong, Value
+
+
+def section(code: int, value: Value) -> bytes:
+    return encode_value(Described(ULong(code), value))
+
+
+def test_a_message_with_every_section_comes_back_as_it_was() -> None:
+    sections = Sections(
+        header=Header(durable=True, priority=UByte(4), ttl=UInt(60_000)),
+        delivery_annotations={Symbol("x-opt-a"): 1},
+        message_annotations={Symbol("x-opt-b"): "b"},
+        properties=MessageProperties(message_id="id", group_id="session"),
+        application_properties={"colour": "red"},
+        body=DataBody([b"body"]),
+        footer={Symbol("crc"): UInt(7)},
+    )
+    assert decode_sections(encode_sections(sections)) == sections
+
+
+@pytest.mark.parametrize(
+    "body", [None, DataBody([b"a", b""]), SequenceBody([[1], ["a", None]]), ValueBody({"a": 1}), ValueBody(None)]
+)
+def test_every_kind_of_body_comes_back_as_it_was(body: Body | None) -> None:
+    assert decode_sections(encode_sections(Sections(body=body))).body == body
+
+
+def test_sections_have_smallulong_descriptors_and_no_trailing_nulls() -> None:
+    encoded = encode_sections(Sections(properties=MessageProperties(message_id="a"), body=DataBody([b"b"])))
+    assert encoded.hex(" ") == "00 53 73 c0 04 01 a1 01 61 00 53 75 a0 01 62"
+
+
+def test_an_empty_section_is_told_from_one_that_is_not_there() -> None:
+    assert decode_sections(section(0x72, {})).message_annotations == {}
+    assert decode_sections(b"").message_annotations is None
+
+
+@pytest.mark.parametrize("name", [ULong(0x73), Symbol("amqp:properties:list")])
+def test_descriptors_are_read_as_code_and_as_symbol(name: Value) -> None:
+    payload = b"\x00" + (b"\x80" + bytes(7) + b"\x73" if isinstance(name, ULong) else encode_value(name))
+    payload += encode_value(["id"])
+    assert decode_sections(payload).properties == MessageProperties(message_id="id")
+    assert canonical(payload) == section(0x73, ["id"])
+
+
+def test_sections_out_of_order_are_put_in_order() -> None:
+    header, properties, body = section(0x70, [True]), section(0x73, ["id"]), section(0x75, b"x")
+    delivery = section(0x71, {Symbol("a"): 1})
+    assert canonical(body + properties + header + delivery) == header + delivery + properties + body
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (section(0x72, {}) * 2, "more than one message-annotations"),
+        (section(0x77, 1) * 2, "more than one amqp-value"),
+        (section(0x75, b"") + section(0x77, 1), "different kinds"),
+        (section(0x79, 1), "describes no section"),
+        (encode_value(Described(Symbol("amqp:accepted:list"), [])), "describes no section"),
+        (encode_value(Described([1], [])), "describes no section"),
+        (section(0x73, [None] * 14), "at most 13 fields"),
+        (section(0x73, {}), "at most 13 fields"),
+        (section(0x74, []), "application-properties section is not a dict"),
+        (section(0x75, "text"), "data section is not a bytes"),
+        (b"\x40", "a section starts with 0x00"),
+    ],
+)
+def test_what_is_no_message_is_refused(payload: bytes, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
+        decode_sections(payload)
+
+
+@given(st.lists(st.tuples(st.integers(0x6F, 0x79), st.binary(max_size=20)), max_size=5))
+def test_hostile_sections_raise_nothing_but_a_decode_error(parts: list[tuple[int, bytes]]) -> None:
+    payload = b"".join(b"\x00\x53" + bytes((code,)) + value for code, value in parts)
+    with contextlib.suppress(DecodeError):
+        decode_sections(payload)
