@@ -64,6 +64,20 @@ class ConnectionGateway:
     def data_to_send(self) -> bytes:
         return self.connection.data_to_send()
 
+    @property
+    def is_closed(self) -> bool:
+        """Both sides said close, or the protocol was broken: the transport can go once everything is written."""
+        return self.connection.is_closed
+
+    @property
+    def is_flooded(self) -> bool:
+        """More has arrived than the stores have taken: reading has to wait."""
+        return self.connection.is_flooded
+
+    def shut_down(self) -> None:
+        """The server stops: clients connect again when it is back."""
+        self.connection.close(ConnectionForced("The server is shutting down. Connect again in a while."))
+
     def pause(self) -> None:
         """The socket's buffer is full: hand over no more messages until `resume`."""
         self._is_paused = True

@@ -25,11 +25,14 @@ class ReceiverBinding:
 
     __slots__ = (
         "_detach_at",
+        "_granted",
+        "_is_drain_due",
         "_is_paused",
         "_link",
         "_loss",
         "_queue",
         "_traffic",
+        "_under_way",
         "_wake",
         "credit",
         "mode",
@@ -55,6 +58,9 @@ class ReceiverBinding:
         self._queue = queue
         self._traffic = traffic
         self._wake = wake
+        self._granted = 0  # what `credit` was set to last
+        self._under_way = 0  # messages the queue took from earlier credit and has not delivered yet
+        self._is_drain_due = False
         self._is_paused = False
         self._loss: MessagingError | None = None
         self._detach_at: Millis = NEVER
@@ -79,15 +85,19 @@ class ReceiverBinding:
             size += len(payload)
             encoded.append((token, payload))
         self._link.transfers(encoded, settled=not is_locking)
-        # Nothing more while the client's session window is shut; the link tells when it opens.
-        self.credit = self._link.credit
+        self._under_way -= len(encoded)
+        if self._link.session.is_held_back:
+            # Nothing more while the client's session window is shut; the link tells when it opens.
+            self._grant(0)
+        if self._is_drain_due:
+            self._drain()
         self._traffic.messages_out += len(encoded)
         self._traffic.bytes_out += size
         self._wake()
 
     def session_lost(self, error: MessagingError) -> None:
         self._loss = error
-        self.credit = 0
+        self._grant(0)
 
     # Called by the connection.
 
@@ -95,18 +105,33 @@ class ReceiverBinding:
         """Follow the link's credit, as it is now: events about it may be older."""
         link = self._link
         if not self._is_paused and self._loss is None:
-            self.credit = link.credit
-            if self.credit:
+            self._grant(link.credit)
+            if self.credit > 0:
                 self._queue.pump(now)
         if link.is_draining:
-            # Answered at once with what is there: the JavaScript SDK closes a link that makes it wait.
-            self.credit = 0
-            link.drained()
+            self._drain()
+
+    def _grant(self, credit: int) -> None:
+        """Set the queue's credit, less what it has taken of earlier credit and not delivered yet."""
+        self._under_way += self._granted - self.credit
+        self.credit = self._granted = max(0, credit - self._under_way)
+
+    def _drain(self) -> None:
+        """Answered with what is there: the JavaScript SDK closes a link that makes it wait.
+
+        Messages in receive-and-delete are on their way until their removal is durable; they come first, or they
+        would reach a client that has stopped to listen.
+        """
+        self._grant(0)
+        self._is_drain_due = self._under_way > 0
+        if not self._is_drain_due:
+            self._link.drained()
+            self._wake()
 
     def pause(self) -> None:
         """The socket takes no more: nothing is handed over until `resume`."""
         self._is_paused = True
-        self.credit = 0
+        self._grant(0)
 
     def resume(self, now: Millis) -> None:
         self._is_paused = False
@@ -133,6 +158,8 @@ class ReceiverBinding:
 
     def tick(self, now: Millis) -> bool:
         """Detach a link whose session is lost once the slack is over; True when that happened."""
+        if self._is_drain_due:
+            self._drain()
         if self._loss is None:
             return False
         if self._detach_at == NEVER:
@@ -144,7 +171,7 @@ class ReceiverBinding:
 
     def unbind(self, now: Millis) -> None:
         """The link or the connection is gone."""
-        self.credit = 0
+        self._grant(0)
         if self._loss is None:
             self._queue.detach(self, now)
 

@@ -1,0 +1,153 @@
+"""AMQP on sockets: bytes of a transport go to a connection's gateway, and what it answers goes back in one write.
+
+Everything that one read causes is written together; answers that come later (from a store) are collected for the rest of
+the loop's turn and written together as well.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from twinbus.clock import Clock, Millis
+from twinbus.errors import ServerBusy
+from twinbus.gateway.connection_gateway import ConnectionGateway
+
+WRITE_BUFFER_HIGH = 1024 * 1024
+BACKLOG = 1_024
+
+MakeGateway = Callable[[Callable[[], None]], ConnectionGateway]
+"""The shell's `wake` in, the gateway of a new connection out."""
+
+
+class OpenConnection(Protocol):
+    """A connection as its listener sees it."""
+
+    def tick(self, now: Millis) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Connections:
+    """All open connections of a namespace, over every kind of transport."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._open: set[OpenConnection] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[OpenConnection]:
+        return iter(self._open)
+
+    def add(self, connection: OpenConnection) -> None:
+        """Raises ServerBusy at the limit."""
+        if len(self._open) >= self._count_max:
+            raise ServerBusy(f"The namespace has {self._count_max} connections open, which is its limit.")
+        self._open.add(connection)
+
+    def discard(self, connection: OpenConnection) -> None:
+        self._open.discard(connection)
+
+    def close_all(self) -> None:
+        for connection in list(self._open):
+            connection.close()
+
+
+class AmqpTransport(asyncio.Protocol):
+    """One TCP or TLS connection."""
+
+    def __init__(
+        self, make_gateway: MakeGateway, connections: Connections, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._loop = loop
+        self._make_gateway = make_gateway
+        self._gateway: ConnectionGateway | None = None
+        self._transport: asyncio.Transport | None = None
+        self._is_in_receive = False
+        self._is_flush_due = False
+        self._is_reading_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        try:
+            self._connections.add(self)
+        except ServerBusy:
+            transport.abort()
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        self._transport = transport
+        self._gateway = self._make_gateway(self._wake)
+
+    def data_received(self, data: bytes) -> None:
+        gateway = self._gateway
+        if gateway is None:
+            return
+        self._is_in_receive = True
+        try:
+            gateway.receive(data, self._clock.now())
+        finally:
+            self._is_in_receive = False
+        self._flush()
+
+    def pause_writing(self) -> None:
+        if self._gateway is not None:
+            self._gateway.pause()
+
+    def resume_writing(self) -> None:
+        if self._gateway is not None:
+            self._gateway.resume(self._clock.now())
+            self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        gateway, self._gateway, self._transport = self._gateway, None, None
+        if gateway is not None:
+            gateway.lost(self._clock.now())
+
+    def tick(self, now: Millis) -> None:
+        if self._gateway is not None:
+            self._gateway.tick(now)
+            self._flush()
+
+    def close(self) -> None:
+        if self._gateway is not None:
+            self._gateway.shut_down()
+            self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _wake(self) -> None:
+        if not self._is_in_receive and not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        gateway, transport = self._gateway, self._transport
+        if gateway is None or transport is None or transport.is_closing():
+            return
+        chunk = gateway.data_to_send()
+        if chunk:
+            transport.write(chunk)
+        if gateway.is_closed:
+            transport.close()
+        elif gateway.is_flooded != self._is_reading_paused:
+            self._is_reading_paused = not self._is_reading_paused
+            if self._is_reading_paused:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+
+async def listen(
+    make_transport: Callable[[], AmqpTransport], listening: socket.socket, tls: ssl.SSLContext | None = None
+) -> asyncio.Server:
+    return await asyncio.get_running_loop().create_server(make_transport, sock=listening, ssl=tls, backlog=BACKLOG)

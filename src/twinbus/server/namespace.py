@@ -1,0 +1,188 @@
+"""A namespace as a running server: folder, stores, brokers, catalog and listeners, put together and taken apart.
+
+start   hold the data folder > bind ports > catalog > restore entities > open stores > listen
+stop    close connections > stop listening > finish and close the stores > close the catalog > let go of the folder
+"""
+
+import asyncio
+import logging
+import secrets
+import ssl
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from functools import partial
+from uuid import uuid4
+
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.settings import ConnectionSettings
+from twinbus.broker.entities import Entities
+from twinbus.clock import Clock, SystemClock
+from twinbus.gateway.attachment import NamespaceView
+from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.traffic import Traffic
+from twinbus.management.catalog import Catalog
+from twinbus.management.control_plane import ControlPlane, restore
+from twinbus.management.rest import AdministrationApi, RestSettings
+from twinbus.server.data_folder import KEY_BYTES, DataFolder
+from twinbus.server.http import HttpServer, HttpSide
+from twinbus.server.listener import AmqpTransport, Connections, listen
+from twinbus.server.metrics import NamespaceMetrics, SubQueueCounts
+from twinbus.server.settings import ServerSettings
+from twinbus.server.sockets import bind, port_of
+from twinbus.server.store_pool import OpenStore, StorePool
+from twinbus.server.timers import Beat
+from twinbus.server.tls import server_context
+from twinbus.server.websocket import websocket_route
+from twinbus.store.durable import DurableStore, StoreLimits
+
+log = logging.getLogger(__name__)
+
+
+class NamespaceServer:
+    """`open_store` and `clock` are for tests; a served namespace keeps itself on disk and lives by the wall clock."""
+
+    def __init__(
+        self, settings: ServerSettings, *, clock: Clock | None = None, open_store: OpenStore | None = None
+    ) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.traffic = Traffic()
+        self.amqp_port = settings.amqp_port
+        self.amqps_port = settings.amqps_port
+        self.http_port = settings.http_port
+        self._open_store = open_store or partial(DurableStore, limits=StoreLimits.shared_by(settings.store_count))
+        self._connections = Connections(settings.connections_max)
+        self._servers: list[asyncio.Server] = []
+        self._closers: list[Callable[[], None]] = []
+
+    async def start(self) -> None:
+        """Raises MessagingError, with nothing left open, where the namespace cannot be served."""
+        try:
+            await self._start()
+        except BaseException:
+            self._close_rest()
+            raise
+
+    async def _start(self) -> None:
+        settings, loop = self.settings, asyncio.get_running_loop()
+        folder = DataFolder(settings.data_folder)
+        self._closers.append(folder.close)
+        self._bind()
+        self.root_rule = folder.root_rule(settings.shared_access_key)
+        self.catalog = Catalog(folder.path / "catalog.db", settings.name, self.clock.now())
+        self._closers.append(self.catalog.close)
+        self.catalog.set_namespace_rule(self.root_rule)
+        self.stores = StorePool(folder.store_paths(settings.store_count), self._open_store, self.clock, loop)
+        self.entities = Entities(self.stores.brokers)
+        restore(self.catalog, self.entities)
+        self.control = ControlPlane(self.catalog, self.entities, self.clock)
+        await self.stores.start()
+        self._beat = Beat(loop, self.clock, self.stores.brokers, lambda: self._connections)
+        self._beat.start()
+        await self._listen()
+        log.info(
+            "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
+        )
+
+    def _bind(self) -> None:
+        host = self.settings.host
+        self._amqp_socket = bind(host, self.settings.amqp_port)
+        self._closers.append(self._amqp_socket.close)
+        self._http_socket = bind(host, self.settings.http_port)
+        self._closers.append(self._http_socket.close)
+        self.amqp_port, self.http_port = port_of(self._amqp_socket), port_of(self._http_socket)
+        if self.settings.amqps_port is not None:
+            self._amqps_socket = bind(host, self.settings.amqps_port)
+            self._closers.append(self._amqps_socket.close)
+            self.amqps_port = port_of(self._amqps_socket)
+
+    async def _listen(self) -> None:
+        self._servers.append(await listen(self._transport, self._amqp_socket))
+        if self.settings.amqps_port is not None:
+            self._servers.append(await listen(self._transport, self._amqps_socket, self._tls_context()))
+        self._http = HttpServer(self._http_application(), self._http_socket)
+        self._http.start()
+
+    def _tls_context(self) -> ssl.SSLContext:
+        assert self.settings.tls_certificate is not None
+        assert self.settings.tls_key is not None
+        return server_context(self.settings.tls_certificate, self.settings.tls_key)
+
+    def _transport(self) -> AmqpTransport:
+        return AmqpTransport(self._gateway, self._connections, self.clock, asyncio.get_running_loop())
+
+    def _gateway(self, wake: Callable[[], None]) -> ConnectionGateway:
+        now = self.clock.now()
+        settings = ConnectionSettings(container_id=self.settings.name, message_size_max=self.settings.message_size_max)
+        return ConnectionGateway(Connection(Role.SERVER, settings, now), self._view(), now, wake)
+
+    def _view(self) -> NamespaceView:
+        return NamespaceView(
+            entities=self.entities,
+            control=self.control,
+            rules=self.catalog,
+            traffic=self.traffic,
+            message_size_max=self.settings.message_size_max,
+            new_id=new_message_id,
+        )
+
+    def _http_application(self) -> ASGIApp:
+        metrics = NamespaceMetrics(
+            self.settings.name, self.traffic, self.stores.threads, self._counts, lambda: len(self._connections)
+        )
+        side = HttpSide(self.settings.name, self.stores.threads, self.catalog, self.clock, metrics)
+        rest = RestSettings(
+            amqp_authority=f"{self.settings.host}:{self.amqp_port}",
+            message_size_kb=self.settings.message_size_max // 1024,
+            new_id=new_message_id,
+            new_key=new_key,
+        )
+        api = AdministrationApi(self.control, side.authorize, rest)
+        routes: list[BaseRoute] = [websocket_route(self._gateway, self._connections, self.clock)]
+        return side.application(api, routes)
+
+    def _counts(self) -> Iterator[SubQueueCounts]:
+        entities: list[tuple[str, object]] = [(queue.description.name, queue) for queue in self.entities.queues()]
+        for topic in self.entities.topics():
+            for subscription in topic.subscriptions.values():
+                path = f"{topic.description.name}/Subscriptions/{subscription.description.name}"
+                entities.append((path, subscription))
+        for path, entity in entities:
+            for name in ("main", "dead_letter", "transfer_dead_letter"):
+                yield SubQueueCounts(path, name, getattr(entity, name).counts())
+
+    async def stop(self) -> None:
+        """Everything that was acknowledged is durable already; this lets clients and files go in good order."""
+        for server in self._servers:
+            server.close()
+        self._connections.close_all()
+        await self._http.stop()
+        self._beat.stop()
+        await self.stores.stop()
+        self._close_rest()
+        log.info("stopped", extra={"fields": {"namespace": self.settings.name}})
+
+    def _close_rest(self) -> None:
+        while self._closers:
+            self._closers.pop()()
+
+    @property
+    def connection_string(self) -> str:
+        return connection_string(self.settings.host, self.amqp_port, self.root_rule.name, self.root_rule.primary_key)
+
+
+def connection_string(host: str, port: int, key_name: str, key: str) -> str:
+    return (
+        f"Endpoint=sb://{host}:{port};SharedAccessKeyName={key_name};SharedAccessKey={key};UseDevelopmentEmulator=true;"
+    )
+
+
+def new_message_id() -> str:
+    return uuid4().hex
+
+
+def new_key() -> str:
+    return b64encode(secrets.token_bytes(KEY_BYTES)).decode()

@@ -1,0 +1,34 @@
+"""Serve one namespace until the process is told to stop."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+
+import uvloop
+
+from twinbus.server.logs import configure_logs
+from twinbus.server.namespace import NamespaceServer
+from twinbus.server.settings import ServerSettings
+
+# Store threads come back from the disk while the loop computes; at the default of 5 ms each would wait that long.
+SWITCH_INTERVAL_S = 0.0005
+
+
+def serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], None]) -> None:
+    """Blocks until SIGINT or SIGTERM. Raises MessagingError where the namespace cannot be served."""
+    configure_logs(settings.log_format)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    uvloop.run(_serve(settings, on_ready))
+
+
+async def _serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], None]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    server = NamespaceServer(settings)
+    await server.start()
+    on_ready(server)
+    await stop.wait()
+    await server.stop()

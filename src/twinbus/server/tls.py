@@ -1,0 +1,20 @@
+"""TLS for AMQPS: a certificate chain and its key as PEM files."""
+
+import ssl
+from pathlib import Path
+
+from twinbus.errors import ArgumentError
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Raises ArgumentError that names the file which cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except FileNotFoundError:
+        missing = certificate if not certificate.exists() else key
+        raise ArgumentError(f"The TLS file {missing} does not exist.") from None
+    except ssl.SSLError as fault:
+        raise ArgumentError(f"{certificate} and {key} are no certificate and its key: {fault.reason}.") from None
+    return context

@@ -1,0 +1,81 @@
+"""AMQP over WebSocket: binary messages are pieces of one byte stream, their borders mean nothing (protocol.md section 2)."""
+
+import asyncio
+
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from twinbus.clock import Clock, Millis
+from twinbus.errors import ServerBusy
+from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.server.listener import Connections, MakeGateway
+
+PATH = "/$servicebus/websocket"
+SUB_PROTOCOL = "AMQPWSB10"
+TRY_AGAIN_LATER = 1013
+
+
+class WebSocketConnection:
+    """One client: a task reads, another one writes whatever the gateway has to say."""
+
+    def __init__(self, socket: WebSocket, make_gateway: MakeGateway, clock: Clock) -> None:
+        self._socket = socket
+        self._clock = clock
+        self._is_output_due = asyncio.Event()
+        self._gateway: ConnectionGateway = make_gateway(self._is_output_due.set)
+
+    async def run(self) -> None:
+        writing = asyncio.create_task(self._write())
+        try:
+            await self._read()
+        except WebSocketDisconnect:
+            pass
+        finally:
+            self._gateway.lost(self._clock.now())
+            writing.cancel()
+
+    async def _read(self) -> None:
+        while True:
+            data = await self._socket.receive_bytes()
+            self._gateway.receive(data, self._clock.now())
+            self._is_output_due.set()
+
+    async def _write(self) -> None:
+        while self._socket.application_state is WebSocketState.CONNECTED:
+            await self._is_output_due.wait()
+            self._is_output_due.clear()
+            chunk = self._gateway.data_to_send()
+            if chunk:
+                # Nothing more is handed over while the client is slow to take this.
+                self._gateway.pause()
+                await self._socket.send_bytes(chunk)
+                self._gateway.resume(self._clock.now())
+            if self._gateway.is_closed:
+                await self._socket.close()
+                return
+
+    def tick(self, now: Millis) -> None:
+        self._gateway.tick(now)
+        self._is_output_due.set()
+
+    def close(self) -> None:
+        self._gateway.shut_down()
+        self._is_output_due.set()
+
+
+def websocket_route(make_gateway: MakeGateway, connections: Connections, clock: Clock) -> WebSocketRoute:
+    async def serve(socket: WebSocket) -> None:
+        is_amqp = SUB_PROTOCOL in socket.scope.get("subprotocols", [])
+        await socket.accept(subprotocol=SUB_PROTOCOL if is_amqp else None)
+        connection = WebSocketConnection(socket, make_gateway, clock)
+        try:
+            connections.add(connection)
+        except ServerBusy as error:
+            await socket.close(TRY_AGAIN_LATER, str(error))
+            return
+        try:
+            await connection.run()
+        finally:
+            connections.discard(connection)
+
+    return WebSocketRoute(PATH, serve)
