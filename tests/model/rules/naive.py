@@ -158,13 +158,7 @@ def _calculate(operator: str, left: Any, right: Any) -> Any:
     if operator in "/%" and right == 0:
         raise Failed
     if isinstance(left, float) or isinstance(right, float):
-        return {
-            "+": lambda: left + right,
-            "-": lambda: left - right,
-            "*": lambda: left * right,
-            "/": lambda: left / right,
-            "%": lambda: _float_remainder(left, right),
-        }[operator]()
+        return _calculate_floats(operator, left, right)
     if operator == "/":
         return _checked(int(Decimal(left) / Decimal(right)))
     if operator == "%":
@@ -172,9 +166,12 @@ def _calculate(operator: str, left: Any, right: Any) -> Any:
     return _checked({"+": left + right, "-": left - right, "*": left * right}[operator])
 
 
-def _float_remainder(left: float, right: float) -> float:
-    remainder = abs(left) % abs(right)
-    return -remainder if left < 0 else remainder
+def _calculate_floats(operator: str, left: float, right: float) -> float:
+    if operator == "%":
+        return abs(left) % abs(right) * (-1 if left < 0 else 1)
+    if operator == "/":
+        return left / right
+    return {"+": left + right, "-": left - right, "*": left * right}[operator]
 
 
 def _checked(result: Any) -> Any:
