@@ -1,16 +1,31 @@
 """One suite for every messaging store: the `store` fixture is each of them in turn."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from twinbus.store.changes import Change
+from twinbus.store.durable import DurableStore
 from twinbus.store.memory import MemoryStore
 from twinbus.store.messaging_store import MessagingStore
 
 OpenStore = Callable[[Path], MessagingStore]
 
-STORES: dict[str, OpenStore] = {"memory": lambda _folder: MemoryStore()}
+
+class CheckpointingStore(DurableStore):
+    """Everything in the tables, nothing in the overlay."""
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        super().commit(changes)
+        self.checkpoint()
+
+
+STORES: dict[str, OpenStore] = {
+    "memory": lambda _folder: MemoryStore(),
+    "durable": DurableStore,
+    "durable-checkpointed": CheckpointingStore,
+}
 
 
 @pytest.fixture(params=list(STORES))

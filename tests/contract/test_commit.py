@@ -1,6 +1,7 @@
 """What a commit promises."""
 
 import pytest
+
 from tests.contract.rows import (
     ACTIVE,
     DEFERRED,
@@ -16,7 +17,6 @@ from tests.contract.rows import (
     numbers,
     row,
 )
-
 from twinbus.clock import NEVER
 from twinbus.errors import ChangeRefused, StoreUnavailable
 from twinbus.store.change_rules import COUNTER_BITS

@@ -13,7 +13,6 @@ from tests.contract.rows import (
     numbers,
     row,
 )
-
 from twinbus.clock import NEVER
 from twinbus.store.changes import (
     Activated,

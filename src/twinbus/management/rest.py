@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar, assert_never
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from twinbus.errors import (
     ArgumentError,
@@ -66,7 +67,7 @@ class RestSettings:
 
 
 class AdministrationApi:
-    """An endpoint for every path that is not somebody else's: mount it last."""
+    """An ASGI application that answers every path: mount it behind the routes of others."""
 
     def __init__(self, control: ControlPlane, authorize: Authorize, settings: RestSettings) -> None:
         self._control = control
@@ -74,7 +75,14 @@ class AdministrationApi:
         self._authorize = authorize
         self._settings = settings
 
-    async def handle(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008, "reason": "nothing speaks WebSocket at this path"})
+            return
+        response = await self._handle(Request(scope, receive))
+        await response(scope, receive, send)
+
+    async def _handle(self, request: Request) -> Response:
         try:
             return await self._answer(request)
         except MessagingError as error:

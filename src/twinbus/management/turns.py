@@ -38,6 +38,7 @@ class Turns:
 
     async def _acquire(self, lock: asyncio.Lock, name: str) -> None:
         try:
-            await asyncio.wait_for(lock.acquire(), self._wait_s)
+            async with asyncio.timeout(self._wait_s):
+                await lock.acquire()
         except TimeoutError:
             raise OperationInProgress(f"Another change to '{name}' is still in progress. Try again later.") from None

@@ -1,0 +1,104 @@
+"""Entities that run nowhere but in a dict: what the control plane needs of the brokers, with a switch to make them ill."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinbus.broker.replies import QueueCounts, Reply
+from twinbus.clock import Millis
+from twinbus.errors import EntityNotFound, FragmentUnavailable
+from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+
+
+@dataclass
+class MemorySubQueue:
+    result: QueueCounts = field(default_factory=lambda: QueueCounts(0, 0, 0, 0, False))
+
+    def counts(self) -> QueueCounts:
+        return self.result
+
+
+@dataclass
+class MemoryEntity:
+    id: int
+    description: Any
+    rules: dict[str, RuleDescription] = field(default_factory=dict)
+    main: MemorySubQueue = field(default_factory=MemorySubQueue)
+    dead_letter: MemorySubQueue = field(default_factory=MemorySubQueue)
+    transfer_dead_letter: MemorySubQueue = field(default_factory=MemorySubQueue)
+
+
+class MemoryRuntime:
+    def __init__(self) -> None:
+        self.entities: dict[str, MemoryEntity] = {}
+        self.is_ill = False
+        self.change_count = 0
+
+    def queue(self, path: str) -> MemoryEntity:
+        return self._get(path)
+
+    def subscription(self, topic: str, name: str) -> MemoryEntity:
+        return self._get(f"{topic}|{name}")
+
+    def create_queue(self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Any]) -> None:
+        self._put(description.name, MemoryEntity(entity_id, description), reply)
+
+    def create_topic(self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[Any]) -> None:
+        self._put(description.name, MemoryEntity(entity_id, description), reply)
+
+    def create_subscription(
+        self,
+        entity_id: int,
+        description: SubscriptionDescription,
+        rules: Iterable[RuleDescription],
+        now: Millis,
+        reply: Reply[Any],
+    ) -> None:
+        entity = MemoryEntity(entity_id, description, {rule.name: rule for rule in rules})
+        self._put(f"{description.topic}|{description.name}", entity, reply)
+
+    def update(
+        self,
+        description: QueueDescription | TopicDescription | SubscriptionDescription,
+        now: Millis,
+        reply: Reply[None],
+    ) -> None:
+        is_below = isinstance(description, SubscriptionDescription)
+        entity = self._get(f"{description.topic}|{description.name}" if is_below else description.name)  # type: ignore[union-attr]
+        if not self._refuses(reply):
+            entity.description = description
+            reply(None)
+
+    def delete(self, path: str, now: Millis, reply: Reply[None]) -> None:
+        if not self._refuses(reply):
+            key = path.casefold()
+            for each in [each for each in self.entities if each == key or each.startswith(key + "|")]:
+                del self.entities[each]
+            reply(None)
+
+    def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None:
+        if not self._refuses(reply):
+            del self.entities[f"{topic}|{name}".casefold()]
+            reply(None)
+
+    def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None:
+        self.subscription(topic, subscription).rules[rule.name] = rule
+
+    def remove_rule(self, topic: str, subscription: str, name: str) -> None:
+        del self.subscription(topic, subscription).rules[name]
+
+    def _get(self, key: str) -> MemoryEntity:
+        if key.casefold() not in self.entities:
+            raise EntityNotFound.at(key)
+        return self.entities[key.casefold()]
+
+    def _put(self, key: str, entity: MemoryEntity, reply: Reply[Any]) -> None:
+        if not self._refuses(reply):
+            self.entities[key.casefold()] = entity
+            reply(entity)
+
+    def _refuses(self, reply: Reply[Any]) -> bool:
+        self.change_count += 1
+        if self.is_ill:
+            reply(FragmentUnavailable("Fragment 3 has no working messaging store. Mend it and try again."))
+        return self.is_ill

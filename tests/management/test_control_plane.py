@@ -1,0 +1,177 @@
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.management.memory_runtime import MemoryRuntime
+from twinbus.errors import (
+    EntityAlreadyExists,
+    EntityNotFound,
+    ForwardTargetMissing,
+    FragmentUnavailable,
+    MessagingError,
+    OperationInProgress,
+    QuotaExceeded,
+)
+from twinbus.management import quotas
+from twinbus.management.catalog import Catalog
+from twinbus.management.control_plane import ControlPlane
+from twinbus.management.turns import Turns
+from twinbus.model.descriptions import (
+    MINUTE,
+    CorrelationFilter,
+    QueueDescription,
+    RuleDescription,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+)
+
+
+async def test_an_ill_fragment_fails_creation_and_nothing_exists_afterwards(
+    control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
+) -> None:
+    runtime.is_ill = True
+    with pytest.raises(FragmentUnavailable):
+        await control.create_queue(QueueDescription("q", enable_partitioning=True))
+    assert catalog.find("q") is None
+
+
+async def test_an_ill_fragment_fails_update_and_deletion_and_everything_stays(
+    control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
+) -> None:
+    before = await control.create_queue(QueueDescription("q"))
+    runtime.is_ill = True
+    with pytest.raises(FragmentUnavailable):
+        await control.update(QueueDescription("q", lock_duration=2 * MINUTE))
+    with pytest.raises(FragmentUnavailable):
+        await control.delete("q")
+    assert catalog.get("q") == before
+
+
+async def test_an_update_reaches_the_brokers_and_the_catalog(
+    control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
+) -> None:
+    before = await control.create_queue(QueueDescription("Queue"))
+    after = await control.update(QueueDescription("QUEUE", lock_duration=2 * MINUTE))
+    assert (
+        after.description == QueueDescription("Queue", lock_duration=2 * MINUTE) == runtime.queue("queue").description
+    )
+    assert (after.id, after.created_at) == (before.id, before.created_at)
+    assert after.updated_at > before.updated_at
+
+
+async def test_a_queue_and_a_topic_cannot_have_the_same_name(control: ControlPlane) -> None:
+    await control.create_queue(QueueDescription("name"))
+    with pytest.raises(EntityAlreadyExists):
+        await control.create_topic(TopicDescription("NAME"))
+    with pytest.raises(EntityAlreadyExists):
+        await control.update(TopicDescription("name"))
+
+
+async def test_the_hundred_and_first_partitioned_entity_is_refused(control: ControlPlane) -> None:
+    for number in range(100):
+        await control.create_queue(QueueDescription(f"q{number}", enable_partitioning=True))
+    with pytest.raises(QuotaExceeded, match="100 partitioned"):
+        await control.create_topic(TopicDescription("t", enable_partitioning=True))
+    await control.create_topic(TopicDescription("t"))
+    await control.delete("q7")
+    await control.create_queue(QueueDescription("q7", enable_partitioning=True))
+
+
+async def test_entities_subscriptions_and_filters_have_quotas(
+    control: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "ENTITY_COUNT_MAX", 2)
+    monkeypatch.setattr(quotas, "SUBSCRIPTION_COUNT_MAX", 2)
+    monkeypatch.setattr(quotas, "SQL_FILTER_COUNT_MAX", 3)
+    monkeypatch.setattr(quotas, "CORRELATION_FILTER_COUNT_MAX", 1)
+    await control.create_topic(TopicDescription("t"))
+    await control.create_queue(QueueDescription("q"))
+    with pytest.raises(QuotaExceeded):
+        await control.create_queue(QueueDescription("more"))
+    for name in ("s1", "s2"):
+        await control.create_subscription(SubscriptionDescription("t", name))
+    with pytest.raises(QuotaExceeded):
+        await control.create_subscription(SubscriptionDescription("t", "s3"))
+    await control.create_rule("t", "s1", RuleDescription("sql", SqlFilter("1=1")))
+    await control.create_rule("t", "s2", RuleDescription("correlation", CorrelationFilter(label="a")))
+    for chosen in (SqlFilter("1=1"), CorrelationFilter(label="b")):
+        with pytest.raises(QuotaExceeded):
+            await control.create_rule("t", "s1", RuleDescription("more", chosen))
+
+
+async def test_forwarding_needs_a_target_that_exists_and_receives(control: ControlPlane) -> None:
+    await control.create_topic(TopicDescription("t"))
+    await control.create_subscription(SubscriptionDescription("t", "s", forward_to="T"))
+    await control.create_queue(QueueDescription("q", forward_dead_letters_to="t"))
+    await control.update(QueueDescription("q", forward_to="q"))
+    with pytest.raises(ForwardTargetMissing, match="'gone'"):
+        await control.create_queue(QueueDescription("q2", forward_to="gone"))
+    with pytest.raises(MessagingError, match="is a subscription"):
+        await control.create_queue(QueueDescription("q2", forward_to="t/subscriptions/s"))
+
+
+async def test_a_new_subscription_takes_everything_unless_it_says_otherwise(
+    control: ControlPlane, runtime: MemoryRuntime
+) -> None:
+    await control.create_topic(TopicDescription("t"))
+    plain = await control.create_subscription(SubscriptionDescription("T", "plain"))
+    own = await control.create_subscription(SubscriptionDescription("t", "own"), RuleDescription("r", SqlFilter("a=1")))
+    assert [rule.name for rule in plain.rules] == ["$Default"]
+    assert [rule.name for rule in own.rules] == ["r"]
+    assert plain.description.topic == "t"  # type: ignore[union-attr]
+    assert list(runtime.subscription("t", "own").rules) == ["r"]
+
+
+async def test_rules_are_added_changed_and_removed_in_the_catalog_and_the_brokers(
+    control: ControlPlane, runtime: MemoryRuntime
+) -> None:
+    await control.create_topic(TopicDescription("t"))
+    await control.create_subscription(SubscriptionDescription("t", "s"))
+    made = await control.create_rule("t", "s", RuleDescription("Rule", SqlFilter("a = 1")))
+    with pytest.raises(EntityAlreadyExists):
+        await control.create_rule("t", "s", RuleDescription("RULE"))
+    changed = await control.update_rule("t", "S", RuleDescription("rule", SqlFilter("a = 2")))
+    assert changed == replace(made, filter=SqlFilter("a = 2"))
+    assert runtime.subscription("t", "s").rules["Rule"] == changed
+    await control.delete_rule("t", "s", "$default")
+    assert list(runtime.subscription("t", "s").rules) == ["Rule"]
+    for missing in (control.delete_rule("t", "s", "gone"), control.update_rule("t", "s", RuleDescription("gone"))):
+        with pytest.raises(EntityNotFound):
+            await missing
+
+
+async def test_a_topic_is_deleted_with_what_is_below_it(control: ControlPlane, runtime: MemoryRuntime) -> None:
+    await control.create_topic(TopicDescription("t"))
+    await control.create_subscription(SubscriptionDescription("t", "s"))
+    await control.delete("t")
+    assert runtime.entities == {}
+    with pytest.raises(EntityNotFound):
+        await control.create_subscription(SubscriptionDescription("t", "s"))
+
+
+async def test_of_two_creations_at_once_one_wins(control: ControlPlane, runtime: MemoryRuntime) -> None:
+    results = await asyncio.gather(
+        *(control.create_queue(QueueDescription(name)) for name in ("q", "Q", "q")), return_exceptions=True
+    )
+    assert sum(isinstance(result, EntityAlreadyExists) for result in results) == 2
+    assert runtime.change_count == 1
+
+
+async def test_a_change_gives_up_when_another_one_to_the_same_entity_does_not_end() -> None:
+    turns = Turns(wait_s=0)
+    async with turns.of("q"):
+        with pytest.raises(OperationInProgress):
+            async with turns.of("Q"):
+                raise AssertionError("both were let in")
+        async with turns.of("another"):
+            pass
+    async with turns.of("q"):
+        pass
+
+
+async def test_a_submitted_change_answers_with_its_result_or_its_error(control: ControlPlane) -> None:
+    answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    control.submit(control.delete("gone"), answered.set_result)
+    assert isinstance(await answered, EntityNotFound)
