@@ -1,0 +1,281 @@
+"""DurableStore: a folder that keeps the promises of a messaging store.
+
+    commit -> journal segment (one write, one sync) -> top layer of the overlay -> return
+    segment full -> sealed, a new one begins; in a thread of its own a checkpoint writes the sealed
+    layer to the tables, then the segment and the layer go
+
+So a commit costs the disk one sync however much it changes, messages that come and go quickly
+never reach the tables, and memory holds only facts of rows since the last checkpoints. Opening is
+the tables plus a replay of the segments they do not hold yet.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from twinbus.clock import Millis
+from twinbus.errors import ChangeRefused, StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.store.change_rules import LastNumbers, check_changes
+from twinbus.store.changes import Change, FragmentKey, MessageState, StoredMessage
+from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
+from twinbus.store.fragment_view import FragmentView
+from twinbus.store.journal import Segment
+from twinbus.store.journal_record import encode_changes
+from twinbus.store.located_changes import LocatedChange, Row
+from twinbus.store.messaging_store import FragmentSummary, SessionSummary
+from twinbus.store.overlay import Layer
+from twinbus.store.recovery import recover_layers
+from twinbus.store.summing import sum_fragments
+from twinbus.store.tables import connect, prepare, snapshot
+
+LOCK_NAME = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """How much a store keeps in front of its tables."""
+
+    segment_bytes_max: int = 64 << 20
+    segment_entries_max: int = 60_000
+    backlog_factor: int = 2  # a segment may grow this much past its limits while the one before is checkpointed
+    cache_bytes: int = 4 << 20  # of each of the two connections to the tables
+
+    @classmethod
+    def shared_by(cls, store_count: int) -> "StoreLimits":
+        """Limits for one of several stores in a process, whose sum stays near that of a single one."""
+        assert store_count > 0
+        return cls(
+            segment_bytes_max=max(8 << 20, (64 << 20) // store_count),
+            segment_entries_max=max(6_000, 60_000 // store_count),
+            cache_bytes=max(1 << 20, (4 << 20) // store_count),
+        )
+
+
+class DurableStore:
+    """See `MessagingStore`. Opening raises StoreInUse, StoreDamaged or StoreUnavailable.
+
+    `start_task` runs checkpoints; whoever gives another one decides when they happen.
+    """
+
+    def __init__(self, folder: Path, limits: StoreLimits | None = None, start_task: StartTask = start_thread) -> None:
+        self._folder = folder
+        self._limits = limits or StoreLimits()
+        self._failure: str | None = None
+        self._is_closed = False
+        self._layers: list[Layer] = []  # bottom first; the last one takes commits
+        self._last_numbers: LastNumbers = {}
+        self._reader: sqlite3.Connection | None = None
+        self._checkpoints: CheckpointThread | None = None
+        self._start_task = start_task
+        self._lock = -1
+        try:
+            with self._failing():
+                self._open()
+        except BaseException:
+            self._release()
+            raise
+
+    def _open(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock_folder(self._folder)
+        self._reader = connect(self._folder, self._limits.cache_bytes)
+        prepare(self._reader, self._folder)
+        with snapshot(self._reader) as tables:
+            position = tables.position
+            self._last_numbers = {fragment: last_number for fragment, _, last_number in tables.fragments()}
+        for layer, changes in recover_layers(self._folder, position, is_new=not self._last_numbers):
+            self._layers.append(layer)
+            self._apply(changes)
+            self._last_numbers.update({key: overlay.last_number for key, overlay in layer.fragments.items()})
+        self._checkpoints = CheckpointThread(connect(self._folder, self._limits.cache_bytes), self._start_task)
+        if len(self._layers) > 1:
+            self._checkpoints.start(self._layers[0])
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        with self._failing():
+            touched = check_changes(changes, self._last_numbers)
+            self._make_room()
+            top = self._layers[-1]
+            encoded = encode_changes(changes, top.segment.body_place)
+            if not encoded.pieces:
+                return
+            top.segment.append(encoded.pieces)
+            self._apply(encoded.located)
+            self._last_numbers.update(touched)
+
+    def summaries(self) -> list[FragmentSummary]:
+        with self._failing(), snapshot(self._connection()) as tables:
+            return sum_fragments(tables, self._layers_above(tables.position), self._last_numbers)
+
+    def scan(
+        self,
+        fragment: FragmentKey,
+        after: int,
+        count_max: int,
+        bytes_max: int,
+        states: Collection[MessageState],
+        session_id: str | None = None,
+    ) -> list[StoredMessage]:
+        with self._view(fragment) as view:
+            return view.scan(after, count_max, bytes_max, states, session_id)
+
+    def read(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[StoredMessage]:
+        with self._view(fragment) as view:
+            return view.read(sequence_numbers)
+
+    def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
+        with self._view(fragment) as view:
+            return view.due(now, count_max)
+
+    def expired(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
+        with self._view(fragment) as view:
+            return view.expired(now, count_max)
+
+    def sessions(self, fragment: FragmentKey) -> list[SessionSummary]:
+        with self._view(fragment) as view:
+            return view.sessions()
+
+    def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None:
+        with self._view(fragment) as view:
+            return view.session_state(session_id)
+
+    def duplicates(self, fragment: FragmentKey) -> list[tuple[str, Millis]]:
+        with self._view(fragment) as view:
+            return view.duplicates()
+
+    def checkpoint(self) -> None:
+        """Bring everything committed into the tables, and wait for it."""
+        with self._failing():
+            self._finish_checkpoint()
+            if self._layers[-1].fragments:
+                self._start_checkpoint()
+                self._finish_checkpoint()
+
+    def wait_for_checkpoint(self) -> None:
+        """Wait for the checkpoint that is under way, if any."""
+        with self._failing():
+            self._finish_checkpoint()
+
+    def close(self) -> None:
+        """Checkpoints first, so that the next opening has nothing to replay.
+
+        A store that failed leaves its journal as it is: what was committed is in there.
+        """
+        if self._is_closed:
+            return
+        try:
+            if self._failure is None:
+                self.checkpoint()
+        except StoreUnavailable:
+            pass  # the journal holds what the tables could not take
+        finally:
+            self._release()
+
+    def _apply(self, changes: Sequence[LocatedChange]) -> None:
+        """Let the top layer take changes in. It raises only if the tables cannot be read."""
+        top = self._layers[-1]
+        for change in changes:
+            top.apply(change, self._last_numbers.get(change.fragment), self._find_below)
+
+    def _find_below(self, fragment: FragmentKey, number: int) -> Row | None:
+        with snapshot(self._connection(), fragment) as tables:
+            layers = [layer for layer in self._layers[:-1] if layer.segment.number > tables.position]
+            found = FragmentView(tables, layers, fragment).find(number)
+        return None if found is None else found.row
+
+    def _make_room(self) -> None:
+        """Start a checkpoint once the top segment is full; wait where two of them are."""
+        checkpoints = self._checkpoint_thread()
+        if not checkpoints.is_running:
+            self._drop_checkpointed()
+        if self._is_full(1):
+            if checkpoints.is_running and self._is_full(self._limits.backlog_factor):
+                self._finish_checkpoint()
+            if not checkpoints.is_running:
+                self._start_checkpoint()
+
+    def _is_full(self, factor: int) -> bool:
+        top = self._layers[-1]
+        return (
+            top.segment.end >= factor * self._limits.segment_bytes_max
+            or top.entry_count >= factor * self._limits.segment_entries_max
+        )
+
+    def _start_checkpoint(self) -> None:
+        self._drop_checkpointed()
+        sealed = self._layers[-1]
+        sealed.segment.cut_tail()
+        fresh = Segment.create(self._folder, sealed.segment.number + 1, sealed.segment.next_sequence)
+        self._layers.append(Layer(fresh))
+        self._checkpoint_thread().start(sealed)
+
+    def _finish_checkpoint(self) -> None:
+        self._checkpoint_thread().wait()
+        self._drop_checkpointed()
+
+    def _drop_checkpointed(self) -> None:
+        """Let go of the layer whose checkpoint is done. Raises what made it fail."""
+        done = self._checkpoint_thread().take_result()
+        if done is not None:
+            self._layers.remove(done)
+            done.segment.close()
+
+    def _layers_above(self, position: int) -> list[Layer]:
+        return [layer for layer in self._layers if layer.segment.number > position]
+
+    @contextmanager
+    def _view(self, fragment: FragmentKey) -> Iterator[FragmentView]:
+        with self._failing(), snapshot(self._connection(), fragment) as tables:
+            yield FragmentView(tables, self._layers_above(tables.position), fragment)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Turn what the system raises into StoreUnavailable, and refuse all work from then on."""
+        if self._is_closed or self._failure is not None:
+            reason = self._failure or "it is closed"
+            raise StoreUnavailable(f"store {self._folder} cannot be used: {reason}. Open it anew.")
+        try:
+            yield
+        except ChangeRefused:
+            raise
+        except (OSError, sqlite3.Error, StoreUnavailable) as error:
+            self._failure = str(error)
+            if isinstance(error, StoreUnavailable):
+                raise
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                raise StoreDamaged(f"the tables of {self._folder} are damaged: {error}. Restore the folder.") from error
+            raise StoreUnavailable(f"store {self._folder} failed: {error}. Mend the disk and open it anew.") from error
+
+    def _connection(self) -> sqlite3.Connection:
+        assert self._reader is not None
+        return self._reader
+
+    def _checkpoint_thread(self) -> CheckpointThread:
+        assert self._checkpoints is not None
+        return self._checkpoints
+
+    def _release(self) -> None:
+        self._is_closed = True
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        if self._reader is not None:
+            self._reader.close()
+        for layer in self._layers:
+            layer.segment.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _lock_folder(folder: Path) -> int:
+    descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StoreInUse(f"{folder} is open in another process. Stop it, or give this one another folder.") from None
+    return descriptor

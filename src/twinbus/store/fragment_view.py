@@ -1,0 +1,240 @@
+"""One fragment as it is now: a snapshot of the tables with layers on top in, rows and facts out.
+
+    top layer      takes commits         a row is looked for from the top down;
+    sealed layer   being checkpointed    a number in a layer's `removed` hides all rows of that
+    tables         all that was before   number below it
+
+New numbers are above all older ones, so tables and added rows come in order one after the other;
+only the few lifted rows have to be merged in.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from twinbus.clock import NEVER, Millis
+from twinbus.store.changes import FragmentKey, MessageState, StoredMessage
+from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row, stored_message
+from twinbus.store.messaging_store import SessionSummary
+from twinbus.store.overlay import FragmentOverlay, Layer
+from twinbus.store.place_reads import read_places
+from twinbus.store.tables import Snapshot
+
+TABLES = -1
+"""The level below all layers."""
+
+TIMES_PER_QUERY = 1_000
+
+
+class Found(NamedTuple):
+    number: int
+    level: int
+    row: Row
+
+
+class FragmentView:
+    def __init__(self, snapshot: Snapshot, layers: Sequence[Layer], fragment: FragmentKey) -> None:
+        """`layers` bottom first, none of them in the snapshot."""
+        self._snapshot = snapshot
+        stack = [(layer, layer.fragments[fragment]) for layer in layers if fragment in layer.fragments]
+        bottom = max((level for level, (_, overlay) in enumerate(stack) if overlay.hides_below), default=None)
+        self.has_tables = snapshot.has_fragment and bottom is None
+        self._layers = [layer for layer, _ in stack[bottom or 0 :]]
+        self._overlays = [overlay for _, overlay in stack[bottom or 0 :]]
+
+    def find(self, number: int) -> Found | None:
+        for level in range(len(self._overlays) - 1, TABLES, -1):
+            row = self._overlays[level].rows.get(number)
+            if row is not None:
+                return Found(number, level, row)
+            if number in self._overlays[level].removed:
+                return None
+        row = self._snapshot.row(number) if self.has_tables else None
+        return None if row is None else Found(number, TABLES, row)
+
+    def scan(
+        self, after: int, count_max: int, bytes_max: int, states: Collection[MessageState], session_id: str | None
+    ) -> list[StoredMessage]:
+        chosen: list[tuple[int, int, Row]] = []
+        size = 0
+        for found in self._after(after, count_max, states, session_id):
+            size += found[2][SIZE]
+            if len(chosen) >= count_max or (chosen and size > bytes_max):
+                break
+            chosen.append(found)
+        return self._load(chosen)
+
+    def read(self, numbers: Sequence[int]) -> list[StoredMessage]:
+        return self._load([found for number in numbers if (found := self.find(number)) is not None])
+
+    def due(self, now: Millis, count_max: int) -> tuple[list[int], Millis]:
+        return self._first(FragmentOverlay.due, self._snapshot.scheduled_after, now, count_max)
+
+    def expired(self, now: Millis, count_max: int) -> tuple[list[int], Millis]:
+        return self._first(FragmentOverlay.mortal, self._snapshot.mortal_after, now, count_max)
+
+    def sessions(self) -> list[SessionSummary]:
+        counts: Counter[str] = Counter()
+        firsts: dict[str, int] = {}
+        if self.has_tables:
+            for session_id, count, first in self._snapshot.sessions_without(self.hidden_in_tables()):
+                counts[session_id], firsts[session_id] = count, first
+        for number, _, row in self.rows_in_layers():
+            name = row[SESSION_ID]
+            if name is not None and row[STATE] == MessageState.ACTIVE:
+                counts[name] += 1
+                firsts[name] = min(firsts.get(name, number), number)
+        states = self._session_states()
+        with_messages = [
+            SessionSummary(session_id, counts[session_id], firsts[session_id], states.get(session_id))
+            for session_id in sorted(firsts, key=firsts.__getitem__)
+        ]
+        return with_messages + [SessionSummary(name, 0, 0, states[name]) for name in sorted(states.keys() - firsts)]
+
+    def session_state(self, session_id: str) -> bytes | None:
+        for overlay in reversed(self._overlays):
+            if session_id in overlay.session_states:
+                state = overlay.session_states[session_id]
+                return None if state is None else state[0]
+        return self._snapshot.session_state(session_id) if self.has_tables else None
+
+    def duplicates(self) -> list[tuple[str, Millis]]:
+        history = self._snapshot.duplicates() if self.has_tables else {}
+        for overlay in self._overlays:
+            kept = {key: end for key, end in history.items() if end > overlay.forgotten_until}
+            changed = overlay.duplicates
+            kept.update({key: end for key, end in changed.items() if end is not None})
+            history = {key: end for key, end in kept.items() if changed.get(key, end) is not None}
+        return sorted(history.items(), key=lambda entry: (entry[1], entry[0]))
+
+    def hidden_in_tables(self) -> list[int]:
+        return list(set().union(*(overlay.removed for overlay in self._overlays)))
+
+    def rows_in_layers(self) -> Iterator[Found]:
+        """Every row that is seen and not from the tables, in no order."""
+        for level, overlay in enumerate(self._overlays):
+            hidden = self._hides(level)
+            for number, row in overlay.rows.items():
+                if not hidden(number):
+                    yield Found(number, level, row)
+
+    def _hides(self, level: int) -> Callable[[int], bool]:
+        """Says of a number whether a layer above the level hides it."""
+        above = [overlay.removed for overlay in self._overlays[level + 1 :] if overlay.removed]
+        if not above:
+            return lambda _: False
+        if len(above) == 1:
+            return above[0].__contains__
+        return lambda number: any(number in removed for removed in above)
+
+    def _after(
+        self, after: int, count_max: int, states: Collection[MessageState], session_id: str | None
+    ) -> Iterator[tuple[int, int, Row]]:
+        in_turn: Iterator[tuple[int, int, Row]] = chain(
+            self._tables_after(after, count_max, states, session_id),
+            *(self._added_after(level, after, states, session_id) for level in range(len(self._overlays))),
+        )
+        lifted = sorted(self._lifted_after(after, states, session_id))
+        return heapq.merge(in_turn, lifted) if lifted else in_turn
+
+    def _tables_after(
+        self, after: int, count_max: int, states: Collection[MessageState], session_id: str | None
+    ) -> Iterator[tuple[int, int, Row]]:
+        if not self.has_tables:
+            return
+        hidden = self._hides(TABLES)
+        # One row more than wanted: whether the tables go on decides if the layers are looked at.
+        query_max = count_max + 1
+        while True:
+            rows = self._snapshot.rows_after(after, query_max, states, session_id)
+            for number, row in rows:
+                if not hidden(number):
+                    yield number, TABLES, row
+            if len(rows) < query_max:
+                return
+            after = rows[-1][0]
+            query_max = min(2 * query_max, max(TIMES_PER_QUERY, query_max))
+
+    def _added_after(
+        self, level: int, after: int, states: Collection[MessageState], session_id: str | None
+    ) -> Iterator[tuple[int, int, Row]]:
+        overlay = self._overlays[level]
+        hidden = self._hides(level)
+        for number in overlay.after(after, session_id):
+            row = overlay.rows[number]
+            if row[STATE] in states and not hidden(number):
+                yield number, level, row
+
+    def _lifted_after(
+        self, after: int, states: Collection[MessageState], session_id: str | None
+    ) -> Iterator[tuple[int, int, Row]]:
+        for level, overlay in enumerate(self._overlays):
+            hidden = self._hides(level)
+            for number in overlay.lifted_after(after):
+                row = overlay.rows[number]
+                if row[STATE] in states and session_id in (None, row[SESSION_ID]) and not hidden(number):
+                    yield number, level, row
+
+    def _first(
+        self,
+        in_layer: Callable[[FragmentOverlay], Iterator[tuple[Millis, int]]],
+        in_tables: Callable[[Millis, int, int], list[tuple[Millis, int]]],
+        now: Millis,
+        count_max: int,
+    ) -> tuple[list[int], Millis]:
+        streams = [self._seen(level, in_layer(overlay)) for level, overlay in enumerate(self._overlays)]
+        if self.has_tables:
+            streams.append(self._seen(TABLES, _pages(in_tables)))
+        numbers: list[int] = []
+        for at, number in heapq.merge(*streams):
+            if at > now or len(numbers) >= count_max:
+                return numbers, at
+            numbers.append(number)
+        return numbers, NEVER
+
+    def _seen(self, level: int, times: Iterator[tuple[Millis, int]]) -> Iterator[tuple[Millis, int]]:
+        hidden = self._hides(level)
+        return (pair for pair in times if not hidden(pair[1]))
+
+    def _session_states(self) -> dict[str, Millis]:
+        states = self._snapshot.session_states() if self.has_tables else {}
+        for overlay in self._overlays:
+            for session_id, state in overlay.session_states.items():
+                if state is None:
+                    states.pop(session_id, None)
+                else:
+                    states[session_id] = state[1]
+        return states
+
+    def _load(self, chosen: Sequence[tuple[int, int, Row]]) -> list[StoredMessage]:
+        homes = [self._home(number, level, row) for number, level, row in chosen]
+        in_tables = [number for number, level, _ in homes if level == TABLES]
+        from_tables = self._snapshot.contents(in_tables) if in_tables else {}
+        in_segments = [
+            (self._layers[level].segment, row[PLACE], row[SIZE]) for _, level, row in homes if level != TABLES
+        ]
+        from_segments = read_places(in_segments)
+        return [
+            stored_message(number, row, from_tables[home] if home_level == TABLES else next(from_segments))
+            for (number, _, row), (home, home_level, _) in zip(chosen, homes, strict=True)
+        ]
+
+    def _home(self, number: int, level: int, row: Row) -> tuple[int, int, Row]:
+        """Follow a row down to where its content is."""
+        while level != TABLES and row[PLACE] < 0:
+            number = -row[PLACE]
+            level -= 1
+            while level != TABLES and number not in self._overlays[level].rows:
+                level -= 1
+            if level != TABLES:
+                row = self._overlays[level].rows[number]
+        return number, level, row
+
+
+def _pages(query: Callable[[Millis, int, int], list[tuple[Millis, int]]]) -> Iterator[tuple[Millis, int]]:
+    at, number = -1, 0
+    while page := query(at, number, TIMES_PER_QUERY):
+        yield from page
+        at, number = page[-1]

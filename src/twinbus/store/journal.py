@@ -1,0 +1,189 @@
+"""A journal segment: batches of records in, the same batches back after a crash.
+
+    file header:  magic 8 | segment number 8 | salt 8 | first batch sequence 8 | crc32 4
+    batch header: magic 4 | crc32 4 | body length 8 | batch sequence 8 | salt 8, then the body
+
+A batch is one write and one sync, so at most the last batch of the newest segment can be torn,
+and it was never acknowledged: it is cut off. A bad batch with a good one behind it is damage
+that no crash explains, and nothing is touched then. The salt is drawn anew for each segment, so
+that no message content can pass for a batch. Space is allocated ahead in steps, which keeps the
+file size out of the sync.
+"""
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.store.journal_record import Piece
+
+FILE_MAGIC = b"TWINBUSJ"
+FILE_HEADER = Struct("=8sQQQI")
+BATCH_MAGIC = b"\xabTWB"
+BATCH_HEADER = Struct("=4sIQQQ")
+CRC_COVERS_FROM = 8
+ALLOCATION_STEP = 4 << 20
+SEARCH_STEP = 1 << 20
+NAME_PREFIX = "journal-"
+
+
+class Batch(NamedTuple):
+    place: int  # where its body begins
+    body: bytes
+
+
+def segment_path(folder: Path, number: int) -> Path:
+    return folder / f"{NAME_PREFIX}{number:012}"
+
+
+def segment_numbers(folder: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix(NAME_PREFIX)) for path in folder.glob(f"{NAME_PREFIX}*"))
+
+
+class Segment:
+    """One file of the journal; the newest takes batches, an older one only gives them back."""
+
+    def __init__(self, path: Path, descriptor: int, number: int, salt: int, first_sequence: int) -> None:
+        self.number = number
+        self.end = FILE_HEADER.size
+        self.next_sequence = first_sequence
+        self._path = path
+        self._descriptor = descriptor
+        self._salt = salt
+        self._allocated = 0
+
+    @classmethod
+    def create(cls, folder: Path, number: int, first_sequence: int) -> "Segment":
+        path = segment_path(folder, number)
+        salt = int.from_bytes(os.urandom(8), "little")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        facts = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, 0)
+        header = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, zlib.crc32(facts))
+        os.pwrite(descriptor, header, 0)
+        os.fsync(descriptor)
+        sync_folder(folder)
+        return cls(path, descriptor, number, salt, first_sequence)
+
+    @classmethod
+    def open(cls, folder: Path, number: int) -> "Segment | None":
+        """The segment on disk, or None where its creation was cut short and it never took a batch."""
+        path = segment_path(folder, number)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        header = os.pread(descriptor, FILE_HEADER.size, 0)
+        if len(header) == FILE_HEADER.size:
+            magic, written_number, salt, first_sequence, crc = FILE_HEADER.unpack(header)
+            facts = FILE_HEADER.pack(magic, written_number, salt, first_sequence, 0)
+            if (magic, written_number, crc) == (FILE_MAGIC, number, zlib.crc32(facts)):
+                return cls(path, descriptor, number, salt, first_sequence)
+        is_blank = not any(os.pread(descriptor, SEARCH_STEP, FILE_HEADER.size))
+        os.close(descriptor)
+        if is_blank:
+            return None
+        raise StoreDamaged(f"{path}: the file header is not one of journal segment {number}. Restore the file.")
+
+    @property
+    def body_place(self) -> int:
+        """Where the body of the next batch will begin."""
+        return self.end + BATCH_HEADER.size
+
+    def append(self, pieces: list[Piece]) -> None:
+        """Returns once the batch is on the disk. After a raise it may or may not be."""
+        body = b"".join(pieces)
+        facts = BATCH_HEADER.pack(BATCH_MAGIC, 0, len(body), self.next_sequence, self._salt)
+        crc = zlib.crc32(body, zlib.crc32(facts[CRC_COVERS_FROM:]))
+        header = BATCH_HEADER.pack(BATCH_MAGIC, crc, len(body), self.next_sequence, self._salt)
+        end = self.end + len(header) + len(body)
+        if end > self._allocated:
+            self._allocated = end + ALLOCATION_STEP
+            os.posix_fallocate(self._descriptor, self.end, self._allocated - self.end)
+        written = os.pwritev(self._descriptor, [header, body], self.end)
+        if written != len(header) + len(body):
+            raise StoreUnavailable(
+                f"{self._path}: wrote {written} bytes of {len(header) + len(body)}. Free some space."
+            )
+        os.fdatasync(self._descriptor)
+        # A file without a name takes writes as ever, and nobody will find them again.
+        if os.fstat(self._descriptor).st_nlink == 0:
+            raise StoreUnavailable(f"{self._path} was removed while in use. Put the folder back and open the store.")
+        self.end = end
+        self.next_sequence += 1
+
+    def batches(self, *, is_newest: bool) -> Iterator[Batch]:
+        """Every whole batch in order; leaves `end` behind the last. Raises StoreDamaged."""
+        size = os.fstat(self._descriptor).st_size
+        while (batch := self._batch_at(self.end, size)) is not None:
+            sequence, body = batch
+            if sequence != self.next_sequence:
+                raise self._damage(f"batch {sequence} stands where {self.next_sequence} belongs")
+            place = self.body_place
+            self.end = place + len(body)
+            self.next_sequence += 1
+            yield Batch(place, body)
+        if not is_newest and self.end != size:
+            raise self._damage("a bad batch in a finished segment")
+        if self._has_batch_behind(self.end, size):
+            raise self._damage("a bad batch with good ones behind it")
+
+    def cut_tail(self) -> None:
+        """Drop what lies behind the last whole batch, allocated space included."""
+        os.ftruncate(self._descriptor, self.end)
+        os.fdatasync(self._descriptor)
+        self._allocated = self.end
+
+    def read(self, place: int, size: int) -> bytes:
+        content = os.pread(self._descriptor, size, place)
+        if len(content) != size:
+            raise StoreUnavailable(
+                f"{self._path}: {len(content)} bytes of {size} at offset {place}. Open the store anew."
+            )
+        return content
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def delete(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def _batch_at(self, position: int, size: int) -> tuple[int, bytes] | None:
+        header = os.pread(self._descriptor, BATCH_HEADER.size, position)
+        if len(header) < BATCH_HEADER.size:
+            return None
+        magic, crc, length, sequence, salt = BATCH_HEADER.unpack(header)
+        if magic != BATCH_MAGIC or salt != self._salt or position + len(header) + length > size:
+            return None
+        body = os.pread(self._descriptor, length, position + len(header))
+        if len(body) != length or crc != zlib.crc32(body, zlib.crc32(header[CRC_COVERS_FROM:])):
+            return None
+        return sequence, body
+
+    def _has_batch_behind(self, position: int, size: int) -> bool:
+        while position < size:
+            # Steps overlap by a magic less one byte, so that none is missed on an edge.
+            chunk = os.pread(self._descriptor, SEARCH_STEP + len(BATCH_MAGIC) - 1, position)
+            found = chunk.find(BATCH_MAGIC)
+            while found >= 0:
+                if self._batch_at(position + found, size) is not None:
+                    return True
+                found = chunk.find(BATCH_MAGIC, found + 1)
+            position += SEARCH_STEP
+        return False
+
+    def _damage(self, what: str) -> StoreDamaged:
+        return StoreDamaged(
+            f"{self._path}, offset {self.end}: {what}. Nothing was changed; restore the folder from a copy, "
+            f"or cut the file at this offset and lose what follows."
+        )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder as durable as the files behind them."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,195 @@
+"""Journal records: changes in, bytes and located changes out; and bytes back into located changes.
+
+A record is one change. All kinds have the same frame, in the byte order of the machine:
+
+    kind 1 | fragment 8 | integer count 4 | text length 4 | tail length 8
+    integers, 8 bytes each | text, JSON | tail, raw bytes
+
+Integers are written column by column (all numbers, then all states, ...), so that a burst of
+messages is packed and unpacked by a handful of calls and not by some per message. Contents are the
+tail: the overlay keeps where each begins and how long it is.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from itertools import accumulate
+from struct import Struct
+from typing import NamedTuple, TypeAlias
+
+from twinbus.clock import Millis
+from twinbus.store.changes import (
+    Activated,
+    Altered,
+    Change,
+    DuplicatesForgotten,
+    DuplicatesSeen,
+    Enqueued,
+    FragmentCreated,
+    FragmentDeleted,
+    FragmentKey,
+    Removed,
+    SessionStateSet,
+)
+from twinbus.store.located_changes import CONTENT_STAYS, LocatedChange, Row, RowAltered, RowsAdded
+
+FRAME = Struct("=BqIIQ")
+ENQUEUED_COLUMNS = 8
+STATE_FORGOTTEN = -1
+
+Piece: TypeAlias = "bytes | array[int]"
+
+
+class Kind(IntEnum):
+    FRAGMENT_CREATED = 1
+    FRAGMENT_DELETED = 2
+    ENQUEUED = 3
+    REMOVED = 4
+    ALTERED = 5
+    ACTIVATED = 6
+    SESSION_STATE_SET = 7
+    DUPLICATES_SEEN = 8
+    DUPLICATES_FORGOTTEN = 9
+
+
+class _Record(NamedTuple):
+    kind: int
+    fragment: FragmentKey
+    integers: array[int]
+    text: bytes
+    tail: list[bytes]
+    tail_size: int
+
+
+class EncodedChanges(NamedTuple):
+    pieces: list[Piece]
+    located: list[LocatedChange]
+
+
+def encode_changes(changes: Sequence[Change], place: int) -> EncodedChanges:
+    """The records of the changes, as pieces to be joined, if the first one begins at `place` of the segment."""
+    pieces: list[Piece] = []
+    located: list[LocatedChange] = []
+    for change in changes:
+        record = _enqueued(change) if isinstance(change, Enqueued) else _record(change)
+        integers, text = record.integers, record.text
+        frame = FRAME.pack(record.kind, record.fragment, len(integers), len(text), record.tail_size)
+        pieces += (frame, integers, text, *record.tail)
+        tail_place = place + len(frame) + len(integers) * integers.itemsize + len(text)
+        if isinstance(change, Enqueued):
+            located.append(_rows_added(change.fragment, integers, [m.session_id for m in change.messages], tail_place))
+        elif isinstance(change, Altered):
+            located.append(_row_altered(change.fragment, integers, tail_place))
+        else:
+            located.append(change)
+        place = tail_place + record.tail_size
+    return EncodedChanges(pieces, located)
+
+
+def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
+    """The inverse, for a batch that passed its checksum."""
+    position = 0
+    while position < len(body):
+        kind, fragment, integer_count, text_size, tail_size = FRAME.unpack_from(body, position)
+        position += FRAME.size
+        integers = array("q")
+        integers.frombytes(body[position : position + 8 * integer_count])
+        position += 8 * integer_count
+        text = body[position : position + text_size]
+        position += text_size
+        if kind == Kind.ENQUEUED:
+            sessions = json.loads(text) if text else [None] * (integer_count // ENQUEUED_COLUMNS)
+            yield _rows_added(fragment, integers, sessions, place + position)
+        elif kind == Kind.ALTERED:
+            yield _row_altered(fragment, integers, place + position)
+        else:
+            yield _change(Kind(kind), fragment, list(integers), text, body[position : position + tail_size])
+        position += tail_size
+
+
+def _enqueued(change: Enqueued) -> _Record:
+    messages = change.messages
+    contents = [message.content for message in messages]
+    sizes = [len(content) for content in contents]
+    integers = array("q", [message.sequence_number for message in messages])
+    integers.extend([message.state for message in messages])
+    integers.extend([message.due_at for message in messages])
+    integers.extend([message.expires_at for message in messages])
+    integers.extend([message.delivery_count for message in messages])
+    integers.extend([message.enqueued_at for message in messages])
+    integers.extend([message.enqueued_sequence_number for message in messages])
+    integers.extend(sizes)
+    sessions = [message.session_id for message in messages]
+    text = b"" if sessions.count(None) == len(sessions) else json.dumps(sessions).encode()
+    return _Record(Kind.ENQUEUED, change.fragment, integers, text, contents, sum(sizes))
+
+
+def _rows_added(fragment: FragmentKey, integers: array[int], sessions: list[str | None], place: int) -> RowsAdded:
+    values = integers.tolist()
+    count = len(values) // ENQUEUED_COLUMNS
+    if count == 0:
+        return RowsAdded(fragment, [], [])
+    numbers, *columns = (values[start : start + count] for start in range(0, len(values), count))
+    places = accumulate(columns[-1], initial=place)
+    rows: list[Row] = list(zip(*columns, sessions, places, strict=False))
+    return RowsAdded(fragment, numbers, rows)
+
+
+def _row_altered(fragment: FragmentKey, integers: array[int], place: int) -> RowAltered:
+    number, state, delivery_count, due_at, expires_at, size = integers
+    return RowAltered(fragment, number, state, delivery_count, due_at, expires_at, size, place)
+
+
+def _record(change: Change) -> _Record:
+    integers: list[int] = []
+    text = tail = b""
+    match change:
+        case FragmentCreated():
+            kind = Kind.FRAGMENT_CREATED
+        case FragmentDeleted():
+            kind = Kind.FRAGMENT_DELETED
+        case Removed(sequence_numbers=integers):
+            kind = Kind.REMOVED
+        case Altered(_, number, state, delivery_count, due_at, expires_at, content):
+            kind, tail = Kind.ALTERED, content or b""
+            size = CONTENT_STAYS if content is None else len(content)
+            integers = [number, state, delivery_count, due_at, expires_at, size]
+        case Activated(_, scheduled_number, number, enqueued_at, expires_at):
+            kind, integers = Kind.ACTIVATED, [scheduled_number, number, enqueued_at, expires_at]
+        case SessionStateSet(_, session_id, state_bytes, updated_at):
+            kind, text, tail = Kind.SESSION_STATE_SET, json.dumps(session_id).encode(), state_bytes or b""
+            integers = [updated_at, STATE_FORGOTTEN if state_bytes is None else len(state_bytes)]
+        case DuplicatesSeen(keys=keys):
+            kind, text = Kind.DUPLICATES_SEEN, json.dumps([key for key, _ in keys]).encode()
+            integers = [end for _, end in keys]
+        case DuplicatesForgotten(until=until):
+            kind, integers = Kind.DUPLICATES_FORGOTTEN, [until]
+        case _:
+            raise TypeError(f"no journal record for {type(change).__name__}")
+    return _Record(kind, change.fragment, array("q", integers), text, [tail], len(tail))
+
+
+def _change(kind: Kind, fragment: FragmentKey, integers: list[int], text: bytes, tail: bytes) -> LocatedChange:
+    match kind:
+        case Kind.FRAGMENT_CREATED:
+            return FragmentCreated(fragment)
+        case Kind.FRAGMENT_DELETED:
+            return FragmentDeleted(fragment)
+        case Kind.REMOVED:
+            return Removed(fragment, integers)
+        case Kind.ACTIVATED:
+            return Activated(fragment, *integers)
+        case Kind.SESSION_STATE_SET:
+            updated_at, size = integers
+            return SessionStateSet(fragment, json.loads(text), None if size == STATE_FORGOTTEN else tail, updated_at)
+        case Kind.DUPLICATES_SEEN:
+            keys: list[str] = json.loads(text)
+            ends: list[Millis] = integers
+            return DuplicatesSeen(fragment, list(zip(keys, ends, strict=True)))
+        case Kind.DUPLICATES_FORGOTTEN:
+            return DuplicatesForgotten(fragment, integers[0])
+        case _:
+            raise TypeError(f"no change for a journal record of kind {kind}")

@@ -1,0 +1,83 @@
+"""Changes whose contents lie in a journal: what an overlay keeps instead of bytes.
+
+A row is a plain tuple, because there are tens of thousands of them in memory at a time and the
+garbage collector does not follow tuples of numbers and texts. The constants name its fields.
+"""
+
+from typing import Final, NamedTuple, TypeAlias
+
+from twinbus.clock import Millis
+from twinbus.store.changes import (
+    Activated,
+    DuplicatesForgotten,
+    DuplicatesSeen,
+    FragmentCreated,
+    FragmentDeleted,
+    FragmentKey,
+    MessageState,
+    Removed,
+    SessionStateSet,
+    StoredMessage,
+)
+
+Row: TypeAlias = tuple[int, Millis, Millis, int, Millis, int, int, str | None, int]
+STATE: Final = 0
+DUE_AT: Final = 1
+EXPIRES_AT: Final = 2
+DELIVERY_COUNT: Final = 3
+ENQUEUED_AT: Final = 4
+ENQUEUED_NUMBER: Final = 5
+SIZE: Final = 6
+SESSION_ID: Final = 7
+PLACE: Final = 8
+# PLACE above 0: the content starts at this offset of the layer's own journal segment.
+# PLACE below 0: it is the content of the row with this number, negated, in what lies below the layer.
+
+STATES = tuple(MessageState)
+CONTENT_STAYS = -1
+"""The size in a RowAltered that leaves the content as it was."""
+
+
+class RowsAdded(NamedTuple):
+    fragment: FragmentKey
+    numbers: list[int]
+    rows: list[Row]
+
+
+class RowAltered(NamedTuple):
+    fragment: FragmentKey
+    number: int
+    state: int
+    delivery_count: int
+    due_at: Millis
+    expires_at: Millis
+    size: int
+    place: int
+
+
+LocatedChange: TypeAlias = (
+    FragmentCreated
+    | FragmentDeleted
+    | RowsAdded
+    | Removed
+    | RowAltered
+    | Activated
+    | SessionStateSet
+    | DuplicatesSeen
+    | DuplicatesForgotten
+)
+
+
+def stored_message(number: int, row: Row, content: bytes) -> StoredMessage:
+    state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, _, session_id, _ = row
+    return StoredMessage(
+        number,
+        content,
+        enqueued_at,
+        expires_at,
+        STATES[state],
+        due_at,
+        delivery_count,
+        session_id,
+        enqueued_number,
+    )

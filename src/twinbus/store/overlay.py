@@ -1,0 +1,225 @@
+"""The overlay: what one journal segment does to everything below it, as located changes add up.
+
+A layer belongs to one segment and lies on older layers and the tables. It holds rows that are new
+or changed since, and the numbers that are gone; a row below is seen only where no layer above
+has its number. Contents stay in the segment. While a layer is the top one it takes changes; once
+sealed, it never changes again, so a checkpoint may read it from another thread.
+"""
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeAlias
+
+from twinbus.clock import NEVER, Millis
+from twinbus.store.changes import (
+    Activated,
+    DuplicatesForgotten,
+    DuplicatesSeen,
+    FragmentCreated,
+    FragmentDeleted,
+    FragmentKey,
+    MessageState,
+    Removed,
+    SessionStateSet,
+)
+from twinbus.store.journal import Segment
+from twinbus.store.located_changes import (
+    CONTENT_STAYS,
+    DUE_AT,
+    EXPIRES_AT,
+    PLACE,
+    SESSION_ID,
+    SIZE,
+    STATE,
+    LocatedChange,
+    Row,
+    RowAltered,
+    RowsAdded,
+)
+from twinbus.store.time_index import TimeIndex
+
+FindBelow: TypeAlias = Callable[[FragmentKey, int], Row | None]
+"""Looks a row up in everything below a layer."""
+
+ACTIVE, SCHEDULED = MessageState.ACTIVE, MessageState.SCHEDULED
+
+
+class FragmentOverlay:
+    """One fragment in one layer."""
+
+    __slots__ = (
+        "_duplicate_ends",
+        "added",
+        "duplicates",
+        "expiring",
+        "forgotten_until",
+        "hides_below",
+        "last_number",
+        "lifted",
+        "removed",
+        "rows",
+        "scheduled",
+        "session_numbers",
+        "session_states",
+    )
+
+    def __init__(self, last_number: int | None, *, hides_below: bool) -> None:
+        self.last_number = last_number  # None: the fragment does not exist
+        self.hides_below = hides_below
+        self.rows: dict[int, Row] = {}
+        self.added: list[int] = []  # rising; also numbers that were removed since
+        self.lifted: list[int] = []  # numbers of rows below that were altered here, sorted
+        self.removed: set[int] = set()  # numbers that may exist below and are not seen any more: gone or lifted
+        self.session_numbers: dict[str, list[int]] = {}  # `added` by session
+        self.scheduled: TimeIndex[int] = TimeIndex()
+        self.expiring: TimeIndex[int] = TimeIndex()
+        self.session_states: dict[str, tuple[bytes, Millis] | None] = {}
+        self.duplicates: dict[str, Millis | None] = {}  # None: forgotten, whatever lies below
+        self.forgotten_until: Millis = -1
+        self._duplicate_ends: TimeIndex[str] = TimeIndex()
+
+    def add(self, change: RowsAdded) -> None:
+        self.rows.update(zip(change.numbers, change.rows, strict=True))
+        self.added += change.numbers
+        self.last_number = change.numbers[-1] if change.numbers else self.last_number
+        for number, row in zip(change.numbers, change.rows, strict=True):
+            # Most rows are active, immortal and without a session: one test each and no call.
+            if row[SESSION_ID] is not None or row[EXPIRES_AT] != NEVER or row[STATE]:
+                self._index_new(number, row)
+
+    def remove(self, numbers: Collection[int]) -> None:
+        rows, removed = self.rows, self.removed
+        for number in numbers:
+            if rows.pop(number, None) is None:
+                removed.add(number)
+
+    def alter(self, change: RowAltered, find_below: FindBelow) -> None:
+        row = self._find(change.fragment, change.number, find_below)
+        if row is None:
+            return
+        size, place = (row[SIZE], row[PLACE]) if change.size == CONTENT_STAYS else (change.size, change.place)
+        if change.number not in self.rows:
+            insort(self.lifted, change.number)
+            self.removed.add(change.number)
+        altered: Row = (
+            change.state,
+            change.due_at,
+            change.expires_at,
+            change.delivery_count,
+            *row[4:6],
+            size,
+            row[SESSION_ID],
+            place,
+        )
+        self.rows[change.number] = altered
+        self._index_times(change.number, altered)
+
+    def activate(self, change: Activated, find_below: FindBelow) -> None:
+        if self.last_number is None:
+            return
+        self.last_number = change.sequence_number
+        row = self._find(change.fragment, change.scheduled_number, find_below)
+        if row is None:
+            return
+        self.remove([change.scheduled_number])
+        active: Row = (ACTIVE, 0, change.expires_at, row[3], change.enqueued_at, *row[5:])
+        self.rows[change.sequence_number] = active
+        self.added.append(change.sequence_number)
+        self._index_new(change.sequence_number, active)
+
+    def set_state(self, change: SessionStateSet) -> None:
+        state = None if change.state is None else (change.state, change.updated_at)
+        self.session_states[change.session_id] = state
+
+    def see(self, change: DuplicatesSeen) -> None:
+        self.duplicates.update(change.keys)
+        for key, end in change.keys:
+            self._duplicate_ends.add(end, key)
+
+    def forget(self, until: Millis) -> None:
+        self.forgotten_until = max(self.forgotten_until, until)
+        for key in self._duplicate_ends.take_until(until):
+            end = self.duplicates[key]
+            if end is not None and end <= until:
+                self.duplicates[key] = None
+
+    def due(self) -> Iterator[tuple[Millis, int]]:
+        return self.scheduled.in_order(lambda at, number: self._is(number, STATE, SCHEDULED, DUE_AT, at))
+
+    def mortal(self) -> Iterator[tuple[Millis, int]]:
+        return self.expiring.in_order(lambda at, number: self._is(number, STATE, ACTIVE, EXPIRES_AT, at))
+
+    def after(self, number: int, session_id: str | None) -> Iterator[int]:
+        """Numbers of the rows added here above `number`, in order."""
+        numbers = self.added if session_id is None else self.session_numbers.get(session_id, [])
+        for position in range(bisect_right(numbers, number), len(numbers)):
+            if numbers[position] in self.rows:
+                yield numbers[position]
+
+    def lifted_after(self, number: int) -> Iterator[int]:
+        for position in range(bisect_right(self.lifted, number), len(self.lifted)):
+            if self.lifted[position] in self.rows:
+                yield self.lifted[position]
+
+    def _is(self, number: int, state_field: int, state: int, time_field: int, at: Millis) -> bool:
+        row = self.rows.get(number)
+        return row is not None and row[state_field] == state and row[time_field] == at
+
+    def _find(self, fragment: FragmentKey, number: int, find_below: FindBelow) -> Row | None:
+        """The row as it is now, its content located from this layer."""
+        row = self.rows.get(number)
+        if row is not None or self.hides_below or number in self.removed:
+            return row
+        row = find_below(fragment, number)
+        return None if row is None else (*row[:8], -number)
+
+    def _index_new(self, number: int, row: Row) -> None:
+        if row[SESSION_ID] is not None:
+            self.session_numbers.setdefault(row[SESSION_ID], []).append(number)
+        self._index_times(number, row)
+
+    def _index_times(self, number: int, row: Row) -> None:
+        if row[STATE] == SCHEDULED:
+            self.scheduled.add(row[DUE_AT], number)
+        elif row[STATE] == ACTIVE and row[EXPIRES_AT] != NEVER:
+            self.expiring.add(row[EXPIRES_AT], number)
+
+
+class Layer:
+    """What one segment does to all fragments."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.fragments: dict[FragmentKey, FragmentOverlay] = {}
+        self.entry_count = 0  # what it holds in memory, counted in rows
+
+    def apply(self, change: LocatedChange, last_number: int | None, find_below: FindBelow) -> None:
+        """Take the next change in. `last_number` is the fragment's as the layers below have it."""
+        overlay = self.fragments.get(change.fragment)
+        if overlay is None:
+            overlay = self.fragments[change.fragment] = FragmentOverlay(last_number, hides_below=False)
+        self.entry_count += 1
+        match change:
+            case RowsAdded():
+                overlay.add(change)
+                self.entry_count += len(change.numbers)
+            case Removed(sequence_numbers=numbers):
+                before = len(overlay.removed)
+                overlay.remove(numbers)
+                self.entry_count += len(overlay.removed) - before
+            case RowAltered():
+                overlay.alter(change, find_below)
+            case Activated():
+                overlay.activate(change, find_below)
+            case FragmentCreated(fragment):
+                if overlay.last_number is None:
+                    self.fragments[fragment] = FragmentOverlay(0, hides_below=True)
+            case FragmentDeleted(fragment):
+                self.fragments[fragment] = FragmentOverlay(None, hides_below=True)
+            case SessionStateSet():
+                overlay.set_state(change)
+            case DuplicatesSeen():
+                overlay.see(change)
+                self.entry_count += len(change.keys)
+            case DuplicatesForgotten(until=until):
+                overlay.forget(until)

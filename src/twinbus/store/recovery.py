@@ -1,0 +1,67 @@
+"""Recovery: the journal segments that the tables do not hold yet in, a layer and its changes for each out.
+
+Segments the tables do hold are left over from a crash between a checkpoint and its tidying up, and are
+deleted. Nothing else on disk changes before every segment was found whole.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from twinbus.errors import StoreDamaged
+from twinbus.store.journal import Segment, segment_numbers, segment_path
+from twinbus.store.journal_record import decode_changes
+from twinbus.store.located_changes import LocatedChange
+from twinbus.store.overlay import Layer
+
+FIRST_SEGMENT = 1
+FIRST_SEQUENCE = 1
+
+
+def recover_layers(folder: Path, position: int, *, is_new: bool) -> Iterator[tuple[Layer, list[LocatedChange]]]:
+    """Layers bottom first; the last one can take commits. `position` is the newest segment in the tables."""
+    on_disk = segment_numbers(folder)
+    numbers = [number for number in on_disk if number > position]
+    _check_numbers(folder, position, numbers, is_new=is_new)
+    segments: list[Segment] = []
+    try:
+        replays = [_read_segment(folder, number, numbers[-1], segments) for number in numbers]
+        for number in on_disk:
+            if number <= position:
+                segment_path(folder, number).unlink()
+        if len(segments) < max(len(numbers), 1):
+            newest = numbers[-1] if numbers else FIRST_SEGMENT
+            segments.append(Segment.create(folder, newest, segments[-1].next_sequence if segments else FIRST_SEQUENCE))
+        else:
+            segments[-1].cut_tail()
+        for changes in replays or [[]]:
+            yield Layer(segments.pop(0)), changes
+    finally:
+        for segment in segments:
+            segment.close()
+
+
+def _check_numbers(folder: Path, position: int, numbers: list[int], *, is_new: bool) -> None:
+    """The newest segment exists before an older one is checkpointed, so there is always one, and no gap."""
+    if not numbers and position == 0 and is_new:
+        return
+    expected = range(position + 1, position + 1 + max(len(numbers), 1))
+    missing = sorted(set(expected) - set(numbers))
+    if missing:
+        raise StoreDamaged(f"{segment_path(folder, missing[0])} is missing. Restore the folder from a copy.")
+
+
+def _read_segment(folder: Path, number: int, newest: int, segments: list[Segment]) -> list[LocatedChange]:
+    """The changes in one segment, which is appended to `segments` unless it was never used."""
+    segment = Segment.open(folder, number)
+    if segment is None:
+        if number == newest and (segments or number == FIRST_SEGMENT):
+            return []
+        raise StoreDamaged(f"{segment_path(folder, number)} has lost its file header. Restore the folder from a copy.")
+    if segments and segment.next_sequence != segments[-1].next_sequence:
+        segment.close()
+        raise StoreDamaged(f"{segment_path(folder, number)} does not follow the segment before it. Restore both files.")
+    segments.append(segment)
+    changes: list[LocatedChange] = []
+    for batch in segment.batches(is_newest=number == newest):
+        changes += decode_changes(batch.body, batch.place)
+    return changes

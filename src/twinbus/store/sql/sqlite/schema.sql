@@ -1,0 +1,49 @@
+-- The tables of one messaging store: what all checkpointed journal segments add up to.
+--
+-- A message's id is its fragment's slot and its number in one integer (slot << 44 | counter), so that
+-- rows lie in the order they are scanned. Content has a table of its own: whoever counts, updates or looks for
+-- what is due does not read past it.
+-- Texts that callers chose (session ids, duplicate keys) are kept as JSON strings, which hold any text.
+
+CREATE TABLE journal (position INTEGER NOT NULL);
+INSERT INTO journal VALUES (0);
+
+CREATE TABLE fragments (
+    slot INTEGER PRIMARY KEY CHECK (slot BETWEEN 1 AND 524287),
+    fragment INTEGER NOT NULL UNIQUE,
+    last_number INTEGER NOT NULL
+);
+
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY,
+    slot INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    delivery_count INTEGER NOT NULL,
+    enqueued_at INTEGER NOT NULL,
+    enqueued_number INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    session_id TEXT
+);
+CREATE INDEX messages_of_session ON messages (slot, session_id, id, state) WHERE session_id IS NOT NULL;
+CREATE INDEX messages_scheduled ON messages (slot, due_at, id) WHERE state = 2;
+CREATE INDEX messages_mortal ON messages (slot, expires_at, id) WHERE state = 0 AND expires_at < 9223372036854775807;
+
+CREATE TABLE contents (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
+
+CREATE TABLE session_states (
+    slot INTEGER NOT NULL,
+    session_id TEXT NOT NULL,
+    state BLOB NOT NULL,
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (slot, session_id)
+) WITHOUT ROWID;
+
+CREATE TABLE duplicates (
+    slot INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (slot, key)
+) WITHOUT ROWID;
+CREATE INDEX duplicates_by_end ON duplicates (slot, until);

@@ -1,0 +1,27 @@
+"""SQL by name: a file of statements, each under a line `-- name: x`, in; a mapping out."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+NAME_LINE = "-- name: "
+
+
+@cache
+def load_schema(dialect: str) -> str:
+    return _text(dialect, "schema.sql")
+
+
+@cache
+def load_statements(dialect: str) -> Mapping[str, str]:
+    statements: dict[str, str] = {}
+    for section in _text(dialect, "queries.sql").split(NAME_LINE)[1:]:
+        name, _, statement = section.partition("\n")
+        assert name not in statements, f"two statements are called {name}"
+        statements[name.strip()] = statement.strip()
+    return MappingProxyType(statements)
+
+
+def _text(dialect: str, name: str) -> str:
+    return files("twinbus.store").joinpath("sql", dialect, name).read_text("utf-8")

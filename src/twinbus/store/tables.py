@@ -1,0 +1,172 @@
+"""The tables of a store in SQLite, read one snapshot at a time.
+
+The write-ahead log lets the one writer, a checkpoint, work while others read. A snapshot sees
+one state of the tables and knows which journal segments are in it; layers for those segments are
+left out by whoever lays an overlay on it, so a checkpoint may finish at any moment.
+"""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from twinbus.clock import Millis
+from twinbus.errors import StoreDamaged
+from twinbus.store.change_rules import COUNTER_BITS
+from twinbus.store.changes import FRAGMENT_INDEX_MAX, SEQUENCE_BITS, FragmentKey, MessageState
+from twinbus.store.located_changes import SESSION_ID, Row
+from twinbus.store.statements import load_schema, load_statements
+
+FILE_NAME = "tables.sqlite"
+SCHEMA_VERSION = 1
+SQLITE_VERSION_MIN = (3, 38)
+PAGE_BYTES = 16_384  # half the cost of a row of 1 KiB in pages of 4,096
+COUNTER_MASK = (1 << COUNTER_BITS) - 1
+WAL_BYTES_KEPT = 4 << 20
+NO_STATE = -1
+
+SQL = load_statements("sqlite")
+
+
+def connect(folder: Path, cache_bytes: int) -> sqlite3.Connection:
+    connection = sqlite3.connect(folder / FILE_NAME, isolation_level=None, check_same_thread=False)
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA cache_size = -{cache_bytes // 1024}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, folder: Path) -> None:
+    """Create the tables in a new file; refuse those of another version."""
+    if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
+        raise StoreDamaged(f"SQLite {sqlite3.sqlite_version} is too old for a store. Use 3.38 or later.")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        connection.executescript(f"BEGIN;{load_schema('sqlite')}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
+    elif version != SCHEMA_VERSION:
+        raise StoreDamaged(
+            f"{folder / FILE_NAME} has schema version {version}, this twinbus reads {SCHEMA_VERSION}. "
+            f"Open the store with the release that wrote it."
+        )
+
+
+def row_id(slot: int, number: int) -> int:
+    return slot << COUNTER_BITS | number & COUNTER_MASK
+
+
+def stored_text(text: str | None) -> str | None:
+    return None if text is None else json.dumps(text)
+
+
+def _row(values: tuple[object, ...]) -> Row:
+    row: Row = values[1:]  # type: ignore[assignment]
+    session_id = row[SESSION_ID]
+    return row if session_id is None else (*row[:7], json.loads(session_id), row[8])
+
+
+class Snapshot:
+    """One state of the tables, seen from one fragment. Ask for rows only where `has_fragment`."""
+
+    def __init__(self, connection: sqlite3.Connection, position: int, fragment: FragmentKey, slot: int | None) -> None:
+        self.position = position
+        self.has_fragment = slot is not None
+        self._slot = slot or 0
+        self._connection = connection
+        self._base = (fragment >> 2 & FRAGMENT_INDEX_MAX) << SEQUENCE_BITS
+
+    def of(self, fragment: FragmentKey, slot: int | None) -> "Snapshot":
+        """The same state seen from another fragment."""
+        return Snapshot(self._connection, self.position, fragment, slot)
+
+    def id(self, number: int) -> int:
+        return row_id(self._slot, number)
+
+    def number(self, identity: int) -> int:
+        return self._base + (identity & COUNTER_MASK)
+
+    def rows_after(
+        self, after: int, count_max: int, states: Collection[MessageState], session_id: str | None
+    ) -> list[tuple[int, Row]]:
+        counter = min(max(after - self._base, 0), COUNTER_MASK)
+        parameters = {
+            "slot": self._slot,
+            "after": self.id(counter),
+            "last": self.id(COUNTER_MASK),
+            "session_id": stored_text(session_id),
+            "count_max": count_max,
+            **{state.name.lower(): state if state in states else NO_STATE for state in MessageState},
+        }
+        statement = SQL["rows_after"] if session_id is None else SQL["session_rows_after"]
+        base = self._base
+        return [
+            (base + (values[0] & COUNTER_MASK), _row(values))
+            for values in self._connection.execute(statement, parameters)
+        ]
+
+    def row(self, number: int) -> Row | None:
+        if not self._owns(number):
+            return None
+        values = self._connection.execute(SQL["row_by_id"], (self.id(number),)).fetchone()
+        return None if values is None else _row(values)
+
+    def contents(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        identities = json.dumps([self.id(number) for number in numbers])
+        base = self._base
+        found = self._connection.execute(SQL["contents_by_id"], (identities,))
+        return {base + (identity & COUNTER_MASK): content for identity, content in found}
+
+    def scheduled_after(self, at: Millis, number: int, count_max: int) -> list[tuple[Millis, int]]:
+        return self._times("scheduled_after", at, number, count_max)
+
+    def mortal_after(self, at: Millis, number: int, count_max: int) -> list[tuple[Millis, int]]:
+        return self._times("mortal_after", at, number, count_max)
+
+    def counts_without(self, hidden: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+        """(slot, state, count, bytes) of all fragments, leaving out rows by id."""
+        return self._connection.execute(SQL["counts_without"], (json.dumps(hidden),))
+
+    def fragments(self) -> Iterator[tuple[FragmentKey, int, int]]:
+        """(fragment, slot, last number) of all fragments."""
+        return self._connection.execute(SQL["fragments"])
+
+    def sessions_without(self, hidden: Sequence[int]) -> list[tuple[str, int, int]]:
+        """(session id, active count, first number), leaving out rows by number."""
+        identities = json.dumps([self.id(number) for number in hidden])
+        found = self._connection.execute(SQL["sessions_without"], {"slot": self._slot, "hidden": identities})
+        return [(json.loads(session_id), count, self.number(first)) for session_id, count, first in found]
+
+    def session_states(self) -> dict[str, Millis]:
+        found = self._connection.execute(SQL["session_states"], (self._slot,))
+        return {json.loads(session_id): updated_at for session_id, updated_at in found}
+
+    def session_state(self, session_id: str) -> bytes | None:
+        parameters = (self._slot, stored_text(session_id))
+        found = self._connection.execute(SQL["session_state"], parameters).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def duplicates(self) -> dict[str, Millis]:
+        found = self._connection.execute(SQL["duplicates"], (self._slot,))
+        return {json.loads(key): until for key, until in found}
+
+    def _owns(self, number: int) -> bool:
+        return 0 < number - self._base <= COUNTER_MASK
+
+    def _times(self, name: str, at: Millis, number: int, count_max: int) -> list[tuple[Millis, int]]:
+        identity = self.id(number) if number else 0
+        parameters = {"slot": self._slot, "at": at, "id": identity, "count_max": count_max}
+        return [(when, self.number(found)) for when, found in self._connection.execute(SQL[name], parameters)]
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection, fragment: FragmentKey = 0) -> Iterator[Snapshot]:
+    """Without a fragment: for what concerns all of them."""
+    connection.execute("BEGIN")
+    try:
+        # The first read is what pins the state.
+        position, slot = connection.execute(SQL["position_and_slot"], (fragment,)).fetchone()
+        yield Snapshot(connection, position, fragment, slot)
+    finally:
+        connection.execute("COMMIT")

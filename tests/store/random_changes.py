@@ -1,0 +1,104 @@
+"""Commits drawn from a seed that make sense for the store they are committed to."""
+
+from random import Random
+
+from twinbus.clock import NEVER
+from twinbus.store.changes import (
+    Activated,
+    Altered,
+    Change,
+    DuplicatesForgotten,
+    DuplicatesSeen,
+    Enqueued,
+    FragmentCreated,
+    FragmentDeleted,
+    FragmentKey,
+    MessageState,
+    Removed,
+    SessionStateSet,
+    StoredMessage,
+    fragment_key,
+)
+
+FRAGMENTS = (fragment_key(1, 0), fragment_key(1, 2), fragment_key(9, 0))
+SESSIONS = (None, None, "a", "b\x00", "\ud800 unpaired", "")
+KEYS = ("k", "l", 'm"', "n\x00", "ö")
+TIMES = (*range(100, 120), NEVER)
+
+
+class RandomChanges:
+    """Keeps count of numbers itself, so that it can also name rows that are gone."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._next: dict[FragmentKey, int] = {}
+
+    def commit(self) -> list[Change]:
+        return [self._change() for _ in range(self._random.choice((1, 1, 2, 5)))]
+
+    def _change(self) -> Change:
+        random = self._random
+        fragment = random.choice(FRAGMENTS)
+        if fragment not in self._next or random.random() < 0.02:
+            return self._create(fragment)
+        kind = random.random()
+        if kind < 0.35:
+            return Enqueued(fragment, [self._message(fragment) for _ in range(random.randrange(6))])
+        if kind < 0.55:
+            return Removed(fragment, [self._number(fragment) for _ in range(random.randrange(6))])
+        if kind < 0.75:
+            return self._altered(fragment)
+        if kind < 0.85:
+            return Activated(
+                fragment, self._number(fragment), self._take(fragment), random.choice(TIMES[:-1]), random.choice(TIMES)
+            )
+        if kind < 0.91:
+            state = random.choice((None, b"", b"state"))
+            return SessionStateSet(fragment, random.choice(("a", "b\x00", "c")), state, random.choice(TIMES))
+        if kind < 0.96:
+            return DuplicatesSeen(fragment, [(key, random.choice(TIMES)) for key in random.sample(KEYS, 2)])
+        if kind < 0.985:
+            return DuplicatesForgotten(fragment, random.choice(TIMES[:-1]))
+        del self._next[fragment]
+        return FragmentDeleted(fragment)
+
+    def _create(self, fragment: FragmentKey) -> Change:
+        self._next.setdefault(fragment, ((fragment >> 2 & 63) << 48) + 1)
+        return FragmentCreated(fragment)
+
+    def _take(self, fragment: FragmentKey) -> int:
+        number = self._next[fragment]
+        self._next[fragment] += 1
+        return number
+
+    def _number(self, fragment: FragmentKey) -> int:
+        """One that exists or existed, the newer the likelier."""
+        base = (fragment >> 2 & 63) << 48
+        count = self._next[fragment] - base
+        return base + max(1, count - int(self._random.expovariate(1 / 12)))
+
+    def _message(self, fragment: FragmentKey) -> StoredMessage:
+        random = self._random
+        return StoredMessage(
+            self._take(fragment),
+            random.randbytes(random.choice((0, 1, 10, 300))),
+            random.choice(TIMES[:-1]),
+            random.choice(TIMES),
+            random.choice((MessageState.ACTIVE, MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)),
+            random.choice(TIMES[:-1]),
+            random.randrange(3),
+            random.choice(SESSIONS),
+            random.choice((0, 2**62)),
+        )
+
+    def _altered(self, fragment: FragmentKey) -> Change:
+        random = self._random
+        return Altered(
+            fragment,
+            self._number(fragment),
+            random.choice(tuple(MessageState)),
+            random.randrange(5),
+            random.choice(TIMES[:-1]),
+            random.choice(TIMES),
+            random.choice((None, None, b"", random.randbytes(50))),
+        )
