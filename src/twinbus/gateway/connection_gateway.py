@@ -12,6 +12,7 @@ from typing import Any
 
 from twinbus.amqp.connection import Connection
 from twinbus.amqp.delivery_state import Rejected
+from twinbus.amqp.errors import CONNECTION_FORCED, AmqpError
 from twinbus.amqp.events import (
     CreditChanged,
     Deliveries,
@@ -67,7 +68,7 @@ class ConnectionGateway:
     @property
     def is_closed(self) -> bool:
         """Both sides said close, or the protocol was broken: the transport can go once everything is written."""
-        return self.connection.is_closed
+        return self.connection.should_disconnect
 
     @property
     def is_flooded(self) -> bool:
@@ -76,7 +77,7 @@ class ConnectionGateway:
 
     def shut_down(self) -> None:
         """The server stops: clients connect again when it is back."""
-        self.connection.close(ConnectionForced("The server is shutting down. Connect again in a while."))
+        self.connection.close(AmqpError("The server is shutting down. Connect again in a while.", CONNECTION_FORCED))
 
     def pause(self) -> None:
         """The socket's buffer is full: hand over no more messages until `resume`."""
@@ -92,7 +93,7 @@ class ConnectionGateway:
                 binding.resume(now)
 
     def tick(self, now: Millis) -> None:
-        self._handle_all(self.connection.tick(now), now)
+        self.connection.tick(now)
         self._attachment.tick(now)
         for link, binding in list(self._bindings.items()):
             if isinstance(binding, ReceiverBinding) and binding.tick(now):
@@ -101,6 +102,7 @@ class ConnectionGateway:
 
     def lost(self, now: Millis) -> None:
         """The transport is gone: give back what the links held."""
+        self._handle_all(self.connection.lost(), now)
         for binding in self._bindings.values():
             _unbind(binding, now)
         self._bindings.clear()
@@ -149,7 +151,7 @@ class ConnectionGateway:
             _unbind(binding, now)
 
     def _sasl_init(self, event: SaslInit, now: Millis) -> None:
-        self.connection.sasl_outcome(self._authenticate(event))
+        self._handle_all(self.connection.sasl_outcome(self._authenticate(event)), now)
 
     def _authenticate(self, event: SaslInit) -> SaslCode:
         # Neither of these two proves anything: the tokens on $cbs do.
