@@ -1,0 +1,273 @@
+"""The administration API as raw HTTP: statuses, headers, and what is refused."""
+
+import re
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.management.memory_runtime import MemoryRuntime, MemorySubQueue
+from twinbus.broker.replies import QueueCounts
+from twinbus.management.atom.xml_reader import Element, parse_xml
+from twinbus.management.rest import AdministrationApi
+
+VERSION = "api-version=2024-05"
+NAMESPACE = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+
+
+def entry(kind: str, content: str = "") -> str:
+    return (
+        '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml">'
+        f'<{kind} xmlns="{NAMESPACE}" xmlns:i="http://www.w3.org/2001/XMLSchema-instance">{content}</{kind}>'
+        "</content></entry>"
+    )
+
+
+@pytest.fixture
+def client(api: AdministrationApi) -> TestClient:
+    return TestClient(api, headers={"authorization": "manage"})
+
+
+def put(client: TestClient, path: str, body: str, **headers: str) -> Any:
+    separator = "&" if "?" in path else "?"
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    return client.put(f"{path}{separator}{VERSION}", content=body, headers=sent)
+
+
+def described(response: Any) -> Element:
+    content = parse_xml(response.content).child("content")
+    assert content is not None
+    return content.children[0]
+
+
+def sub_code(response: Any) -> int:
+    found = re.search(r"SubCode=(\d+)\. \S", parse_xml(response.content).text_of("Detail") or "")
+    assert found is not None
+    return int(found[1])
+
+
+def test_a_queue_is_created_read_updated_and_deleted(client: TestClient) -> None:
+    made = put(client, "/Orders%2Fin", entry("QueueDescription"))
+    assert (made.status_code, described(made).name) == (201, "QueueDescription")
+    read = client.get(f"/orders/IN?{VERSION}")
+    assert read.status_code == 200
+    assert parse_xml(read.content).text_of("title") == "Orders/in"
+    changed = put(client, "/orders/in", entry("QueueDescription", "<LockDuration>PT2M</LockDuration>"), if_match="*")
+    assert (changed.status_code, described(changed).text_of("LockDuration")) == (200, "PT2M")
+    assert client.delete("/orders/in").status_code == 200
+    assert client.get("/orders/in").status_code == 404
+
+
+def test_a_new_queue_has_the_defaults_of_the_service_in_their_order(client: TestClient) -> None:
+    description = described(put(client, "/q", entry("QueueDescription")))
+    values = {child.name: child.text for child in description.children}
+    assert values["LockDuration"] == "PT1M"
+    assert values["MaxSizeInMegabytes"] == "1024"
+    assert values["DefaultMessageTimeToLive"] == values["AutoDeleteOnIdle"] == "P10675199DT2H48M5.4775807S"
+    assert values["EnableBatchedOperations"] == values["SupportOrdering"] == "true"
+    assert (values["Status"], values["EntityAvailabilityStatus"]) == ("Active", "Available")
+    assert list(values)[:6] == [
+        "LockDuration",
+        "MaxSizeInMegabytes",
+        "RequiresDuplicateDetection",
+        "RequiresSession",
+        "DefaultMessageTimeToLive",
+        "DeadLetteringOnMessageExpiration",
+    ]
+    assert "ForwardTo" not in values
+
+
+def test_creating_what_exists_is_a_conflict_and_updating_what_does_not_is_not_found(client: TestClient) -> None:
+    put(client, "/q", entry("QueueDescription"))
+    again = put(client, "/Q", entry("QueueDescription"))
+    assert (again.status_code, sub_code(again)) == (409, 40900)
+    missing = put(client, "/other", entry("QueueDescription"), if_match="*")
+    assert (missing.status_code, sub_code(missing)) == (404, 40400)
+
+
+def test_an_update_with_an_old_etag_is_refused(client: TestClient) -> None:
+    etag = put(client, "/q", entry("QueueDescription")).headers["etag"]
+    first = put(client, "/q", entry("QueueDescription"), if_match=etag)
+    assert first.status_code == 200
+    assert put(client, "/q", entry("QueueDescription"), if_match=etag).status_code == 412
+    assert client.delete("/q", headers={"if-match": etag}).status_code == 412
+    assert client.delete("/q", headers={"if-match": first.headers["etag"]}).status_code == 200
+
+
+def test_partitioning_needs_an_api_version_that_knows_it(client: TestClient) -> None:
+    body = entry("QueueDescription", "<EnablePartitioning>true</EnablePartitioning>")
+    for query in ("", "?api-version=2013-08"):
+        assert client.put(f"/q{query}", content=body).status_code == 400
+    made = client.put("/q?api-version=2013-10", content=body)
+    assert (made.status_code, described(made).text_of("MaxSizeInMegabytes")) == (201, "16384")
+    old = described(client.get("/q?api-version=2012-03"))
+    assert old.child("EnablePartitioning") is None
+    assert client.get("/q?api-version=soon").status_code == 400
+
+
+def test_the_shown_size_of_a_partitioned_queue_can_be_sent_back(client: TestClient) -> None:
+    put(client, "/q", entry("QueueDescription", "<EnablePartitioning>true</EnablePartitioning>"))
+    same = "<MaxSizeInMegabytes>16384</MaxSizeInMegabytes><EnablePartitioning>true</EnablePartitioning>"
+    updated = put(client, "/q", entry("QueueDescription", same), if_match="*")
+    assert described(updated).text_of("MaxSizeInMegabytes") == "16384"
+
+
+def test_what_cannot_change_need_not_be_said_again_but_must_not_differ(client: TestClient) -> None:
+    put(client, "/q", entry("QueueDescription", "<RequiresSession>true</RequiresSession>"))
+    kept = put(client, "/q", entry("QueueDescription"), if_match="*")
+    assert described(kept).text_of("RequiresSession") == "true"
+    other = put(client, "/q", entry("QueueDescription", "<RequiresSession>false</RequiresSession>"), if_match="*")
+    assert (other.status_code, sub_code(other)) == (400, 40000)
+
+
+def test_access_rules_keep_their_keys_unless_the_request_speaks_of_them(client: TestClient) -> None:
+    rule = (
+        '<AuthorizationRules><AuthorizationRule i:type="SharedAccessAuthorizationRule"><Rights>'
+        "<AccessRights>Listen</AccessRights></Rights><KeyName>reader</KeyName><PrimaryKey>p</PrimaryKey>"
+        "</AuthorizationRule></AuthorizationRules>"
+    )
+    made = described(put(client, "/q", entry("QueueDescription", rule))).child("AuthorizationRules")
+    assert made is not None
+    keys = made.children[0]
+    assert (keys.text_of("PrimaryKey"), keys.text_of("SecondaryKey")) == ("p", "drawn-key-1")
+    kept = described(put(client, "/q", entry("QueueDescription"), if_match="*")).child("AuthorizationRules")
+    assert kept is not None
+    assert kept.children[0].text_of("SecondaryKey") == "drawn-key-1"
+    gone = described(put(client, "/q", entry("QueueDescription", "<AuthorizationRules/>"), if_match="*"))
+    assert gone.child("AuthorizationRules").children == []  # type: ignore[union-attr]
+
+
+def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
+    client: TestClient, runtime: MemoryRuntime
+) -> None:
+    put(client, "/q", entry("QueueDescription"))
+    runtime.queue("q").main = MemorySubQueue(QueueCounts(5, 2, 3, 1000, True))
+    runtime.queue("q").dead_letter = MemorySubQueue(QueueCounts(7, 0, 0, 24, False))
+    description = described(client.get(f"/q?{VERSION}"))
+    assert description.text_of("MessageCount") == "17"
+    assert description.text_of("SizeInBytes") == "1024"
+    assert description.text_of("EntityAvailabilityStatus") == "Limited"
+    details = description.child("CountDetails")
+    assert details is not None
+    assert [child.text for child in details.children] == ["5", "7", "3", "0", "0"]
+
+
+def test_an_ill_fragment_makes_a_change_fail_with_server_busy(client: TestClient, runtime: MemoryRuntime) -> None:
+    runtime.is_ill = True
+    answer = put(client, "/q", entry("QueueDescription"))
+    assert (answer.status_code, sub_code(answer)) == (503, 50300)
+
+
+def test_lists_come_in_pages_sorted_by_name(client: TestClient) -> None:
+    for name in ("b", "C", "a"):
+        put(client, f"/{name}", entry("QueueDescription"))
+    put(client, "/t", entry("TopicDescription"))
+
+    def page(query: str) -> tuple[list[str | None], list[str]]:
+        feed = parse_xml(client.get(f"/$Resources/QUEUES?{query}").content)
+        names = [child.text_of("title") for child in feed.children if child.name == "entry"]
+        return names, [child.attributes["href"] for child in feed.children if child.name == "link"][1:]
+
+    assert page("") == (["a", "b", "C"], [])
+    assert page("$skip=0&$top=2") == (["a", "b"], ["http://testserver/$Resources/QUEUES?$skip=2&$top=2"])
+    assert page("$skip=2&$top=2") == (["C"], [])
+    assert page("$skip=9") == ([], [])
+    for query in ("$skip=-1", "$top=0", "$top=x", "$skip=" + "9" * 30):
+        assert client.get(f"/$Resources/queues?{query}").status_code == 400
+
+
+def test_subscriptions_and_rules_live_below_their_topic(client: TestClient) -> None:
+    put(client, "/a/t", entry("TopicDescription"))
+    made = put(client, "/a/t/subscriptions/S", entry("SubscriptionDescription"))
+    assert (made.status_code, parse_xml(made.content).text_of("id")) == (201, "http://testserver/a/t/Subscriptions/S")
+    rule = entry("RuleDescription", '<Filter i:type="SqlFilter"><SqlExpression>a = 1</SqlExpression></Filter>')
+    made = put(client, "/a/t/Subscriptions/S/Rules/r", rule)
+    assert parse_xml(made.content).text_of("id") == "http://testserver/a/t/Subscriptions/S/Rules/r"
+    feed = parse_xml(client.get("/a/t/subscriptions/s/rules/").content)
+    assert [child.text_of("title") for child in feed.children if child.name == "entry"] == ["$Default", "r"]
+    assert put(client, "/a/t/subscriptions/s/rules/r", rule, if_match="*").status_code == 200
+    assert client.delete("/a/t/subscriptions/s/rules/$default").status_code == 200
+    assert client.delete("/a/t/subscriptions/s/rules/$default").status_code == 404
+    assert described(client.get(f"/a/t?{VERSION}")).text_of("SqlFilterCount") == "1"
+    assert described(client.get("/a/t?api-version=2021-05")).child("SqlFilterCount") is None
+    assert client.delete("/a/t/subscriptions/s").status_code == 200
+    assert client.get("/a/t/subscriptions/s").status_code == 404
+
+
+def test_a_subscription_can_start_with_a_rule_of_its_own(client: TestClient) -> None:
+    put(client, "/t", entry("TopicDescription"))
+    rule = '<Filter i:type="FalseFilter"/><Action i:type="EmptyRuleAction"/><Name>never</Name>'
+    body = entry("SubscriptionDescription", f"<DefaultRuleDescription>{rule}</DefaultRuleDescription>")
+    assert put(client, "/t/subscriptions/s", body).status_code == 201
+    assert client.get("/t/subscriptions/s/rules/never").status_code == 200
+    assert client.get("/t/subscriptions/s/rules/$Default").status_code == 404
+
+
+def test_the_namespace_describes_itself(client: TestClient) -> None:
+    info = described(client.get(f"/$namespaceinfo?{VERSION}"))
+    assert (info.text_of("Name"), info.text_of("MessagingSKU"), info.text_of("NamespaceType")) == (
+        "contoso",
+        "Standard",
+        "Messaging",
+    )
+
+
+def test_forwarding_is_shown_as_a_url_and_needs_its_target(client: TestClient) -> None:
+    body = entry("QueueDescription", "<ForwardTo>sb://localhost:5672/target</ForwardTo>")
+    missing = put(client, "/q", body)
+    assert (missing.status_code, sub_code(missing)) == (400, 40400)
+    put(client, "/target", entry("TopicDescription"))
+    assert described(put(client, "/q", body)).text_of("ForwardTo") == "sb://localhost:5672/target"
+
+
+def test_forwarding_needs_the_right_to_send_to_the_target(client: TestClient) -> None:
+    put(client, "/target", entry("QueueDescription"))
+    body = entry("QueueDescription", "<ForwardTo>target</ForwardTo>")
+    assert put(client, "/q", body, authorization="manage:q").status_code == 401
+    both = put(client, "/q", body, authorization="manage:q", ServiceBusSupplementaryAuthorization="manage:target")
+    assert both.status_code == 201
+
+
+def test_nothing_is_answered_without_a_good_token(client: TestClient) -> None:
+    put(client, "/q", entry("QueueDescription"))
+    for path in ("/q", "/$Resources/queues", "/$namespaceinfo", "/missing", "/t/subscriptions/s"):
+        answer = client.get(path, headers={"authorization": "wrong"})
+        assert (answer.status_code, sub_code(answer)) == (401, 40100)
+    assert client.delete("/q", headers={"authorization": "manage:other"}).status_code == 401
+    assert client.get("/q").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/", entry("QueueDescription")),
+        ("/t/subscriptions/", entry("SubscriptionDescription")),
+        ("/t/subscriptions/s/rules/", entry("RuleDescription")),
+        ("/$Resources/queues", entry("QueueDescription")),
+        ("/$other", entry("QueueDescription")),
+        ("/q%20q", entry("QueueDescription")),
+        ("/q", ""),
+        ("/q", "<entry/>"),
+        ("/q", entry("SubscriptionDescription")),
+        ("/q", entry("QueueDescription", "<LockDuration>PT6M</LockDuration>")),
+        ("/q", entry("QueueDescription", "<LockDuration>long</LockDuration>")),
+        ("/q", entry("QueueDescription", "<MaxSizeInMegabytes>1000</MaxSizeInMegabytes>")),
+        ("/q", entry("QueueDescription", "<MaxSizeInMegabytes>many</MaxSizeInMegabytes>")),
+        ("/q", entry("QueueDescription", "<RequiresSession>perhaps</RequiresSession>")),
+        ("/q", entry("QueueDescription", "<Status>Tired</Status>")),
+        ("/q", entry("QueueDescription", "<ForwardTo>ftp://x/y</ForwardTo>")),
+        ("/q", entry("QueueDescription", "<MaxMessageSizeInKilobytes>1024</MaxMessageSizeInKilobytes>")),
+        ("/q", entry("QueueDescription", "<DuplicateDetectionHistoryTimeWindow>P8D</DuplicateDetectionHistoryTimeWindow>")),
+        ("/t/subscriptions/s/rules/r", entry("RuleDescription", '<Filter i:type="OtherFilter"/>')),
+        ("/t/subscriptions/s/rules/r", entry("RuleDescription", '<Filter i:type="SqlFilter"/>')),
+        ("/t/subscriptions/s/rules/r", entry("RuleDescription", '<Action i:type="OtherAction"/>')),
+    ],
+)  # fmt: skip
+def test_requests_that_make_no_sense_are_refused_with_a_reason(client: TestClient, path: str, body: str) -> None:
+    answer = put(client, path, body)
+    assert (answer.status_code, sub_code(answer)) == (400, 40000)
+
+
+def test_unknown_methods_and_huge_bodies_are_refused(client: TestClient) -> None:
+    assert client.post("/q").status_code == 405
+    assert put(client, "/q", "x" * (1024 * 1024 + 1)).status_code == 400
