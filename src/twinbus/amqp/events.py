@@ -1,0 +1,150 @@
+"""What a connection reports to its application: values, in the order in which the peer said them.
+
+By the time an event is read, the connection may be ahead of it (a later frame of the same burst
+detached the link, say). Calls on a link that is gone are therefore no errors: they do nothing.
+Every link that was reported ends in exactly one `LinkDetached`, whatever took it down.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from twinbus.amqp.delivery_state import DeliveryState
+from twinbus.amqp.error_condition import ErrorCondition
+from twinbus.amqp.performatives import Open
+
+if TYPE_CHECKING:
+    from twinbus.amqp.incoming_link import IncomingLink
+    from twinbus.amqp.link import Link
+    from twinbus.amqp.outgoing_link import OutgoingLink
+    from twinbus.amqp.session import Session
+
+
+class Incoming(NamedTuple):
+    """One message that arrived whole."""
+
+    delivery_id: int
+    delivery_tag: bytes
+    payload: bytes
+    message_format: int
+    settled: bool
+    state: DeliveryState | None
+
+
+@dataclass(frozen=True, slots=True)
+class SaslInit:
+    """Server: the peer chose one of our mechanisms. Answer with `connection.sasl_outcome`."""
+
+    mechanism: str
+    initial_response: bytes
+    hostname: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer's open is here and ours is sent."""
+
+    open: Open
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBegun:
+    session: "Session"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAttached:
+    """The peer attached a link. Answer with `link.accept` or `link.refuse`, now or later."""
+
+    link: "Link"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOpened:
+    """The peer took a link that we attached."""
+
+    link: "Link"
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """Messages that arrived on a link without anything else in between, in order."""
+
+    link: "IncomingLink"
+    deliveries: list[Incoming]
+
+
+@dataclass(frozen=True, slots=True)
+class OversizeDelivery:
+    """A message over the link's limit was read and dropped. Settle it as any other; rejected is the usual state."""
+
+    link: "IncomingLink"
+    delivery_id: int
+    delivery_tag: bytes
+    size: int
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreditChanged:
+    """The peer's flow for a link. With `drain`, send what is there and then call `link.drained()`.
+
+    On an incoming link: the sender answered our drain; `credit` is what is left of it, usually 0.
+    """
+
+    link: "Link"
+    credit: int
+    drain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dispositions:
+    """The peer's word on deliveries of a link, as (delivery-id, delivery-tag).
+
+    On an outgoing link: if not `settled`, the peer waits for `link.confirm`. On an incoming one it is
+    the sender's answer to `link.update`.
+    """
+
+    link: "OutgoingLink | IncomingLink"
+    deliveries: list[tuple[int, bytes]]
+    state: DeliveryState | None
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDetached:
+    """The link is gone, with its unsettled deliveries. `error` is the peer's, or ours where the peer was at fault."""
+
+    link: "Link"
+    closed: bool
+    error: ErrorCondition | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The session is gone; its links were reported before."""
+
+    session: "Session"
+    error: ErrorCondition | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """Nothing further will come. Links and sessions were reported before."""
+
+    error: ErrorCondition | None
+
+
+Event: TypeAlias = (
+    SaslInit
+    | Opened
+    | SessionBegun
+    | LinkAttached
+    | LinkOpened
+    | Deliveries
+    | OversizeDelivery
+    | CreditChanged
+    | Dispositions
+    | LinkDetached
+    | SessionEnded
+    | ConnectionClosed
+)
