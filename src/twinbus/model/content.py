@@ -13,12 +13,13 @@ open at its end: that is why entries are kept and not sections.
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from struct import Struct
 from typing import NamedTuple
 
 from twinbus.amqp.decode import decode_value, skip_value
-from twinbus.amqp.encode import encode_list, encode_map, encode_symbol, encode_value
+from twinbus.amqp.encode import encode_list, encode_map, encode_string, encode_symbol, encode_value
 from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.sections import (
     APPLICATION_PROPERTIES,
@@ -88,9 +89,12 @@ def pack(parts: Parts) -> bytes:
 
 
 def properties(content: bytes) -> MessageProperties:
-    """The properties section, decoded."""
-    value, _ = decode_value(unpack(content).properties, DESCRIPTOR_SIZE)
-    return decode_properties(value)
+    """The properties section, decoded. A field that is malformed reads as if it were not set."""
+    section = unpack(content).properties
+    try:
+        return decode_properties(decode_value(section, DESCRIPTOR_SIZE)[0])
+    except DecodeError:
+        return MessageProperties(*[_value_or_none(element) for _, element in _elements(section)])
 
 
 def application_properties(content: bytes) -> dict[str, Value]:
@@ -135,12 +139,13 @@ def with_properties(content: bytes, changes: Mapping[str, Value]) -> bytes:
 def with_annotations(content: bytes, changes: Mapping[str, Value]) -> bytes:
     """The content with these message annotations set, or removed by None; all others stay byte for byte."""
     parts = unpack(content)
+    replaced = {encode(name) for name in changes for encode in (encode_symbol, encode_string)}
     elements: list[bytes] = []
     pos = 0
     while pos < len(parts.entries):
         value_at = skip_value(parts.entries, pos)
         end = skip_value(parts.entries, value_at)
-        if decode_value(parts.entries, pos)[0] not in changes:
+        if parts.entries[pos:value_at] not in replaced:
             elements += (parts.entries[pos:value_at], parts.entries[value_at:end])
         pos = end
     for name, value in changes.items():
@@ -162,11 +167,15 @@ def compound_start(data: bytes, pos: int) -> tuple[int, int]:
 def _readable(section: bytes) -> dict[str, Value]:
     values = {}
     for name, _, value_at, _ in _named_entries(section):
-        try:
+        with suppress(DecodeError):
             values[name] = decode_value(section, value_at)[0]
-        except DecodeError:
-            continue
     return values
+
+
+def _value_or_none(element: bytes) -> Value:
+    with suppress(DecodeError):
+        return decode_value(element, 0)[0]
+    return None
 
 
 def _elements(section: bytes) -> list[tuple[int, bytes]]:
@@ -187,5 +196,6 @@ def _named_entries(section: bytes) -> list[tuple[str, int, int, int]]:
     elements = _elements(section)
     entries = []
     for (start, key), (value_at, value) in zip(elements[::2], elements[1::2], strict=True):
-        entries.append((decode_value(key, 0)[0], start, value_at, value_at + len(value)))
+        text = key[2:] if key[0] < 0xB0 else key[5:]
+        entries.append((text.decode(errors="replace"), start, value_at, value_at + len(value)))
     return entries

@@ -1,0 +1,126 @@
+"""The sections of a delivery, to the byte where a client reads them so."""
+
+from uuid import UUID
+
+import pytest
+
+from tests.model.messages import (
+    LOCK_TOKEN,
+    annotations,
+    body,
+    delivered,
+    delivery_annotations,
+    header,
+    properties_section,
+    received,
+)
+from twinbus.amqp.sections import Header, Sections, decode_sections
+from twinbus.amqp.types import Int, Long, Timestamp, UByte, UInt, Value
+from twinbus.model.message import encode_delivery
+
+PLAIN = received(properties_section() + body()).content
+
+
+def decoded(content: bytes, **options: Value) -> Sections:
+    settings: dict[str, Value] = {"sequence_number": 7, "enqueued_at": 1_000, "delivery_count": 0, **options}
+    return decode_sections(encode_delivery(content, **settings))
+
+
+def test_a_peek_lock_delivery_has_exactly_the_sections_that_sdks_expect() -> None:
+    payload = encode_delivery(
+        PLAIN, sequence_number=7, enqueued_at=1, delivery_count=0, lock_token=LOCK_TOKEN, locked_until=2
+    )
+    assert payload == (
+        b"\x00\x53\x70\xc0\x06\x05\x40\x40\x40\x40\x43"
+        b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98"
+        b"\x03\x02\x01\x00\x05\x04\x07\x06\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f"
+        b"\x00\x53\x72\xd1\x00\x00\x00\x5f\x00\x00\x00\x06"
+        b"\xa3\x13x-opt-enqueued-time\x83\x00\x00\x00\x00\x00\x00\x00\x01"
+        b"\xa3\x15x-opt-sequence-number\x81\x00\x00\x00\x00\x00\x00\x00\x07"
+        b"\xa3\x12x-opt-locked-until\x83\x00\x00\x00\x00\x00\x00\x00\x02" + properties_section() + body()
+    )
+
+
+def test_the_lock_token_is_a_uuid_in_network_order() -> None:
+    token = UUID("00112233-4455-6677-8899-aabbccddeeff")
+    sections = decoded(PLAIN, lock_token=token.bytes_le, locked_until=1)
+    assert sections.delivery_annotations == {"x-opt-lock-token": token}
+
+
+def test_the_brokers_annotations_have_their_types() -> None:
+    found = delivered(PLAIN).message_annotations
+    assert found is not None
+    assert {name: type(value) for name, value in found.items()} == {
+        "x-opt-enqueued-time": Timestamp,
+        "x-opt-sequence-number": Long,
+        "x-opt-locked-until": Timestamp,
+    }
+
+
+def test_receive_and_delete_has_an_empty_map_of_delivery_annotations_and_no_lock() -> None:
+    sections = decoded(PLAIN)
+    assert sections.delivery_annotations == {}
+    assert sections.message_annotations == {"x-opt-enqueued-time": 1_000, "x-opt-sequence-number": 7}
+
+
+@pytest.mark.parametrize("delivery_count", [0, 1, 255, 256, 2**31])
+def test_the_delivery_count_is_always_there(delivery_count: int) -> None:
+    assert decoded(PLAIN, delivery_count=delivery_count).header == Header(delivery_count=UInt(delivery_count))
+
+
+@pytest.mark.parametrize("delivery_count", [0, 300])
+def test_the_senders_header_is_kept_but_for_its_delivery_count(delivery_count: int) -> None:
+    content = received(header(True, UByte(9), UInt(60_000), False, UInt(5)) + properties_section()).content
+    assert decoded(content, delivery_count=delivery_count).header == Header(
+        True, UByte(9), UInt(60_000), False, UInt(delivery_count)
+    )
+
+
+@pytest.mark.parametrize(("lock_token", "locked_until"), [(None, None), (LOCK_TOKEN, 61_000), (LOCK_TOKEN, None)])
+def test_the_senders_annotations_stand_next_to_the_brokers(lock_token: bytes | None, locked_until: int | None) -> None:
+    content = received(
+        delivery_annotations({"d": 1, "e": "x" * 300}) + annotations({"m": 2, "n": None}) + properties_section()
+    ).content
+    sections = decoded(content, lock_token=lock_token, locked_until=locked_until)
+    token = {} if lock_token is None else {"x-opt-lock-token": UUID(bytes_le=lock_token)}
+    until = {} if locked_until is None else {"x-opt-locked-until": locked_until}
+    assert sections.delivery_annotations == {**token, "d": 1, "e": "x" * 300}
+    assert sections.message_annotations == {
+        "x-opt-enqueued-time": 1_000,
+        "x-opt-sequence-number": 7,
+        **until,
+        "m": 2,
+        "n": None,
+    }
+
+
+def test_state_origin_and_dead_letter_source_show_only_when_asked_for() -> None:
+    shown = decoded(
+        PLAIN, state=2, enqueued_sequence_number=3, dead_letter_source="orders", lock_token=LOCK_TOKEN, locked_until=1
+    ).message_annotations
+    assert shown is not None
+    assert shown["x-opt-message-state"] == 2
+    assert type(shown["x-opt-message-state"]) is Int
+    assert shown["x-opt-enqueue-sequence-number"] == 3
+    assert type(shown["x-opt-enqueue-sequence-number"]) is Long
+    assert shown["x-opt-deadletter-source"] == "orders"
+    assert decoded(PLAIN, show_state=True).message_annotations == {
+        "x-opt-enqueued-time": 1_000,
+        "x-opt-sequence-number": 7,
+        "x-opt-message-state": 0,
+    }
+
+
+def test_a_delivery_that_is_sent_again_arrives_as_the_message_it_was() -> None:
+    first = received(header(None, None, UInt(5)) + annotations({"x-opt-partition-key": "k"}) + properties_section())
+    payload = encode_delivery(
+        first.content,
+        sequence_number=7,
+        enqueued_at=1,
+        delivery_count=3,
+        lock_token=LOCK_TOKEN,
+        locked_until=2,
+        state=1,
+        enqueued_sequence_number=5,
+    )
+    assert received(payload) == first

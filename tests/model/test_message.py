@@ -1,0 +1,347 @@
+"""What is read of an incoming message, and what is kept of it."""
+
+import contextlib
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.model.messages import (
+    NEW_ID,
+    annotations,
+    application,
+    body,
+    delivered,
+    delivery_annotations,
+    header,
+    properties_section,
+    received,
+    section,
+)
+from twinbus.amqp.encode import encode_value
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.sections import DataBody, ValueBody
+from twinbus.amqp.types import Described, Long, Symbol, Timestamp, UByte, UInt, ULong, Value
+from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
+from twinbus.model.message import encode_delivery, properties, read_batch, read_content
+
+PING = Symbol("application/vnd.ms-servicebus-ping")
+
+
+def test_the_facts_that_route_a_message_are_read() -> None:
+    message = received(
+        header(None, None, UInt(60_000))
+        + annotations(
+            {
+                "x-opt-partition-key": "key",
+                "x-opt-via-partition-key": "via",
+                "x-opt-scheduled-enqueue-time": Timestamp(9_000),
+            }
+        )
+        + properties_section("id-1", subject="label", group_id="key")
+        + application({"colour": "red"})
+        + body()
+    )
+    assert message.message_id == "id-1"
+    assert message.session_id == "key"
+    assert message.partition_key == "key"
+    assert message.via_partition_key == "via"
+    assert message.time_to_live == 60_000
+    assert message.scheduled_at == 9_000
+    assert not message.is_ping
+
+
+def test_a_message_without_any_of_them_has_none() -> None:
+    message = received(properties_section() + body())
+    assert message.session_id is None
+    assert message.partition_key is None
+    assert message.via_partition_key is None
+    assert message.time_to_live is None
+    assert message.scheduled_at is None
+
+
+def test_the_facts_can_be_read_again_from_what_was_stored() -> None:
+    message = received(
+        header(True, UByte(4), UInt(5))
+        + annotations({"x-opt-partition-key": "s", "x-opt-scheduled-enqueue-time": Timestamp(9), "own": 1})
+        + properties_section(group_id="s", content_type=PING)
+        + body()
+    )
+    assert read_content(message.content) == message
+
+
+@pytest.mark.parametrize(
+    ("message_id", "text"),
+    [
+        ("text", "text"),
+        ("é" * 128, "é" * 128),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (ULong(12), "12"),
+        (b"\x01\xff", "01ff"),
+    ],
+)
+def test_a_message_id_of_any_type_has_a_text_and_keeps_its_type(message_id: Value, text: str) -> None:
+    message = received(properties_section(message_id) + body())
+    assert message.message_id == text
+    kept = properties(message.content).message_id
+    assert kept == message_id
+    assert type(kept) is type(message_id)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        body(),
+        section(0x73, []) + body(),
+        section(0x73, [None]) + body(),
+        section(0x73, [""]) + body(),
+        b"\x00\x53\x73\xc0\x01\x00" + body(),
+        b"\x00\x53\x73\xd0\x00\x00\x00\x05\x00\x00\x00\x01\x40" + body(),
+    ],
+)
+def test_a_message_without_an_id_gets_one_that_the_receiver_sees_too(payload: bytes) -> None:
+    message = received(payload)
+    assert message.message_id == NEW_ID
+    sections = delivered(message.content)
+    assert sections.properties is not None
+    assert sections.properties.message_id == NEW_ID
+
+
+def test_the_other_properties_stay_when_an_id_is_added() -> None:
+    sections = delivered(received(properties_section(None, subject="label", group_id="s") + body()).content)
+    assert sections.properties is not None
+    assert sections.properties.message_id == NEW_ID
+    assert sections.properties.subject == "label"
+    assert sections.properties.group_id == "s"
+    assert sections.body == DataBody([b"body"])
+
+
+def test_a_message_without_a_body_is_delivered_without_one() -> None:
+    assert delivered(received(properties_section()).content).body is None
+
+
+@pytest.mark.parametrize(
+    "bare",
+    [
+        body(b"a") + body(b"") + body(b"c" * 300),
+        section(0x76, [1, "a"]) + section(0x76, []),
+        section(0x77, None),
+        section(0x77, Described(ULong(1), {"a": [1]})),
+        section(0x77, b"x" * 300) + section(0x78, {Symbol("crc"): UInt(1)}),
+        b"\x00\x53\x75\xb0\x00\x00\x00\x01x" + b"\x00\x53\x78\xd1\x00\x00\x00\x04\x00\x00\x00\x00",
+    ],
+)
+def test_the_bare_message_is_delivered_byte_for_byte(bare: bytes) -> None:
+    bare = properties_section(group_id="s") + application({"a": 1.5, "b": None}) + bare
+    content = received(header(True) + annotations({"x-opt-unknown": 1}) + bare).content
+    assert encode_delivery(content, sequence_number=1, enqueued_at=1, delivery_count=0).endswith(bare)
+
+
+def test_sections_are_read_in_any_order() -> None:
+    parts = [
+        header(None, None, UInt(7)),
+        annotations({"x-opt-partition-key": "k"}),
+        properties_section(),
+        body(),
+        section(0x78, {Symbol("f"): 1}),
+    ]
+    usual = received(b"".join(parts))
+    assert received(b"".join(reversed(parts))) == usual
+    # The Python SDK writes delivery annotations behind the footer.
+    late = received(b"".join(parts) + delivery_annotations({"a": 1}))
+    assert delivered(late.content).delivery_annotations == {"x-opt-lock-token": UUID(bytes_le=bytes(range(16))), "a": 1}
+
+
+@pytest.mark.parametrize(
+    "descriptor", [b"\x00\x80" + bytes(7) + b"\x73", b"\x00" + encode_value(Symbol("amqp:properties:list"))]
+)
+def test_a_section_with_another_descriptor_is_delivered_with_a_smallulong_one(descriptor: bytes) -> None:
+    message = received(descriptor + encode_value(["id-9"]) + body())
+    assert message.message_id == "id-9"
+    payload = encode_delivery(message.content, sequence_number=1, enqueued_at=1, delivery_count=0)
+    assert payload.endswith(section(0x73, ["id-9"]) + body())
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        body() + section(0x77, 1),
+        annotations({}) + annotations({}),
+        properties_section() + body() + properties_section(),
+        section(0x77, 1) + section(0x77, 1),
+        section(0x78, {}) + section(0x78, {}),
+    ],
+)
+def test_a_section_that_must_be_alone_is_refused_a_second_time(payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        received(payload)
+
+
+def test_annotations_of_the_broker_are_dropped_and_unknown_ones_kept() -> None:
+    own: dict[str, Value] = {
+        "x-opt-sequence-number": Long(99),
+        "x-opt-enqueued-time": Long(99),
+        "x-opt-enqueue-sequence-number": Long(99),
+        "x-opt-locked-until": Timestamp(99),
+        "x-opt-message-state": 2,
+        "x-opt-deadletter-source": "q",
+        "x-opt-partition-id": 3,
+    }
+    kept: dict[str, Value] = {"first": 1, "x-opt-partition-key": "k", "x-opt-other": ["a"], "last": "z" * 300}
+    mixed = {"first": 1, **own, "x-opt-partition-key": "k", "x-opt-other": ["a"], "last": "z" * 300}
+    sections = delivered(received(annotations(mixed) + properties_section()).content)
+    assert sections.message_annotations == {
+        "x-opt-enqueued-time": 1_000,
+        "x-opt-sequence-number": 7,
+        "x-opt-locked-until": 61_000,
+        **kept,
+    }
+
+
+def test_a_lock_token_among_the_senders_delivery_annotations_is_dropped() -> None:
+    content = received(delivery_annotations({"x-opt-lock-token": UUID(int=9), "a": 1}) + properties_section()).content
+    sections = delivered(content)
+    assert sections.delivery_annotations == {"x-opt-lock-token": UUID(bytes_le=bytes(range(16))), "a": 1}
+
+
+def test_annotations_may_have_strings_and_numbers_as_keys() -> None:
+    payload = section(0x72, {"x-opt-partition-key": "k", ULong(5): "five", "x-opt-locked-until": 1})
+    message = received(payload + properties_section())
+    assert message.partition_key == "k"
+    kept = delivered(message.content).message_annotations
+    assert kept is not None
+    assert kept[ULong(5)] == "five"
+    assert kept["x-opt-locked-until"] == 61_000
+
+
+def test_a_null_annotation_says_nothing() -> None:
+    message = received(annotations({"x-opt-partition-key": None, "x-opt-scheduled-enqueue-time": None}) + body())
+    assert message.partition_key is None
+    assert message.scheduled_at is None
+
+
+def test_a_ping_is_known_by_its_content_type_alone() -> None:
+    assert received(properties_section(content_type=PING)).is_ping
+    assert received(properties_section("id", content_type=PING, group_id="s")).is_ping
+    assert not received(properties_section(subject=str(PING))).is_ping
+    assert not received(properties_section() + body(PING.encode())).is_ping
+
+
+def test_a_time_to_live_beyond_the_headers_range_is_read_from_the_properties() -> None:
+    days_60 = 60 * 24 * 3600 * 1000
+    times = {"creation_time": Timestamp(1_000), "absolute_expiry_time": Timestamp(1_000 + days_60)}
+    message = received(header(None, None, UInt(2**32 - 1)) + properties_section(**times))
+    assert message.time_to_live == days_60
+    assert read_content(message.content).time_to_live == days_60
+    assert received(header(None, None, UInt(2**32 - 1)) + properties_section()).time_to_live == 2**32 - 1
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        properties_section("x" * 129),
+        properties_section(group_id="s" * 129),
+        annotations({"x-opt-partition-key": "k" * 129}) + properties_section(),
+        annotations({"x-opt-via-partition-key": "k" * 129}) + properties_section(),
+        annotations({"x-opt-partition-key": 5}) + properties_section(),
+        annotations({"x-opt-scheduled-enqueue-time": "soon"}) + properties_section(),
+    ],
+)
+def test_ids_and_keys_outside_of_their_limits_are_refused(payload: bytes) -> None:
+    with pytest.raises(ArgumentError):
+        received(payload)
+
+
+@pytest.mark.parametrize("length", [1, 128])
+def test_ids_and_keys_of_up_to_128_characters_are_taken(length: int) -> None:
+    key = "k" * length
+    message = received(annotations({"x-opt-partition-key": key}) + properties_section(key, group_id=key))
+    assert (message.message_id, message.session_id, message.partition_key) == (key, key, key)
+
+
+def test_a_property_of_more_than_32_kb_is_refused() -> None:
+    received(properties_section() + application({"a": "x" * 32_000}) + body())
+    with pytest.raises(MessageTooLarge):
+        received(properties_section() + application({"a": "x" * 33_000}) + body())
+    with pytest.raises(MessageTooLarge):
+        received(annotations({"a": b"x" * 33_000}) + properties_section() + body())
+
+
+def test_a_front_of_more_than_64_kb_in_all_is_refused_but_not_a_body() -> None:
+    received(properties_section() + application({"a": "x" * 32_000, "b": "x" * 32_000}) + body(b"x" * 200_000))
+    with pytest.raises(MessageTooLarge):
+        received(properties_section() + application(dict.fromkeys("abc", "x" * 22000)) + body())
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x00",
+        b"\x00\x53\x75\xa0\x05a",
+        b"\x00\x53\x75\xb0\x00\x00",
+        b"\x00\x53\x75\x40",
+        b"\x00\x53\x79\x40",
+        b"\x40",
+        section(0x73, [1.5]),
+        section(0x73, [None] * 10 + [5]),
+        section(0x73, ["a"] * 14),
+        section(0x70, ["yes"]),
+        section(0x70, [None] * 6),
+        section(0x74, {ULong(1): 1}),
+        b"\x00\x53\x72\xc1\x03\x02\x40\x40\x40" + properties_section(),
+        b"\x00\x53\x72\xc1\x02\x01\x40" + properties_section(),
+        b"\x00\x53\x73\xc0\x03\x02\xa1\x00",
+        b"\x00\x53\x74\xc1\x04\x02\xa1\x00" + body(),
+        b"\x00\x53\x73\xc0\x04\x01\xa1\x01\xff",
+    ],
+)
+def test_a_payload_that_is_no_message_is_refused(payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        received(payload)
+
+
+USUAL = (
+    header(True, UByte(4), UInt(9))
+    + annotations({"x-opt-partition-key": "k", "own": 1})
+    + properties_section(subject="a", group_id="k")
+    + application({"colour": "red", "size": 7})
+    + body()
+)
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_a_damaged_message_is_refused_or_can_be_delivered(data: st.DataObject) -> None:
+    damaged = bytearray(USUAL)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(USUAL) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(MessagingError):
+        message = received(bytes(damaged))
+        again = read_content(message.content)
+        assert again == message
+        payload = encode_delivery(message.content, sequence_number=1, enqueued_at=1, delivery_count=1)
+        assert received(payload).message_id == message.message_id
+
+
+def test_a_batch_holds_whole_messages_and_its_envelope_counts_for_nothing() -> None:
+    envelope = annotations({"x-opt-partition-key": "envelope"}) + properties_section("envelope", group_id="envelope")
+    messages = read_batch(
+        envelope + body(properties_section("a") + body(b"1")) + body(body(b"2")) + body(section(0x77, "3")),
+        lambda: NEW_ID,
+    )
+    assert [message.message_id for message in messages] == ["a", NEW_ID, NEW_ID]
+    assert [message.partition_key for message in messages] == [None] * 3
+    assert [message.session_id for message in messages] == [None] * 3
+    assert [delivered(message.content).body for message in messages] == [
+        DataBody([b"1"]),
+        DataBody([b"2"]),
+        ValueBody("3"),
+    ]
+
+
+@pytest.mark.parametrize("payload", [section(0x77, b""), section(0x75, "text"), body(b"\xff")])
+def test_a_batch_of_anything_but_messages_is_refused(payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        read_batch(payload, lambda: NEW_ID)
