@@ -32,6 +32,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from twinbus.model.paths import path_key
 
 KINDS: dict[str, type[EntityDescription]] = {
     "queue": QueueDescription,
@@ -110,11 +111,6 @@ def path_of(description: EntityDescription) -> str:
     return description.name
 
 
-def key_of(path: str) -> str:
-    """Paths are equal when their keys are: names ignore case."""
-    return path.casefold()
-
-
 class Catalog:
     def __init__(self, path: Path, namespace: str, now: Millis) -> None:
         """Open the file, or make it. An existing one keeps the namespace name it was made with."""
@@ -155,7 +151,7 @@ class Catalog:
     # Reads: from memory, any thread.
 
     def find(self, path: str) -> Entry | None:
-        return self._entries.get(key_of(path))
+        return self._entries.get(path_key(path))
 
     def get(self, path: str) -> Entry:
         entry = self.find(path)
@@ -166,12 +162,12 @@ class Catalog:
     def entries(self, kind: type[EntityDescription]) -> list[Entry]:
         """All of one kind, by name."""
         found = [entry for entry in list(self._entries.values()) if isinstance(entry.description, kind)]
-        return sorted(found, key=lambda entry: key_of(path_of(entry.description)))
+        return sorted(found, key=lambda entry: path_key(path_of(entry.description)))
 
     def subscriptions(self, topic: str) -> list[Entry]:
         """Those of one topic, by name."""
-        found = list(self._by_topic.get(key_of(topic), {}).values())
-        return sorted(found, key=lambda entry: key_of(entry.description.name))
+        found = list(self._by_topic.get(path_key(topic), {}).values())
+        return sorted(found, key=lambda entry: path_key(entry.description.name))
 
     def namespace_rules(self) -> list[AuthorizationRule]:
         return list(self._access_rules.values())
@@ -203,9 +199,9 @@ class Catalog:
             if self.find(path) is not None:
                 raise EntityAlreadyExists(f"'{path}' exists already. Choose another name or update it.")
             kind = KIND_NAMES[type(description)]
-            database.execute(ADD_ENTITY, (entity_id, key_of(path), kind, write_entity(description), now, now))
+            database.execute(ADD_ENTITY, (entity_id, path_key(path), kind, write_entity(description), now, now))
             for rule in rules:
-                database.execute(ADD_RULE, (entity_id, key_of(rule.name), write_rule(rule)))
+                database.execute(ADD_RULE, (entity_id, path_key(rule.name), write_rule(rule)))
         self._remember(entry)
         return entry
 
@@ -230,8 +226,8 @@ class Catalog:
         """Make these the rules of the subscription. Rules that stay keep their place in the order."""
         with self._transaction() as database:
             entry = self.get(path)
-            before = {key_of(rule.name): rule for rule in entry.rules}
-            after = {key_of(rule.name): rule for rule in rules}
+            before = {path_key(rule.name): rule for rule in entry.rules}
+            after = {path_key(rule.name): rule for rule in rules}
             for key in before.keys() - after.keys():
                 database.execute(REMOVE_RULE, (entry.id, key))
             for key, rule in after.items():
@@ -266,12 +262,12 @@ class Catalog:
                     self._database.rollback()
 
     def _remember(self, entry: Entry) -> Entry:
-        self._entries[key_of(path_of(entry.description))] = entry
+        self._entries[path_key(path_of(entry.description))] = entry
         if isinstance(entry.description, SubscriptionDescription):
-            self._by_topic.setdefault(key_of(entry.description.topic), {})[key_of(entry.description.name)] = entry
+            self._by_topic.setdefault(path_key(entry.description.topic), {})[path_key(entry.description.name)] = entry
         return entry
 
     def _forget(self, entry: Entry) -> None:
-        self._entries.pop(key_of(path_of(entry.description)), None)
+        self._entries.pop(path_key(path_of(entry.description)), None)
         if isinstance(entry.description, SubscriptionDescription):
-            self._by_topic.get(key_of(entry.description.topic), {}).pop(key_of(entry.description.name), None)
+            self._by_topic.get(path_key(entry.description.topic), {}).pop(path_key(entry.description.name), None)

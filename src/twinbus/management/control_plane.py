@@ -25,7 +25,7 @@ from twinbus.errors import (
     InternalError,
     MessagingError,
 )
-from twinbus.management.catalog import Catalog, Entry, key_of, path_of, subscription_path
+from twinbus.management.catalog import Catalog, Entry, path_of, subscription_path
 from twinbus.management.quotas import check_room_for_entity, check_room_for_rules, check_room_for_subscription
 from twinbus.management.records import EntityDescription
 from twinbus.management.rule_validation import DEFAULT_RULE_NAME, check_rule
@@ -33,6 +33,7 @@ from twinbus.management.runtime import Runtime
 from twinbus.management.turns import Turns
 from twinbus.management.validation import check_description, check_update
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.paths import path_key
 
 T = TypeVar("T")
 
@@ -198,7 +199,7 @@ class ControlPlane:
             if target is None:
                 continue
             entry = self.catalog.find(target)
-            if entry is None and key_of(target) != key_of(path_of(description)):
+            if entry is None and path_key(target) != path_key(path_of(description)):
                 raise ForwardTargetMissing(f"The forwarding target '{target}' does not exist. Create it first.")
             if entry is not None and isinstance(entry.description, SubscriptionDescription):
                 raise ArgumentError(f"'{target}' is a subscription. Forward to a queue or topic.")
@@ -235,7 +236,7 @@ def _spelt_as(before: EntityDescription, after: EntityDescription) -> EntityDesc
 
 
 def _rule_named(entry: Entry, name: str) -> RuleDescription | None:
-    return next((rule for rule in entry.rules if key_of(rule.name) == key_of(name)), None)
+    return next((rule for rule in entry.rules if path_key(rule.name) == path_key(name)), None)
 
 
 def restore(catalog: Catalog, entities: Entities) -> None:

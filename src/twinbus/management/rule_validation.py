@@ -4,8 +4,8 @@ Texts of SQL filters and actions are read here as the broker will read them, so 
 """
 
 from twinbus.errors import ArgumentError
-from twinbus.management.validation import check_subscription_name
 from twinbus.model.descriptions import CorrelationFilter, RuleDescription, SqlAction, SqlFilter
+from twinbus.model.paths import check_subscription_name
 from twinbus.model.rules.parser import parse_action, parse_filter
 
 DEFAULT_RULE_NAME = "$Default"

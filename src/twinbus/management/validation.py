@@ -23,9 +23,8 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from twinbus.model.paths import check_entity_path, check_subscription_name
 
-ENTITY_PATH_LENGTH_MAX = 260
-SUBSCRIPTION_NAME_LENGTH_MAX = 50
 USER_METADATA_LENGTH_MAX = 1024
 SIZES_MB = (1024, 2048, 3072, 4096, 5120)
 LOCK_DURATION_RANGE: tuple[Millis, Millis] = (5 * SECOND, 5 * MINUTE)
@@ -37,8 +36,6 @@ ACCESS_RULES_MAX = 12
 KEY_NAME_LENGTH_MAX = 256
 KEY_LENGTH_MAX = 256
 
-ENTITY_PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9_])?")
-SUBSCRIPTION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 KEY_NAME = re.compile(r"[\x21-\x7e]+")
 
 # Chosen at creation and never changed (contract A1).
@@ -47,33 +44,6 @@ IMMUTABLE = {
     "requires_session": "RequiresSession",
     "enable_partitioning": "EnablePartitioning",
 }
-
-
-def check_entity_path(path: str, what: str) -> None:
-    if not path:
-        raise ArgumentError(f"The {what} has no name. Put one into the path of the request.")
-    if len(path) > ENTITY_PATH_LENGTH_MAX:
-        raise ArgumentError(
-            f"The name of the {what} has {len(path)} characters; at most {ENTITY_PATH_LENGTH_MAX} are allowed."
-        )
-    if not ENTITY_PATH.fullmatch(path) or "//" in path:
-        raise ArgumentError(
-            f"'{path}' is no name for a {what}. Use letters, digits, '.', '-', '_' and '/', and start with a letter or digit."
-        )
-
-
-def check_subscription_name(name: str, what: str) -> None:
-    """Names of subscriptions and of rules."""
-    if not name:
-        raise ArgumentError(f"The {what} has no name. Put one into the path of the request.")
-    if len(name) > SUBSCRIPTION_NAME_LENGTH_MAX:
-        raise ArgumentError(
-            f"The name of the {what} has {len(name)} characters; at most {SUBSCRIPTION_NAME_LENGTH_MAX} are allowed."
-        )
-    if not SUBSCRIPTION_NAME.fullmatch(name):
-        raise ArgumentError(
-            f"'{name}' is no name for a {what}. Use letters, digits, '.', '-' and '_', and start with a letter or digit."
-        )
 
 
 def check_description(description: EntityDescription) -> None:
