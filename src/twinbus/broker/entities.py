@@ -1,65 +1,110 @@
 """Everything in the namespace that can be sent to or received from, by its path."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from twinbus.broker.fragment import Fragment
+from twinbus.broker.fragment_changes import check_available, create_fragments, delete_fragments
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.replies import Reply
 from twinbus.broker.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.clock import Millis
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, MessagingError
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
 
 
 class Entities:
     """The registry of runtime entities. What they are told to be is durable in `twinbus.management.catalog`.
 
-    `restore_*` puts one in place that exists already: at start, before the brokers load, or after another process made
-    it. `create_*`, `update_*` and `delete_*` touch every fragment or fail whole (contract A6). Names find their entity
-    in any case of letters.
+    `restore_*` puts one in place that exists already, at start. `create_*`, `update` and `delete*` touch every fragment
+    or fail whole (contract A6). Names find their entity in any case of letters.
     """
 
     def __init__(self, brokers: Sequence[MessageBroker]) -> None:
-        raise NotImplementedError
+        self._brokers = brokers
+        self._entities: dict[str, QueueEntity | TopicEntity] = {}
+
+    # Finding
 
     def find(self, path: str) -> QueueEntity | TopicEntity | None:
-        raise NotImplementedError
+        return self._entities.get(path.lower())
 
     def queue(self, path: str) -> QueueEntity:
         """Raises EntityNotFound; so do the next two."""
-        raise NotImplementedError
+        entity = self.find(path)
+        if not isinstance(entity, QueueEntity):
+            raise EntityNotFound.at(path)
+        return entity
 
     def topic(self, path: str) -> TopicEntity:
-        raise NotImplementedError
+        entity = self.find(path)
+        if not isinstance(entity, TopicEntity):
+            raise EntityNotFound.at(path)
+        return entity
 
     def subscription(self, topic: str, name: str) -> SubscriptionEntity:
-        raise NotImplementedError
+        found = self.topic(topic).subscriptions.get(name.lower())
+        if found is None:
+            raise EntityNotFound.at(f"{topic}/Subscriptions/{name}")
+        return found
 
-    def queues(self) -> Iterable[QueueEntity]:
-        raise NotImplementedError
+    def queues(self) -> list[QueueEntity]:
+        return [entity for entity in self._entities.values() if isinstance(entity, QueueEntity)]
 
-    def topics(self) -> Iterable[TopicEntity]:
-        raise NotImplementedError
+    def topics(self) -> list[TopicEntity]:
+        return [entity for entity in self._entities.values() if isinstance(entity, TopicEntity)]
+
+    # Restoring
 
     def restore_queue(self, entity_id: int, description: QueueDescription) -> QueueEntity:
-        raise NotImplementedError
+        entity = QueueEntity(entity_id, description, self._brokers)
+        self._entities[description.name.lower()] = entity
+        _serve(entity.fragments)
+        return entity
 
     def restore_topic(self, entity_id: int, description: TopicDescription) -> TopicEntity:
-        raise NotImplementedError
+        entity = TopicEntity(entity_id, description, self._brokers)
+        self._entities[description.name.lower()] = entity
+        _serve(entity.fragments)
+        return entity
 
     def restore_subscription(
         self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription]
     ) -> SubscriptionEntity:
-        raise NotImplementedError
+        topic = self.topic(description.topic)
+        subscription = SubscriptionEntity(entity_id, description, topic)
+        topic.add_subscription(subscription, rules)
+        _serve(subscription.fragments)
+        return subscription
+
+    # Creating
 
     def create_queue(
         self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[QueueEntity]
     ) -> None:
-        raise NotImplementedError
+        """EntityAlreadyExists if the name is taken, FragmentUnavailable if a store is ill. So for the next two."""
+        self._create(QueueEntity(entity_id, description, self._brokers), reply)
 
     def create_topic(
         self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[TopicEntity]
     ) -> None:
-        raise NotImplementedError
+        self._create(TopicEntity(entity_id, description, self._brokers), reply)
+
+    def _create(self, entity: QueueEntity | TopicEntity, reply: Callable[..., None]) -> None:
+        name = entity.description.name
+
+        def created(error: MessagingError | None) -> None:
+            if error is None and self.find(name) is not None:
+                error = EntityAlreadyExists(f"'{name}' was created meanwhile. Choose another name.")
+                delete_fragments(entity.fragments, lambda _: None)
+            if error is None:
+                self._entities[name.lower()] = entity
+            reply(error or entity)
+
+        if self.find(name) is not None:
+            reply(EntityAlreadyExists(f"'{name}' exists already. Choose another name, or delete it first."))
+        else:
+            create_fragments(entity.fragments, created)
 
     def create_subscription(
         self,
@@ -69,7 +114,29 @@ class Entities:
         now: Millis,
         reply: Reply[SubscriptionEntity],
     ) -> None:
-        raise NotImplementedError
+        try:
+            topic = self.topic(description.topic)
+        except MessagingError as error:
+            reply(error)
+            return
+        if description.name.lower() in topic.subscriptions:
+            reply(EntityAlreadyExists(f"The topic has a subscription '{description.name}'. Choose another name."))
+            return
+        subscription = SubscriptionEntity(entity_id, description, topic)
+
+        def created(error: MessagingError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                topic.add_subscription(subscription, rules)
+            except MessagingError as refusal:
+                reply(refusal)
+                return
+            reply(subscription)
+
+        create_fragments(subscription.fragments, created)
+
+    # Changing
 
     def update(
         self,
@@ -78,18 +145,70 @@ class Entities:
         reply: Reply[None],
     ) -> None:
         """Follow a new description of the entity of that name; what cannot change after creation must be the same."""
-        raise NotImplementedError
+        try:
+            self._update(description, now)
+        except MessagingError as error:
+            reply(error)
+            return
+        reply(None)
+
+    def _update(self, description: QueueDescription | TopicDescription | SubscriptionDescription, now: Millis) -> None:
+        match description:
+            case QueueDescription():
+                queue = self.queue(description.name)
+                check_available(queue.fragments)
+                queue.follow_description(description, now)
+            case TopicDescription():
+                topic = self.topic(description.name)
+                check_available(topic.fragments)
+                topic.follow_description(description, now)
+            case SubscriptionDescription():
+                subscription = self.subscription(description.topic, description.name)
+                check_available(subscription.fragments)
+                subscription.follow_description(description, now)
 
     def delete(self, path: str, now: Millis, reply: Reply[None]) -> None:
         """Delete a queue, or a topic with its subscriptions, with everything in it."""
-        raise NotImplementedError
+        entity = self.find(path)
+        if entity is None:
+            reply(EntityNotFound.at(path))
+            return
+        fragments = list(entity.fragments)
+        if isinstance(entity, TopicEntity):
+            fragments += [part for each in entity.subscriptions.values() for part in each.fragments]
+
+        def deleted(error: MessagingError | None) -> None:
+            if error is None:
+                self._entities.pop(path.lower(), None)
+            reply(error)
+
+        delete_fragments(fragments, deleted)
 
     def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None:
-        raise NotImplementedError
+        try:
+            subscription = self.subscription(topic, name)
+        except MessagingError as error:
+            reply(error)
+            return
+
+        def deleted(error: MessagingError | None) -> None:
+            if error is None:
+                subscription.topic.remove_subscription(subscription)
+            reply(error)
+
+        delete_fragments(subscription.fragments, deleted)
 
     def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None:
-        """Raises EntityAlreadyExists, or ArgumentError where the rule does not parse. Making it durable is not done here."""
-        raise NotImplementedError
+        """EntityAlreadyExists, or ArgumentError where the rule does not parse. Making it durable is not done here."""
+        found = self.subscription(topic, subscription)
+        found.topic.rules.add_rule(found, rule)
 
     def remove_rule(self, topic: str, subscription: str, name: str) -> None:
-        raise NotImplementedError
+        """EntityNotFound if there is none of that name."""
+        found = self.subscription(topic, subscription)
+        found.topic.rules.remove_rule(found, name)
+
+
+def _serve(fragments: Sequence[Fragment]) -> None:
+    for broker in {id(fragment.broker): fragment.broker for fragment in fragments}.values():
+        broker.add([fragment for fragment in fragments if fragment.broker is broker])

@@ -2,41 +2,141 @@
 
 from collections.abc import Mapping, Sequence
 
+from twinbus.broker import browse, schedule
+from twinbus.broker.deferred import receive_deferred
+from twinbus.broker.fragment import Fragment
+from twinbus.broker.lane import Lane
 from twinbus.broker.outcomes import Outcome
+from twinbus.broker.peek_pages import PeekPages
+from twinbus.broker.receive_merge import ReceiveMerge
 from twinbus.broker.receiver import Delivery, ReceiveMode, Receiver, SessionLock
 from twinbus.broker.replies import QueueCounts, Reply, SettleReply, Waiter
+from twinbus.broker.routing import fragment_at, fragment_of_numbers, fragment_of_tokens, places_by_fragment
+from twinbus.broker.session_desk import NO_WAITER, SessionDesk
+from twinbus.broker.session_states import SessionList, read_state, write_state
+from twinbus.broker.settings import EntitySettings
+from twinbus.broker.settlement import check_live, lock_lost, settle_all, settle_each
 from twinbus.clock import Millis
-from twinbus.store.changes import StoredMessage
+from twinbus.errors import MessagingError, NotAllowed
+from twinbus.store.changes import StoredMessage, SubQueue
 
 
 class MessageQueue:
-    """Where messages are received from. A receiver cannot tell how many fragments there are (contract A5)."""
+    """Where messages are received from. A receiver cannot tell how many fragments there are (contract A5).
 
-    requires_session: bool
+    A dead-letter queue takes and gives no message sessions, whatever its entity requires.
+    """
+
+    def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment]) -> None:
+        self.settings = settings
+        self.fragments = fragments
+        self.requires_session = settings.requires_session and fragments[0].sub_queue is SubQueue.MAIN
+        self._clock = fragments[0].broker.clock
+        self._merge = ReceiveMerge(fragments)
+        self._desk = SessionDesk(fragments) if self.requires_session else None
+        for fragment in fragments:
+            fragment.watcher = self
+
+    @property
+    def receiver_count(self) -> int:
+        return len(self._merge) + (len(self._desk) if self._desk is not None else 0)
+
+    # Receiving
 
     def attach(self, receiver: Receiver, now: Millis) -> None:
-        """Hand messages to it from now on. Raises EntityDisabled or NotAllowed (session entity without a session)."""
-        raise NotImplementedError
+        """Hand messages to it from now on. Raises EntityDisabled, or NotAllowed where sessions do not fit."""
+        self.settings.check_can_receive()
+        if self._desk is not None:
+            if receiver.session is None:
+                raise NotAllowed(f"'{self.settings.path}' requires message sessions. Accept a session to receive.")
+            self._desk.attach(receiver, now)
+        else:
+            if receiver.session is not None:
+                raise self._no_sessions()
+            self._merge.add(receiver)
+            self.pump(now)
 
     def detach(self, receiver: Receiver, now: Millis) -> None:
         """Hand it nothing more. Its message locks live on; its message session, if any, is released at once."""
-        raise NotImplementedError
+        if self._desk is not None:
+            self._desk.detach(receiver, now)
+        else:
+            self._merge.remove(receiver)
 
-    def pump(self, now: Millis) -> None:
-        """Hand messages to receivers with credit. To be called when credit was raised; anything else pumps by itself."""
-        raise NotImplementedError
+    def pump(self, now: Millis, receiver: Receiver | None = None) -> None:
+        """Hand messages to receivers with credit. To be called when credit was raised, with the receiver if there is
+        one: everything else that makes messages ready pumps by itself."""
+        if not self.settings.can_receive:
+            return
+        if self._desk is None:
+            self._merge.pump(now)
+        elif receiver is not None:
+            self._desk.pump(receiver, now)
+        else:
+            self._desk.pump_all(now)
+
+    # Called by the fragments
+
+    def messages_ready(self, fragment: Fragment, lane: Lane) -> None:
+        if not self.settings.can_receive:
+            return
+        now = self._clock.now()
+        if self._desk is None:
+            self._merge.pump(now)
+        elif lane.session_id is not None:
+            self._desk.pump_session(lane.session_id, now)
+
+    def session_free(self) -> None:
+        if self._desk is not None:
+            self._desk.serve_waiters(self._clock.now())
+
+    def fragment_lost(self, fragment: Fragment) -> None:
+        if self._desk is not None:
+            self._desk.fragment_lost(fragment)
+
+    # Settling
 
     def settle_each(self, tokens: Sequence[bytes], outcome: Outcome, now: Millis, reply: SettleReply) -> None:
         """Settle independent messages: AMQP dispositions."""
-        raise NotImplementedError
+        for fragment_index, places in places_by_fragment(tokens).items():
+            fragment = fragment_at(self.fragments, fragment_index)
+            if fragment is None:
+                for place in places:
+                    reply.failed(place, lock_lost(self.fragments[0]))
+                continue
+            chosen = tokens if len(places) == len(tokens) else [tokens[place] for place in places]
+            settle_each(fragment, chosen, places, outcome, now, reply)
 
     def settle(self, tokens: Sequence[bytes], outcome: Outcome, now: Millis, reply: Reply[None]) -> None:
         """Settle all or none; tokens of several fragments are refused with NotAllowed (contract A8)."""
-        raise NotImplementedError
+        try:
+            fragment = fragment_of_tokens(self.fragments, tokens)
+        except MessagingError as error:
+            reply(error)
+            return
+        settle_all(fragment, tokens, outcome, now, lambda: reply(None), reply)
 
     def renew(self, tokens: Sequence[bytes], now: Millis, reply: Reply[list[Millis]]) -> None:
         """Start the lock duration anew for all of them or none; replies until when each is locked."""
-        raise NotImplementedError
+        if self._desk is not None:
+            reply(NotAllowed("Messages of a session are locked as long as the session is. Renew its lock."))
+            return
+        groups = [
+            (fragment_at(self.fragments, index) or self.fragments[0], [tokens[place] for place in places])
+            for index, places in places_by_fragment(tokens).items()
+        ]
+        for fragment, chosen in groups:
+            lost = check_live(fragment, chosen, now)
+            if lost is not None:
+                reply(lost)
+                return
+        until = now + self.settings.lock_duration
+        for fragment, chosen in groups:
+            fragment.locks.renew(chosen, until)
+            fragment.wake()
+        reply([until] * len(tokens))
+
+    # Reading by number
 
     def peek(
         self,
@@ -47,13 +147,17 @@ class MessageQueue:
         reply: Reply[list[StoredMessage]],
     ) -> None:
         """Look at messages without taking them; a page may be short, an empty one is the end (contract A12)."""
-        raise NotImplementedError
+        if session_id is not None and self._desk is not None:
+            fragment = self._desk.place(session_id)
+            browse.peek(fragment, from_number, count_max, session_id, now, reply)
+        else:
+            PeekPages(self.fragments, count_max, now, reply).from_number(from_number, session_id)
 
     def peek_merged(
         self, positions: Mapping[int, int], count_max: int, now: Millis, reply: Reply[list[StoredMessage]]
     ) -> None:
         """Peek over all fragments at once, by enqueued time. `positions`: fragment index -> lowest number wanted."""
-        raise NotImplementedError
+        PeekPages(self.fragments, count_max, now, reply).merged(positions)
 
     def receive_deferred(
         self,
@@ -64,35 +168,99 @@ class MessageQueue:
         reply: Reply[list[Delivery]],
     ) -> None:
         """Take deferred messages, all of them or MessageNotFound; NotAllowed over several fragments."""
-        raise NotImplementedError
+        try:
+            self.settings.check_can_receive()
+            fragment = fragment_of_numbers(self.fragments, numbers)
+            session = None
+            if self._desk is not None:
+                session = self._desk.sessions_of(fragment), self._held(session_id, now)
+        except MessagingError as error:
+            reply(error)
+            return
+        receive_deferred(fragment, numbers, mode, session, reply)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""
-        raise NotImplementedError
+        try:
+            fragment = fragment_of_numbers(self.fragments, numbers)
+        except MessagingError as error:
+            reply(error)
+            return
+        schedule.cancel(fragment, numbers, reply)
+
+    # Message sessions
 
     def accept_session(
         self, session_id: str | None, deadline: Millis, now: Millis, reply: Reply[SessionLock]
     ) -> Waiter:
         """Lock a named message session, or the next free one (None), waiting for one until `deadline`."""
-        raise NotImplementedError
+        try:
+            self.settings.check_can_receive()
+            return self._sessions().accept(session_id, deadline, now, reply)
+        except MessagingError as error:
+            reply(error)
+            return NO_WAITER
 
     def release_session(self, lock: SessionLock, now: Millis) -> None:
         """Give it back in good order: its messages are free at once and no delivery count rises."""
-        raise NotImplementedError
+        self._sessions().release(lock, now)
 
     def renew_session(self, session_id: str, now: Millis, reply: Reply[Millis]) -> None:
-        raise NotImplementedError
+        try:
+            lock = self._sessions().renew(session_id, now)
+        except MessagingError as error:
+            reply(error)
+            return
+        reply(lock.locked_until)
 
     def session_state(self, session_id: str, reply: Reply[bytes | None]) -> None:
-        raise NotImplementedError
+        """Only while the session is locked: SessionLockLost otherwise. None: it has no state."""
+        try:
+            self._held(session_id, self._clock.now())
+        except MessagingError as error:
+            reply(error)
+            return
+        read_state(self._sessions().place(session_id), session_id, reply)
 
     def set_session_state(self, session_id: str, state: bytes | None, now: Millis, reply: Reply[None]) -> None:
         """Only while the session is locked: SessionLockLost otherwise. None forgets the state."""
-        raise NotImplementedError
+        try:
+            self._held(session_id, now)
+        except MessagingError as error:
+            reply(error)
+            return
+        write_state(self._sessions().place(session_id), session_id, state, now, reply)
 
     def list_sessions(self, updated_after: Millis | None, skip: int, top: int, reply: Reply[list[str]]) -> None:
         """Sessions with active messages or a state (None), or whose state was set after a time; by name."""
-        raise NotImplementedError
+        if self._desk is None:
+            reply(self._no_sessions())
+            return
+        SessionList(updated_after, skip, top, reply).collect(self.fragments)
+
+    def _sessions(self) -> SessionDesk:
+        if self._desk is None:
+            raise self._no_sessions()
+        return self._desk
+
+    def _held(self, session_id: str | None, now: Millis) -> str:
+        """The session id, if the session is held by somebody."""
+        if session_id is None:
+            raise NotAllowed(f"'{self.settings.path}' requires message sessions. Say which session is meant.")
+        self._sessions().check_held(session_id, now)
+        return session_id
+
+    def _no_sessions(self) -> NotAllowed:
+        return NotAllowed(f"'{self.settings.path}' has no message sessions. Leave out the session id.")
+
+    # Counting
 
     def counts(self) -> QueueCounts:
-        raise NotImplementedError
+        served = [fragment for fragment in self.fragments if fragment.is_available]
+        return QueueCounts(
+            active=sum(fragment.active_count for fragment in served),
+            deferred=sum(fragment.deferred_count for fragment in served),
+            scheduled=sum(fragment.scheduled_count for fragment in served),
+            size_bytes=sum(fragment.size_bytes for fragment in served),
+            is_limited=len(served) < len(self.fragments),
+        )

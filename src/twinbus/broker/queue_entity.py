@@ -1,31 +1,46 @@
 """A queue as a whole: where messages are sent to, and the sub-queues they are received from."""
 
-from twinbus.broker.message_queue import MessageQueue
+from collections.abc import Sequence
+
+from twinbus.broker.intake import stage
+from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.placement import Placement
 from twinbus.broker.replies import Reply, SendReply
+from twinbus.broker.settings import queue_settings
+from twinbus.broker.sub_queues import SubQueues, brokers_of
 from twinbus.clock import Millis
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import Message
 
 
-class QueueEntity:
-    id: int
-    description: QueueDescription
-    main: MessageQueue
-    dead_letter: MessageQueue
-    transfer_dead_letter: MessageQueue
+class QueueEntity(SubQueues):
+    def __init__(self, entity_id: int, description: QueueDescription, brokers: Sequence[MessageBroker]) -> None:
+        settings = queue_settings(description)
+        super().__init__(entity_id, settings, brokers_of(entity_id, settings, brokers))
+        self.description = description
+        self._placement = Placement(settings, self.main.fragments, stage)
 
-    def send_each(self, messages: list[Message], now: Millis, reply: SendReply) -> None:
-        """Take independent messages that arrived together; each is answered when it is durable."""
-        raise NotImplementedError
+    def send_each(
+        self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
+    ) -> None:
+        """Take independent messages that arrived together; each is answered when it is durable.
 
-    def send_batch(self, messages: list[Message], now: Millis, reply: Reply[list[int]]) -> None:
+        `origins`: their numbers at the first point of submission, for messages that are forwarded.
+        """
+        self._placement.send_each(messages, now, reply, origins)
+
+    def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """Take all or none, into one fragment; replies the sequence numbers (0 for a dropped duplicate)."""
-        raise NotImplementedError
+        self._placement.send_together(messages, now, reply)
 
-    def schedule(self, messages: list[Message], now: Millis, reply: Reply[list[int]]) -> None:
+    def schedule(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """As `send_batch`; each becomes active at its `scheduled_at`."""
-        raise NotImplementedError
+        self._placement.send_together(messages, now, reply)
 
-    def cancel_scheduled(self, numbers: list[int], now: Millis, reply: Reply[None]) -> None:
+    def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""
-        raise NotImplementedError
+        self.main.cancel_scheduled(numbers, now, reply)
+
+    def follow_description(self, description: QueueDescription, now: Millis) -> None:
+        self.description = description
+        self.follow(queue_settings(description), now)

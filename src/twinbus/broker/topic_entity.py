@@ -1,35 +1,130 @@
 """A topic: what is sent to it is copied to every subscription whose rules match (contract A16)."""
 
-from twinbus.broker.message_queue import MessageQueue
+from collections.abc import Iterable, Sequence
+
+from twinbus.broker import fan_out, schedule
+from twinbus.broker.duplicates import DuplicateHistory
+from twinbus.broker.fragment import Fragment
+from twinbus.broker.intake import Staged
+from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.placement import Placement
 from twinbus.broker.replies import Reply, SendReply
+from twinbus.broker.routing import fragment_of_numbers
+from twinbus.broker.settings import subscription_settings, topic_settings
+from twinbus.broker.sub_queues import SubQueues, brokers_of, make_fragments
+from twinbus.broker.upkeep import keep_up_with
 from twinbus.clock import Millis
+from twinbus.errors import MessagingError
 from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
-from twinbus.model.message import Message
+from twinbus.model.message import Message, read_content
+from twinbus.model.rules.index import RuleIndex
+from twinbus.store.changes import Change, Removed, StoredMessage, SubQueue
 
 
-class SubscriptionEntity:
-    id: int
-    description: SubscriptionDescription
-    main: MessageQueue
-    dead_letter: MessageQueue
-    transfer_dead_letter: MessageQueue
-    rules: dict[str, RuleDescription]
+class SubscriptionEntity(SubQueues):
+    def __init__(self, entity_id: int, description: SubscriptionDescription, topic: "TopicEntity") -> None:
+        settings = subscription_settings(description, topic.description)
+        super().__init__(entity_id, settings, [fragment.broker for fragment in topic.fragments])
+        self.description = description
+        self.topic = topic
+
+    def fragment(self, index: int) -> Fragment:
+        return self.main.fragments[index]
+
+    def follow_description(self, description: SubscriptionDescription, now: Millis) -> None:
+        self.description = description
+        self.follow(subscription_settings(description, self.topic.description), now)
+
+    @property
+    def rules(self) -> dict[str, RuleDescription]:
+        """By lower-case name, in the order of adding."""
+        return {rule.name.lower(): rule for rule in self.topic.rules.rules(self)}
 
 
 class TopicEntity:
-    id: int
-    description: TopicDescription
-    subscriptions: dict[str, SubscriptionEntity]
-    """By lower-case name."""
+    def __init__(self, entity_id: int, description: TopicDescription, brokers: Sequence[MessageBroker]) -> None:
+        self.id = entity_id
+        self.description = description
+        self.settings = topic_settings(description)
+        self.fragments = make_fragments(
+            entity_id, SubQueue.MAIN, self.settings, brokers_of(entity_id, self.settings, brokers), self._keep_up
+        )
+        if self.settings.duplicate_window:
+            for fragment in self.fragments:
+                fragment.duplicates = DuplicateHistory()
+        self.subscriptions: dict[str, SubscriptionEntity] = {}  # by lower-case name
+        self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
+        self._placement = Placement(self.settings, self.fragments, self._stage)
 
-    def send_each(self, messages: list[Message], now: Millis, reply: SendReply) -> None:
-        raise NotImplementedError
+    def send_each(
+        self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
+    ) -> None:
+        """As that of a queue; each message and all of its copies are one commit."""
+        self._placement.send_each(messages, now, reply, origins)
 
-    def send_batch(self, messages: list[Message], now: Millis, reply: Reply[list[int]]) -> None:
-        raise NotImplementedError
+    def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
+        """As that of a queue; the numbers are the topic's."""
+        self._placement.send_together(messages, now, reply)
 
-    def schedule(self, messages: list[Message], now: Millis, reply: Reply[list[int]]) -> None:
-        raise NotImplementedError
+    def schedule(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
+        """As `send_batch`; each is copied to the subscriptions that match at its `scheduled_at`."""
+        self._placement.send_together(messages, now, reply)
 
-    def cancel_scheduled(self, numbers: list[int], now: Millis, reply: Reply[None]) -> None:
-        raise NotImplementedError
+    def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
+        """Remove scheduled messages, all of them or MessageNotFound."""
+        try:
+            fragment = fragment_of_numbers(self.fragments, numbers)
+        except MessagingError as error:
+            reply(error)
+            return
+        schedule.cancel(fragment, numbers, reply)
+
+    def follow_description(self, description: TopicDescription, now: Millis) -> None:
+        self.description = description
+        self.settings.follow(topic_settings(description))
+
+    def add_subscription(self, subscription: SubscriptionEntity, rules: Iterable[RuleDescription]) -> None:
+        """All rules or none: what does not parse raises ArgumentError."""
+        try:
+            for rule in rules:
+                self.rules.add_rule(subscription, rule)
+        except MessagingError:
+            self.rules.remove_subscription(subscription)
+            raise
+        self.subscriptions[subscription.description.name.lower()] = subscription
+
+    def remove_subscription(self, subscription: SubscriptionEntity) -> None:
+        self.rules.remove_subscription(subscription)
+        self.subscriptions.pop(subscription.description.name.lower(), None)
+
+    @property
+    def scheduled_count(self) -> int:
+        return sum(fragment.scheduled_count for fragment in self.fragments if fragment.is_available)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what is scheduled, and of all copies."""
+        own = sum(fragment.size_bytes for fragment in self.fragments if fragment.is_available)
+        return own + sum(subscription.main.counts().size_bytes for subscription in self.subscriptions.values())
+
+    @property
+    def is_limited(self) -> bool:
+        return not all(fragment.is_available for fragment in self.fragments)
+
+    def _stage(
+        self, fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
+    ) -> Staged:
+        return fan_out.stage(self.rules, list(self.subscriptions.values()), fragment, messages, now, origins)
+
+    def _keep_up(self, fragment: Fragment, now: Millis) -> None:
+        keep_up_with(fragment, now, self._publish_due)
+
+    def _publish_due(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
+        """Scheduled messages are copied when they are due; the topic itself keeps nothing of them."""
+        numbers = [row.sequence_number for row in rows]
+        fragment.count_rows(rows, -1)
+        publishing = fan_out.FanOut(self.rules, fragment, now)
+        for row in rows:
+            publishing.add(read_content(row.content), row.enqueued_sequence_number)
+        removed: list[Change] = [Removed(fragment.key, numbers)]
+        fragment.change(numbers, removed + publishing.changes(), publishing.take_effect)

@@ -1,0 +1,69 @@
+"""Reading by sequence number: peek at messages, and take deferred ones (contract A12, protocol.md 9)."""
+
+from collections.abc import Callable, Sequence
+
+from twinbus.broker.fragment import Fragment
+from twinbus.clock import Millis
+from twinbus.errors import FragmentUnavailable, MessageNotFound, MessagingError
+from twinbus.store.changes import MessageState, StoredMessage
+
+PEEK_COUNT_MAX = 250
+PEEK_BYTES_MAX = 256 * 1024
+ANY_STATE = (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
+
+Rows = list[StoredMessage]
+
+
+def peek(
+    fragment: Fragment,
+    from_number: int,
+    count_max: int,
+    session_id: str | None,
+    now: Millis,
+    done: Callable[[Rows | FragmentUnavailable], None],
+) -> None:
+    """Rows in any state from a number on; an empty answer means that there is none."""
+    key, count_max = fragment.key, min(count_max, PEEK_COUNT_MAX)
+
+    def read(rows: Rows | FragmentUnavailable) -> None:
+        if isinstance(rows, FragmentUnavailable) or not rows:
+            done(rows)
+            return
+        shown = [row for row in rows if row.state is not MessageState.ACTIVE or row.expires_at > now]
+        if shown:
+            done(shown)
+        else:
+            peek(fragment, rows[-1].sequence_number + 1, count_max, session_id, now, done)
+
+    fragment.broker.query(
+        lambda store: store.scan(key, from_number - 1, count_max, PEEK_BYTES_MAX, ANY_STATE, session_id), read
+    )
+
+
+def read_deferred(
+    fragment: Fragment,
+    numbers: Sequence[int],
+    session_id: str | None,
+    done: Callable[[Rows | MessagingError], None],
+) -> None:
+    """The deferred messages with these numbers that nobody holds: all of them, or MessageNotFound."""
+    wanted = list(dict.fromkeys(numbers))
+
+    def read(rows: Rows | FragmentUnavailable) -> None:
+        if isinstance(rows, FragmentUnavailable):
+            done(rows)
+            return
+        taken = fragment.in_flight() | fragment.deferred_locked
+        good = [
+            row
+            for row in rows
+            if row.state is MessageState.DEFERRED
+            and row.sequence_number not in taken
+            and (session_id is None or row.session_id == session_id)
+        ]
+        if len(good) < len(wanted):
+            done(MessageNotFound("A message with this sequence number is not deferred, or somebody holds it."))
+        else:
+            done(good)
+
+    fragment.broker.query(lambda store: store.read(fragment.key, wanted), read)

@@ -1,0 +1,299 @@
+"""A fragment: what a message broker knows in memory of one sub-queue in its store.
+
+The store has the rows. Here are the numbering, the counts, the lanes of ready messages and the locks; the modules
+beside this one (intake, hand_over, settlement, schedule, expiry, browse) say what happens to them. Two rules hold
+everywhere:
+
+* Memory follows a decision at once, receivers and senders learn of it when the store has it. Should the store fail,
+  all of this is dropped and read anew, so nothing is ever taken back by hand.
+* The store port keeps order. A read that was asked for before a change was made shows the row as it was before that
+  change, and its answer comes while the numbers of the changed rows are still `in_flight`: they are skipped then.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from twinbus.broker.duplicates import DuplicateHistory
+from twinbus.broker.lane import READY_BYTES_MAX, READY_COUNT_MAX, Lane
+from twinbus.broker.locks import LockTable
+from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.settings import EntitySettings
+from twinbus.clock import NEVER, Millis
+from twinbus.errors import FragmentUnavailable
+from twinbus.store.changes import (
+    SEQUENCE_BITS,
+    Change,
+    Enqueued,
+    FragmentKey,
+    MessageState,
+    StoredMessage,
+    SubQueue,
+    fragment_parts,
+)
+from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
+
+ACTIVE_ONLY = (MessageState.ACTIVE,)
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentMemory:
+    """What the store remembers of a fragment, as far as memory has to know it."""
+
+    summary: FragmentSummary
+    next_due: Millis
+    next_expiry: Millis
+    sessions: Sequence[SessionSummary]
+    duplicates: Sequence[tuple[str, Millis]]
+
+
+def no_memory(key: FragmentKey) -> FragmentMemory:
+    """Of a fragment that is new."""
+    return FragmentMemory(FragmentSummary(key, 0, 0, 0, 0, 0), NEVER, NEVER, (), ())
+
+
+class FragmentWatcher(Protocol):
+    """The queue that a fragment is a part of."""
+
+    def messages_ready(self, fragment: "Fragment", lane: Lane) -> None: ...
+
+    def session_free(self) -> None:
+        """A message session with messages is held by nobody."""
+        ...
+
+    def fragment_lost(self, fragment: "Fragment") -> None: ...
+
+
+class SessionLanes(Protocol):
+    """The lanes of a session entity: `message_sessions.MessageSessions`."""
+
+    def lane(self, session_id: str) -> Lane: ...
+
+    def is_held(self, message: StoredMessage, now: Millis) -> bool:
+        """Whether somebody holds the session that this message belongs to."""
+        ...
+
+    def load(self, sessions: Sequence[SessionSummary]) -> None: ...
+
+    def drop(self) -> None: ...
+
+    def messages_free(self, lane: Lane) -> None:
+        """The lane of a session that nobody holds has messages."""
+        ...
+
+
+class Fragment:
+    def __init__(
+        self,
+        key: FragmentKey,
+        broker: MessageBroker,
+        settings: EntitySettings,
+        upkeep: Callable[["Fragment", Millis], None],
+    ) -> None:
+        self.key = key
+        self.index = fragment_parts(key).index
+        self.sub_queue = SubQueue(fragment_parts(key).sub_queue)
+        self.broker = broker
+        self.settings = settings
+        self.watcher: FragmentWatcher | None = None
+        self.dead_letters: Fragment | None = None
+        self.transfer_dead_letters: Fragment | None = None
+        self.sessions: SessionLanes | None = None
+        self.duplicates: DuplicateHistory | None = None
+        self._upkeep = upkeep
+        self._woken_at: Millis = NEVER
+        self.is_loaded = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self.last_number = self.index << SEQUENCE_BITS
+        self.active_count = self.deferred_count = self.scheduled_count = self.size_bytes = 0
+        self.lane = Lane(None, 0, is_open=True)
+        self.locks = LockTable(self.index, self.broker.random)
+        self.deferred_locked: set[int] = set()
+        self.next_due: Millis = NEVER
+        self.next_expiry: Millis = NEVER  # of an active message; may be earlier than any that is left
+        self.is_activating = self.is_expiring = False
+        self._in_flight: deque[Sequence[int]] = deque()
+
+    @property
+    def is_available(self) -> bool:
+        return self.is_loaded and self.broker.is_available
+
+    def read_memory(self, store: MessagingStore, summary: FragmentSummary) -> FragmentMemory:
+        """Runs where the store runs, so it touches nothing that changes here."""
+        # Before the beginning of time nothing is due: what comes back is when the first one will be.
+        return FragmentMemory(
+            summary,
+            next_due=store.due(self.key, -1, 1)[1] if summary.scheduled_count else NEVER,
+            next_expiry=store.expired(self.key, -1, 1)[1] if summary.active_count else NEVER,
+            sessions=store.sessions(self.key) if self.sessions is not None else (),
+            duplicates=store.duplicates(self.key) if self.duplicates is not None else (),
+        )
+
+    def load(self, memory: FragmentMemory | None) -> None:
+        """Start serving from what the store remembers (None: it is new); whatever was here is forgotten."""
+        self._clear()
+        if memory is None:
+            memory = no_memory(self.key)
+        summary = memory.summary
+        self.last_number = max(self.last_number, summary.last_sequence_number)
+        self.active_count = summary.active_count
+        self.deferred_count = summary.deferred_count
+        self.scheduled_count = summary.scheduled_count
+        self.size_bytes = summary.size_bytes
+        self.lane.beyond = summary.active_count
+        if self.sessions is not None:
+            self.lane.beyond = 0
+            self.sessions.load(memory.sessions)
+        if self.duplicates is not None:
+            self.duplicates.load(memory.duplicates)
+        self.next_due, self.next_expiry = memory.next_due, memory.next_expiry
+        self.is_loaded = True
+        self.wake()
+        self.refill(self.lane)
+
+    def drop(self) -> None:
+        """The store is lost, and with it every lease given on what it holds."""
+        self.is_loaded = False
+        self._clear()
+        if self.sessions is not None:
+            self.sessions.drop()
+        if self.watcher is not None:
+            self.watcher.fragment_lost(self)
+
+    # Rows
+
+    def number_rows(self, rows: Sequence[StoredMessage]) -> Enqueued:
+        """Give new rows their numbers and count them."""
+        number = self.last_number
+        for row in rows:
+            number += 1
+            row.sequence_number = number
+        self.last_number = number
+        self.count_rows(rows)
+        return Enqueued(self.key, list(rows))
+
+    def count_rows(self, rows: Sequence[StoredMessage], sign: int = 1) -> None:
+        for row in rows:
+            self.count_state(row.state, sign)
+            self.size_bytes += sign * len(row.content)
+
+    def count_state(self, state: MessageState, sign: int) -> None:
+        if state is MessageState.ACTIVE:
+            self.active_count += sign
+        elif state is MessageState.DEFERRED:
+            self.deferred_count += sign
+        else:
+            self.scheduled_count += sign
+
+    def change(
+        self,
+        numbers: Sequence[int],
+        changes: list[Change],
+        effect: Callable[[], None],
+        failed: Callable[[FragmentUnavailable], None] | None = None,
+    ) -> None:
+        """Make changes to the rows with these numbers durable, then call `effect`."""
+        self._in_flight.append(numbers)
+        self.broker.commit(changes, partial(self._changed, self._in_flight, effect, failed))
+
+    def _changed(
+        self,
+        in_flight: deque[Sequence[int]],
+        effect: Callable[[], None],
+        failed: Callable[[FragmentUnavailable], None] | None,
+        error: FragmentUnavailable | None,
+    ) -> None:
+        if error is None:
+            in_flight.popleft()
+            effect()
+        elif failed is not None:
+            failed(error)
+
+    def in_flight(self) -> set[int]:
+        return {number for numbers in self._in_flight for number in numbers}
+
+    def out_of_lane(self) -> set[int]:
+        """Rows that are locked or being changed: not ready, whatever a read from the store says."""
+        numbers = self.in_flight()
+        numbers.update([message.sequence_number for message, _ in self.locks.held.values()])
+        return numbers
+
+    # Lanes
+
+    def lane_of(self, message: StoredMessage) -> Lane:
+        if self.sessions is None or message.session_id is None:
+            return self.lane
+        return self.sessions.lane(message.session_id)
+
+    def admit(self, rows: Sequence[StoredMessage], size_bytes: int) -> None:
+        """New active rows are durable: they may be handed over."""
+        if self.sessions is None:
+            self.lane.admit(rows, size_bytes)
+            self.announce(self.lane)
+            return
+        for row in rows:
+            lane = self.lane_of(row)
+            lane.admit([row], len(row.content))
+            self.announce(lane)
+
+    def put_back(self, messages: Sequence[StoredMessage]) -> None:
+        """Messages that were handed over are free again, each in its old place."""
+        touched = {}
+        for message in messages:
+            lane = self.lane_of(message)
+            lane.put_back(message)
+            touched[id(lane)] = lane
+        for lane in touched.values():
+            self.announce(lane)
+
+    def announce(self, lane: Lane) -> None:
+        """Tell those who wait that there may be something for them."""
+        self.refill(lane)
+        if lane.ready and self.watcher is not None:
+            self.watcher.messages_ready(self, lane)
+        elif not lane.is_open and self.sessions is not None:
+            self.sessions.messages_free(lane)
+
+    def refill(self, lane: Lane) -> None:
+        """Ask the store for more ahead of need."""
+        if not lane.wants_fill or not self.is_available:
+            return
+        lane.is_filling = True
+        after, session_id = lane.tail, lane.session_id
+        count_max = READY_COUNT_MAX - len(lane.ready)
+        bytes_max = READY_BYTES_MAX - lane.ready_bytes
+        key = self.key
+        self.broker.query(
+            lambda store: store.scan(key, after, count_max, bytes_max, ACTIVE_ONLY, session_id),
+            partial(self._refilled, lane, after),
+        )
+
+    def _refilled(self, lane: Lane, after: int, found: list[StoredMessage] | FragmentUnavailable) -> None:
+        if isinstance(found, FragmentUnavailable):
+            return
+        taken = self.out_of_lane() if after < lane.filter_below else self.in_flight()
+        free = [row for row in found if row.sequence_number not in taken] if taken else found
+        lane.fill(found, free)
+        if lane.is_open:
+            self.announce(lane)
+
+    # Time
+
+    def wake(self) -> None:
+        """See to it that upkeep runs when the next thing is due. Cheap when that is already so."""
+        when = min(self.locks.next_expiry(), self.next_due, self.next_expiry)
+        if self.duplicates is not None:
+            when = min(when, self.duplicates.next_end)
+        if when < self._woken_at:
+            self._woken_at = when
+            self.broker.wakeups.at(when, self._woken)
+
+    def _woken(self, now: Millis) -> None:
+        self._woken_at = NEVER
+        if self.is_available:
+            self._upkeep(self, now)
+            self.wake()

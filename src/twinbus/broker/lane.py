@@ -1,0 +1,151 @@
+"""A lane: active messages in order, the first of them in memory and the rest in the store.
+
+A fragment of an ordinary entity is one lane; a fragment of a session entity has one for each message session.
+
+    handed over (locked)      ready, in memory          beyond: in the store only
+    ...................... | head ........... tail | .............................
+
+Every active message is in one of these three. `tail` is the highest number that memory covers: what is numbered above
+it is beyond. New messages join the ready ones directly while nothing is beyond, otherwise they wait for a scan, which
+is asked for ahead of need. So memory is bounded whatever the depth, and a queue that is kept empty never reads.
+
+A closed lane (a message session nobody holds) keeps nothing in memory: all of it is beyond.
+"""
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Sequence
+
+from twinbus.store.changes import StoredMessage
+
+READY_COUNT_MAX = 1_000
+READY_BYTES_MAX = 1024 * 1024
+# A scan is asked for when half of the room is free: the rest feeds the receivers until it comes.
+READY_COUNT_LOW = READY_COUNT_MAX // 2
+READY_BYTES_LOW = READY_BYTES_MAX // 2
+
+
+def _number_of(message: StoredMessage) -> int:
+    return message.sequence_number
+
+
+class Lane:
+    __slots__ = (
+        "beyond",
+        "filter_below",
+        "first",
+        "is_filling",
+        "is_open",
+        "ready",
+        "ready_bytes",
+        "session_id",
+        "tail",
+    )
+
+    def __init__(self, session_id: str | None, beyond: int, *, is_open: bool) -> None:
+        self.session_id = session_id
+        self.ready: deque[StoredMessage] = deque()
+        self.ready_bytes = 0
+        self.tail = 0
+        self.beyond = beyond
+        self.first = 0  # of a closed lane: the lowest number in it, or a little below
+        self.is_open = is_open
+        self.is_filling = False
+        self.filter_below = 0
+        """Locked messages may be found by a scan that starts below this number, for memory once covered up to it."""
+
+    @property
+    def wants_fill(self) -> bool:
+        return (
+            self.beyond > 0
+            and self.is_open
+            and not self.is_filling
+            and len(self.ready) < READY_COUNT_LOW
+            and self.ready_bytes < READY_BYTES_LOW
+        )
+
+    def admit(self, messages: Sequence[StoredMessage], size_bytes: int) -> None:
+        """New messages, numbered above every other of the lane, became active."""
+        # While a scan is under way it is not known whether it will find these too.
+        if (
+            self.beyond
+            or self.is_filling
+            or not self.is_open
+            or len(self.ready) + len(messages) > READY_COUNT_MAX
+            or self.ready_bytes + size_bytes > READY_BYTES_MAX
+        ):
+            self.beyond += len(messages)
+            self.first = self.first or messages[0].sequence_number
+            return
+        self.ready.extend(messages)
+        self.ready_bytes += size_bytes
+        self.tail = messages[-1].sequence_number
+
+    def take(self, count_max: int) -> list[StoredMessage]:
+        """The first ready messages, no longer in the lane."""
+        ready = self.ready
+        if count_max >= len(ready):
+            taken = list(ready)
+            ready.clear()
+            self.ready_bytes = 0
+            return taken
+        taken = [ready.popleft() for _ in range(count_max)]
+        self.ready_bytes -= sum([len(message.content) for message in taken])
+        return taken
+
+    def put_back(self, message: StoredMessage) -> None:
+        """A message that was handed over is free again and takes its old place."""
+        number = message.sequence_number
+        if not self.is_open or number > self.tail:
+            self.beyond += 1
+            self.first = min(self.first or number, number)
+            return
+        ready = self.ready
+        if not ready or number < ready[0].sequence_number:
+            ready.appendleft(message)
+        else:
+            insort(ready, message, key=_number_of)
+        self.ready_bytes += len(message.content)
+        self._trim()
+
+    def remove(self, number: int) -> None:
+        """A message that is not handed over leaves the lane for good."""
+        position = bisect_left(self.ready, number, key=_number_of)
+        if position < len(self.ready) and self.ready[position].sequence_number == number:
+            self.ready_bytes -= len(self.ready[position].content)
+            del self.ready[position]
+        elif self.beyond > 0:
+            self.beyond -= 1
+
+    def fill(self, found: Sequence[StoredMessage], free: Sequence[StoredMessage]) -> None:
+        """A scan from the tail on found these rows, of which some are free and the others handed over."""
+        self.is_filling = False
+        if not found:
+            self.beyond = 0
+            return
+        self.tail = found[-1].sequence_number
+        self.ready.extend(free)
+        self.ready_bytes += sum([len(message.content) for message in free])
+        self.beyond = max(0, self.beyond - len(free))
+
+    def closed(self, returned: Sequence[StoredMessage]) -> "Lane":
+        """The same messages with nothing in memory, and those besides that were handed over and are free again.
+
+        A new object, so that a scan still under way for this one changes nothing any more.
+        """
+        self.is_open = False
+        lane = Lane(self.session_id, self.beyond + len(self.ready) + len(returned), is_open=False)
+        numbers = [message.sequence_number for message in returned]
+        numbers.append(self.ready[0].sequence_number if self.ready else self.tail + 1)
+        lane.first = min(numbers)
+        return lane
+
+    def _trim(self) -> None:
+        # Not during a scan: what it brings is to follow on the tail it was asked for.
+        if self.is_filling or (len(self.ready) <= READY_COUNT_MAX and self.ready_bytes <= READY_BYTES_MAX):
+            return
+        self.filter_below = max(self.filter_below, self.tail)
+        while len(self.ready) > 1 and (len(self.ready) > READY_COUNT_MAX or self.ready_bytes > READY_BYTES_MAX):
+            self.ready_bytes -= len(self.ready.pop().content)
+            self.beyond += 1
+        self.tail = self.ready[-1].sequence_number

@@ -1,0 +1,57 @@
+"""The state that applications keep with a message session, and the list of sessions (contract A9, protocol.md 9)."""
+
+from collections.abc import Callable, Sequence
+
+from twinbus.broker.fragment import Fragment
+from twinbus.broker.replies import Reply
+from twinbus.clock import Millis
+from twinbus.errors import FragmentUnavailable
+from twinbus.store.changes import FragmentKey, SessionStateSet
+from twinbus.store.messaging_store import MessagingStore, SessionSummary
+
+
+def read_state(fragment: Fragment, session_id: str, reply: Reply[bytes | None]) -> None:
+    key = fragment.key
+    fragment.broker.query(lambda store: store.session_state(key, session_id), reply)
+
+
+def write_state(fragment: Fragment, session_id: str, state: bytes | None, now: Millis, reply: Reply[None]) -> None:
+    """None forgets the state; an empty one is a state."""
+    fragment.change([], [SessionStateSet(fragment.key, session_id, state, now)], lambda: reply(None), reply)
+
+
+class SessionList:
+    """Names of sessions of all fragments, collected for one request. Fragments that are ill are left out."""
+
+    def __init__(self, updated_after: Millis | None, skip: int, top: int, reply: Reply[list[str]]) -> None:
+        self._updated_after = updated_after
+        self._skip = skip
+        self._top = top
+        self._reply = reply
+        self._names: list[str] = []
+        self._open_count = 0
+
+    def collect(self, fragments: Sequence[Fragment]) -> None:
+        asked = [fragment for fragment in fragments if fragment.is_available]
+        self._open_count = len(asked)
+        if not asked:
+            self._reply([])
+        for fragment in asked:
+            fragment.broker.query(_sessions_of(fragment.key), self._add)
+
+    def _add(self, sessions: list[SessionSummary] | FragmentUnavailable) -> None:
+        if isinstance(sessions, list):
+            self._names += [session.session_id for session in sessions if self._is_wanted(session)]
+        self._open_count -= 1
+        if self._open_count == 0:
+            # By name, so that pages fit together while sessions come and go.
+            self._reply(sorted(self._names)[self._skip : self._skip + self._top])
+
+    def _is_wanted(self, session: SessionSummary) -> bool:
+        if self._updated_after is None:
+            return True
+        return session.state_updated_at is not None and session.state_updated_at > self._updated_after
+
+
+def _sessions_of(key: FragmentKey) -> Callable[[MessagingStore], list[SessionSummary]]:
+    return lambda store: store.sessions(key)

@@ -1,0 +1,98 @@
+"""What the parts of one entity have to know of its description, in the terms they need it in."""
+
+from dataclasses import dataclass, fields
+
+from twinbus.clock import Millis
+from twinbus.errors import EntityDisabled
+from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
+
+MEGABYTE = 1024 * 1024
+UNLIMITED = 2**63 - 1
+
+
+@dataclass(slots=True)
+class EntitySettings:
+    """One object shared by an entity and all of its fragments, so that an update reaches them at once."""
+
+    path: str
+    status: EntityStatus
+    default_time_to_live: Millis
+    is_partitioned: bool
+    size_max_bytes: int = UNLIMITED  # of one fragment (contract, Numbers)
+    requires_session: bool = False
+    duplicate_window: Millis = 0  # 0: no duplicate detection
+    lock_duration: Millis = 0
+    max_delivery_count: int = 0
+    dead_letter_on_expiry: bool = False
+    dead_letter_on_filter_error: bool = False
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+
+    def follow(self, other: "EntitySettings") -> None:
+        for field in fields(self):
+            setattr(self, field.name, getattr(other, field.name))
+
+    @property
+    def can_send(self) -> bool:
+        return self.status in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
+
+    @property
+    def can_receive(self) -> bool:
+        return self.status in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+
+    def check_can_send(self) -> None:
+        if not self.can_send:
+            raise EntityDisabled(
+                f"'{self.path}' takes no messages: its status is {self.status.value}. Set it to Active."
+            )
+
+    def check_can_receive(self) -> None:
+        if not self.can_receive:
+            raise EntityDisabled(
+                f"'{self.path}' gives no messages: its status is {self.status.value}. Set it to Active."
+            )
+
+
+def queue_settings(queue: QueueDescription) -> EntitySettings:
+    return EntitySettings(
+        path=queue.name,
+        status=queue.status,
+        default_time_to_live=queue.default_time_to_live,
+        is_partitioned=queue.enable_partitioning,
+        size_max_bytes=queue.max_size_mb * MEGABYTE,
+        requires_session=queue.requires_session,
+        duplicate_window=queue.duplicate_detection_window if queue.requires_duplicate_detection else 0,
+        lock_duration=queue.lock_duration,
+        max_delivery_count=queue.max_delivery_count,
+        dead_letter_on_expiry=queue.dead_letter_on_expiry,
+        forward_to=queue.forward_to,
+        forward_dead_letters_to=queue.forward_dead_letters_to,
+    )
+
+
+def topic_settings(topic: TopicDescription) -> EntitySettings:
+    return EntitySettings(
+        path=topic.name,
+        status=topic.status,
+        default_time_to_live=topic.default_time_to_live,
+        is_partitioned=topic.enable_partitioning,
+        size_max_bytes=topic.max_size_mb * MEGABYTE,
+        duplicate_window=topic.duplicate_detection_window if topic.requires_duplicate_detection else 0,
+    )
+
+
+def subscription_settings(subscription: SubscriptionDescription, topic: TopicDescription) -> EntitySettings:
+    """The size limit and duplicate detection are the topic's, which decides before it copies."""
+    return EntitySettings(
+        path=f"{subscription.topic}/Subscriptions/{subscription.name}",
+        status=subscription.status,
+        default_time_to_live=subscription.default_time_to_live,
+        is_partitioned=topic.enable_partitioning,
+        requires_session=subscription.requires_session,
+        lock_duration=subscription.lock_duration,
+        max_delivery_count=subscription.max_delivery_count,
+        dead_letter_on_expiry=subscription.dead_letter_on_expiry,
+        dead_letter_on_filter_error=subscription.dead_letter_on_filter_error,
+        forward_to=subscription.forward_to,
+        forward_dead_letters_to=subscription.forward_dead_letters_to,
+    )

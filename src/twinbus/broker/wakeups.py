@@ -1,0 +1,29 @@
+"""What wants to be called at a time: a heap that the shell's timer drives through `MessageBroker.tick`."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+
+from twinbus.clock import NEVER, Millis
+
+
+class Wakeups:
+    """Calls cannot be taken back: whoever is woken looks again whether there is anything to do."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Millis, int, Callable[[Millis], None]]] = []
+        self._order = count()
+
+    def at(self, when: Millis, call: Callable[[Millis], None]) -> None:
+        if when < NEVER:
+            heappush(self._heap, (when, next(self._order), call))
+
+    def run(self, now: Millis) -> Millis:
+        """Call what is due, and what that made due, once each; returns when the next one is."""
+        heap = self._heap
+        due = []
+        while heap and heap[0][0] <= now:
+            due.append(heappop(heap)[2])
+        for call in due:
+            call(now)
+        return heap[0][0] if heap else NEVER
