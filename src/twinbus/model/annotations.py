@@ -5,7 +5,7 @@ only the broker may say is dropped, all else is kept byte for byte.
 """
 
 from struct import Struct
-from typing import NamedTuple
+from typing import TypeAlias
 
 from twinbus.amqp.decode import SIZE8, WIDTHS, decode_value, skip_value
 from twinbus.amqp.errors import DecodeError
@@ -38,26 +38,18 @@ _MEANINGS: dict[bytes, int] = {
 }
 
 
-class Annotations(NamedTuple):
-    """The entries to store, the count of their elements, and what they say about routing."""
+Annotations: TypeAlias = tuple[bytes, int, str | None, str | None, Millis | None]
+"""Entries to store, count of their elements; partition key, via partition key, and when the message is scheduled for."""
 
-    entries: bytes = b""
-    element_count: int = 0
-    partition_key: str | None = None
-    via_partition_key: str | None = None
-    scheduled_at: Millis | None = None
-
-
-NO_ANNOTATIONS = Annotations()
+NO_ANNOTATIONS: Annotations = (b"", 0, None, None, None)
 
 
 def read_annotations(data: bytes, pos: int, end: int, count: int) -> Annotations:
     """Walk the `count` elements between `pos` and `end`, which must be exactly there."""
-    facts: list[str | Millis | None] = [None] * 4
+    partition_key = via_partition_key = scheduled_at = None
     kept: list[bytes] = []
     kept_from = pos
-    kept_count = 0
-    elements = 0
+    dropped = elements = 0
     while pos < end:
         start = pos
         code = data[pos]
@@ -67,27 +59,30 @@ def read_annotations(data: bytes, pos: int, end: int, count: int) -> Annotations
         else:
             value_at = skip_value(data, pos)
             meaning = None
-        width = WIDTHS[data[value_at]]
-        if width == SIZE8:
+        if WIDTHS[data[value_at]] == SIZE8:
             pos = value_at + 2 + data[value_at + 1]
         else:
             pos = skip_value(data, value_at)
         elements += 2
-        if meaning is None and width != 16:
-            kept_count += 2
-        elif meaning is None or meaning == _DROPPED:
+        if meaning == _PARTITION_KEY:
+            partition_key = _key(data, value_at)
+        elif meaning == _DROPPED:
             kept.append(data[kept_from:start])
             kept_from = pos
-            if meaning is None:
-                kept.append(data[start:value_at] + _net_decimal(data[value_at:pos]))
-                kept_count += 2
-        else:
-            kept_count += 2
-            facts[meaning] = _fact(meaning, data, value_at)
+            dropped += 2
+        elif meaning == _SCHEDULED:
+            scheduled_at = _time(data, value_at)
+        elif meaning == _VIA_PARTITION_KEY:
+            via_partition_key = _key(data, value_at)
+        elif data[value_at] == _DECIMAL128:
+            kept += (data[kept_from:value_at], _net_decimal(data[value_at:pos]))
+            kept_from = pos
     if pos != end or elements != count:
         raise DecodeError(f"annotations of {count} elements do not end at byte {end}, where their size says")
-    kept.append(data[kept_from:end])
-    return Annotations(b"".join(kept), kept_count, *facts[1:])  # type: ignore[arg-type]
+    entries = data[kept_from:end]
+    if kept:
+        entries = b"".join((*kept, entries))
+    return entries, elements - dropped, partition_key, via_partition_key, scheduled_at
 
 
 def check_entries(data: bytes, pos: int, end: int, count: int) -> bool:
@@ -133,16 +128,25 @@ def _net_decimal(value: bytes) -> bytes:
     return value[:1] + to_net_layout(value[1:]) if value[0] == _DECIMAL128 else value
 
 
-def _fact(meaning: int, data: bytes, pos: int) -> str | Millis | None:
-    value, _ = decode_value(data, pos)
-    if value is None:
-        return None
-    if meaning == _SCHEDULED:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ArgumentError("x-opt-scheduled-enqueue-time is not a timestamp; send it as one.")
-        return int(value)
-    if not isinstance(value, str):
-        raise ArgumentError("A partition key is not a string; send it as one.")
+def _key(data: bytes, pos: int) -> str | None:
+    if data[pos] == 0xA1:
+        value = data[pos + 2 : pos + 2 + data[pos + 1]].decode()
+    else:
+        value, _ = decode_value(data, pos)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise ArgumentError("A partition key is not a string; send it as one.")
     if len(value) > KEY_LENGTH_MAX:
         raise ArgumentError(f"A partition key has {len(value)} characters; use at most {KEY_LENGTH_MAX}.")
     return str(value)
+
+
+def _time(data: bytes, pos: int) -> Millis | None:
+    value, _ = decode_value(data, pos)
+    if value is None:
+        return None
+    # Some clients send a timestamp back as the long they read it as.
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ArgumentError("x-opt-scheduled-enqueue-time is not a timestamp; send it as one.")
+    return int(value)

@@ -136,7 +136,9 @@ def read_content(content: bytes) -> Message:
     """The message again, from what was stored of it."""
     parts = unpack(content)
     _, time_to_live = read_header(parts.header[DESCRIPTOR_SIZE:])
-    annotations = read_annotations(parts.entries, 0, len(parts.entries), parts.entry_count)
+    _, _, partition_key, via_partition_key, scheduled_at = read_annotations(
+        parts.entries, 0, len(parts.entries), parts.entry_count
+    )
     section = parts.properties
     message_id, session_id = read_identity(section, DESCRIPTOR_SIZE, len(section))
     assert message_id is not None
@@ -146,10 +148,10 @@ def read_content(content: bytes) -> Message:
         content,
         message_id,
         session_id,
-        annotations.partition_key,
-        annotations.via_partition_key,
+        partition_key,
+        via_partition_key,
         time_to_live,
-        annotations.scheduled_at,
+        scheduled_at,
         is_ping(section, DESCRIPTOR_SIZE, len(section)),
     )
 
