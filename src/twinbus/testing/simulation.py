@@ -1,0 +1,239 @@
+"""A whole namespace below the gateway in one thread: stores, brokers and entities under a clock that a test moves.
+
+Nothing happens by itself. `run` lets every store finish what waits, `advance` moves the clock and ticks the brokers;
+a test that wants an interleaving steps the ports by hand.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Generic, TypeVar
+
+from twinbus.broker.entities import Entities
+from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.outcomes import COMPLETE, Outcome
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
+from twinbus.broker.topic_entity import SubscriptionEntity, TopicEntity
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError, StoreUnavailable
+from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.message import Message
+from twinbus.store.memory import MemoryStore
+from twinbus.store.messaging_store import MessagingStore
+from twinbus.testing.messages import message_id_of
+from twinbus.testing.ports import SteppedPort
+from twinbus.testing.sim_clock import SimClock
+
+T = TypeVar("T")
+
+DEFAULT_RULES = (RuleDescription("$Default"),)
+
+
+class Answer(Generic[T]):
+    """The one answer to a request, when it has come."""
+
+    def __init__(self) -> None:
+        self._values: list[T | MessagingError] = []
+
+    def __call__(self, value: T | MessagingError) -> None:
+        assert not self._values, "answered twice"
+        self._values.append(value)
+
+    @property
+    def has_come(self) -> bool:
+        return bool(self._values)
+
+    @property
+    def value(self) -> T:
+        """What came; raises it if it is an error."""
+        assert self._values, "no answer has come"
+        value = self._values[0]
+        if isinstance(value, MessagingError):
+            raise value
+        return value
+
+    @property
+    def error(self) -> MessagingError | None:
+        return value if self._values and isinstance(value := self._values[0], MessagingError) else None
+
+
+class EachReply:
+    """Answers by index to messages sent or settled together."""
+
+    def __init__(self) -> None:
+        self.good: set[int] = set()
+        self.errors: dict[int, MessagingError] = {}
+
+    def accepted(self, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            self._check_open(index)
+            self.good.add(index)
+
+    settled = accepted
+
+    def refused(self, index: int, error: MessagingError) -> None:
+        self._check_open(index)
+        self.errors[index] = error
+
+    failed = refused
+
+    def _check_open(self, index: int) -> None:
+        assert index not in self.good, "answered twice"
+        assert index not in self.errors, "answered twice"
+
+
+class SimReceiver:
+    """Keeps what it is handed."""
+
+    def __init__(
+        self, credit: int, mode: ReceiveMode = ReceiveMode.PEEK_LOCK, session: SessionLock | None = None
+    ) -> None:
+        self.credit = credit
+        self.mode = mode
+        self.session = session
+        self.deliveries: list[Delivery] = []
+        self.lost: MessagingError | None = None
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        self.deliveries += deliveries
+
+    def session_lost(self, error: MessagingError) -> None:
+        self.lost = error
+
+    def take(self) -> list[Delivery]:
+        """What came since the last time."""
+        taken, self.deliveries = self.deliveries, []
+        return taken
+
+    def ids(self) -> list[str]:
+        """Message ids of what came since the last time."""
+        return [message_id_of(delivery.message.content) for delivery in self.take()]
+
+
+class Simulation:
+    def __init__(
+        self, store_count: int = 1, *, seed: int = 0, make_store: Callable[[], MessagingStore] = MemoryStore
+    ) -> None:
+        self.clock = SimClock()
+        self.ports = [SteppedPort(make_store()) for _ in range(store_count)]
+        self._seed = seed
+        self._last_id = 0
+        self._start(None)
+
+    def _start(self, former: Entities | None) -> None:
+        self.brokers = [
+            MessageBroker(index, port, self.clock, Random(self._seed + index)) for index, port in enumerate(self.ports)
+        ]
+        self.entities = Entities(self.brokers)
+        if former is not None:
+            self._restore(former)
+        for broker in self.brokers:
+            broker.start()
+        self.run()
+
+    def _restore(self, former: Entities) -> None:
+        for queue in former.queues():
+            self.entities.restore_queue(queue.id, queue.description)
+        for topic in former.topics():
+            self.entities.restore_topic(topic.id, topic.description)
+            for each in topic.subscriptions.values():
+                self.entities.restore_subscription(each.id, each.description, list(each.rules.values()))
+
+    @property
+    def now(self) -> Millis:
+        return self.clock.now()
+
+    def run(self) -> None:
+        """Let every store finish."""
+        while any(port.run() for port in self.ports):
+            pass
+
+    def advance(self, by: Millis, step: Millis | None = None) -> None:
+        """Move the clock, ticking as the shell does: at the end of every step, and until nothing more is due."""
+        end = self.clock.now() + by
+        while self.clock.now() < end:
+            self.clock.advance(min(step or by, end - self.clock.now()))
+            self.tick()
+
+    def tick(self) -> None:
+        for _ in range(3):
+            for broker in self.brokers:
+                broker.tick(self.clock.now())
+            self.run()
+
+    def restart(self) -> None:
+        """End the process and start it again on the same stores, with the entities there were."""
+        self._seed += 1_000
+        former = self.entities
+        for index, port in enumerate(self.ports):
+            self.ports[index] = SteppedPort(port.store)
+        self._start(former)
+
+    def lose_store(self, index: int) -> None:
+        self.ports[index].is_down = True
+        self.brokers[index].store_lost(StoreUnavailable("switched off"))
+        self.run()
+
+    def return_store(self, index: int) -> None:
+        self.ports[index].reopen()
+        self.brokers[index].store_returned()
+        self.run()
+
+    # Entities
+
+    def next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def queue(self, description: QueueDescription) -> QueueEntity:
+        answer: Answer[QueueEntity] = Answer()
+        self.entities.create_queue(self.next_id(), description, self.now, answer)
+        self.run()
+        return answer.value
+
+    def topic(self, description: TopicDescription) -> TopicEntity:
+        answer: Answer[TopicEntity] = Answer()
+        self.entities.create_topic(self.next_id(), description, self.now, answer)
+        self.run()
+        return answer.value
+
+    def subscription(
+        self, description: SubscriptionDescription, rules: Sequence[RuleDescription] = DEFAULT_RULES
+    ) -> SubscriptionEntity:
+        answer: Answer[SubscriptionEntity] = Answer()
+        self.entities.create_subscription(self.next_id(), description, rules, self.now, answer)
+        self.run()
+        return answer.value
+
+    # Requests, each run to its end
+
+    def send(self, entity: QueueEntity | TopicEntity, *messages: Message) -> EachReply:
+        reply = EachReply()
+        entity.send_each(list(messages), self.now, reply)
+        self.run()
+        return reply
+
+    def receiver(
+        self,
+        queue: MessageQueue,
+        credit: int,
+        mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
+        session: SessionLock | None = None,
+    ) -> SimReceiver:
+        receiver = SimReceiver(credit, mode, session)
+        queue.attach(receiver, self.now)
+        self.run()
+        return receiver
+
+    def settle(self, queue: MessageQueue, deliveries: Sequence[Delivery], outcome: Outcome = COMPLETE) -> EachReply:
+        reply = EachReply()
+        queue.settle_each([delivery.lock_token for delivery in deliveries], outcome, self.now, reply)
+        self.run()
+        return reply
+
+    def accept(self, queue: MessageQueue, session_id: str | None = None, wait: Millis = 0) -> Answer[SessionLock]:
+        answer: Answer[SessionLock] = Answer()
+        queue.accept_session(session_id, self.now + wait, self.now, answer)
+        self.run()
+        return answer
