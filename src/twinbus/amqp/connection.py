@@ -39,7 +39,7 @@ from twinbus.amqp.performatives import Close, Open, Performative, decode_perform
 from twinbus.amqp.sasl import SaslCode, decode_sasl
 from twinbus.amqp.session import Session
 from twinbus.amqp.settings import ConnectionSettings
-from twinbus.amqp.transfer_frames import DISPOSITION_MARK, TRANSFER_MARK
+from twinbus.amqp.transfer_reader import DISPOSITION_MARK, TRANSFER_MARK
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError
 
@@ -173,7 +173,7 @@ class Connection:
                     continue
             elif mark == DISPOSITION_MARK and frame_type == AMQP_FRAME:
                 session = sessions.get(channel)
-                if session is not None and session.disposition_frame(data, start, end):
+                if session is not None and session.settlement.frame(data, start, end):
                     continue
             self._frame_received(frame_type, channel, data[start:end])
             if self._handshake.is_deciding or self.state is State.CLOSED:

@@ -88,14 +88,14 @@ class IncomingLink(Link):
         """Settle a range of this link's deliveries with one outcome. Ranges next to each other are sent as one."""
         if self.state is not LinkState.ATTACHED:
             return
-        self.session.dispose(RECEIVER, first_id, last_id, True, state)
+        self.session.settlement.send(RECEIVER, first_id, last_id, True, state)
         self._count_settled(span(first_id, last_id))
 
     def update(self, first_id: int, last_id: int, state: DeliveryState, tags: tuple[bytes, ...] = ()) -> None:
         """Tell the sender an outcome and wait for it to settle: `Dispositions` reports its answer."""
         if self.state is LinkState.ATTACHED:
-            self.session.await_settlement(self, first_id, last_id, tags)
-            self.session.dispose(RECEIVER, first_id, last_id, False, state)
+            self.session.settlement.await_peer(self, first_id, last_id, tags)
+            self.session.settlement.send(RECEIVER, first_id, last_id, False, state)
 
     def settled_by_peer(self, count: int) -> None:
         self._count_settled(count)

@@ -11,7 +11,7 @@ from twinbus.amqp.link import Link, LinkState
 from twinbus.amqp.performatives import SENDER, Attach, Flow
 from twinbus.amqp.serial_number import MASK, add
 from twinbus.amqp.terminus import Coordinator, Source, Target
-from twinbus.amqp.transfer_frames import TransferWriter
+from twinbus.amqp.transfer_writer import TransferWriter
 
 if TYPE_CHECKING:
     from twinbus.amqp.session import Session
@@ -75,7 +75,7 @@ class OutgoingLink(Link):
             return None
         delivery_id = self.session.take_delivery_ids(1)
         if not settled:
-            self.session.unsettled[delivery_id] = (self, delivery_tag)
+            self.session.settlement.outgoing[delivery_id] = (self, delivery_tag)
             self.unsettled_count += 1
         self._credit.sent(1)
         if message_format == 0 and state is None:
@@ -95,9 +95,13 @@ class OutgoingLink(Link):
         if not settled:
             tags = [tag for tag, _ in deliveries]
             if first + count <= MASK:
-                self.session.unsettled.update(zip(range(first, first + count), zip(repeat(self), tags), strict=False))
+                self.session.settlement.outgoing.update(
+                    zip(range(first, first + count), zip(repeat(self), tags), strict=False)
+                )
             else:
-                self.session.unsettled.update((add(first, step), (self, tag)) for step, tag in enumerate(tags))
+                self.session.settlement.outgoing.update(
+                    (add(first, step), (self, tag)) for step, tag in enumerate(tags)
+                )
             self.unsettled_count += count
         self._credit.sent(count)
         self.session.transmit(self, parts)
@@ -106,8 +110,8 @@ class OutgoingLink(Link):
     def confirm(self, first_id: int, last_id: int, state: DeliveryState | None) -> None:
         """Settle deliveries that the peer gave a state to and left unsettled, with the outcome that came of it."""
         if self.state is LinkState.ATTACHED:
-            self.session.settle_outgoing(first_id, last_id)
-            self.session.dispose(SENDER, first_id, last_id, True, state)
+            self.session.settlement.settle_outgoing(first_id, last_id)
+            self.session.settlement.send(SENDER, first_id, last_id, True, state)
 
     def drained(self) -> None:
         """There is nothing more to send for the credit given: use it up, and say so."""

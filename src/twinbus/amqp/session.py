@@ -13,7 +13,6 @@ from enum import Enum, auto
 from typing import Any
 
 from twinbus.amqp.context import ConnectionContext
-from twinbus.amqp.delivery_state import DeliveryState
 from twinbus.amqp.error_condition import ErrorCondition
 from twinbus.amqp.errors import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, UNATTACHED_HANDLE, LinkFault, SessionFault
 from twinbus.amqp.events import Event, Incoming, SessionBegun, SessionEnded
@@ -23,7 +22,6 @@ from twinbus.amqp.link import Link
 from twinbus.amqp.link_table import LinkTable
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.performatives import (
-    RECEIVER,
     Attach,
     Begin,
     Detach,
@@ -35,10 +33,10 @@ from twinbus.amqp.performatives import (
     SenderSettleMode,
     Transfer,
 )
-from twinbus.amqp.serial_number import MASK, add, span
+from twinbus.amqp.serial_number import MASK
+from twinbus.amqp.settlement import Settlement
 from twinbus.amqp.terminus import Coordinator, Source, Target
-from twinbus.amqp.transfer_frames import encode_disposition, read_disposition, read_transfer
-from twinbus.amqp.unsettled import Unsettled
+from twinbus.amqp.transfer_reader import read_transfer
 from twinbus.amqp.windows import SessionWindows
 from twinbus.errors import MessagingError
 
@@ -59,7 +57,7 @@ class Session:
         self.remote_channel: int | None = None
         self.state = SessionState.BEGINNING
         self.windows = SessionWindows(context.settings.incoming_window)
-        self.unsettled: Unsettled[OutgoingLink] = Unsettled()
+        self.settlement = Settlement(context, channel)
         self.context: Any = None
         """For the application."""
         self.settings = context.settings
@@ -68,10 +66,8 @@ class Session:
         self._outbox = context.outbox
         self._reports = context.reports
         self._links = LinkTable(self, context)
-        self._updated: Unsettled[IncomingLink] = Unsettled()
         self._held = HeldBack()
         self._next_delivery_id = 0
-        self._disposition: tuple[bool, int, int, bool, DeliveryState | None] | None = None
         self._is_reported_ended = False
 
     # What the application calls.
@@ -162,21 +158,6 @@ class Session:
             reports.add_delivery(link, delivery)
         return True
 
-    def disposition_frame(self, data: bytes, start: int, end: int) -> bool:
-        """Take a disposition of one outgoing delivery in its common form, as above."""
-        fields = read_disposition(data, start, end)
-        if fields is None or not fields[0] or fields[1] != fields[2]:
-            return False
-        _, delivery_id, _, settled, state = fields
-        entry = self.unsettled.get(delivery_id)
-        # What is not known was settled before, or belonged to a link that is gone.
-        if entry is not None:
-            if settled:
-                del self.unsettled[delivery_id]
-                entry[0].unsettled_count -= 1
-            self._reports.add_disposition(entry[0], (delivery_id, entry[1]), state, settled)
-        return True
-
     def handle(self, performative: Performative, payload: bytes) -> None:
         """Any frame of the channel but begin. SessionFault if the session cannot go on, ConnectionFault likewise."""
         if isinstance(performative, End):
@@ -206,7 +187,7 @@ class Session:
 
     def send(self, performative: Performative) -> None:
         """After the dispositions made before it: a detach must not overtake them."""
-        self.flush()
+        self.settlement.flush()
         self._outbox.send(self.channel, performative)
 
     def report(self, event: Event) -> None:
@@ -253,8 +234,7 @@ class Session:
         else:
             self._held.add(link, parts)
             self._release_held()
-        if len(self.unsettled) > self.settings.unsettled_count_max:
-            self._forget_oldest()
+        self.settlement.bound()
         if self._held.size > self.settings.held_back_size_max:
             self.fail(
                 SessionFault(
@@ -270,44 +250,15 @@ class Session:
         else:
             link.send_flow(drain=True)
 
-    def dispose(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
-        """Send a disposition, joined with the one before it if the ranges touch."""
-        before = self._disposition
-        if before is None:
-            self._outbox.flush_later(self)
-        elif (before[0], before[3]) == (role, settled) and first == add(before[2], 1) and before[4] == state:
-            self._disposition = (role, before[1], last, settled, state)
-            return
-        else:
-            self.flush()
-            self._outbox.flush_later(self)
-        self._disposition = (role, first, last, settled, state)
-
-    def flush(self) -> None:
-        if self._disposition is not None:
-            disposition, self._disposition = self._disposition, None
-            self._outbox.parts.append(encode_disposition(self.channel, *disposition))
-
-    def settle_outgoing(self, first: int, last: int) -> None:
-        for number in self.unsettled.known(first, last):
-            self.unsettled.pop(number)[0].unsettled_count -= 1
-
-    def await_settlement(self, link: IncomingLink, first: int, last: int, tags: tuple[bytes, ...]) -> None:
-        for step in range(span(first, last)):
-            self._updated[add(first, step)] = (link, tags[step] if step < len(tags) else b"")
-
     def forget_outgoing(self, link: OutgoingLink) -> None:
         """What the peer says of its deliveries later is ignored, and what waits for the window is dropped."""
-        if link.unsettled_count:
-            self.unsettled.forget(link)
-            link.unsettled_count = 0
+        self.settlement.forget_outgoing(link)
         if self._held:
             self._held.drop(link)
 
     def forget_incoming(self, link: IncomingLink) -> None:
         self._links.stop_receiving(link)
-        if self._updated:
-            self._updated.forget(link)
+        self.settlement.forget_incoming(link)
 
     # What frames do.
 
@@ -338,20 +289,7 @@ class Session:
         self.announce_window_if_due()
 
     def _disposition_received(self, disposition: Disposition) -> None:
-        last = disposition.first if disposition.last is None else disposition.last
-        table: Unsettled[Any] = self.unsettled if disposition.role is RECEIVER else self._updated
-        for number in table.known(disposition.first, last):
-            link, tag = table[number]
-            if disposition.settled:
-                del table[number]
-                self._settled_by_peer(link)
-            self._reports.add_disposition(link, (number, tag), disposition.state, disposition.settled)
-
-    def _settled_by_peer(self, link: OutgoingLink | IncomingLink) -> None:
-        if isinstance(link, IncomingLink):
-            link.settled_by_peer(1)
-        else:
-            link.unsettled_count -= 1
+        self.settlement.received(disposition)
 
     def _end_received(self, end: End) -> None:
         if self.state is not SessionState.ENDING:
@@ -365,8 +303,7 @@ class Session:
         self._clear(error or remote_error)
 
     def _clear(self, error: ErrorCondition | None) -> None:
-        self.unsettled.clear()
-        self._updated.clear()
+        self.settlement.clear()
         self._held.clear()
         self._links.clear(error)
 
@@ -395,11 +332,6 @@ class Session:
                 link.send_flow(drain=True)
         for link in self._links.outgoing():
             link.report_credit()
-
-    def _forget_oldest(self) -> None:
-        """A client that never settles must not cost ever more memory; it can still settle by lock token."""
-        while len(self.unsettled) > self.settings.unsettled_count_max:
-            self.unsettled.pop(next(iter(self.unsettled)))[0].unsettled_count -= 1
 
 
 _HANDLERS: dict[type[Performative], Callable[[Session, Any], None]] = {

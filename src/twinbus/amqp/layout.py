@@ -1,0 +1,63 @@
+"""How many bytes a value takes, by its constructor: data and position in, position behind the value out (AMQP 1.0 part 1, section 1.2).
+
+The first byte of a value is its constructor, and the high half of it tells how the rest is laid out:
+
+4x  no bytes        7x  4 bytes    Ax  1-byte size, bytes     Dx  4-byte size, 4-byte count, elements
+5x  1 byte          8x  8 bytes    Bx  4-byte size, bytes     Ex  1-byte size, 1-byte count, constructor, elements
+6x  2 bytes         9x  16 bytes   Cx  1-byte size, 1-byte    Fx  4-byte size, 4-byte count, constructor, elements
+00  descriptor, value                  count, elements
+"""
+
+from struct import Struct, error
+
+from twinbus.amqp.errors import DecodeError
+
+# In WIDTHS, for constructors whose value has no fixed width.
+UNKNOWN, DESCRIBED, SIZE8, SIZE32 = -1, -2, -3, -4
+
+_BY_HIGH_HALF = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16, 0xA: SIZE8, 0xB: SIZE32}
+_BY_HIGH_HALF |= {0xC: SIZE8, 0xD: SIZE32, 0xE: SIZE8, 0xF: SIZE32}
+
+# The constructors that the specification assigns to a type.
+_ASSIGNED = frozenset(
+    bytes.fromhex("404142434445 50515253545556 6061 7071727374 8081828384 9498 a0a1a3 b0b1b3 c0c1 d0d1 e0 f0")
+)
+
+
+def _width(code: int) -> int:
+    if code == 0:
+        return DESCRIBED
+    return _BY_HIGH_HALF[code >> 4] if code in _ASSIGNED else UNKNOWN
+
+
+WIDTHS: tuple[int, ...] = tuple(_width(code) for code in range(256))
+"""By constructor: how many bytes follow it, or one of the negative marks."""
+
+_U32 = Struct(">I").unpack_from
+
+
+def skip_value(data: bytes, pos: int) -> int:
+    """The position behind the value at `pos`. Looks at sizes only: what is inside may still be malformed."""
+    start = pos
+    pending = 1  # a descriptor adds one: it and the value it describes stand in for one value
+    try:
+        while pending:
+            width = WIDTHS[data[pos]]
+            if width >= 0:
+                pos += 1 + width
+            elif width == SIZE8:
+                pos += 2 + data[pos + 1]
+            elif width == SIZE32:
+                pos += 5 + _U32(data, pos + 1)[0]
+            elif width == DESCRIBED:
+                pos += 1
+                pending += 1
+                continue
+            else:
+                raise DecodeError(f"byte {pos} is 0x{data[pos]:02x}, which starts no AMQP value")
+            pending -= 1
+    except (IndexError, error):
+        pos = len(data) + 1
+    if pos > len(data):
+        raise DecodeError(f"the value at byte {start} goes on behind the end of the data ({len(data)} bytes)")
+    return pos
