@@ -1,0 +1,73 @@
+"""Connection strings: the one line of text in, a value with everything a client needs out.
+
+`Endpoint=sb://HOST[:PORT];SharedAccessKeyName=N;SharedAccessKey=K;[EntityPath=P;][UseDevelopmentEmulator=true]`
+
+The same strings as the official SDKs take, so the same rules: the emulator flag means plain
+TCP and keeps the port; without it the connection is TLS. Unlike the Python SDK, a port is
+kept with TLS too.
+"""
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from twinbus.errors import ArgumentError
+
+PLAIN_PORT = 5672
+TLS_PORT = 5671
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionString:
+    """Where a namespace is and how to prove that we may use it."""
+
+    host: str
+    port: int
+    uses_tls: bool
+    key_name: str = ""
+    key: str = field(default="", repr=False)  # secrets stay out of logs and tracebacks
+    signature: str = field(default="", repr=False)
+    entity_path: str | None = None
+
+    @property
+    def authority(self) -> str:
+        """Host and port as audiences name them."""
+        return f"{self.host}:{self.port}" if self.port not in (PLAIN_PORT, TLS_PORT) else self.host
+
+
+def parse_connection_string(text: str) -> ConnectionString:
+    parts = _fields(text)
+    endpoint = urlsplit(parts.get("endpoint", ""))
+    try:
+        host, port = endpoint.hostname, endpoint.port
+    except ValueError as error:
+        raise ArgumentError(f"The Endpoint of the connection string has no valid port: {error}.") from None
+    if endpoint.scheme != "sb" or not host:
+        raise ArgumentError("The connection string needs Endpoint=sb://HOST[:PORT].")
+    is_emulator = parts.get("usedevelopmentemulator") == "true"
+    key_name, key = parts.get("sharedaccesskeyname", ""), parts.get("sharedaccesskey", "")
+    signature = parts.get("sharedaccesssignature", "")
+    if not signature and not (key_name and key):
+        raise ArgumentError(
+            "The connection string needs SharedAccessKeyName and SharedAccessKey, or a SharedAccessSignature."
+        )
+    return ConnectionString(
+        host=host,
+        port=port or (PLAIN_PORT if is_emulator else TLS_PORT),
+        uses_tls=not is_emulator,
+        key_name=key_name,
+        key=key,
+        signature=signature,
+        entity_path=parts.get("entitypath") or None,
+    )
+
+
+def _fields(text: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for item in text.strip().split(";"):
+        if not item.strip():
+            continue
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise ArgumentError("Each part of a connection string reads Name=Value; one has no '='.")
+        fields[name.strip().lower()] = value.strip()
+    return fields

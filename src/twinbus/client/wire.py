@@ -1,0 +1,211 @@
+"""The shell around a client's AMQP connection: a socket on one side, the owners of links on the other.
+
+Everything runs on one event loop. The owner of a link is in `link.context` and is called with the
+link's events; a future stands for each step of opening that someone waits for.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable
+from typing import Any, Protocol, TypeVar
+
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.events import (
+    ConnectionClosed,
+    CreditChanged,
+    Deliveries,
+    Dispositions,
+    Event,
+    LinkDetached,
+    LinkOpened,
+    Opened,
+    OversizeDelivery,
+    SessionBegun,
+    SessionEnded,
+)
+from twinbus.amqp.link import Link
+from twinbus.amqp.session import Session
+from twinbus.client.remote_errors import ConnectionLost, error_of
+from twinbus.clock import NEVER, Clock, SystemClock
+from twinbus.errors import MessagingError, OperationTimeout
+
+T = TypeVar("T")
+
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class LinkOwner(Protocol):
+    """Who is told what happens on a link."""
+
+    def link_event(self, event: Event) -> None: ...
+
+    def link_lost(self, error: MessagingError) -> None:
+        """The link is gone for good, by the peer's word or with the connection."""
+        ...
+
+
+class Wire(asyncio.Protocol):
+    """One connection to a peer, open until `close` or until the peer ends it."""
+
+    def __init__(self, settings: ConnectionSettings, clock: Clock) -> None:
+        self._clock = clock
+        self._connection = Connection(Role.CLIENT, settings, clock.now())
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._begun: dict[Session, asyncio.Future[None]] = {}
+        self._attached: dict[Link, asyncio.Future[None]] = {}
+        self._is_flush_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.fault: MessagingError | None = None
+        """Why the connection ended; None while it has not."""
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        settings: ConnectionSettings,
+        *,
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = 60.0,
+        clock: Clock | None = None,
+    ) -> "Wire":
+        """Connect and open. Raises ConnectionLost where nobody listens, OperationTimeout where nobody answers."""
+        loop = asyncio.get_running_loop()
+        wire = cls(settings, clock or SystemClock())
+        connecting = loop.create_connection(lambda: wire, host, port, ssl=tls)
+        try:
+            await _within(connecting, timeout_s)
+        except OSError as error:
+            raise ConnectionLost(f"Nothing answers at {host}:{port}: {error.strerror or error}.") from None
+        try:
+            await _within(asyncio.shield(wire._opened), timeout_s)
+        except MessagingError:
+            wire._drop()
+            raise
+        return wire
+
+    async def begin(self, timeout_s: float) -> Session:
+        if self.fault is not None:
+            raise self.fault
+        session = self._connection.begin()
+        begun = self._begun[session] = self._loop.create_future()
+        self.flush()
+        await _within(begun, timeout_s)
+        return session
+
+    async def attach(self, owner: LinkOwner, session: Session, name: str, timeout_s: float, **terms: Any) -> Link:
+        """A link whose events go to `owner`; `terms` are those of `Session.attach`."""
+        link = session.attach(name, **terms)
+        link.context = owner
+        attached = self._attached[link] = self._loop.create_future()
+        self.flush()
+        await _within(attached, timeout_s)
+        return link
+
+    async def close(self) -> None:
+        self._connection.close()
+        self.flush()
+        try:
+            await _within(asyncio.shield(self._ended), _CLOSE_TIMEOUT_S)
+        except OperationTimeout:
+            self._drop()
+
+    def flush_soon(self) -> None:
+        """Write what is queued at the end of this turn of the loop: one write for all who call."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        self._is_flush_due = False
+        data = self._connection.data_to_send()
+        if data and self._transport is not None:
+            self._transport.write(data)
+        if self._connection.should_disconnect:
+            self._drop()
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._connection.open()
+        self.flush()
+        self._tick()
+
+    def data_received(self, data: bytes) -> None:
+        for event in self._connection.receive_data(data, self._clock.now()):
+            self._dispatch(event)
+        self.flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for event in self._connection.lost():
+            self._dispatch(event)
+        self._end(ConnectionLost("The connection was lost. Connect again."))
+
+    def _tick(self) -> None:
+        now = self._clock.now()
+        due = self._connection.tick(now)
+        self.flush()
+        if due != NEVER and self.fault is None:
+            self._timer = self._loop.call_later(max(due - now, 1) / 1000, self._tick)
+
+    def _drop(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    # Events
+
+    def _dispatch(self, event: Event) -> None:
+        match event:
+            case Deliveries() | Dispositions() | CreditChanged() | OversizeDelivery():
+                event.link.context.link_event(event)
+            case LinkOpened(link):
+                _resolve(self._attached.pop(link, None), None)
+            case LinkDetached(link, _, error):
+                self._link_gone(link, error_of(error))
+            case SessionBegun(session):
+                _resolve(self._begun.pop(session, None), None)
+            case SessionEnded(session, error):
+                _resolve(self._begun.pop(session, None), error_of(error))
+            case Opened():
+                _resolve(self._opened, None)
+            case ConnectionClosed(error):
+                self._end(error_of(error))
+
+    def _link_gone(self, link: Link, error: MessagingError) -> None:
+        waiting = self._attached.pop(link, None)
+        _resolve(waiting, error)
+        if waiting is None and link.context is not None:
+            link.context.link_lost(error)
+
+    def _end(self, error: MessagingError) -> None:
+        if self.fault is not None:
+            return
+        self.fault = error
+        if self._timer is not None:
+            self._timer.cancel()
+        for waiting in (self._opened, *self._begun.values(), *self._attached.values()):
+            _resolve(waiting, error)
+        _resolve(self._ended, None)
+
+
+def _resolve(future: "asyncio.Future[None] | None", error: MessagingError | None) -> None:
+    if future is None or future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        # Whoever waits gets it; if nobody does (yet), that is no fault to be logged.
+        future.exception()
+
+
+async def _within(waiting: Awaitable[T], timeout_s: float) -> T:
+    try:
+        return await asyncio.wait_for(waiting, timeout_s)
+    except TimeoutError:
+        raise OperationTimeout(f"No answer within {timeout_s:g} s. Check host and port, or try again.") from None
