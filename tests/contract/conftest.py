@@ -9,6 +9,7 @@ from twinbus.store.changes import Change
 from twinbus.store.durable import DurableStore
 from twinbus.store.memory import MemoryStore
 from twinbus.store.messaging_store import MessagingStore
+from twinbus.testing.faulty_store import FaultSwitch, FaultyStore
 
 OpenStore = Callable[[Path], MessagingStore]
 
@@ -25,6 +26,7 @@ STORES: dict[str, OpenStore] = {
     "memory": lambda _folder: MemoryStore(),
     "durable": DurableStore,
     "durable-checkpointed": CheckpointingStore,
+    "faulty": lambda _folder: FaultyStore(MemoryStore(), FaultSwitch()),
 }
 
 

@@ -209,7 +209,7 @@ class FragmentView:
         return states
 
     def _load(self, chosen: Sequence[tuple[int, int, Row]]) -> list[StoredMessage]:
-        homes = [self._home(number, level, row) for number, level, row in chosen]
+        homes = [found if found[1] == TABLES or found[2][PLACE] > 0 else self._home(*found) for found in chosen]
         in_tables = [number for number, level, _ in homes if level == TABLES]
         from_tables = self._snapshot.contents(in_tables) if in_tables else {}
         in_segments = [

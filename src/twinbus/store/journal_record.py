@@ -57,8 +57,7 @@ class Kind(IntEnum):
 
 class _Record(NamedTuple):
     kind: int
-    fragment: FragmentKey
-    integers: array[int]
+    integers: list[int]
     text: bytes
     tail: list[bytes]
     tail_size: int
@@ -74,19 +73,23 @@ def encode_changes(changes: Sequence[Change], place: int) -> EncodedChanges:
     pieces: list[Piece] = []
     located: list[LocatedChange] = []
     for change in changes:
-        record = _enqueued(change) if isinstance(change, Enqueued) else _record(change)
-        integers, text = record.integers, record.text
-        frame = FRAME.pack(record.kind, record.fragment, len(integers), len(text), record.tail_size)
+        record = _record(change)
+        integers, text = array("q", record.integers), record.text
+        frame = FRAME.pack(record.kind, change.fragment, len(integers), len(text), record.tail_size)
         pieces += (frame, integers, text, *record.tail)
         tail_place = place + len(frame) + len(integers) * integers.itemsize + len(text)
-        if isinstance(change, Enqueued):
-            located.append(_rows_added(change.fragment, integers, [m.session_id for m in change.messages], tail_place))
-        elif isinstance(change, Altered):
-            located.append(_row_altered(change.fragment, integers, tail_place))
-        else:
-            located.append(change)
+        located.append(_locate(change, record, tail_place))
         place = tail_place + record.tail_size
     return EncodedChanges(pieces, located)
+
+
+def _locate(change: Change, record: _Record, tail_place: int) -> LocatedChange:
+    if isinstance(change, Enqueued):
+        sessions = [message.session_id for message in change.messages]
+        return _rows_added(change.fragment, record.integers, sessions, tail_place)
+    if isinstance(change, Altered):
+        return _row_altered(change.fragment, record.integers, tail_place)
+    return change
 
 
 def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
@@ -95,8 +98,8 @@ def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
     while position < len(body):
         kind, fragment, integer_count, text_size, tail_size = FRAME.unpack_from(body, position)
         position += FRAME.size
-        integers = array("q")
-        integers.frombytes(body[position : position + 8 * integer_count])
+        packed = array("q", body[position : position + 8 * integer_count])
+        integers = packed.tolist()
         position += 8 * integer_count
         text = body[position : position + text_size]
         position += text_size
@@ -106,7 +109,7 @@ def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
         elif kind == Kind.ALTERED:
             yield _row_altered(fragment, integers, place + position)
         else:
-            yield _change(Kind(kind), fragment, list(integers), text, body[position : position + tail_size])
+            yield _change(Kind(kind), fragment, integers, text, body[position : position + tail_size])
         position += tail_size
 
 
@@ -114,36 +117,37 @@ def _enqueued(change: Enqueued) -> _Record:
     messages = change.messages
     contents = [message.content for message in messages]
     sizes = [len(content) for content in contents]
-    integers = array("q", [message.sequence_number for message in messages])
-    integers.extend([message.state for message in messages])
-    integers.extend([message.due_at for message in messages])
-    integers.extend([message.expires_at for message in messages])
-    integers.extend([message.delivery_count for message in messages])
-    integers.extend([message.enqueued_at for message in messages])
-    integers.extend([message.enqueued_sequence_number for message in messages])
-    integers.extend(sizes)
+    integers = [message.sequence_number for message in messages]
+    integers += [message.state for message in messages]
+    integers += [message.due_at for message in messages]
+    integers += [message.expires_at for message in messages]
+    integers += [message.delivery_count for message in messages]
+    integers += [message.enqueued_at for message in messages]
+    integers += [message.enqueued_sequence_number for message in messages]
+    integers += sizes
     sessions = [message.session_id for message in messages]
     text = b"" if sessions.count(None) == len(sessions) else json.dumps(sessions).encode()
-    return _Record(Kind.ENQUEUED, change.fragment, integers, text, contents, sum(sizes))
+    return _Record(Kind.ENQUEUED, integers, text, contents, sum(sizes))
 
 
-def _rows_added(fragment: FragmentKey, integers: array[int], sessions: list[str | None], place: int) -> RowsAdded:
-    values = integers.tolist()
-    count = len(values) // ENQUEUED_COLUMNS
+def _rows_added(fragment: FragmentKey, integers: list[int], sessions: list[str | None], place: int) -> RowsAdded:
+    count = len(integers) // ENQUEUED_COLUMNS
     if count == 0:
         return RowsAdded(fragment, [], [])
-    numbers, *columns = (values[start : start + count] for start in range(0, len(values), count))
+    numbers, *columns = (integers[start : start + count] for start in range(0, len(integers), count))
     places = accumulate(columns[-1], initial=place)
     rows: list[Row] = list(zip(*columns, sessions, places, strict=False))
     return RowsAdded(fragment, numbers, rows)
 
 
-def _row_altered(fragment: FragmentKey, integers: array[int], place: int) -> RowAltered:
+def _row_altered(fragment: FragmentKey, integers: list[int], place: int) -> RowAltered:
     number, state, delivery_count, due_at, expires_at, size = integers
     return RowAltered(fragment, number, state, delivery_count, due_at, expires_at, size, place)
 
 
 def _record(change: Change) -> _Record:
+    if isinstance(change, Enqueued):
+        return _enqueued(change)
     integers: list[int] = []
     text = tail = b""
     match change:
@@ -169,7 +173,7 @@ def _record(change: Change) -> _Record:
             kind, integers = Kind.DUPLICATES_FORGOTTEN, [until]
         case _:
             raise TypeError(f"no journal record for {type(change).__name__}")
-    return _Record(kind, change.fragment, array("q", integers), text, [tail], len(tail))
+    return _Record(kind, integers, text, [tail], len(tail))
 
 
 def _change(kind: Kind, fragment: FragmentKey, integers: list[int], text: bytes, tail: bytes) -> LocatedChange:

@@ -61,10 +61,9 @@ def stored_text(text: str | None) -> str | None:
     return None if text is None else json.dumps(text)
 
 
-def _row(values: tuple[object, ...]) -> Row:
-    row: Row = values[1:]  # type: ignore[assignment]
-    session_id = row[SESSION_ID]
-    return row if session_id is None else (*row[:7], json.loads(session_id), row[8])
+def _row(columns: Row) -> Row:
+    session_id = columns[SESSION_ID]
+    return columns if session_id is None else (*columns[:7], json.loads(session_id), columns[8])
 
 
 class Snapshot:
@@ -102,7 +101,7 @@ class Snapshot:
         statement = SQL["rows_after"] if session_id is None else SQL["session_rows_after"]
         base = self._base
         return [
-            (base + (values[0] & COUNTER_MASK), _row(values))
+            (base + (values[0] & COUNTER_MASK), _row(values[1:]))
             for values in self._connection.execute(statement, parameters)
         ]
 
@@ -110,7 +109,7 @@ class Snapshot:
         if not self._owns(number):
             return None
         values = self._connection.execute(SQL["row_by_id"], (self.id(number),)).fetchone()
-        return None if values is None else _row(values)
+        return None if values is None else _row(values[1:])
 
     def contents(self, numbers: Sequence[int]) -> dict[int, bytes]:
         identities = json.dumps([self.id(number) for number in numbers])
