@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 
 from tests.amqp.values import same, values
-from twinbus.amqp.decode import decode_value, skip_value
+from twinbus.amqp.decode import decode_value
 from twinbus.amqp.encode import encode_list, encode_map, encode_value
 from twinbus.amqp.errors import EncodeError
+from twinbus.amqp.layout import skip_value
 from twinbus.amqp.types import (
     Array,
     Byte,

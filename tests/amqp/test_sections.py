@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from twinbus.amqp.encode import encode_value
 from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.section_bounds import section_bounds
 from twinbus.amqp.sections import (
     Body,
     DataBody,
@@ -97,3 +98,37 @@ def test_hostile_sections_raise_nothing_but_a_decode_error(parts: list[tuple[int
     payload = b"".join(b"\x00\x53" + bytes((code,)) + value for code, value in parts)
     with contextlib.suppress(DecodeError):
         decode_sections(payload)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", section(0x75, b"x") * 2, section(0x76, [1]), section(0x77, Described(ULong(1), 2))]
+)
+@pytest.mark.parametrize("footer", [b"", section(0x78, {})])
+def test_the_bounds_of_an_ordinary_message_are_where_its_sections_start(body: bytes, footer: bytes) -> None:
+    front = [section(0x70, [True]), section(0x71, {}), section(0x72, {}), section(0x73, ["a"]), section(0x74, {})]
+    for missing in range(len(front) + 1):
+        parts = [part for index, part in enumerate(front) if index != missing]
+        lengths = [0 if index == missing else len(part) for index, part in enumerate(front)]
+        bounds = section_bounds(b"".join(parts) + body + footer)
+        assert bounds == tuple(sum(lengths[:index]) for index in range(6))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        section(0x73, []) + section(0x72, {}),
+        section(0x73, []) * 2,
+        section(0x75, b"") + section(0x76, []),
+        section(0x77, 1) * 2,
+        section(0x78, {}) + section(0x75, b""),
+        b"\x00\xa3\x0famqp:data:binary\xa0\x00",
+    ],
+)
+def test_a_message_out_of_the_ordinary_has_no_bounds(payload: bytes) -> None:
+    assert section_bounds(payload) is None
+
+
+@pytest.mark.parametrize("payload", [b"\x00", b"\x00\x53\x75\xb0\x00", b"\x00\x53\x75\xa0\x02x", section(0x75, "text")])
+def test_a_section_that_cannot_be_has_no_bounds_but_an_error(payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        section_bounds(payload)

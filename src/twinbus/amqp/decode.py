@@ -1,14 +1,8 @@
-"""AMQP values: bytes in, Python values out (AMQP 1.0 part 1, sections 1.2 and 1.6).
+"""AMQP values: bytes in, Python values out (AMQP 1.0 part 1, section 1.6).
 
-The first byte of a value is its constructor; the high half tells how the rest is laid out:
-
-4x  no bytes        7x  4 bytes    Ax  1-byte size, bytes     Dx  4-byte size, 4-byte count, elements
-5x  1 byte          8x  8 bytes    Bx  4-byte size, bytes     Ex  1-byte size, 1-byte count, constructor, elements
-6x  2 bytes         9x  16 bytes   Cx  1-byte size, 1-byte    Fx  4-byte size, 4-byte count, constructor, elements
-00  descriptor, value                  count, elements
-
-Reading is one look into a table by that byte. Whatever the bytes are, nothing but a DecodeError
-comes out, and no more memory is taken than a fixed multiple of the input.
+Reading is one look into a table by the constructor, the first byte of every value (`twinbus.amqp.layout`
+draws what follows it). Whatever the bytes are, nothing but a DecodeError comes out, and no more memory is
+taken than a fixed multiple of the input.
 """
 
 from collections.abc import Callable
@@ -17,6 +11,7 @@ from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.layout import WIDTHS
 from twinbus.amqp.types import (
     Array,
     Byte,
@@ -58,9 +53,6 @@ _F32 = Struct(">f").unpack_from
 _F64 = Struct(">d").unpack_from
 _U32_U32 = Struct(">II").unpack_from
 
-# In WIDTHS, for constructors whose value has no fixed width.
-UNKNOWN, DESCRIBED, SIZE8, SIZE32 = -1, -2, -3, -4
-
 
 def decode_value(data: bytes, pos: int) -> tuple[Value, int]:
     """The value that starts at `pos` and the position behind it."""
@@ -70,43 +62,6 @@ def decode_value(data: bytes, pos: int) -> tuple[Value, int]:
         raise DecodeError(f"the value at byte {pos} goes on behind the end of the data ({len(data)} bytes)") from None
     except UnicodeDecodeError as fault:
         raise DecodeError(f"the value at byte {pos} holds text that is not UTF-8: {fault.reason}") from None
-
-
-def decode_all(data: bytes) -> list[Value]:
-    """Every value of `data`, one behind the other, up to its very end."""
-    values = []
-    pos = 0
-    while pos < len(data):
-        value, pos = decode_value(data, pos)
-        values.append(value)
-    return values
-
-
-def skip_value(data: bytes, pos: int) -> int:
-    """The position behind the value at `pos`. Looks at sizes only: what is inside may still be malformed."""
-    start = pos
-    pending = 1  # a descriptor adds one: it and the value it describes stand in for one value
-    try:
-        while pending:
-            width = WIDTHS[data[pos]]
-            if width >= 0:
-                pos += 1 + width
-            elif width == SIZE8:
-                pos += 2 + data[pos + 1]
-            elif width == SIZE32:
-                pos += 5 + _U32(data, pos + 1)[0]
-            elif width == DESCRIBED:
-                pos += 1
-                pending += 1
-                continue
-            else:
-                raise DecodeError(f"byte {pos} is 0x{data[pos]:02x}, which starts no AMQP value")
-            pending -= 1
-    except (IndexError, error):
-        pos = len(data) + 1
-    if pos > len(data):
-        raise DecodeError(f"the value at byte {start} goes on behind the end of the data ({len(data)} bytes)")
-    return pos
 
 
 def _unknown(data: bytes, pos: int, depth: int) -> tuple[Value, int]:
@@ -352,9 +307,4 @@ _KNOWN: dict[int, Reader] = {
     0xF0: _array32,
 }
 
-_LAYOUTS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16, 0xA: SIZE8, 0xB: SIZE32}
-_LAYOUTS |= {0xC: SIZE8, 0xD: SIZE32, 0xE: SIZE8, 0xF: SIZE32}
-
 _READERS: list[Reader] = [_KNOWN.get(code, _unknown) for code in _BYTES]
-WIDTHS: tuple[int, ...] = tuple(_LAYOUTS.get(code >> 4, DESCRIBED) if code in _KNOWN else UNKNOWN for code in _BYTES)
-"""By constructor: how many bytes follow it, or one of the negative marks."""

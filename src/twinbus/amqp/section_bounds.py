@@ -4,7 +4,7 @@ Every message that comes in passes here, so this is one walk over its sections. 
 `twinbus.amqp.sections.canonical`, which puts it in order.
 """
 
-from struct import Struct
+from struct import Struct, error
 from typing import TypeAlias
 
 from twinbus.amqp.errors import DecodeError
@@ -53,36 +53,41 @@ def section_bounds(data: bytes) -> Bounds | None:
     size = len(data)
     pos = last = 0
     header_at = delivery_at = annotations_at = properties_at = application_at = rest_at = -1
-    while pos < size:
-        if data[pos] != 0 or data[pos + 1] != 0x53:
-            return None
-        code = data[pos + 2]
-        if code <= last or last >= DATA:
-            may_follow = code == FOOTER != last or (code == last and code in (DATA, SEQUENCE))
-            if not may_follow:
+    try:
+        while pos < size:
+            if data[pos] != 0 or data[pos + 1] != 0x53:
                 return None
-        elif code >= DATA:
-            rest_at = pos
-        elif code == PROPERTIES:
-            properties_at = pos
-        elif code == APPLICATION_PROPERTIES:
-            application_at = pos
-        elif code == MESSAGE_ANNOTATIONS:
-            annotations_at = pos
-        elif code == HEADER:
-            header_at = pos
-        else:
-            delivery_at = pos
-        last = code
-        width = _FORMS[code][data[pos + 3]]
-        if width == SIZE8:
-            pos += 5 + data[pos + 4]
-        elif width == SIZE32:
-            pos += 8 + _U32(data, pos + 4)[0]
-        elif width == UNKNOWN:
-            raise DecodeError(f"0x{data[pos + 3]:02x} at byte {pos + 3} cannot be the value of section 0x{code:02x}")
-        else:
-            pos = skip_value(data, pos + 3)
+            code = data[pos + 2]
+            if code <= last or last >= DATA:
+                may_follow = code == FOOTER != last or (code == last and code in (DATA, SEQUENCE))
+                if not may_follow:
+                    return None
+            elif code >= DATA:
+                rest_at = pos
+            elif code == PROPERTIES:
+                properties_at = pos
+            elif code == APPLICATION_PROPERTIES:
+                application_at = pos
+            elif code == MESSAGE_ANNOTATIONS:
+                annotations_at = pos
+            elif code == HEADER:
+                header_at = pos
+            else:
+                delivery_at = pos
+            last = code
+            width = _FORMS[code][data[pos + 3]]
+            if width == SIZE8:
+                pos += 5 + data[pos + 4]
+            elif width == SIZE32:
+                pos += 8 + _U32(data, pos + 4)[0]
+            elif width == UNKNOWN:
+                raise DecodeError(
+                    f"0x{data[pos + 3]:02x} at byte {pos + 3} cannot be the value of section 0x{code:02x}"
+                )
+            else:
+                pos = skip_value(data, pos + 3)
+    except (IndexError, error):
+        pos = size + 1
     if pos > size:
         raise DecodeError(f"the last section goes on behind the end of the message ({size} bytes)")
     if rest_at < 0:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from twinbus.amqp.decode import decode_value, skip_value
+from twinbus.amqp.decode import decode_value
 from twinbus.amqp.encode import encode_value
 from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.layout import skip_value
 from twinbus.amqp.types import Symbol, Timestamp, UByte, UInt, Value
 
 HEADER = 0x70

@@ -18,9 +18,10 @@ from dataclasses import fields
 from struct import Struct
 from typing import NamedTuple
 
-from twinbus.amqp.decode import decode_value, skip_value
+from twinbus.amqp.decode import decode_value
 from twinbus.amqp.encode import encode_list, encode_map, encode_string, encode_symbol, encode_value
 from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.layout import skip_value
 from twinbus.amqp.sections import (
     APPLICATION_PROPERTIES,
     PROPERTIES,

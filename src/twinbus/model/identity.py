@@ -8,9 +8,10 @@ from collections.abc import Callable
 from struct import Struct
 from uuid import UUID
 
-from twinbus.amqp.decode import SIZE8, WIDTHS, decode_value, skip_value
+from twinbus.amqp.decode import decode_value
 from twinbus.amqp.encode import encode_list, encode_string
 from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.layout import SIZE8, WIDTHS, skip_value
 from twinbus.amqp.sections import PROPERTIES, MessageProperties, decode_properties, encode_descriptor
 from twinbus.amqp.types import Value
 from twinbus.clock import Millis

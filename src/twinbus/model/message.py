@@ -8,18 +8,14 @@ form of descriptor; all but the usual one are put in order first, since SDKs can
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from struct import Struct, error
+from struct import error
 
-from twinbus.amqp.decode import SIZE8, SIZE32, UNKNOWN, WIDTHS, decode_value, skip_value
+from twinbus.amqp.decode import decode_value
 from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.layout import skip_value
+from twinbus.amqp.section_bounds import section_bounds
 from twinbus.amqp.sections import (
-    APPLICATION_PROPERTIES,
     DATA,
-    DELIVERY_ANNOTATIONS,
-    FOOTER,
-    HEADER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
     SEQUENCE,
     VALUE,
     MessageProperties,
@@ -67,7 +63,6 @@ BATCH_FORMAT = 0x80013700
 HEADER_SIZE_MAX = 64 * 1024
 PROPERTY_SIZE_MAX = 32 * 1024
 
-_U32 = Struct(">I").unpack_from
 _pack_prefix = PREFIX.pack
 _NO_HEADER: tuple[bytes, Millis | None] = (NO_HEADER, None)
 
@@ -84,25 +79,6 @@ class Message:
     time_to_live: Millis | None
     scheduled_at: Millis | None
     is_ping: bool
-
-
-def _forms(code: int) -> tuple[int, ...]:
-    """WIDTHS for the value of one kind of section: what it cannot hold is UNKNOWN."""
-    constructors = {
-        HEADER: (0x45, 0xC0, 0xD0),
-        DELIVERY_ANNOTATIONS: (0xC1, 0xD1),
-        MESSAGE_ANNOTATIONS: (0xC1, 0xD1),
-        PROPERTIES: (0x45, 0xC0, 0xD0),
-        APPLICATION_PROPERTIES: (0xC1, 0xD1),
-        DATA: (0xA0, 0xB0),
-        SEQUENCE: (0x45, 0xC0, 0xD0),
-        VALUE: range(256),
-        FOOTER: (0xC1, 0xD1),
-    }.get(code, ())
-    return tuple(WIDTHS[form] if form in constructors else UNKNOWN for form in range(256))
-
-
-_FORMS = tuple(_forms(code) for code in range(256))
 
 
 def read_message(payload: bytes, new_id: Callable[[], str]) -> Message:
@@ -157,10 +133,10 @@ def read_content(content: bytes) -> Message:
 
 
 def _read(data: bytes, new_id: Callable[[], str]) -> Message:
-    bounds = _bounds(data)
+    bounds = section_bounds(data)
     if bounds is None:
         data = canonical(data)
-        bounds = _bounds(data)
+        bounds = section_bounds(data)
         assert bounds is not None
     header_at, delivery_at, annotations_at, properties_at, application_at, rest_at = bounds
     if rest_at > PROPERTY_SIZE_MAX:
@@ -214,67 +190,6 @@ def _read(data: bytes, new_id: Callable[[], str]) -> Message:
         time_to_live,
         scheduled_at,
         pings,
-    )
-
-
-def _bounds(data: bytes) -> tuple[int, int, int, int, int, int] | None:
-    """Where header, delivery annotations, annotations, properties, application properties and the rest start.
-
-    A section that is not there starts where the next one does. None if the sections are not in the standard
-    order, or not all behind a `smallulong` descriptor.
-    """
-    size = len(data)
-    pos = last = 0
-    header_at = delivery_at = annotations_at = properties_at = application_at = rest_at = -1
-    while pos < size:
-        if data[pos] != 0 or data[pos + 1] != 0x53:
-            return None
-        code = data[pos + 2]
-        if code <= last or last >= DATA:
-            may_follow = code == FOOTER != last or (code == last and code in (DATA, SEQUENCE))
-            if not may_follow:
-                return None
-        elif code >= DATA:
-            rest_at = pos
-        elif code == PROPERTIES:
-            properties_at = pos
-        elif code == APPLICATION_PROPERTIES:
-            application_at = pos
-        elif code == MESSAGE_ANNOTATIONS:
-            annotations_at = pos
-        elif code == HEADER:
-            header_at = pos
-        else:
-            delivery_at = pos
-        last = code
-        width = _FORMS[code][data[pos + 3]]
-        if width == SIZE8:
-            pos += 5 + data[pos + 4]
-        elif width == SIZE32:
-            pos += 8 + _U32(data, pos + 4)[0]
-        elif width == UNKNOWN:
-            raise DecodeError(f"0x{data[pos + 3]:02x} at byte {pos + 3} cannot be the value of section 0x{code:02x}")
-        else:
-            pos = skip_value(data, pos + 3)
-    if pos > size:
-        raise IndexError
-    if rest_at < 0:
-        rest_at = size
-    if application_at < 0:
-        application_at = rest_at
-    if properties_at < 0:
-        properties_at = application_at
-    if annotations_at < 0:
-        annotations_at = properties_at
-    if delivery_at < 0:
-        delivery_at = annotations_at
-    return (
-        (delivery_at if header_at < 0 else header_at),
-        delivery_at,
-        annotations_at,
-        properties_at,
-        application_at,
-        rest_at,
     )
 
 
