@@ -109,7 +109,7 @@ def read_transfer(data: bytes, start: int, end: int) -> TransferFields | None:
         else:
             more = _BOOLEANS[code]
             pos += 1
-        if (pos != payload_start or count != 6) and _PLAIN_TAILS.get(data[pos:payload_start]) != count:
+        if pos > payload_start or _PLAIN_TAILS.get(data[pos:payload_start]) != count:
             return None
         return handle, delivery_id, tag, message_format, settled, more, payload_start
     except (IndexError, KeyError, error):

@@ -1,0 +1,80 @@
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus.amqp.errors import ConnectionFault
+from twinbus.amqp.frames import (
+    AMQP_FRAME,
+    AMQP_HEADER,
+    EMPTY_FRAME,
+    FRAME_SIZE_MIN,
+    PROTOCOL_HEADER,
+    FrameReader,
+    encode_frame,
+)
+
+
+def bodies(reader: FrameReader, data: bytes) -> list[tuple[int, int, bytes]]:
+    return [(kind, channel, data[start:end]) for kind, channel, _, data, start, end in reader.frames(data)]
+
+
+def in_frames(size_max: int = FRAME_SIZE_MIN) -> FrameReader:
+    reader = FrameReader(size_max)
+    reader.expects_header = False
+    return reader
+
+
+def test_the_first_eight_bytes_are_a_protocol_header() -> None:
+    reader = FrameReader(FRAME_SIZE_MIN)
+    data = AMQP_HEADER + encode_frame(7, b"body")
+    assert bodies(reader, data) == [(PROTOCOL_HEADER, 0, AMQP_HEADER), (AMQP_FRAME, 7, b"body")]
+
+
+def test_an_empty_frame_has_an_empty_body() -> None:
+    assert bodies(in_frames(), EMPTY_FRAME) == [(AMQP_FRAME, 0, b"")]
+
+
+def test_an_extended_header_is_skipped() -> None:
+    frame = b"\x00\x00\x00\x10\x03\x00\x00\x01" + b"more" + b"body"
+    assert bodies(in_frames(), frame) == [(AMQP_FRAME, 1, b"body")]
+
+
+def test_a_frame_of_exactly_the_limit_is_read() -> None:
+    frame = encode_frame(0, bytes(FRAME_SIZE_MIN - 8))
+    assert len(bodies(in_frames(), frame)) == 1
+
+
+def test_a_frame_over_the_limit_fails_before_its_body_is_here() -> None:
+    frame = encode_frame(0, bytes(FRAME_SIZE_MIN - 7))
+    with pytest.raises(ConnectionFault, match="at most 512"):
+        bodies(in_frames(), frame[:8])
+
+
+@pytest.mark.parametrize("header", ["0000000702000000", "0000000801000000", "0000000803000000", "00000000ff000000"])
+def test_a_header_that_contradicts_itself_is_a_fault(header: str) -> None:
+    with pytest.raises(ConnectionFault):
+        bodies(in_frames(), bytes.fromhex(header))
+
+
+def test_whoever_stops_early_finds_the_rest_in_the_next_call() -> None:
+    reader = in_frames()
+    first = next(iter(reader.frames(encode_frame(1, b"one") + encode_frame(2, b"two"))))
+    assert first[1] == 1
+    assert bodies(reader, b"") == [(AMQP_FRAME, 2, b"two")]
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.data())
+def test_frames_are_the_same_however_the_bytes_are_cut(contents: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(encode_frame(number, body) for number, body in enumerate(contents))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+    reader = in_frames()
+    found = [body for chunk in _pieces(stream, cuts) for _, _, body in bodies(reader, chunk)]
+    assert found == contents
+
+
+def _pieces(stream: bytes, cuts: Iterable[int]) -> list[bytes]:
+    borders = [0, *cuts, len(stream)]
+    return [stream[start:end] for start, end in pairwise(borders)]

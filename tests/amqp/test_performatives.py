@@ -1,0 +1,206 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus.amqp.composites import Composite, encode_composite, to_described
+from twinbus.amqp.delivery_state import (
+    ACCEPTED,
+    Declared,
+    DeliveryState,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    TransactionalState,
+)
+from twinbus.amqp.encode import encode_value
+from twinbus.amqp.error_condition import ErrorCondition
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    Performative,
+    ReceiverSettleMode,
+    SenderSettleMode,
+    Transfer,
+    decode_performative,
+)
+from twinbus.amqp.terminus import Coordinator, Source, Target
+from twinbus.amqp.types import Array, Described, Int, Symbol, UInt, ULong
+from twinbus.errors import MessageLockLost
+
+UINT = st.integers(0, 2**32 - 1)
+TEXT = st.text(max_size=20)
+SYMBOLS = st.lists(st.text("abc:-", min_size=1, max_size=8), min_size=1, max_size=3).map(tuple)
+MAPS = st.dictionaries(TEXT.map(Symbol), st.none() | TEXT | st.booleans(), max_size=3)
+ERRORS = st.builds(ErrorCondition, condition=TEXT, description=st.none() | TEXT, info=st.none() | MAPS)
+OUTCOMES = st.one_of(
+    st.just(ACCEPTED),
+    st.just(Released()),
+    st.builds(Rejected, error=st.none() | ERRORS),
+    st.builds(
+        Modified,
+        delivery_failed=st.none() | st.booleans(),
+        undeliverable_here=st.none() | st.booleans(),
+        message_annotations=st.none() | MAPS,
+    ),
+    st.builds(Declared, txn_id=st.binary(max_size=9)),
+)
+STATES = st.one_of(
+    OUTCOMES,
+    st.builds(Received, section_number=UINT, section_offset=st.integers(0, 2**64 - 1)),
+    st.builds(TransactionalState, txn_id=st.binary(max_size=9), outcome=st.none() | OUTCOMES),
+)
+SOURCES = st.builds(
+    Source,
+    address=st.none() | TEXT,
+    durable=st.integers(0, 2),
+    filter=st.none() | MAPS,
+    default_outcome=st.none() | OUTCOMES,
+    outcomes=st.none() | SYMBOLS,
+    capabilities=st.none() | SYMBOLS,
+)
+TARGETS = st.builds(Target, address=st.none() | TEXT, capabilities=st.none() | SYMBOLS) | st.builds(
+    Coordinator, capabilities=st.none() | SYMBOLS
+)
+PERFORMATIVES = st.one_of(
+    st.builds(
+        Open,
+        container_id=TEXT,
+        hostname=st.none() | TEXT,
+        max_frame_size=UINT,
+        channel_max=st.integers(0, 65535),
+        idle_time_out=st.none() | UINT,
+        desired_capabilities=st.none() | SYMBOLS,
+        properties=st.none() | MAPS,
+    ),
+    st.builds(
+        Begin,
+        remote_channel=st.none() | st.integers(0, 65535),
+        next_outgoing_id=UINT,
+        incoming_window=UINT,
+        outgoing_window=UINT,
+    ),
+    st.builds(
+        Attach,
+        name=TEXT,
+        handle=UINT,
+        role=st.booleans(),
+        snd_settle_mode=st.sampled_from(SenderSettleMode),
+        rcv_settle_mode=st.sampled_from(ReceiverSettleMode),
+        source=st.none() | SOURCES,
+        target=st.none() | TARGETS,
+        initial_delivery_count=st.none() | UINT,
+        max_message_size=st.none() | st.integers(0, 2**64 - 1),
+        properties=st.none() | MAPS,
+    ),
+    st.builds(
+        Flow,
+        next_incoming_id=st.none() | UINT,
+        incoming_window=UINT,
+        next_outgoing_id=UINT,
+        outgoing_window=UINT,
+        handle=st.none() | UINT,
+        delivery_count=st.none() | UINT,
+        link_credit=st.none() | UINT,
+        drain=st.booleans(),
+    ),
+    st.builds(Transfer, handle=UINT, delivery_id=st.none() | UINT, more=st.booleans(), state=st.none() | STATES),
+    st.builds(Disposition, role=st.booleans(), first=UINT, last=st.none() | UINT, state=st.none() | STATES),
+    st.builds(Detach, handle=UINT, closed=st.booleans(), error=st.none() | ERRORS),
+    st.builds(End, error=st.none() | ERRORS),
+    st.builds(Close, error=st.none() | ERRORS),
+)
+
+
+def decoded(code: int | Symbol, fields: list[object]) -> Performative:
+    descriptor = ULong(code) if isinstance(code, int) else code
+    return decode_performative(encode_value(Described(descriptor, fields)))[0]
+
+
+@given(PERFORMATIVES, st.binary(max_size=10))
+def test_a_performative_reads_back_as_it_was_written(performative: Performative, payload: bytes) -> None:
+    body = encode_composite(performative)
+    assert decode_performative(body + payload) == (performative, len(body))
+
+
+@given(PERFORMATIVES)
+def test_the_third_byte_tells_the_performative(performative: Performative) -> None:
+    assert encode_composite(performative)[:3] == bytes((0x00, 0x53, performative.CODE))
+
+
+def test_an_error_has_all_three_fields_on_the_wire() -> None:
+    error = ErrorCondition(condition="a:b")
+    assert encode_composite(error) == b"\x00\x53\x1d\xc0\x08\x03\xa3\x03a:b\x40\x40"
+    assert b"\x00\x53\x1d\xc0\x08\x03\xa3\x03a:b\x40\x40" in encode_composite(Close(error=error))
+    assert b"\x00\x53\x1d\xc0\x08\x03\xa3\x03a:b\x40\x40" in encode_composite(
+        Disposition(role=RECEIVER, first=1, state=Rejected(error=error))
+    )
+
+
+def test_an_error_of_ours_is_told_with_its_condition_and_text() -> None:
+    rejected = Rejected.because(MessageLockLost("The lock ran out."))
+    assert rejected.error == ErrorCondition(
+        condition="com.microsoft:message-lock-lost", description="The lock ran out."
+    )
+
+
+@pytest.mark.parametrize(("composite", "count"), [(Source(address="q"), 11), (Target(address="q"), 7)])
+def test_source_and_target_have_all_fields_on_the_wire(composite: Composite, count: int) -> None:
+    assert len(to_described(composite).value) == count
+
+
+def test_an_empty_source_is_one_of_defaults() -> None:
+    attach = decoded(0x12, ["name", UInt(0), SENDER, None, None, Described(ULong(0x28), [])])
+    assert attach == Attach(name="name", handle=0, role=SENDER, source=Source())
+
+
+def test_missing_and_null_fields_read_as_their_defaults() -> None:
+    assert decoded(0x10, ["me"]) == decoded(0x10, ["me", None, None, None]) == Open(container_id="me")
+
+
+def test_descriptors_may_be_symbols() -> None:
+    assert decoded(Symbol("amqp:end:list"), []) == End()
+
+
+def test_integers_of_another_width_are_integers() -> None:
+    assert decoded(0x16, [Int(3), True]) == Detach(handle=3, closed=True)
+
+
+def test_one_symbol_stands_for_an_array_of_one() -> None:
+    single = decoded(0x10, ["me", None, None, None, None, None, None, Symbol("cap")])
+    several = decoded(0x10, ["me", None, None, None, None, None, None, Array([Symbol("cap")], 0xA3)])
+    assert single == several == Open(container_id="me", offered_capabilities=("cap",))
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "text"),
+    [
+        (0x10, [], "container_id, which is mandatory"),
+        (0x16, ["handle"], "handle of amqp:detach:list is 'handle'"),
+        (0x16, [Int(-1)], "has to be a uint"),
+        (0x16, [True], "has to be a uint"),
+        (0x12, ["name", UInt(0), SENDER, UInt(3)], "0, 1 or 2"),
+        (0x17, [None, None], "at most 1"),
+        (0x17, [Described(ULong(0x24), [])], "is not an error"),
+        (0x15, [RECEIVER, UInt(0), None, None, "accepted"], "is not a delivery state"),
+        (0x99, [], "does not start with a performative"),
+    ],
+)
+def test_what_is_wrong_with_a_performative_is_said(code: int, fields: list[object], text: str) -> None:
+    with pytest.raises(DecodeError, match=text):
+        decoded(code, fields)
+
+
+@given(STATES)
+def test_a_delivery_state_stands_inside_of_a_disposition(state: DeliveryState) -> None:
+    disposition = Disposition(role=RECEIVER, first=0, settled=True, state=state)
+    assert decode_performative(encode_composite(disposition))[0] == disposition

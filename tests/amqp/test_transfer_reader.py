@@ -1,0 +1,149 @@
+"""The fast readers say what the general decoder says, or nothing."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twinbus.amqp.composites import encode_composite
+from twinbus.amqp.delivery_state import ACCEPTED, Modified, Rejected, Released
+from twinbus.amqp.encode import encode_list, encode_value
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.frames import encode_frame
+from twinbus.amqp.performatives import RECEIVER, Disposition, Transfer, decode_performative
+from twinbus.amqp.transfer_reader import read_disposition, read_transfer
+from twinbus.amqp.transfer_writer import TransferWriter, encode_disposition
+from twinbus.amqp.types import UInt
+from twinbus.errors import MessageLockLost
+
+UINT = st.sampled_from([0, 1, 255, 256, 2**32 - 1]) | st.integers(0, 2**32 - 1)
+UINT_FIELDS = UINT.map(UInt).map(encode_value)
+BOOLEAN_FIELDS = st.sampled_from([b"\x40", b"\x41", b"\x42", b"\x56\x00", b"\x56\x01", b"\x56\x02"])
+TAGS = st.binary(max_size=32).map(encode_value)
+NULL = st.just(b"\x40")
+TRANSFER_FIELDS = st.tuples(
+    UINT_FIELDS,
+    UINT_FIELDS | NULL,
+    TAGS | NULL,
+    UINT_FIELDS | NULL,
+    BOOLEAN_FIELDS,
+    BOOLEAN_FIELDS,
+    NULL | st.just(b"\x50\x01"),
+    NULL | st.just(b"\x00\x53\x24\x45"),
+    BOOLEAN_FIELDS,
+    BOOLEAN_FIELDS,
+    BOOLEAN_FIELDS,
+)
+STATES = st.sampled_from([ACCEPTED, Released(), Modified(), Modified(delivery_failed=True), Rejected()])
+
+
+def general(body: bytes) -> Any:
+    try:
+        return decode_performative(body)
+    except DecodeError:
+        return None
+
+
+def check_transfer(body: bytes) -> None:
+    fast = read_transfer(b"...." + body + b"\x43" * 40, 4, 4 + len(body))
+    if fast is None:
+        return
+    handle, delivery_id, tag, message_format, settled, more, payload_start = fast
+    transfer, end = general(body)
+    assert isinstance(transfer, Transfer)
+    assert (handle, delivery_id, tag) == (transfer.handle, transfer.delivery_id, transfer.delivery_tag)
+    assert (message_format, settled) == (transfer.message_format or 0, bool(transfer.settled))
+    assert (more, payload_start) == (transfer.more, end + 4)
+    assert transfer.state is None
+    assert transfer.rcv_settle_mode is None
+    assert not transfer.aborted
+    assert not transfer.resume
+
+
+@given(TRANSFER_FIELDS, st.integers(0, 11), st.binary(max_size=20))
+def test_a_transfer_is_read_as_the_general_decoder_reads_it(
+    fields: tuple[bytes, ...], count: int, payload: bytes
+) -> None:
+    check_transfer(b"\x00\x53\x14" + encode_list(fields[:count]) + payload)
+
+
+@settings(max_examples=400)
+@given(TRANSFER_FIELDS, st.integers(5, 11), st.integers(4, 30), st.integers(0, 255))
+def test_a_damaged_transfer_is_not_read_otherwise(
+    fields: tuple[bytes, ...], count: int, place: int, value: int
+) -> None:
+    body = bytearray(b"\x00\x53\x14" + encode_list(fields[:count]) + b"payload")
+    body[min(place, len(body) - 1)] = value
+    if body[:4] == b"\x00\x53\x14\xc0":
+        check_transfer(bytes(body))
+
+
+@given(UINT, UINT, st.binary(max_size=32), st.booleans(), st.binary(max_size=20))
+def test_what_our_writer_writes_is_read_fast(
+    handle: int, number: int, tag: bytes, settled: bool, payload: bytes
+) -> None:
+    frame = b"".join(TransferWriter(3, handle, 65536).write_all(number, [(tag, payload)], settled))
+    fields = read_transfer(frame, 8, len(frame))
+    assert fields is not None
+    assert fields[:6] == (handle, number, tag, 0, settled, False)
+    assert frame[fields[6] :] == payload
+    assert int.from_bytes(frame[:4]) == len(frame)
+
+
+def test_a_transfer_as_proton_writes_it_is_read_fast() -> None:
+    body = bytes.fromhex("005314c00d0643700000012ca00131434242") + b"payload"
+    assert read_transfer(body, 0, len(body)) == (0, 300, b"1", 0, False, False, len(body) - 7)
+
+
+def test_a_list_that_is_shorter_than_its_fields_is_left_to_the_general_decoder() -> None:
+    body = bytes.fromhex("005314c00c0643700000012ca00131434242") + b"payload"
+    assert read_transfer(body, 0, len(body)) is None
+
+
+def test_a_transfer_as_the_python_sdk_writes_it_is_read_fast() -> None:
+    body = bytes.fromhex("005314c0170b5201520aa00400000001435600560040404040 40".replace(" ", "")) + b"payload"
+    assert read_transfer(body, 0, len(body)) == (1, 10, b"\0\0\0\x01", 0, False, False, len(body) - 7)
+
+
+@given(st.booleans(), UINT, UINT, st.booleans(), st.none() | STATES)
+def test_a_disposition_of_ours_is_read_as_it_was_written(
+    role: bool, first: int, last: int, settled: bool, state: Any
+) -> None:
+    frame = encode_disposition(9, role, first, last, settled, state)
+    written = Disposition(role=role, first=first, last=last, settled=settled, state=state)
+    assert frame == encode_frame(9, frame[8:])
+    assert decode_performative(frame[8:])[0] == written
+    assert read_disposition(frame, 8, len(frame)) == (role, first, last, settled, state)
+
+
+@given(st.booleans(), UINT, st.none() | UINT, st.booleans(), st.none() | STATES)
+def test_any_disposition_is_read_as_the_general_decoder_reads_it(
+    role: bool, first: int, last: int | None, settled: bool, state: Any
+) -> None:
+    written = Disposition(role=role, first=first, last=last, settled=settled, state=state)
+    body = encode_composite(written)
+    expected = role, first, first if last is None else last, settled, state
+    assert read_disposition(body, 0, len(body)) == expected
+
+
+@settings(max_examples=400)
+@given(st.integers(4, 25), st.integers(0, 255))
+def test_a_damaged_disposition_is_not_read_otherwise(place: int, value: int) -> None:
+    body = bytearray(encode_composite(Disposition(role=RECEIVER, first=7, last=300, settled=True, state=ACCEPTED)))
+    body[min(place, len(body) - 1)] = value
+    try:
+        fast = read_disposition(bytes(body) + b"\x43" * 20, 0, len(body))
+    except DecodeError:
+        return
+    if fast is not None:
+        read = general(bytes(body))
+        assert read is not None
+        disposition = read[0]
+        last = disposition.first if disposition.last is None else disposition.last
+        assert fast == (disposition.role, disposition.first, last, disposition.settled, disposition.state)
+
+
+def test_a_long_state_makes_a_long_list() -> None:
+    state = Rejected.because(MessageLockLost("x" * 300))
+    frame = encode_disposition(0, RECEIVER, 1, 2, True, state)
+    assert decode_performative(frame[8:])[0] == Disposition(role=RECEIVER, first=1, last=2, settled=True, state=state)
