@@ -171,7 +171,7 @@ class MessageBroker:
         self._read(list(self._fragments.values()), self._epoch)
 
     def _read(self, fragments: Sequence["Fragment"], epoch: int) -> None:
-        def read(store: MessagingStore) -> list[FragmentMemory | None]:
+        def read(store: MessagingStore) -> "list[FragmentMemory | None]":
             summaries = {summary.fragment: summary for summary in store.summaries()}
             found = [(fragment, summaries.get(fragment.key)) for fragment in fragments]
             return [None if summary is None else fragment.read_memory(store, summary) for fragment, summary in found]
