@@ -1,0 +1,46 @@
+"""Paired namespaces: an application goes on sending while its namespace is down.
+
+`pair_namespaces` takes a primary and a secondary and returns a client whose senders fail over
+to backlog queues in the secondary; a syphon brings the messages home. `twinbus.pairing.aio`
+has the same for asyncio.
+"""
+
+from twinbus.pairing.courier import UNNUMBERED
+from twinbus.pairing.errors import BacklogUnavailable, PairFaulted, PairingError
+from twinbus.pairing.events import (
+    Availability,
+    BacklogQueueState,
+    EntityState,
+    EventKind,
+    PairingEvent,
+    PairState,
+)
+from twinbus.pairing.failures import FailureKind, classify
+from twinbus.pairing.metrics import PairingMetrics
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.pair import PairedNamespaceClient, pair_namespaces
+from twinbus.pairing.partnership import Partner
+from twinbus.pairing.preflight import ReservedPropertyError
+from twinbus.pairing.sender import PairedSender
+
+__all__ = [
+    "pair_namespaces",
+    "PairedNamespaceClient",
+    "PairedSender",
+    "SendAvailabilityPairedNamespaceOptions",
+    "PairState",
+    "EntityState",
+    "BacklogQueueState",
+    "Availability",
+    "PairingEvent",
+    "EventKind",
+    "PairingMetrics",
+    "FailureKind",
+    "classify",
+    "Partner",
+    "PairingError",
+    "PairFaulted",
+    "BacklogUnavailable",
+    "ReservedPropertyError",
+    "UNNUMBERED",
+]

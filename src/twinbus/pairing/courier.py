@@ -120,6 +120,19 @@ class Courier:
         yield from self._to_backlog(messages, deadline)
         return [UNNUMBERED] * len(messages)
 
+    def cancel(self, sequence_numbers: int | list[int], deadline: Millis) -> Steps:
+        """One attempt at the primary. How it goes counts like a send, but it never goes to the backlog."""
+        numbers = sequence_numbers if isinstance(sequence_numbers, list) else [sequence_numbers]
+        if UNNUMBERED in numbers:
+            raise ValueError("A message that was scheduled while failed over has no sequence number to cancel it by.")
+        try:
+            yield ToPrimary(self._remaining_s(deadline))
+        except Exception as error:
+            self._availability.primary_failed(self.path, error, self._clock.now())
+            raise
+        self._availability.primary_answered(self.path)
+        return []
+
     def primary_failed(self, error: Exception, deadline: Millis) -> None:
         """Returns where the send may go on at a backlog queue, and raises `error` where it may not."""
         now = self._clock.now()

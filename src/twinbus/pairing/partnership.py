@@ -44,9 +44,7 @@ class Partnership:
     """Told what happened to a client; returns what is to be done about the other. Each effect comes once."""
 
     grace: Millis
-    states: dict[Partner, PartnerState] = field(
-        default_factory=lambda: dict.fromkeys(Partner, PartnerState.OPEN)
-    )
+    states: dict[Partner, PartnerState] = field(default_factory=lambda: dict.fromkeys(Partner, PartnerState.OPEN))
     grace_ends_at: Millis = NEVER
 
     def faulted(self, partner: Partner) -> list[Effect]:

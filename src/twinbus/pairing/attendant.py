@@ -1,0 +1,86 @@
+"""The one thread of a pair: lets time pass for it, starts pings, and ends calls that are past their deadline."""
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+
+from azure.servicebus import ServiceBusClient, ServiceBusSender
+
+from twinbus.clock import NEVER, Clock, Millis
+from twinbus.pairing.guarded_sender import GuardedSender
+from twinbus.pairing.options import PING_TIMEOUT
+from twinbus.pairing.ping import ping_message
+from twinbus.pairing.send_availability import SendAvailability
+
+LOOK_INTERVAL: Millis = 250
+"""How late a blocked call may be noticed."""
+
+PINGS_AT_ONCE_MAX = 32
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Attendant:
+    """`watch` is called at each look with the time, for what else has deadlines in the pair."""
+
+    def __init__(
+        self,
+        primary: ServiceBusClient,
+        availability: SendAvailability,
+        clock: Clock,
+        watch: Callable[[Millis], None],
+    ) -> None:
+        self._primary = primary
+        self._availability = availability
+        self._clock = clock
+        self._watch = watch
+        self._wake = threading.Event()
+        self._is_stopped = False
+        self._pings: set[GuardedSender] = set()
+        self._ping_slots = threading.BoundedSemaphore(PINGS_AT_ONCE_MAX)
+        self._thread = threading.Thread(target=self._run, name="twinbus-pair", daemon=True)
+
+    def start(self) -> None:
+        self._availability.wake = self._wake.set
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            now = self._clock.now()
+            for path in self._availability.advance(now):
+                threading.Thread(target=self._ping, args=(path,), name="twinbus-ping", daemon=True).start()
+            for ping in list(self._pings):
+                ping.interrupt_if_late(now)
+            self._watch(now)
+            self._wake.wait(min(LOOK_INTERVAL, max(1, self._next_action_in(now))) / 1000)
+            self._wake.clear()
+
+    def _next_action_in(self, now: Millis) -> Millis:
+        at = self._availability.next_action_at()
+        return NEVER if at == NEVER else at - now
+
+    def _ping(self, path: str) -> None:
+        """With a sender of its own, which is not paired: a ping must never end in the backlog."""
+        with self._ping_slots:
+            sender = GuardedSender(self._primary.get_queue_sender(path), self._clock)
+            self._pings.add(sender)
+            try:
+                sender.run(_send_ping, PING_TIMEOUT.total_seconds())
+            except Exception as error:  # whatever it is, its kind decides
+                self._availability.ping_failed(path, error, self._clock.now())
+            else:
+                self._availability.ping_answered(path, self._clock.now())
+            finally:
+                self._pings.discard(sender)
+                sender.close()
+
+
+def _send_ping(stock: ServiceBusSender, timeout_s: float) -> None:
+    stock.send_messages(ping_message(str(uuid.uuid4())), timeout=timeout_s)

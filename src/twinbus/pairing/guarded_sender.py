@@ -1,0 +1,64 @@
+"""A stock sender that several threads may share and that keeps its timeout.
+
+The SDK's senders are for one thread at a time, and they can block for ever while they connect
+to a peer that accepts the connection and then says nothing: their timeout is not looked at
+there. So a lock, and a deadline that the pair's thread watches: past it, the socket is shut
+down under the blocked call, which then fails as it does for a lost connection.
+"""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from azure.servicebus import ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from twinbus.clock import NEVER, Clock, Millis
+
+CLOSE_WAIT_S = 5.0
+
+T = TypeVar("T")
+
+
+class GuardedSender:
+    def __init__(self, stock: ServiceBusSender, clock: Clock) -> None:
+        self.deadline: Millis = NEVER
+        self._stock = stock
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def run(self, operation: Callable[[ServiceBusSender, float], T], timeout_s: float) -> T:
+        """Do `operation` with the stock sender and what is left of the timeout once the sender is free."""
+        if not self._lock.acquire(blocking=False):
+            started = self._clock.now()
+            if not self._lock.acquire(timeout=timeout_s):
+                raise OperationTimeoutError(message="Another operation on this sender took all of the timeout.")
+            timeout_s = max(0.001, timeout_s - (self._clock.now() - started) / 1000)
+        try:
+            self.deadline = self._clock.now() + int(timeout_s * 1000)
+            return operation(self._stock, timeout_s)
+        finally:
+            self.deadline = NEVER
+            self._lock.release()
+
+    def interrupt_if_late(self, now: Millis) -> None:
+        if now > self.deadline:
+            self._interrupt()
+
+    def close(self) -> None:
+        if not self._lock.acquire(timeout=CLOSE_WAIT_S):
+            self._interrupt()
+            self._lock.acquire(timeout=CLOSE_WAIT_S)
+        # Not released: nobody sends with a closed sender, and a late waiter gets its timeout.
+        self._stock.close()
+
+    def _interrupt(self) -> None:
+        # There is no public way to a blocked connection; `close` waits for it or does not see it.
+        connection = getattr(getattr(self._stock, "_handler", None), "_connection", None)
+        connected = getattr(getattr(connection, "_transport", None), "sock", None)
+        raw = getattr(connected, "sock", connected)  # a WebSocket wraps the socket once more
+        if isinstance(raw, socket.socket):
+            with contextlib.suppress(OSError):
+                raw.shutdown(socket.SHUT_RDWR)

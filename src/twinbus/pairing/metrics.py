@@ -1,0 +1,24 @@
+"""A pair's events as Prometheus metrics: give `PairingMetrics().observe` as the option `on_event`."""
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+from twinbus.pairing.events import EventKind, PairingEvent
+
+
+class PairingMetrics:
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._steps = Counter(
+            "twinbus_pairing_steps_total",
+            "Steps of paired namespaces: messages for sends and syphon steps, occurrences for the others.",
+            ["step", "path", "queue", "outcome"],
+            registry=registry,
+        )
+        self._failed_over = Gauge(
+            "twinbus_pairing_failed_over", "1 while the entity is failed over.", ["path"], registry=registry
+        )
+
+    def observe(self, event: PairingEvent) -> None:
+        outcome = "ok" if event.error is None else "failed"
+        self._steps.labels(event.kind.value, event.path or "", event.queue or "", outcome).inc(event.count)
+        if event.path is not None and event.kind in (EventKind.FAILED_OVER, EventKind.RECOVERED):
+            self._failed_over.labels(event.path).set(event.kind is EventKind.FAILED_OVER)

@@ -1,0 +1,189 @@
+"""Pairing for threads: two clients of the SDK in, one whose senders outlive an outage of the first out."""
+
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from azure.servicebus import ServiceBusClient, ServiceBusSender
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus.client.administration import administration_client
+from twinbus.clock import Clock, Millis
+from twinbus.pairing.attendant import Attendant
+from twinbus.pairing.backlog import primary_name
+from twinbus.pairing.courier import Courier
+from twinbus.pairing.errors import PairFaulted
+from twinbus.pairing.events import EventKind, PairingEvent, PairState
+from twinbus.pairing.guarded_sender import GuardedSender
+from twinbus.pairing.options import PARTNER_CLOSE_GRACE, SendAvailabilityPairedNamespaceOptions, millis
+from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
+from twinbus.pairing.provision import CreateQueue, Request, provision
+from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.sender import PairedSender
+from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.pairing.steps import run
+from twinbus.pairing.validation import check_hosts, check_same_kind, enter_pair, leave_pair, needs_administration
+
+
+def pair_namespaces(
+    primary: ServiceBusClient | str,
+    secondary: ServiceBusClient | str,
+    options: SendAvailabilityPairedNamespaceOptions | None = None,
+    *,
+    secondary_administration: ServiceBusAdministrationClient | None = None,
+    **client_options: Any,
+) -> "PairedNamespaceClient":
+    """Pair two namespaces, given as clients of the SDK or as connection strings.
+
+    Creates the backlog queues that are missing on the secondary, which needs the Manage right
+    there. Raises PairingError, with the reason, when the two cannot be paired.
+    `secondary_administration` is needed where the SDK cannot reach the secondary's management by
+    itself. `client_options` (such as `retry_total`) are for clients made from connection strings.
+    """
+    chosen = options or SendAvailabilityPairedNamespaceOptions()
+    check_same_kind(primary, secondary)
+    clients = [_client(each, client_options) for each in (primary, secondary)]
+    check_hosts(*(client.fully_qualified_namespace for client in clients))
+    enter_pair(*clients)
+    try:
+        name = chosen.primary_name or primary_name(clients[0].fully_qualified_namespace)
+        with secondary_administration or _administration(secondary) as administration:
+            queues = run(provision(name, chosen.backlog_queue_count), _management(administration))
+        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, SteadyClock())
+    except BaseException:
+        leave_pair(*clients)
+        raise
+
+
+class PairedNamespaceClient:
+    """Two paired namespaces. Its senders go to the primary, or to the backlog while the primary is down.
+
+    Receive from `primary` as ever. Threads may share the client and its senders.
+    """
+
+    def __init__(
+        self,
+        primary: ServiceBusClient,
+        secondary: ServiceBusClient,
+        options: SendAvailabilityPairedNamespaceOptions,
+        backlog_queues: dict[int, str],
+        clock: Clock,
+    ) -> None:
+        self.primary, self.secondary = primary, secondary
+        self.options = options
+        self.backlog_queues = tuple(backlog_queues.values())
+        self._clock = clock
+        self._availability = SendAvailability(options, backlog_queues, Random())
+        self._senders: weakref.WeakSet[PairedSender] = weakref.WeakSet()
+        self._fault: PairFaulted | None = None
+        self._is_closed = False
+        self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
+        self._partnership_lock = threading.Lock()
+        self._attendant = Attendant(primary, self._availability, clock, self._watch)
+        self._attendant.start()
+
+    def __enter__(self) -> "PairedNamespaceClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def get_queue_sender(self, queue_name: str, **sender_options: Any) -> PairedSender:
+        """`sender_options` are those of the SDK's method."""
+        self._check_live()
+        return self._sender(self.primary.get_queue_sender(queue_name, **sender_options))
+
+    def get_topic_sender(self, topic_name: str, **sender_options: Any) -> PairedSender:
+        self._check_live()
+        return self._sender(self.primary.get_topic_sender(topic_name, **sender_options))
+
+    def state(self) -> PairState:
+        """Every entity that has a sender, and every backlog queue, as they are now."""
+        self._availability.advance_failovers(self._clock.now())
+        return self._availability.state()
+
+    def mark_healthy(self, path: str) -> None:
+        """Send to the primary's entity again without waiting for a ping."""
+        self._availability.mark_healthy(path, self._clock.now())
+
+    def fault(self, partner: Partner, error: BaseException) -> None:
+        """Give up on a client that cannot be used any more; where a syphon runs, on the other too."""
+        with self._partnership_lock:
+            effects = self._partnership.faulted(partner)
+        self._carry_out([FaultPartner(partner), *effects], error)
+
+    def close(self) -> None:
+        """Close pumps and senders, and with a syphon the secondary; the primary stays the application's."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._attendant.stop()
+        for sender in list(self._senders):
+            sender.close()
+        leave_pair(self.primary, self.secondary)
+        if self.options.enable_syphon:
+            self.secondary.close()
+
+    def _sender(self, stock: ServiceBusSender) -> PairedSender:
+        courier = Courier(stock.entity_name, self._availability, self._clock, lambda: str(uuid.uuid4()))
+        sender = PairedSender(
+            GuardedSender(stock, self._clock),
+            self._open_backlog,
+            courier,
+            self.options,
+            self._clock,
+            self._check_live,
+            (stock.fully_qualified_namespace, stock.client_identifier),
+        )
+        self._senders.add(sender)
+        return sender
+
+    def _open_backlog(self, index: int) -> GuardedSender:
+        path = self._availability.backlog_queues[index]
+        return GuardedSender(self.secondary.get_queue_sender(path), self._clock)
+
+    def _watch(self, now: Millis) -> None:
+        for sender in list(self._senders):
+            sender.interrupt_if_late(now)
+        with self._partnership_lock:
+            effects = self._partnership.advance(now)
+        self._carry_out(effects, TimeoutError("Its partner has been closed and stayed closed."))
+
+    def _carry_out(self, effects: list[Effect], error: BaseException) -> None:
+        for effect in effects:
+            if isinstance(effect, FaultPartner):
+                self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
+                self.options.on_event(PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
+
+    def _check_live(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+        if self._is_closed:
+            raise ValueError("The paired client has been closed. Pair the namespaces again for a new one.")
+
+
+def _client(given: ServiceBusClient | str, client_options: dict[str, Any]) -> ServiceBusClient:
+    return ServiceBusClient.from_connection_string(given, **client_options) if isinstance(given, str) else given
+
+
+def _administration(secondary: ServiceBusClient | str) -> ServiceBusAdministrationClient:
+    if isinstance(secondary, str):
+        return administration_client(secondary)
+    credential = needs_administration(secondary)
+    return ServiceBusAdministrationClient(secondary.fully_qualified_namespace, credential)
+
+
+def _management(administration: ServiceBusAdministrationClient) -> Callable[[Request], list[str]]:
+    def perform(request: Request) -> list[str]:
+        if isinstance(request, CreateQueue):
+            administration.create_queue(request.path, **request.description)
+            return []
+        return [queue.name for queue in administration.list_queues()]
+
+    return perform

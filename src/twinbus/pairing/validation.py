@@ -1,0 +1,47 @@
+"""What two clients must be before they can be a pair, and which clients are paired already."""
+
+import weakref
+from typing import Any
+
+from twinbus.pairing.errors import PairingError
+
+_primaries: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_secondaries: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def check_same_kind(primary: object, secondary: object) -> None:
+    if isinstance(primary, str) != isinstance(secondary, str):
+        raise PairingError("Give two clients or two connection strings, not one of each.")
+
+
+def check_hosts(primary: str, secondary: str) -> None:
+    if primary.lower() == secondary.lower():
+        raise PairingError(f"A namespace cannot be paired with itself: both are {primary}. Give another secondary.")
+
+
+def enter_pair(primary: object, secondary: object) -> None:
+    """Take both clients. A client is paired once, and a secondary is never a primary too."""
+    if primary in _primaries:
+        raise PairingError("This primary client is paired already. Close that pair first, or make another client.")
+    if primary in _secondaries:
+        raise PairingError("This client is the secondary of a pair, so it cannot be a primary. Make another client.")
+    if secondary in _primaries:
+        raise PairingError("This secondary is itself paired as a primary. Give a client that is not.")
+    _primaries.add(primary)
+    _secondaries.add(secondary)
+
+
+def leave_pair(primary: object, secondary: object) -> None:
+    _primaries.discard(primary)
+    _secondaries.discard(secondary)
+
+
+def needs_administration(secondary: Any) -> Any:
+    """The credential to manage the secondary with, where only its client was given."""
+    credential = getattr(secondary, "_credential", None)
+    if credential is None or ":" in secondary.fully_qualified_namespace:
+        raise PairingError(
+            "Management of this secondary cannot be reached through its client alone. Pass "
+            "secondary_administration, for instance from twinbus.client.administration.administration_client."
+        )
+    return credential
