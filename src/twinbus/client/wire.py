@@ -7,7 +7,7 @@ link's events; a future stands for each step of opening that someone waits for.
 import asyncio
 import ssl
 from collections.abc import Awaitable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import (
@@ -130,8 +130,8 @@ class Wire(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports keep the interface without the base class.
+        self._transport = cast(asyncio.Transport, transport)
         self._connection.open()
         self.flush()
         self._tick()

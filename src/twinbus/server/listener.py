@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Protocol, cast
 
 from twinbus.clock import Clock, Millis
 from twinbus.errors import ServerBusy
@@ -73,7 +73,8 @@ class AmqpTransport(asyncio.Protocol):
         self._is_reading_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # uvloop's transports keep the interface without the base class.
+        transport = cast(asyncio.Transport, transport)
         try:
             self._connections.add(self)
         except ServerBusy:
