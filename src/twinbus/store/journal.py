@@ -10,6 +10,7 @@ that no message content can pass for a batch. Space is allocated ahead in steps,
 file size out of the sync.
 """
 
+import contextlib
 import os
 import zlib
 from collections.abc import Iterator
@@ -97,8 +98,7 @@ class Segment:
         header = BATCH_HEADER.pack(BATCH_MAGIC, crc, len(body), self.next_sequence, self._salt)
         end = self.end + len(header) + len(body)
         if end > self._allocated:
-            self._allocated = end + ALLOCATION_STEP
-            os.posix_fallocate(self._descriptor, self.end, self._allocated - self.end)
+            self._allocate(end + ALLOCATION_STEP)
         written = os.pwritev(self._descriptor, [header, body], self.end)
         if written != len(header) + len(body):
             raise StoreUnavailable(
@@ -148,6 +148,12 @@ class Segment:
 
     def delete(self) -> None:
         self._path.unlink(missing_ok=True)
+
+    def _allocate(self, end: int) -> None:
+        # Only speed depends on it: where there is no room ahead, there may still be some for the batch.
+        with contextlib.suppress(OSError):
+            os.posix_fallocate(self._descriptor, self.end, end - self.end)
+            self._allocated = end
 
     def _batch_at(self, position: int, size: int) -> tuple[int, bytes] | None:
         header = os.pread(self._descriptor, BATCH_HEADER.size, position)

@@ -1,0 +1,305 @@
+"""What only a store on a disk has to stand: opening, crashes, damage, a full disk."""
+
+import os
+import resource
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.contract.rows import DEFERRED, HERE, UNLIMITED, everything, holding, numbers, row
+from tests.store.held_tasks import HeldTasks
+from twinbus.clock import NEVER
+from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.store.changes import Altered, Enqueued, FragmentCreated, MessageState, Removed
+from twinbus.store.durable import DurableStore, StoreLimits
+from twinbus.store.journal import segment_numbers, segment_path
+from twinbus.store.tables import FILE_NAME
+
+EIGHT_ENTRIES = StoreLimits(segment_entries_max=8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def crashed(folder: Path) -> Path:
+    """The folder as it would be found if the process ended now."""
+    copy = folder.with_name(folder.name + "-crashed")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    return copy
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file can be written past its first 600,000 bytes: what a full disk is to a process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def contents(folder: Path) -> list[int]:
+    store = DurableStore(folder)
+    found = numbers(everything(store))
+    store.close()
+    return found
+
+
+def test_what_was_committed_is_there_after_a_close(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1), row(2))
+    store.close()
+    assert contents(folder) == [1, 2]
+
+
+def test_what_was_committed_is_there_after_a_crash(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1), row(2))
+    assert contents(crashed(folder)) == [1, 2]
+    store.close()
+
+
+def test_a_close_leaves_nothing_to_replay(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1, b"x" * 100_000))
+    store.close()
+    (number,) = segment_numbers(folder)
+    assert segment_path(folder, number).stat().st_size < 1_000
+
+
+def test_a_last_commit_torn_at_any_byte_is_absent_or_whole(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1), row(2))
+    store.commit([])
+    before = segment_path(folder, 1).read_bytes().rstrip(b"\0")
+    store.commit([Removed(HERE, [1]), Enqueued(HERE, [row(3, b"\xff")])])
+    after = segment_path(folder, 1).read_bytes().rstrip(b"\0")
+    for length in range(len(before), len(after) + 1):
+        copy = crashed(folder)
+        os.truncate(segment_path(copy, 1), length)
+        assert contents(copy) == ([2, 3] if length == len(after) else [1, 2]), length
+    store.close()
+
+
+def test_commits_go_on_behind_a_torn_one(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1), row(2, b"\xff"))
+    length = len(segment_path(folder, 1).read_bytes().rstrip(b"\0"))
+    copy = crashed(folder)
+    store.close()
+    os.truncate(segment_path(copy, 1), length - 1)
+    store = DurableStore(copy)
+    holding(store, row(7))
+    store.close()
+    assert contents(copy) == [7]
+
+
+def test_damage_in_the_journal_is_reported_and_nothing_is_changed(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1, b"here it is"))
+    store.commit([Enqueued(HERE, [row(2)])])
+    copy = crashed(folder)
+    store.close()
+    damaged = segment_path(copy, 1).read_bytes().replace(b"here it is", b"here it was")
+    segment_path(copy, 1).write_bytes(damaged)
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match=f"{segment_path(copy, 1)}, offset"):
+            DurableStore(copy)
+    assert segment_path(copy, 1).read_bytes() == damaged
+
+
+def test_a_missing_journal_segment_is_damage(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    holding(store, *(row(number) for number in range(1, 20)))
+    store.commit([Enqueued(HERE, [row(20)])])
+    assert segment_numbers(folder) == [1, 2]
+    copy = crashed(folder)
+    segment_path(copy, 1).unlink()
+    with pytest.raises(StoreDamaged, match="missing"):
+        DurableStore(copy)
+    store.close()
+    segment_path(folder, segment_numbers(folder)[-1]).unlink()
+    with pytest.raises(StoreDamaged, match="missing"):
+        DurableStore(folder)
+
+
+def test_a_crash_between_a_checkpoint_and_the_deletion_of_its_segment_repeats_nothing(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    holding(store, *(row(number) for number in range(1, 20)))
+    store.commit([Removed(HERE, [3]), Altered(HERE, 4, DEFERRED, 1, 0, NEVER)])
+    sealed = segment_path(folder, 1).read_bytes()
+    tasks.run()
+    store.commit([Removed(HERE, [5])])
+    copy = crashed(folder)
+    segment_path(copy, 1).write_bytes(sealed)
+    expected = everything(store)
+    reopened = DurableStore(copy)
+    assert everything(reopened) == expected
+    assert segment_numbers(copy) == [2]
+    reopened.close()
+    store.close()
+
+
+def test_commits_go_on_while_a_checkpoint_is_under_way(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    holding(store, *(row(number) for number in range(1, 10)))
+    store.commit([Removed(HERE, [1])])
+    assert tasks.newest is not None
+    assert tasks.newest.is_alive()
+    assert numbers(everything(store)) == list(range(2, 10))
+    assert contents(crashed(folder)) == list(range(2, 10))
+    store.close()
+
+
+def test_a_commit_waits_for_the_checkpoint_once_the_next_segment_is_past_its_hard_limit(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = DurableStore(folder, StoreLimits(segment_entries_max=8, backlog_factor=2), tasks)
+    holding(store, *(row(number) for number in range(1, 10)))
+    store.commit([Enqueued(HERE, [row(number) for number in range(10, 24)])])
+    first = tasks.newest
+    assert first is not None
+    store.commit([Enqueued(HERE, [row(24)])])
+    assert first.is_alive()
+    store.commit([Enqueued(HERE, [row(25)])])
+    assert not first.is_alive()
+    assert segment_numbers(folder) == [2, 3]
+    assert numbers(everything(store)) == list(range(1, 26))
+    store.close()
+
+
+def test_what_comes_and_goes_inside_one_segment_never_reaches_the_tables(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, *(row(number, b"x" * 10_000) for number in range(1, 200)))
+    store.commit([Removed(HERE, list(range(1, 200)))])
+    store.close()
+    assert (folder / FILE_NAME).stat().st_size < 1_000_000
+
+
+def test_many_rows_survive_many_statements_of_a_checkpoint(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, *(row(number, b"%d" % number * 300) for number in range(1, 2_500)))
+    store.checkpoint()
+    store.commit([Removed(HERE, list(range(1, 2_400)))])
+    store.checkpoint()
+    assert [found.content for found in everything(store)] == [b"%d" % number * 300 for number in range(2_400, 2_500)]
+    store.close()
+
+
+def test_a_content_larger_than_a_statement_takes_is_kept(folder: Path) -> None:
+    large = os.urandom(3 << 20)
+    store = DurableStore(folder)
+    holding(store, row(1, large), row(2, b"small"), row(3, large))
+    assert [found.content for found in everything(store)] == [large, b"small", large]
+    store.close()
+    store = DurableStore(folder)
+    assert [found.content for found in everything(store)] == [large, b"small", large]
+    store.close()
+
+
+def test_a_folder_is_open_once(folder: Path) -> None:
+    store = DurableStore(folder)
+    with pytest.raises(StoreInUse, match=str(folder)):
+        DurableStore(folder)
+    store.close()
+    DurableStore(folder).close()
+
+
+def test_tables_of_another_version_are_refused(folder: Path) -> None:
+    DurableStore(folder).close()
+    connection = sqlite3.connect(folder / FILE_NAME)
+    connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    with pytest.raises(StoreDamaged, match="schema version 7"):
+        DurableStore(folder)
+
+
+def test_tables_that_are_no_database_are_damage(folder: Path) -> None:
+    DurableStore(folder).close()
+    (folder / FILE_NAME).write_bytes(b"scribble" * 10_000)
+    with pytest.raises(StoreDamaged):
+        DurableStore(folder)
+
+
+def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreUnavailable):
+        DurableStore(tmp_path / "file" / "store")
+
+
+def test_a_removed_folder_makes_the_store_unavailable(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1))
+    shutil.rmtree(folder)
+    with pytest.raises(StoreUnavailable):
+        store.commit([Enqueued(HERE, [row(2)])])
+    with pytest.raises(StoreUnavailable):
+        everything(store)
+    store.close()
+
+
+def test_a_full_disk_fails_the_commit_and_leaves_the_store_as_it_was(folder: Path) -> None:
+    with full_disk():
+        store = DurableStore(folder)
+        holding(store, row(1))
+        with pytest.raises(StoreUnavailable):
+            store.commit([Enqueued(HERE, [row(2, b"x" * 700_000)]), Removed(HERE, [1])])
+        with pytest.raises(StoreUnavailable):
+            store.commit([Enqueued(HERE, [row(2)])])
+        store.close()
+        assert contents(folder) == [1]
+
+
+def test_a_disk_that_fills_up_during_a_checkpoint_loses_nothing(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, *(row(number, b"x" * 1_000) for number in range(1, 2_000)))
+    with full_disk():
+        with pytest.raises(StoreUnavailable):
+            store.checkpoint()
+        with pytest.raises(StoreUnavailable):
+            store.commit([Removed(HERE, [1])])
+        store.close()
+    assert contents(folder) == list(range(1, 2_000))
+
+
+def test_a_disk_that_is_full_when_the_store_is_closed_loses_nothing(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, *(row(number, b"x" * 1_000) for number in range(1, 2_000)))
+    with full_disk():
+        store.close()
+    assert contents(folder) == list(range(1, 2_000))
+
+
+def test_limits_shared_by_many_stores_are_smaller_each_and_never_tiny() -> None:
+    alone, many = StoreLimits.shared_by(1), StoreLimits.shared_by(16)
+    assert alone == StoreLimits()
+    assert many.segment_entries_max * 16 < 2 * alone.segment_entries_max
+    assert StoreLimits.shared_by(1_000).segment_entries_max > 1_000
+
+
+def test_a_scan_skips_a_long_run_of_removed_rows(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, *(row(number) for number in range(1, 5_001)))
+    store.checkpoint()
+    store.commit([Removed(HERE, list(range(1, 4_999)))])
+    assert numbers(store.scan(HERE, 0, 2, UNLIMITED, [MessageState.ACTIVE])) == [4_999, 5_000]
+    store.close()
+
+
+def test_a_fragment_key_of_the_largest_kind_is_kept(folder: Path) -> None:
+    store = DurableStore(folder)
+    store.commit([FragmentCreated((1 << 40) - 1)])
+    store.close()
+    store = DurableStore(folder)
+    assert [summary.fragment for summary in store.summaries()] == [(1 << 40) - 1]
+    store.close()

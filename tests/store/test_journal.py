@@ -1,0 +1,188 @@
+"""Batches come back as they were written; torn ones are cut off; damage is told and nothing touched."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.contract.rows import DEFERRED, HERE, NOON, row
+from twinbus.clock import NEVER
+from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.store.changes import (
+    Activated,
+    Altered,
+    Change,
+    DuplicatesForgotten,
+    DuplicatesSeen,
+    Enqueued,
+    FragmentCreated,
+    FragmentDeleted,
+    Removed,
+    SessionStateSet,
+)
+from twinbus.store.journal import BATCH_HEADER, FILE_HEADER, Segment, segment_path
+from twinbus.store.journal_record import decode_changes, encode_changes
+from twinbus.store.located_changes import PLACE, SIZE, RowAltered, RowsAdded
+
+EVERY_KIND: list[Change] = [
+    FragmentCreated(HERE),
+    FragmentDeleted(HERE),
+    Enqueued(HERE, [row(1, b"one", session_id="s\x00\ud800"), row(2, b"", state=DEFERRED), row(2**44 - 1, b"three")]),
+    Enqueued(HERE, [row(4, b"four")]),
+    Enqueued(HERE, []),
+    Removed(HERE, [1, 2, 3]),
+    Removed(HERE, []),
+    Altered(HERE, 1, DEFERRED, 2, NOON, NEVER),
+    Altered(HERE, 1, DEFERRED, 2, NOON, NEVER, b""),
+    Altered(HERE, 1, DEFERRED, 2, NOON, NEVER, b"new"),
+    Activated(HERE, 1, 2, NOON, NEVER),
+    SessionStateSet(HERE, "s", None, NOON),
+    SessionStateSet(HERE, "s", b"", NOON),
+    SessionStateSet(HERE, "é", b"state", NOON),
+    DuplicatesSeen(HERE, [("k", NOON), ('"', NEVER)]),
+    DuplicatesForgotten(HERE, NOON),
+]
+BODIES = [b"first", b"second one", b"3"]
+
+
+def new_segment(folder: Path) -> Segment:
+    return Segment.create(folder, 1, first_sequence=1)
+
+
+def written(folder: Path, bodies: list[bytes] = BODIES) -> bytes:
+    """The file of a segment with a batch for each body, without the space allocated ahead."""
+    segment = new_segment(folder)
+    for body in bodies:
+        segment.append([body])
+    segment.cut_tail()
+    segment.close()
+    return segment_path(folder, 1).read_bytes()
+
+
+def bodies_in(folder: Path, *, is_newest: bool = True) -> list[bytes]:
+    segment = Segment.open(folder, 1)
+    assert segment is not None
+    try:
+        return [batch.body for batch in segment.batches(is_newest=is_newest)]
+    finally:
+        segment.close()
+
+
+@pytest.mark.parametrize("change", EVERY_KIND, ids=lambda change: type(change).__name__)
+def test_a_decoded_record_is_what_the_overlay_was_told_at_first(change: Change) -> None:
+    encoded = encode_changes([change, *EVERY_KIND], place=100)
+    assert list(decode_changes(b"".join(encoded.pieces), place=100)) == encoded.located
+
+
+def test_the_overlay_is_told_where_contents_are() -> None:
+    encoded = encode_changes(EVERY_KIND, place=0)
+    body = b"".join(encoded.pieces)
+    contents = []
+    for located in encoded.located:
+        if isinstance(located, RowsAdded):
+            contents += [body[row[PLACE] : row[PLACE] + row[SIZE]] for row in located.rows]
+        elif isinstance(located, RowAltered) and located.size > 0:
+            contents.append(body[located.place : located.place + located.size])
+    assert contents == [b"one", b"", b"three", b"four", b"new"]
+
+
+def test_batches_come_back_in_order_and_more_can_follow(tmp_path: Path) -> None:
+    written(tmp_path)
+    segment = Segment.open(tmp_path, 1)
+    assert segment is not None
+    places = [batch.place for batch in segment.batches(is_newest=True)]
+    assert [segment.read(place, 1) for place in places] == [b"f", b"s", b"3"]
+    segment.append([b"fourth"])
+    segment.close()
+    assert bodies_in(tmp_path) == [*BODIES, b"fourth"]
+
+
+def test_space_allocated_ahead_reads_as_the_end(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path)
+    segment.append([b"only"])
+    segment.close()
+    assert segment_path(tmp_path, 1).stat().st_size > 1_000_000
+    assert bodies_in(tmp_path) == [b"only"]
+
+
+def test_a_batch_torn_at_any_byte_is_cut_off(tmp_path: Path) -> None:
+    whole = written(tmp_path)
+    last_begins = len(whole) - BATCH_HEADER.size - len(BODIES[-1])
+    for length in range(last_begins, len(whole)):
+        for filler in (b"", bytes(len(whole) - length), bytes(100_000)):
+            segment_path(tmp_path, 1).write_bytes(whole[:length] + filler)
+            # A zero that was to be written is no difference.
+            expected = BODIES if whole[:length] + filler[: len(whole) - length] == whole else BODIES[:-1]
+            assert bodies_in(tmp_path) == expected, length
+
+
+def test_a_torn_batch_is_cut_off_even_if_its_first_pages_are_the_missing_ones(tmp_path: Path) -> None:
+    whole = written(tmp_path, [b"first", b"x" * 10_000])
+    begins = len(whole) - 10_000 - BATCH_HEADER.size
+    segment_path(tmp_path, 1).write_bytes(whole[:begins] + bytes(4096) + whole[begins + 4096 :])
+    assert bodies_in(tmp_path) == [b"first"]
+
+
+def test_a_bad_byte_anywhere_before_the_last_batch_is_damage_with_file_and_offset(tmp_path: Path) -> None:
+    whole = written(tmp_path)
+    second_begins = FILE_HEADER.size + BATCH_HEADER.size + len(BODIES[0])
+    last_begins = len(whole) - BATCH_HEADER.size - len(BODIES[-1])
+    for position in range(second_begins, last_begins):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x40
+        segment_path(tmp_path, 1).write_bytes(damaged)
+        with pytest.raises(StoreDamaged, match=f"journal-0+1, offset {second_begins}:"):
+            bodies_in(tmp_path)
+        assert segment_path(tmp_path, 1).read_bytes() == damaged
+
+
+def test_a_tail_in_a_segment_that_is_not_the_newest_is_damage(tmp_path: Path) -> None:
+    whole = written(tmp_path)
+    segment_path(tmp_path, 1).write_bytes(whole[:-1])
+    with pytest.raises(StoreDamaged):
+        bodies_in(tmp_path, is_newest=False)
+
+
+def test_a_missing_batch_is_damage(tmp_path: Path) -> None:
+    whole = written(tmp_path)
+    second_begins = FILE_HEADER.size + BATCH_HEADER.size + len(BODIES[0])
+    last_begins = len(whole) - BATCH_HEADER.size - len(BODIES[-1])
+    segment_path(tmp_path, 1).write_bytes(whole[:second_begins] + whole[last_begins:])
+    with pytest.raises(StoreDamaged, match="batch 3 stands where 2 belongs"):
+        bodies_in(tmp_path)
+
+
+def test_a_segment_whose_creation_was_cut_short_was_never_used(tmp_path: Path) -> None:
+    header = written(tmp_path, [])
+    assert len(header) == FILE_HEADER.size
+    for length in range(FILE_HEADER.size):
+        segment_path(tmp_path, 1).write_bytes(header[:length])
+        assert Segment.open(tmp_path, 1) is None
+    segment_path(tmp_path, 1).write_bytes(bytes(5_000))
+    assert Segment.open(tmp_path, 1) is None
+
+
+def test_a_bad_file_header_in_front_of_batches_is_damage(tmp_path: Path) -> None:
+    whole = written(tmp_path)
+    for position in range(FILE_HEADER.size):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        segment_path(tmp_path, 1).write_bytes(damaged)
+        with pytest.raises(StoreDamaged):
+            Segment.open(tmp_path, 1)
+
+
+def test_a_content_that_looks_like_a_batch_of_another_segment_does_not_pass_for_one(tmp_path: Path) -> None:
+    forged = written(tmp_path)[FILE_HEADER.size :]
+    os.unlink(segment_path(tmp_path, 1))
+    whole = written(tmp_path, [b"first", forged])
+    segment_path(tmp_path, 1).write_bytes(whole[:-1])
+    assert bodies_in(tmp_path) == [b"first"]
+
+
+def test_a_segment_that_lost_its_name_takes_no_batch(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path)
+    segment_path(tmp_path, 1).unlink()
+    with pytest.raises(StoreUnavailable, match="removed while in use"):
+        segment.append([b"lost"])
+    segment.close()
