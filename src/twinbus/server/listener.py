@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Protocol, cast
+from typing import Protocol, cast, cast
 
 from twinbus.clock import Clock, Millis
 from twinbus.errors import ServerBusy

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import uvloop
 
@@ -15,20 +15,22 @@ from twinbus.server.settings import ServerSettings
 SWITCH_INTERVAL_S = 0.0005
 
 
-def serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], None]) -> None:
-    """Blocks until SIGINT or SIGTERM. Raises MessagingError where the namespace cannot be served."""
+def serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], Awaitable[None]]) -> None:
+    """Blocks until SIGINT or SIGTERM. Raises MessagingError where the namespace cannot be served, or what `on_ready` raises."""
     configure_logs(settings.log_format)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     uvloop.run(_serve(settings, on_ready))
 
 
-async def _serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], None]) -> None:
+async def _serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], Awaitable[None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     server = NamespaceServer(settings)
     await server.start()
-    on_ready(server)
-    await stop.wait()
-    await server.stop()
+    try:
+        await on_ready(server)
+        await stop.wait()
+    finally:
+        await server.stop()

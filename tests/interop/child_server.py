@@ -1,0 +1,71 @@
+"""A namespace server as a process of its own, so that a test can kill it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from azure.servicebus import ServiceBusClient
+
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from twinbus.errors import EntityAlreadyExists
+from twinbus.model.descriptions import QueueDescription
+from twinbus.server.serve import serve
+from twinbus.server.settings import ServerSettings
+
+def ready(server):
+    async def create():
+        for name, is_partitioned in (("ordinary", False), ("partitioned", True)):
+            try:
+                await server.control.create_queue(QueueDescription(name, enable_partitioning=is_partitioned))
+            except EntityAlreadyExists:
+                pass
+        print(server.amqp_port, server.http_port, server.connection_string, flush=True)
+    asyncio.ensure_future(create())
+
+serve(ServerSettings("crash", Path(sys.argv[1]), amqp_port=int(sys.argv[2]), http_port=0, store_count=4), ready)
+"""
+
+
+class ChildServer:
+    """Has the queues `ordinary` and `partitioned`. Started again on its folder, it keeps its port."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(self._folder), str(self.port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONPATH": "src"},
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().split()
+        assert line, "the server did not start"
+        self.port, self.http_port, self.connection_string = int(line[0]), int(line[1]), line[2]
+
+    def kill(self) -> None:
+        """As a power cut would: nothing is flushed or closed."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        self._process.send_signal(number)
+        code = self._process.wait(20)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
+
+    def client(self) -> ServiceBusClient:
+        return ServiceBusClient.from_connection_string(
+            self.connection_string, retry_total=3, retry_backoff_factor=0.1, retry_mode="fixed"
+        )

@@ -1,0 +1,83 @@
+"""A real namespace server on loopback, in a thread of the test's process, whose clock can be moved ahead."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+from azure.servicebus import ServiceBusClient
+
+from twinbus.clock import Millis, SystemClock
+from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.server.namespace import NamespaceServer
+from twinbus.server.settings import ServerSettings
+
+T = TypeVar("T")
+
+WAIT_S = 20.0
+
+
+class ShiftedClock:
+    """The wall clock plus whatever the test added to it: what takes a minute needs no waiting."""
+
+    def __init__(self) -> None:
+        self._shift: Millis = 0
+        self._wall = SystemClock()
+
+    def now(self) -> Millis:
+        return self._wall.now() + self._shift
+
+    def advance(self, seconds: float) -> None:
+        self._shift += int(seconds * 1000)
+
+
+class RunningServer:
+    def __init__(self, data_folder: Path, amqp_port: int = 0, http_port: int = 0, store_count: int = 16) -> None:
+        self.clock = ShiftedClock()
+        self.settings = ServerSettings(
+            "interop", data_folder, amqp_port=amqp_port, http_port=http_port, store_count=store_count
+        )
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
+        self._thread.start()
+        self.server = NamespaceServer(self.settings, clock=self.clock)
+        self.run(self.server.start())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    def stop(self) -> None:
+        self.run(self.server.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+
+    @property
+    def connection_string(self) -> str:
+        return self.server.connection_string
+
+    def client(self, **options: Any) -> ServiceBusClient:
+        return ServiceBusClient.from_connection_string(
+            self.connection_string, **{"retry_total": 1, "retry_backoff_factor": 0.1, **options}
+        )
+
+    def create_queue(self, name: str, **settings: Any) -> str:
+        self.run(self.server.control.create_queue(QueueDescription(name, **settings)))
+        return name
+
+    def create_topic(self, name: str, *subscriptions: str, **settings: Any) -> str:
+        self.run(self.server.control.create_topic(TopicDescription(name, **settings)))
+        for subscription in subscriptions:
+            self.run(self.server.control.create_subscription(SubscriptionDescription(name, subscription)))
+        return name
+
+
+def wait_until(is_done: Callable[[], bool]) -> None:
+    """For what another thread is about to do."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_done():
+        assert time.monotonic() < deadline, "it did not happen"
+        threading.Event().wait(0.01)
