@@ -68,6 +68,18 @@ def test_statements_see_changed_system_properties() -> None:
     assert user_after("SET sys.Label = 'x'; SET a = sys.Label + sys.Subject") == {"a": "xx"}
 
 
+def test_actions_of_two_rules_do_not_see_each_other() -> None:
+    view = FilterView(content_of({"a": 1}, subject="x"))
+    for name in ("one", "two"):
+        action = compile_rule(
+            RuleDescription(name, action=SqlAction("SET a = a + 1; SET sys.Label = sys.Label + 'y'"))
+        ).action
+        assert action is not None
+        content = action.apply(view)
+        assert application_properties(content) == {"a": 2, "RuleName": name}
+        assert properties(content).subject == "xy"
+
+
 def test_body_and_message_stay_as_they_are() -> None:
     content = content_of({"a": 1}, subject="x")
     before = bytes(content)

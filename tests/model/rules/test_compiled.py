@@ -71,7 +71,7 @@ def test_a_filter_that_says_more_is_tested_after_its_conditions() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a = 1 OR b = 2", "NOT a = 1", "a = b", "a > 1", "a = 1 AND 1/b > 0", "a LIKE b + 'x' AND b = 1"]
+    "text", ["a = 1 OR b = 2", "NOT a = 1", "a = b", "a > 1", "a = 1 AND 1/b > 0", "a LIKE b AND b = 1"]
 )
 def test_what_a_filter_does_not_need_or_could_hide_its_error_is_no_condition(text: str) -> None:
     rule = compiled(text)

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -34,7 +33,8 @@ def test_a_correlation_filter_is_read_and_nulls_are_fields_not_set() -> None:
 @pytest.mark.parametrize("attribute", CORRELATION_FIELDS)
 def test_every_field_of_a_correlation_filter_has_its_key(attribute: str) -> None:
     read = read_rule("r", {"correlation-filter": {attribute.replace("_", "-"): "x"}}).filter
-    assert read == replace(CorrelationFilter(), **{attribute: "x"})
+    expected: dict[str, Value] = {attribute: "x"}
+    assert read == CorrelationFilter(**expected)
 
 
 @pytest.mark.parametrize("action", [None, {"expression": None}, {"expression": ""}])

@@ -44,7 +44,6 @@ class Draft:
         self.view.user[key] = fitting
         spelled = self._names.setdefault(key, name)
         self._set[spelled] = encodable(fitting)
-        self._removed.discard(spelled)
 
     def remove_user(self, name: str) -> None:
         key = name.lower()

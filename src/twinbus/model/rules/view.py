@@ -6,7 +6,7 @@ for it: a message that only meets true filters is not decoded at all.
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.amqp.sections import MessageProperties
 from twinbus.amqp.types import Described, Timestamp
@@ -35,13 +35,15 @@ class FilterView:
         self.sequence_number = sequence_number
         self.enqueued_at = enqueued_at
 
-    def __getattr__(self, name: str) -> object:
-        # Reached only while the slot is empty, so that later reads cost no call.
-        if name not in _FILLINGS:
-            raise AttributeError(name)
-        value = _FILLINGS[name](self.content)
-        setattr(self, name, value)
-        return value
+    if not TYPE_CHECKING:  # a checker that saw this would believe in attributes of any name
+
+        def __getattr__(self, name: str) -> object:
+            # Reached only while the slot is empty, so that later reads cost no call.
+            if name not in _FILLINGS:
+                raise AttributeError(name)
+            value = _FILLINGS[name](self.content)
+            setattr(self, name, value)
+            return value
 
 
 def user_properties(content: bytes) -> dict[str, object]:
