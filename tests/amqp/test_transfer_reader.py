@@ -101,7 +101,7 @@ def test_a_list_that_is_shorter_than_its_fields_is_left_to_the_general_decoder()
 
 
 def test_a_transfer_as_the_python_sdk_writes_it_is_read_fast() -> None:
-    body = bytes.fromhex("005314c0170b5201520aa00400000001435600560040404040 40".replace(" ", "")) + b"payload"
+    body = bytes.fromhex("005314c0150b5201520aa0040000000143560056004040404040") + b"payload"
     assert read_transfer(body, 0, len(body)) == (1, 10, b"\0\0\0\x01", 0, False, False, len(body) - 7)
 
 

@@ -1,16 +1,30 @@
 """Two real connections joined by a wire in memory, so that every test exercises both roles.
 
 `Wire.run` carries bytes back and forth until both sides are silent, in chunks of a chosen size. The
-events of each side are kept, in order, until they are asked for.
+events of each side are kept, in order, until they are asked for. `Script` is for what no connection of
+ours would say: one real connection, and a peer that speaks frame by frame.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import Event, LinkAttached, LinkOpened, SaslInit, SessionBegun
+from twinbus.amqp.frames import AMQP_FRAME, AMQP_HEADER, FrameReader, encode_frame
 from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.link import Link
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Flow,
+    Open,
+    Performative,
+    decode_performative,
+)
 from twinbus.amqp.sasl import SaslCode
 from twinbus.amqp.session import Session
 from twinbus.amqp.terminus import Source, Target
@@ -112,3 +126,77 @@ class Wire:
             ours.grant(credit)
             self.run()
         return ours, theirs
+
+
+def frames_in(data: bytes) -> list[tuple[int, Performative, bytes]]:
+    """(channel, performative, payload) of every AMQP frame in `data` that has a body."""
+    reader = FrameReader(1 << 24)
+    reader.expects_header = False
+    found = []
+    for frame_type, channel, _, whole, start, end in reader.frames(data):
+        if frame_type == AMQP_FRAME and end > start:
+            performative, payload_start = decode_performative(whole[start:end])
+            found.append((channel, performative, whole[start + payload_start : end]))
+    return found
+
+
+class Script:
+    """A peer that says exactly what the test says, to a real connection in the server role."""
+
+    def __init__(self, **server: Any) -> None:
+        self.end = End(Connection(Role.SERVER, ConnectionSettings(container_id="server", **server), NOON))
+        self.connection = self.end.connection
+        self.now = NOON
+
+    def open(self, **fields: Any) -> "Script":
+        self.feed(AMQP_HEADER)
+        self.say(Open(container_id="peer", **fields))
+        self.raw()
+        return self
+
+    def begin(self, channel: int = 0, **fields: Any) -> Session:
+        numbers = {"next_outgoing_id": 0, "incoming_window": 1000, "outgoing_window": 1000}
+        self.say(Begin(**(numbers | fields)), channel=channel)
+        return self.end.only(SessionBegun).session
+
+    def attach(self, handle: int = 0, *, role: bool, channel: int = 0, **fields: Any) -> Link:
+        given: dict[str, Any] = {"source": Source(address="a"), "target": Target(address="b")}
+        self.say(Attach(name=f"link-{handle}", handle=handle, role=role, **(given | fields)), channel=channel)
+        return self.end.only(LinkAttached).link
+
+    def sender(self, handle: int = 0, credit: int = 100, **accept: Any) -> IncomingLink:
+        link = self.attach(handle, role=SENDER)
+        assert isinstance(link, IncomingLink)
+        link.accept(credit=credit, **accept)
+        self.raw()
+        return link
+
+    def receiver(self, handle: int = 0, credit: int = 100) -> OutgoingLink:
+        link = self.attach(handle, role=RECEIVER)
+        assert isinstance(link, OutgoingLink)
+        link.accept()
+        self.flow(handle=handle, delivery_count=0, link_credit=credit)
+        self.raw()
+        self.end.events.clear()
+        return link
+
+    def flow(self, *, channel: int = 0, **fields: Any) -> None:
+        numbers = {"next_incoming_id": 0, "incoming_window": 1000, "next_outgoing_id": 0, "outgoing_window": 1000}
+        self.say(Flow(**(numbers | fields)), channel=channel)
+
+    def say(self, *performatives: Performative, channel: int = 0, payload: bytes = b"") -> None:
+        """Each in a frame of its own, all in one piece of data."""
+        frames = [encode_frame(channel, encode_composite(performative) + payload) for performative in performatives]
+        self.feed(b"".join(frames))
+
+    def feed(self, data: bytes) -> None:
+        self.end.events += self.connection.receive_data(data, self.now)
+
+    def raw(self) -> bytes:
+        return self.connection.data_to_send()
+
+    def heard(self) -> list[Performative]:
+        return [performative for _, performative, _ in frames_in(self.raw())]
+
+    def heard_payloads(self) -> list[tuple[Performative, bytes]]:
+        return [(performative, payload) for _, performative, payload in frames_in(self.raw())]

@@ -157,7 +157,10 @@ class Connection:
 
     def _read(self, data: bytes) -> None:
         try:
-            self._read_frames(data)
+            if self._handshake.is_deciding:
+                self._reader.keep(data)
+            else:
+                self._read_frames(data)
         except ConnectionFault as fault:
             self._fail(fault)
         except DecodeError as fault:

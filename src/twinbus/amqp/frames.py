@@ -54,6 +54,12 @@ class FrameReader:
         self.expects_header = True
         """The next 8 bytes are a protocol header. The connection sets this again after SASL."""
 
+    def keep(self, data: bytes) -> None:
+        """Take bytes to be read in a later call; ConnectionFault if they are more than one frame may hold."""
+        self._rest += data
+        if len(self._rest) > self._frame_size_max:
+            raise ConnectionFault(f"{len(self._rest)} bytes came before this side could read them.")
+
     def frames(self, data: bytes) -> Iterator[tuple[int, int, int, bytes, int, int]]:
         """Fields of `Frame` for every whole frame (a header is a frame of its own type), oldest first.
 
