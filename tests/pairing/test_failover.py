@@ -64,6 +64,7 @@ def test_a_late_success_does_not_end_a_failover() -> None:
     entity = failed_over()
     entity.primary_answered()
     assert entity.route(NOON + 61 * SECOND) is Route.BACKLOG
+    assert not entity.is_untroubled
 
 
 def test_the_first_ping_is_due_one_ping_interval_after_failover_and_then_every_interval() -> None:

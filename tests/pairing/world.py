@@ -115,7 +115,7 @@ class World:
         ids = [f"{courier.path}-{self._sent_count + each}" for each in range(count)]
         self._sent_count += count
         messages: list[ServiceBusMessage | AmqpAnnotatedMessage] = [
-            ServiceBusMessage(b"x", message_id=each) for each in ids
+            AmqpAnnotatedMessage(data_body=b"x", properties={"message_id": each}) for each in ids
         ]
 
         def perform(attempt: Attempt) -> None:

@@ -1,0 +1,137 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusServerBusyError
+
+from tests.pairing.world import World
+from twinbus.pairing.batch import PairedMessageBatch
+from twinbus.pairing.courier import UNNUMBERED, Attempt, Courier, ToBacklog, ToPrimary
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.steps import run
+from twinbus.pairing.transfer import AnyMessage
+
+DOWN = ConnectionError("down")
+
+
+class Recorder:
+    """Performs attempts by writing them down, and fails those it is told to."""
+
+    def __init__(self, world: World, primary: Exception | None = None, backlog: list[Exception] | None = None) -> None:
+        self.world = world
+        self.attempts: list[Attempt] = []
+        self.primary = primary
+        self.backlog = backlog or []
+
+    def __call__(self, attempt: Attempt) -> list[int] | None:
+        self.attempts.append(attempt)
+        error = self.primary if isinstance(attempt, ToPrimary) else (self.backlog.pop(0) if self.backlog else None)
+        if error is not None:
+            raise error
+        return [7] if isinstance(attempt, ToPrimary) else None
+
+    def parcels(self) -> list[AmqpAnnotatedMessage | ServiceBusMessageBatch]:
+        return [attempt.parcel for attempt in self.attempts if isinstance(attempt, ToBacklog)]
+
+
+def courier_of(world: World, is_failed_over: bool) -> Courier:
+    courier = world.sender("orders")
+    if is_failed_over:
+        world.availability.primary_failed("orders", DOWN, world.clock.at)
+        world.pass_time(timedelta(minutes=1))
+    return courier
+
+
+def send(
+    courier: Courier, recorder: Recorder, outgoing: AnyMessage | list[AnyMessage] | ServiceBusMessageBatch
+) -> None:
+    run(courier.send(outgoing, courier.deadline(60)), recorder)
+
+
+def test_a_list_that_needs_more_than_one_batch_once_rewritten_goes_in_several_in_order() -> None:
+    world = World(1)
+    courier, recorder = courier_of(world, True), Recorder(world)
+    messages: list[AnyMessage] = [ServiceBusMessage(b"x" * 10_000, message_id=str(each)) for each in range(30)]
+    send(courier, recorder, messages)
+    batches = [parcel for parcel in recorder.parcels() if isinstance(parcel, ServiceBusMessageBatch)]
+    assert [len(batch) for batch in batches] == [26, 4]
+
+
+def test_a_batch_filled_before_the_failover_is_taken_apart_for_the_backlog() -> None:
+    world = World(1)
+    batch = PairedMessageBatch("orders", 256 * 1024, 256 * 1024)
+    for _ in range(3):
+        batch.add_message(ServiceBusMessage("x", session_id="s"))
+    recorder = Recorder(world)
+    send(courier_of(world, True), recorder, batch)
+    (parcel,) = recorder.parcels()
+    assert isinstance(parcel, ServiceBusMessageBatch)
+    assert len(parcel) == 3
+
+
+def test_only_batches_of_this_sender_are_accepted_healthy_or_not() -> None:
+    courier = courier_of(World(1), False)
+    for batch in (ServiceBusMessageBatch(), PairedMessageBatch("bills", 1000, 1000)):
+        with pytest.raises(ValueError, match="create_message_batch"):
+            courier.check(batch)
+
+
+def test_a_refusal_by_the_primary_is_raised_and_starts_no_timer() -> None:
+    world = World(1)
+    courier = courier_of(world, False)
+    with pytest.raises(ServiceBusServerBusyError):
+        send(courier, Recorder(world, ServiceBusServerBusyError()), ServiceBusMessage("x"))
+    assert courier.is_untroubled
+
+
+def test_a_message_the_backlog_cannot_take_costs_no_queue_its_place() -> None:
+    world = World(1)
+    courier = courier_of(world, True)
+    with pytest.raises(MessageSizeExceededError):
+        send(courier, Recorder(world, backlog=[MessageSizeExceededError()]), ServiceBusMessage("x"))
+    assert all(queue.out_until is None for queue in world.availability.state().backlog_queues)
+
+
+def test_a_hung_queue_gets_half_of_the_time_and_the_next_one_the_rest() -> None:
+    world = World(1)
+    courier, recorder = courier_of(world, True), Recorder(world, backlog=[OperationTimeoutError()])
+    send(courier, recorder, ServiceBusMessage("x"))
+    assert [attempt.timeout_s for attempt in recorder.attempts] == [30, 30]
+
+
+def test_a_message_scheduled_while_failed_over_has_no_number_and_cannot_be_cancelled() -> None:
+    world = World(1)
+    courier, recorder = courier_of(world, True), Recorder(world)
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    messages: list[AnyMessage] = [ServiceBusMessage("x"), AmqpAnnotatedMessage(data_body=b"x")]
+    numbers = run(courier.schedule(messages, at, courier.deadline(None)), recorder)
+    assert numbers == [UNNUMBERED, UNNUMBERED]
+    assert len(recorder.parcels()) == 1
+    with pytest.raises(ValueError, match="scheduled while failed over"):
+        run(courier.cancel(numbers, courier.deadline(None)), recorder)
+
+
+def test_a_schedule_on_a_good_day_returns_the_primarys_numbers() -> None:
+    world = World(1)
+    courier = courier_of(world, False)
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    assert run(courier.schedule([ServiceBusMessage("x")], at, courier.deadline(None)), Recorder(world)) == [7]
+
+
+def test_a_timeout_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="greater than 0"):
+        courier_of(World(1), False).deadline(0)
+
+
+def test_a_send_with_no_time_left_is_not_sent_twice() -> None:
+    """With an interval of zero a failed send goes on at the backlog, but not after its own deadline."""
+    world = World(1, SendAvailabilityPairedNamespaceOptions(failover_interval=timedelta(0)))
+    courier = world.sender("orders")
+
+    def hang(attempt: Attempt) -> list[int] | None:
+        world.clock.at += 60_000
+        raise OperationTimeoutError()
+
+    with pytest.raises(OperationTimeoutError):
+        run(courier.send(ServiceBusMessage("x"), courier.deadline(60)), hang)

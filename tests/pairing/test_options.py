@@ -1,0 +1,43 @@
+from datetime import timedelta
+
+import pytest
+
+from twinbus.errors import ArgumentError
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    options = SendAvailabilityPairedNamespaceOptions()
+    assert options.backlog_queue_count == 10
+    assert options.failover_interval == options.ping_primary_interval == timedelta(minutes=1)
+    assert not options.enable_syphon
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"backlog_queue_count": 0},
+        {"failover_interval": timedelta(seconds=-1)},
+        {"failover_interval": timedelta(minutes=60, seconds=1)},
+        {"ping_primary_interval": timedelta(milliseconds=999)},
+        {"ping_primary_interval": timedelta(minutes=30, seconds=1)},
+        {"ping_jitter": 1.0},
+        {"syphon_messages_per_second_max": 0},
+    ],
+)
+def test_values_outside_of_their_limits_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ArgumentError):
+        SendAvailabilityPairedNamespaceOptions(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"failover_interval": timedelta(0)},
+        {"failover_interval": timedelta(minutes=60)},
+        {"ping_primary_interval": timedelta(seconds=1)},
+        {"ping_primary_interval": timedelta(minutes=30)},
+    ],
+)
+def test_the_limits_themselves_are_allowed(right: dict[str, timedelta]) -> None:
+    SendAvailabilityPairedNamespaceOptions(**right)  # type: ignore[arg-type]
