@@ -52,7 +52,7 @@ def read_transfer(data: bytes, start: int, end: int) -> TransferFields | None:
     try:
         payload_start = start + 5 + data[start + 4]
         count = data[start + 5]
-        if count < 5 or payload_start > end:
+        if count < 4 or payload_start > end:
             return None
         pos = start + 6
         code = data[pos]
@@ -93,6 +93,8 @@ def read_transfer(data: bytes, start: int, end: int) -> TransferFields | None:
             pos += 5
         else:
             return None
+        if count == 4:
+            return (handle, delivery_id, tag, message_format, False, False, pos) if pos == payload_start else None
         code = data[pos]
         if code == 0x56:
             settled = _BOOLEAN_BYTES[data[pos + 1]]
