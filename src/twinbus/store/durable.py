@@ -22,13 +22,14 @@ from twinbus.errors import ChangeRefused, StoreDamaged, StoreInUse, StoreUnavail
 from twinbus.store.change_rules import LastNumbers, check_changes
 from twinbus.store.changes import Change, FragmentKey, MessageState, StoredMessage
 from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
-from twinbus.store.fragment_view import FragmentView
-from twinbus.store.journal import Segment
+from twinbus.store.fragment_view import FragmentView, HiddenFront
+from twinbus.store.journal import Segment, sync_folder
 from twinbus.store.journal_record import encode_changes
-from twinbus.store.located_changes import LocatedChange, Row
+from twinbus.store.located_changes import LocatedChange
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
 from twinbus.store.overlay import Layer
 from twinbus.store.recovery import recover_layers
+from twinbus.store.rows_below import RowsBelow
 from twinbus.store.summing import sum_fragments
 from twinbus.store.tables import connect, prepare, snapshot
 
@@ -68,6 +69,7 @@ class DurableStore:
         self._is_closed = False
         self._layers: list[Layer] = []  # bottom first; the last one takes commits
         self._last_numbers: LastNumbers = {}
+        self._fronts: dict[tuple[str, FragmentKey], HiddenFront] = {}
         self._reader: sqlite3.Connection | None = None
         self._checkpoints: CheckpointThread | None = None
         self._start_task = start_task
@@ -81,12 +83,13 @@ class DurableStore:
 
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(self._folder.parent)
         self._lock = _lock_folder(self._folder)
         self._reader = connect(self._folder, self._limits.cache_bytes)
         prepare(self._reader, self._folder)
         with snapshot(self._reader) as tables:
             position = tables.position
-            self._last_numbers = {fragment: last_number for fragment, _, last_number in tables.fragments()}
+            self._last_numbers = tables.last_numbers()
         for layer, changes in recover_layers(self._folder, position, is_new=not self._last_numbers):
             self._layers.append(layer)
             self._apply(changes)
@@ -129,11 +132,11 @@ class DurableStore:
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         with self._view(fragment) as view:
-            return view.due(now, count_max)
+            return view.due(now, count_max, self._front("due", fragment, view))
 
     def expired(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         with self._view(fragment) as view:
-            return view.expired(now, count_max)
+            return view.expired(now, count_max, self._front("expired", fragment, view))
 
     def sessions(self, fragment: FragmentKey) -> list[SessionSummary]:
         with self._view(fragment) as view:
@@ -177,21 +180,15 @@ class DurableStore:
 
     def _apply(self, changes: Sequence[LocatedChange]) -> None:
         """Let the top layer take changes in. It raises only if the tables cannot be read."""
-        top = self._layers[-1]
-        for change in changes:
-            top.apply(change, self._last_numbers.get(change.fragment), self._find_below)
-
-    def _find_below(self, fragment: FragmentKey, number: int) -> Row | None:
-        with snapshot(self._connection(), fragment) as tables:
-            layers = [layer for layer in self._layers[:-1] if layer.segment.number > tables.position]
-            found = FragmentView(tables, layers, fragment).find(number)
-        return None if found is None else found.row
+        *below, top = self._layers
+        with RowsBelow(self._connection(), below) as rows_below:
+            for change in changes:
+                top.apply(change, self._last_numbers.get(change.fragment), rows_below.find)
 
     def _make_room(self) -> None:
         """Start a checkpoint once the top segment is full; wait where two of them are."""
         checkpoints = self._checkpoint_thread()
-        if not checkpoints.is_running:
-            self._drop_checkpointed()
+        self._drop_checkpointed()
         if self._is_full(1):
             if checkpoints.is_running and self._is_full(self._limits.backlog_factor):
                 self._finish_checkpoint()
@@ -226,6 +223,12 @@ class DurableStore:
 
     def _layers_above(self, position: int) -> list[Layer]:
         return [layer for layer in self._layers if layer.segment.number > position]
+
+    def _front(self, kind: str, fragment: FragmentKey, view: FragmentView) -> HiddenFront:
+        front = self._fronts.get((kind, fragment))
+        if front is None or front.position != view.position:
+            front = self._fronts[kind, fragment] = HiddenFront(view.position)
+        return front
 
     @contextmanager
     def _view(self, fragment: FragmentKey) -> Iterator[FragmentView]:

@@ -11,6 +11,7 @@ only the few lifted rows have to be merged in.
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from twinbus.store.tables import Snapshot
 TABLES = -1
 """The level below all layers."""
 
-TIMES_PER_QUERY = 1_000
+ROWS_PER_QUERY = 1_000
 
 
 class Found(NamedTuple):
@@ -34,10 +35,24 @@ class Found(NamedTuple):
     row: Row
 
 
+@dataclass(slots=True)
+class HiddenFront:
+    """How far into the times of the tables all rows are hidden.
+
+    What is hidden stays so until the next checkpoint; without this, taking out many expired rows
+    would pass over all that are gone already, again with every call.
+    """
+
+    position: int
+    at: Millis = -1
+    number: int = 0
+
+
 class FragmentView:
     def __init__(self, snapshot: Snapshot, layers: Sequence[Layer], fragment: FragmentKey) -> None:
         """`layers` bottom first, none of them in the snapshot."""
         self._snapshot = snapshot
+        self.position = snapshot.position
         stack = [(layer, layer.fragments[fragment]) for layer in layers if fragment in layer.fragments]
         bottom = max((level for level, (_, overlay) in enumerate(stack) if overlay.hides_below), default=None)
         self.has_tables = snapshot.has_fragment and bottom is None
@@ -69,11 +84,13 @@ class FragmentView:
     def read(self, numbers: Sequence[int]) -> list[StoredMessage]:
         return self._load([found for number in numbers if (found := self.find(number)) is not None])
 
-    def due(self, now: Millis, count_max: int) -> tuple[list[int], Millis]:
-        return self._first(FragmentOverlay.due, self._snapshot.scheduled_after, now, count_max)
+    def due(self, now: Millis, count_max: int, front: HiddenFront) -> tuple[list[int], Millis]:
+        in_tables = self._table_times(self._snapshot.scheduled_after, count_max, front)
+        return self._first(FragmentOverlay.due, in_tables, now, count_max)
 
-    def expired(self, now: Millis, count_max: int) -> tuple[list[int], Millis]:
-        return self._first(FragmentOverlay.mortal, self._snapshot.mortal_after, now, count_max)
+    def expired(self, now: Millis, count_max: int, front: HiddenFront) -> tuple[list[int], Millis]:
+        in_tables = self._table_times(self._snapshot.mortal_after, count_max, front)
+        return self._first(FragmentOverlay.mortal, in_tables, now, count_max)
 
     def sessions(self) -> list[SessionSummary]:
         counts: Counter[str] = Counter()
@@ -155,7 +172,7 @@ class FragmentView:
             if len(rows) < query_max:
                 return
             after = rows[-1][0]
-            query_max = min(2 * query_max, max(TIMES_PER_QUERY, query_max))
+            query_max = max(ROWS_PER_QUERY, count_max)
 
     def _added_after(
         self, level: int, after: int, states: Collection[MessageState], session_id: str | None
@@ -180,15 +197,13 @@ class FragmentView:
     def _first(
         self,
         in_layer: Callable[[FragmentOverlay], Iterator[tuple[Millis, int]]],
-        in_tables: Callable[[Millis, int, int], list[tuple[Millis, int]]],
+        in_tables: Iterator[tuple[Millis, int]],
         now: Millis,
         count_max: int,
     ) -> tuple[list[int], Millis]:
         streams = [self._seen(level, in_layer(overlay)) for level, overlay in enumerate(self._overlays)]
-        if self.has_tables:
-            streams.append(self._seen(TABLES, _pages(in_tables)))
         numbers: list[int] = []
-        for at, number in heapq.merge(*streams):
+        for at, number in heapq.merge(in_tables, *streams):
             if at > now or len(numbers) >= count_max:
                 return numbers, at
             numbers.append(number)
@@ -197,6 +212,23 @@ class FragmentView:
     def _seen(self, level: int, times: Iterator[tuple[Millis, int]]) -> Iterator[tuple[Millis, int]]:
         hidden = self._hides(level)
         return (pair for pair in times if not hidden(pair[1]))
+
+    def _table_times(
+        self, query: Callable[[Millis, int, int], list[tuple[Millis, int]]], count_max: int, front: HiddenFront
+    ) -> Iterator[tuple[Millis, int]]:
+        if not self.has_tables:
+            return
+        hidden = self._hides(TABLES)
+        at, number, is_front = front.at, front.number, True
+        query_max = min(count_max + 1, ROWS_PER_QUERY)
+        while page := query(at, number, query_max):
+            for at, number in page:
+                if not hidden(number):
+                    is_front = False
+                    yield at, number
+                elif is_front:
+                    front.at, front.number = at, number
+            query_max = ROWS_PER_QUERY
 
     def _session_states(self) -> dict[str, Millis]:
         states = self._snapshot.session_states() if self.has_tables else {}
@@ -231,10 +263,3 @@ class FragmentView:
             if level != TABLES:
                 row = self._overlays[level].rows[number]
         return number, level, row
-
-
-def _pages(query: Callable[[Millis, int, int], list[tuple[Millis, int]]]) -> Iterator[tuple[Millis, int]]:
-    at, number = -1, 0
-    while page := query(at, number, TIMES_PER_QUERY):
-        yield from page
-        at, number = page[-1]

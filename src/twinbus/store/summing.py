@@ -8,23 +8,22 @@ from twinbus.store.fragment_view import FragmentView
 from twinbus.store.located_changes import SIZE, STATE
 from twinbus.store.messaging_store import FragmentSummary
 from twinbus.store.overlay import Layer
-from twinbus.store.tables import Snapshot, row_id
+from twinbus.store.tables import Snapshot
 
 
 def sum_fragments(
     tables: Snapshot, layers: Sequence[Layer], last_numbers: Mapping[FragmentKey, int | None]
 ) -> list[FragmentSummary]:
-    slots = {fragment: slot for fragment, slot, _ in tables.fragments()}
     counts: dict[FragmentKey, Counter[int]] = defaultdict(Counter)
     sizes: Counter[FragmentKey] = Counter()
     hidden: list[int] = []
     seen_slots: dict[int, FragmentKey] = {}
     for fragment in last_numbers:
-        slot = slots.get(fragment)
-        view = FragmentView(tables.of(fragment, slot), layers, fragment)
-        if slot is not None and view.has_tables:
-            seen_slots[slot] = fragment
-            hidden += (row_id(slot, number) for number in view.hidden_in_tables())
+        here = tables.of(fragment)
+        view = FragmentView(here, layers, fragment)
+        if view.has_tables:
+            seen_slots[here.slot] = fragment
+            hidden += (here.id(number) for number in view.hidden_in_tables())
         for _, _, row in view.rows_in_layers():
             counts[fragment][row[STATE]] += 1
             sizes[fragment] += row[SIZE]

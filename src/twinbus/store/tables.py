@@ -70,18 +70,19 @@ class Snapshot:
     """One state of the tables, seen from one fragment. Ask for rows only where `has_fragment`."""
 
     def __init__(self, connection: sqlite3.Connection, position: int, fragment: FragmentKey, slot: int | None) -> None:
-        self.position = position
+        self.position = position  # of the journal: the newest segment that is in the tables
         self.has_fragment = slot is not None
-        self._slot = slot or 0
+        self.slot = slot or 0
         self._connection = connection
         self._base = (fragment >> 2 & FRAGMENT_INDEX_MAX) << SEQUENCE_BITS
 
-    def of(self, fragment: FragmentKey, slot: int | None) -> "Snapshot":
+    def of(self, fragment: FragmentKey) -> "Snapshot":
         """The same state seen from another fragment."""
-        return Snapshot(self._connection, self.position, fragment, slot)
+        found = self._connection.execute(SQL["slot_of"], (fragment,)).fetchone()
+        return Snapshot(self._connection, self.position, fragment, found[0] if found else None)
 
     def id(self, number: int) -> int:
-        return row_id(self._slot, number)
+        return row_id(self.slot, number)
 
     def number(self, identity: int) -> int:
         return self._base + (identity & COUNTER_MASK)
@@ -91,7 +92,7 @@ class Snapshot:
     ) -> list[tuple[int, Row]]:
         counter = min(max(after - self._base, 0), COUNTER_MASK)
         parameters = {
-            "slot": self._slot,
+            "slot": self.slot,
             "after": self.id(counter),
             "last": self.id(COUNTER_MASK),
             "session_id": stored_text(session_id),
@@ -127,27 +128,27 @@ class Snapshot:
         """(slot, state, count, bytes) of all fragments, leaving out rows by id."""
         return self._connection.execute(SQL["counts_without"], (json.dumps(hidden),))
 
-    def fragments(self) -> Iterator[tuple[FragmentKey, int, int]]:
-        """(fragment, slot, last number) of all fragments."""
-        return self._connection.execute(SQL["fragments"])
+    def last_numbers(self) -> dict[FragmentKey, int | None]:
+        """Highest number ever used, for every fragment."""
+        return dict(self._connection.execute(SQL["last_numbers"]))
 
     def sessions_without(self, hidden: Sequence[int]) -> list[tuple[str, int, int]]:
         """(session id, active count, first number), leaving out rows by number."""
         identities = json.dumps([self.id(number) for number in hidden])
-        found = self._connection.execute(SQL["sessions_without"], {"slot": self._slot, "hidden": identities})
+        found = self._connection.execute(SQL["sessions_without"], {"slot": self.slot, "hidden": identities})
         return [(json.loads(session_id), count, self.number(first)) for session_id, count, first in found]
 
     def session_states(self) -> dict[str, Millis]:
-        found = self._connection.execute(SQL["session_states"], (self._slot,))
+        found = self._connection.execute(SQL["session_states"], (self.slot,))
         return {json.loads(session_id): updated_at for session_id, updated_at in found}
 
     def session_state(self, session_id: str) -> bytes | None:
-        parameters = (self._slot, stored_text(session_id))
+        parameters = (self.slot, stored_text(session_id))
         found = self._connection.execute(SQL["session_state"], parameters).fetchone()
         return None if found is None else bytes(found[0])
 
     def duplicates(self) -> dict[str, Millis]:
-        found = self._connection.execute(SQL["duplicates"], (self._slot,))
+        found = self._connection.execute(SQL["duplicates"], (self.slot,))
         return {json.loads(key): until for key, until in found}
 
     def _owns(self, number: int) -> bool:
@@ -155,7 +156,7 @@ class Snapshot:
 
     def _times(self, name: str, at: Millis, number: int, count_max: int) -> list[tuple[Millis, int]]:
         identity = self.id(number) if number else 0
-        parameters = {"slot": self._slot, "at": at, "id": identity, "count_max": count_max}
+        parameters = {"slot": self.slot, "at": at, "id": identity, "count_max": count_max}
         return [(when, self.number(found)) for when, found in self._connection.execute(SQL[name], parameters)]
 
 

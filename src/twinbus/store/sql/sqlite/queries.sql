@@ -4,8 +4,8 @@
 -- name: position_and_slot
 SELECT position, (SELECT slot FROM fragments WHERE fragment = ?) FROM journal;
 
--- name: fragments
-SELECT fragment, slot, last_number FROM fragments;
+-- name: last_numbers
+SELECT fragment, last_number FROM fragments;
 
 -- name: rows_after
 SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, 0 FROM messages
