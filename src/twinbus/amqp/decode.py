@@ -141,7 +141,9 @@ def _uuid(data: bytes) -> UUID:
 
 
 def _described(data: bytes, pos: int, depth: int) -> tuple[Value, int]:
-    depth = _deeper(depth)
+    if depth >= DEPTH_MAX:
+        raise _too_much(depth, 0)
+    depth += 1
     descriptor, pos = _READERS[data[pos]](data, pos + 1, depth)
     value, pos = _READERS[data[pos]](data, pos + 1, depth)
     return Described(descriptor, value), pos
@@ -175,16 +177,18 @@ def _array32(data: bytes, pos: int, depth: int) -> tuple[Value, int]:
 
 
 def _elements(data: bytes, pos: int, end: int, count: int, depth: int) -> tuple[list[Value], int]:
-    depth = _deeper(depth)
     if end > len(data):
         raise IndexError
-    _check_count(count, pos)
+    if depth >= DEPTH_MAX or count > ELEMENTS_MAX:
+        raise _too_much(depth, count)
+    depth += 1
     readers = _READERS
     values = []
     for _ in range(count):
         value, pos = readers[data[pos]](data, pos + 1, depth)
         values.append(value)
-    _check_end(pos, end)
+    if pos != end:
+        raise _wrong_end(pos, end)
     return values, pos
 
 
@@ -202,48 +206,47 @@ def _map(elements: list[Value], end: int) -> tuple[Value, int]:
 
 
 def _array(data: bytes, pos: int, end: int, count: int, depth: int) -> tuple[Value, int]:
-    depth = _deeper(depth)
     if end > len(data):
         raise IndexError
-    _check_count(count, pos)
+    if depth >= DEPTH_MAX or count > ELEMENTS_MAX:
+        raise _too_much(depth, count)
+    depth += 1
     descriptors = []
     code = data[pos]
     while code == 0:
-        depth = _deeper(depth)
+        # Each descriptor wraps the elements once more, so it counts as a level.
+        depth += 1
+        if depth > DEPTH_MAX:
+            raise _too_much(depth, count)
         descriptor, pos = _READERS[data[pos + 1]](data, pos + 2, depth)
         descriptors.append(descriptor)
         code = data[pos]
     pos += 1
+    # Refused even where no element follows it.
+    if code not in _KNOWN:
+        _unknown(data, pos, depth)
     if WIDTHS[code] == 0 and count > EMPTY_ELEMENTS_MAX:
         raise DecodeError(f"an array of {count} elements without bytes; at most {EMPTY_ELEMENTS_MAX} are read")
     read = _READERS[code]
     values = []
-    # An unknown constructor is refused even where no element follows it.
-    if read is _unknown:
-        _unknown(data, pos, depth)
     for _ in range(count):
         value, pos = read(data, pos, depth)
         values.append(value)
-    _check_end(pos, end)
+    if pos != end:
+        raise _wrong_end(pos, end)
     for descriptor in reversed(descriptors):
         values = [Described(descriptor, value) for value in values]
     return Array(values, code), pos
 
 
-def _deeper(depth: int) -> int:
+def _too_much(depth: int, count: int) -> DecodeError:
     if depth >= DEPTH_MAX:
-        raise DecodeError(f"values are nested deeper than {DEPTH_MAX}")
-    return depth + 1
+        return DecodeError(f"values are nested deeper than {DEPTH_MAX}")
+    return DecodeError(f"a list, map or array of {count} elements; at most {ELEMENTS_MAX} are read")
 
 
-def _check_count(count: int, pos: int) -> None:
-    if count > ELEMENTS_MAX:
-        raise DecodeError(f"{count} elements announced before byte {pos}; at most {ELEMENTS_MAX} are read")
-
-
-def _check_end(pos: int, end: int) -> None:
-    if pos != end:
-        raise DecodeError(f"elements end at byte {pos}, but their size says {end}")
+def _wrong_end(pos: int, end: int) -> DecodeError:
+    return DecodeError(f"elements end at byte {pos}, but their size says {end}")
 
 
 def _nothing() -> None:

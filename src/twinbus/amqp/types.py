@@ -82,9 +82,10 @@ class Decimal128(bytes):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+# Hashed as a value but not frozen: a frozen one takes twice as long to make, and every performative is one.
+@dataclass(slots=True, unsafe_hash=True)
 class Described:
-    """A value with a descriptor (ulong or symbol) that gives it a meaning."""
+    """A value with a descriptor (ulong or symbol) that gives it a meaning. Nobody changes one."""
 
     descriptor: Value
     value: Value
