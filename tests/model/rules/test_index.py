@@ -202,6 +202,16 @@ def test_equal_parameters_of_different_types_make_different_filters() -> None:
     assert copied(index, view_of({"a": 2})) == [("number", False)]
 
 
+@pytest.mark.parametrize("action", [None, MARK])
+def test_a_rule_outlives_another_with_the_same_filter(action: SqlAction | None) -> None:
+    same = SqlFilter("a > 0")
+    index = index_of(("s", RuleDescription("one", same, action)), ("s", RuleDescription("two", same, action)))
+    index.remove_rule("s", "one")
+    assert copied(index, view_of({"a": 1})) == [("s", action is not None)]
+    index.remove_rule("s", "two")
+    assert copied(index, view_of({"a": 1})) == []
+
+
 def test_a_second_rule_of_the_same_name_is_refused() -> None:
     index = index_of(("s", RuleDescription("r")))
     with pytest.raises(EntityAlreadyExists):

@@ -1,5 +1,8 @@
+from contextlib import suppress
+
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.model.rules.strategies import printable_actions, printable_filters
 from twinbus.errors import ArgumentError
@@ -139,6 +142,18 @@ def test_an_error_says_where_it_is_and_what_was_expected(text: str, position: in
         parse_filter(text)
     assert f"position {position}," in str(raised.value)
     assert problem in str(raised.value)
+
+
+SCRAPS = """a sys. 'x' ' [b] [ " @p @ 1 1.5 = <> AND NOT IS NULL IN ( ) , LIKE ESCAPE EXISTS newid() p( + - % SET REMOVE ; é ٣"""
+scraps = st.sampled_from([*SCRAPS.split(), " ", "\n", "\x00"])
+
+
+@given(st.lists(scraps, max_size=12).map(" ".join) | st.lists(scraps, max_size=12).map("".join) | st.text(max_size=20))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_read_or_refused_as_an_argument_error(text: str) -> None:
+    for parse in (parse_filter, parse_action):
+        with suppress(ArgumentError):
+            parse(text)
 
 
 def test_a_filter_may_have_1024_characters_and_not_one_more() -> None:

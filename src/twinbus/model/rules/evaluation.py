@@ -48,6 +48,9 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {  # of two values of one ordere
 
 
 def conjunction(terms: list[Test]) -> Test:
+    if len(terms) == 2:
+        return _both(*terms)
+
     def test(view: FilterView) -> Truth:
         outcome: Truth = True
         for term in terms:
@@ -57,6 +60,18 @@ def conjunction(terms: list[Test]) -> Test:
             if truth is None:
                 outcome = None
         return outcome
+
+    return test
+
+
+def _both(left: Test, right: Test) -> Test:
+    def test(view: FilterView) -> Truth:
+        first = left(view)
+        if first is False:
+            return False
+        second = right(view)
+        # With a true left side the right one decides; with an unknown one it can only make it false.
+        return second if first or second is False else None
 
     return test
 

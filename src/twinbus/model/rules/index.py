@@ -9,7 +9,7 @@ is reported beside the copies, and the broker decides about dead-lettering.
     scanned    SQL filters without: evaluated on every message, each distinct text once
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, KeysView
 from typing import Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -57,13 +57,29 @@ class _Entry(Generic[S]):
 
 
 class _Scanned(Generic[S]):
-    """A test and all entries whose filter has the same text and parameters."""
+    """A test and all rules whose filter has the same text and parameters, with their copies kept ready."""
 
-    __slots__ = ("entries", "test")
+    __slots__ = ("acting", "entries", "plain", "test")
 
     def __init__(self, test: Test) -> None:
         self.test = test
         self.entries: dict[_Entry[S], None] = {}
+        self.plain: dict[S, Copy[S]] = {}
+        self.acting: list[Copy[S]] = []
+
+    def add(self, entry: _Entry[S]) -> None:
+        self.entries[entry] = None
+        if entry.copy.action is None:
+            self.plain[entry.copy.subscription] = entry.copy
+        else:
+            self.acting.append(entry.copy)
+
+    def remove(self, entry: _Entry[S]) -> None:
+        del self.entries[entry]
+        if entry.copy.action is not None:
+            self.acting.remove(entry.copy)
+        elif all(other.copy != entry.copy for other in self.entries):
+            del self.plain[entry.copy.subscription]
 
 
 class RuleIndex(Generic[S]):
@@ -74,7 +90,7 @@ class RuleIndex(Generic[S]):
         self._rules: dict[S, dict[str, _Entry[S]]] = {}
         self._always: dict[_Entry[S], None] = {}
         self._always_copies: list[Copy[S]] | None = []  # None: has to be made again from `_always`
-        self._always_plain: set[S] = set()
+        self._always_plain: KeysView[S] = {}.keys()
         self._lookup: ConditionLookup[_Entry[S]] = ConditionLookup()
         self._scanned: dict[tuple[str, str], _Scanned[S]] = {}
         self.sql_filter_count = 0
@@ -132,7 +148,7 @@ class RuleIndex(Generic[S]):
         elif rule.conditions:
             self._lookup.add(rule.conditions, entry)
         elif rule.test is not None:
-            self._scanned.setdefault(_scan_key(rule), _Scanned(rule.test)).entries[entry] = None
+            self._scanned.setdefault(_scan_key(rule), _Scanned(rule.test)).add(entry)
 
     def _unfile(self, entry: _Entry[S]) -> None:
         rule = entry.rule
@@ -143,7 +159,7 @@ class RuleIndex(Generic[S]):
             self._lookup.remove(rule.conditions, entry)
         elif rule.test is not None:
             scanned = self._scanned[_scan_key(rule)]
-            del scanned.entries[entry]
+            scanned.remove(entry)
             if not scanned.entries:
                 del self._scanned[_scan_key(rule)]
 
@@ -155,39 +171,49 @@ class RuleIndex(Generic[S]):
             self._collect_always()
         assert self._always_copies is not None
         copies = self._always_copies.copy()
-        failures: dict[S, Failure[S]] = {}
-        plain: set[S] = set()
+        plain: dict[S, Copy[S]] = {}
+        failures: list[Failure[S]] = []
         if self._lookup:
-            for entry in self._lookup.found(view):
-                if entry.rule.test is None or entry.rule.test(view):
-                    self._take(entry, copies, plain)
+            self._look_up(view, plain, copies)
+        if self._scanned:
+            self._scan(view, plain, copies, failures)
+        if plain:
+            for subscription in plain.keys() & self._always_plain:
+                del plain[subscription]
+            copies += plain.values()
+        return Matches(copies, failures)
+
+    def _look_up(self, view: FilterView, plain: dict[S, Copy[S]], copies: list[Copy[S]]) -> None:
+        for entry in self._lookup.found(view):
+            # A test behind conditions cannot fail, or it would not be behind conditions.
+            if entry.rule.test is None or entry.rule.test(view):
+                copy = entry.copy
+                if copy.action is None:
+                    plain[copy.subscription] = copy
+                else:
+                    copies.append(copy)
+
+    def _scan(
+        self, view: FilterView, plain: dict[S, Copy[S]], copies: list[Copy[S]], failures: list[Failure[S]]
+    ) -> None:
+        failed: set[S] = set()
         for scanned in self._scanned.values():
             try:
-                truth = scanned.test(view)
+                if scanned.test(view):
+                    plain.update(scanned.plain)
+                    copies += scanned.acting
             except FilterError as error:
                 for entry in scanned.entries:
                     subscription = entry.copy.subscription
-                    failures.setdefault(subscription, Failure(subscription, entry.rule.name, error))
-                continue
-            if truth:
-                for entry in scanned.entries:
-                    self._take(entry, copies, plain)
-        return Matches(copies, list(failures.values()))
-
-    def _take(self, entry: _Entry[S], copies: list[Copy[S]], plain: set[S]) -> None:
-        copy = entry.copy
-        if copy.action is None:
-            if copy.subscription in plain or copy.subscription in self._always_plain:
-                return
-            plain.add(copy.subscription)
-        copies.append(copy)
+                    if subscription not in failed:
+                        failed.add(subscription)
+                        failures.append(Failure(subscription, entry.rule.name, error))
 
     def _collect_always(self) -> None:
-        copies: list[Copy[S]] = []
-        self._always_plain = set()
-        for entry in self._always:
-            self._take(entry, copies, self._always_plain)
-        self._always_copies = copies
+        plain = {entry.copy.subscription: entry.copy for entry in self._always if entry.rule.action is None}
+        acting = [entry.copy for entry in self._always if entry.rule.action is not None]
+        self._always_plain = plain.keys()
+        self._always_copies = [*plain.values(), *acting]
 
 
 def _scan_key(rule: CompiledRule) -> tuple[str, str]:
