@@ -1,6 +1,6 @@
 """The content of a stored message: its sections, packed so that a delivery can be cut out of it.
 
-prefix            sizes and counts of what follows (22 bytes)
+prefix            sizes and counts of what follows (26 bytes)
 header            a whole section with delivery-count 0: a first delivery takes it as it is
 delivery entries  the sender's delivery annotations, keys and values without the map around them
 entries           the sender's message annotations, in the same way
@@ -31,7 +31,7 @@ from twinbus.amqp.sections import (
 )
 from twinbus.amqp.types import Value
 
-PREFIX = Struct(">BBHHIIII")
+PREFIX = Struct(">BBIIIIII")
 LAYOUT = 1
 """First byte of every content, so that another layout can be told from this one."""
 
@@ -91,11 +91,12 @@ def pack(parts: Parts) -> bytes:
 
 def properties(content: bytes) -> MessageProperties:
     """The properties section, decoded. A field that is malformed reads as if it were not set."""
-    section = unpack(content).properties
+    _, header, _, _, delivery_size, size, _, _ = PREFIX.unpack_from(content)
+    pos = PREFIX.size + header + delivery_size + size
     try:
-        return decode_properties(decode_value(section, DESCRIPTOR_SIZE)[0])
+        return decode_properties(decode_value(content, pos + DESCRIPTOR_SIZE)[0])
     except DecodeError:
-        return MessageProperties(*[_value_or_none(element) for _, element in _elements(section)])
+        return MessageProperties(*[_value_or_none(element) for _, element in _elements(unpack(content).properties)])
 
 
 def application_properties(content: bytes) -> dict[str, Value]:
