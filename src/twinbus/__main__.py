@@ -1,0 +1,3 @@
+from twinbus.cli.app import main
+
+main()

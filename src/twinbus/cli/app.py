@@ -1,0 +1,92 @@
+"""The `twinbus` command: puts the groups together and turns every failure into one line and an exit code.
+
+0 it worked    1 it did not    2 it was not understood    130 Ctrl-C
+"""
+
+import os
+import sys
+from importlib import metadata
+from typing import Annotated, NoReturn
+
+import typer
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.servicebus.exceptions import ServiceBusError
+from typer.exceptions import TyperException
+
+from twinbus.cli import doctor, messages, queues, rules, serving, stores, subscriptions, topics
+from twinbus.errors import ArgumentError, MessagingError
+
+WRONG_USE, FAILED, INTERRUPTED = 2, 1, 130
+
+app = typer.Typer(
+    name="twinbus",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A message bus that speaks Service Bus: serve namespaces, manage entities, move messages.",
+)
+serving.register(app)
+app.add_typer(stores.app, name="store")
+app.add_typer(queues.app, name="queue")
+app.add_typer(topics.app, name="topic")
+app.add_typer(subscriptions.app, name="subscription")
+app.add_typer(rules.app, name="rule")
+messages.register(app)
+doctor.register(app)
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        print(metadata.version("twinbus"))
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """What holds for every command."""
+
+
+def main() -> NoReturn:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        result = app(arguments, prog_name="twinbus", standalone_mode=False)
+    except TyperException as wrong:
+        return _complain(wrong.format_message() or "Nothing to do. Try --help.", wrong.exit_code)
+    except ArgumentError as wrong:
+        return _complain(str(wrong), WRONG_USE)
+    except MessagingError as failure:
+        return _complain(str(failure), FAILED)
+    except (AzureError, ServiceBusError) as failure:
+        return _complain(_reason(failure), FAILED)
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing more can be said to it, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as failure:
+        return _complain(str(failure), FAILED)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    return result if isinstance(result, int) else 0
+
+
+def _complain(text: str, code: int) -> int:
+    print("twinbus: " + " ".join(text.split()), file=sys.stderr)
+    return code
+
+
+def _reason(failure: Exception) -> str:
+    """What the server said, without the codes that are for programs."""
+    text = str(failure)
+    if isinstance(failure, HttpResponseError):
+        text = text.partition(" TrackingId:")[0]
+        if text.startswith("SubCode="):
+            text = text.partition(". ")[2]
+    return text

@@ -1,0 +1,116 @@
+"""Commands against a namespace: what all of them take, written once.
+
+A command is a function whose first parameter is a `Call`. `command` puts it into a group with its own parameters and
+those that say which namespace is meant, and hands it the call.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.output import Output
+from twinbus.cli.running import find_running
+from twinbus.client.administration import administration_client, administration_endpoint
+from twinbus.client.connection_string import parse_connection_string
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusClient
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+DATA_DEFAULT = Path("twinbus-data")
+NAMESPACE_DEFAULT = "primary"
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+DataOption = Annotated[Path, typer.Option("--data", envvar="TWINBUS_DATA", help="Folder with the namespaces' data.")]
+NamespaceOption = Annotated[
+    str, typer.Option("--namespace", "-n", envvar="TWINBUS_NAMESPACE", help="A namespace that runs on this machine.")
+]
+ConnectionStringOption = Annotated[
+    str | None,
+    typer.Option("--connection-string", envvar="TWINBUS_CONNECTION_STRING", help="Any namespace, also one in Azure."),
+]
+EndpointOption = Annotated[
+    str | None, typer.Option("--endpoint", help="With --connection-string: its HTTP address, if the port is unusual.")
+]
+
+
+@dataclass
+class Call:
+    """One invocation of a command."""
+
+    output: Output
+    namespace: str
+    data: Path
+    given_connection_string: str | None
+    given_endpoint: str | None
+
+    @cached_property
+    def connection_string(self) -> str:
+        if self.given_connection_string is not None:
+            return self.given_connection_string
+        return find_running(self.data, self.namespace).connection_string
+
+    @cached_property
+    def endpoint(self) -> str | None:
+        """Where HTTP goes; None where the stock client knows by itself."""
+        if self.given_endpoint is not None:
+            return self.given_endpoint
+        if self.given_connection_string is None:
+            return find_running(self.data, self.namespace).endpoint
+        parsed = parse_connection_string(self.given_connection_string)
+        return None if parsed.uses_tls else administration_endpoint(parsed)
+
+    def administration(self) -> "ServiceBusAdministrationClient":
+        return administration_client(self.connection_string, self.endpoint)
+
+    def client(self) -> "ServiceBusClient":
+        from azure.servicebus import ServiceBusClient
+
+        parse_connection_string(self.connection_string)
+        return ServiceBusClient.from_connection_string(self.connection_string, retry_total=1)
+
+
+SHARED = [
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    for name, annotation, default in (
+        ("namespace", NamespaceOption, NAMESPACE_DEFAULT),
+        ("data", DataOption, DATA_DEFAULT),
+        ("connection_string", ConnectionStringOption, None),
+        ("endpoint", EndpointOption, None),
+        ("as_json", JsonOption, False),
+    )
+]
+
+
+def command(group: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function of a `Call` and its own parameters as a command."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def run(
+            *args: Any,
+            namespace: str,
+            data: Path,
+            connection_string: str | None,
+            endpoint: str | None,
+            as_json: bool,
+            **kwargs: Any,
+        ) -> None:
+            call = Call(Output(as_json=as_json), namespace, data, connection_string, endpoint)
+            function(call, *args, **kwargs)
+
+        signature = inspect.signature(function)
+        own = list(signature.parameters.values())[1:]
+        positional = [each for each in own if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+        named = [each for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        run.__signature__ = signature.replace(parameters=[*positional, *named, *SHARED])  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in (*own, *SHARED)}
+        group.command(name)(run)
+        return function
+
+    return register

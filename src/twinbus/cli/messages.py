@@ -1,0 +1,242 @@
+"""`twinbus send | receive | peek | purge`: messages by hand."""
+
+import sys
+import uuid
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.command import Call, command
+from twinbus.cli.durations import parse_duration
+from twinbus.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
+
+BATCH = 100
+PEEK_BATCH_MAX = 250
+COUNT_MAX = 1_000_000
+BODY_SHOWN_MAX = 60
+PURGE_WAIT_S = 2.0
+NEXT_SESSION = "next"
+
+EntityArgument = Annotated[str, typer.Argument(help="Path of the queue or topic.")]
+SubscriptionOption = Annotated[str | None, typer.Option("--subscription", "-s", help="Of the topic named.")]
+DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="The dead-letter queue instead.")]
+CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX, help="How many messages.")]
+SessionOption = Annotated[
+    str | None, typer.Option("--session", help=f"Message session to take; '{NEXT_SESSION}' takes the next free one.")
+]
+COLUMNS = ("sequence_number", "message_id", "session_id", "enqueued_at", "delivery_count", "body")
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands at the top level, where one looks for them."""
+    command(app, "send")(send)
+    command(app, "receive")(receive)
+    command(app, "peek")(peek)
+    command(app, "purge")(purge)
+
+
+def send(
+    call: Call,
+    entity: EntityArgument,
+    body: Annotated[
+        str | None, typer.Argument(help="Text of the message; without it every line of standard input.")
+    ] = None,
+    *,
+    file: Annotated[
+        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="A file as the body.")
+    ] = None,
+    count: CountOption = 1,
+    message_id: Annotated[str | None, typer.Option("--message-id")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Message session it belongs to.")] = None,
+    partition_key: Annotated[str | None, typer.Option("--partition-key")] = None,
+    subject: Annotated[str | None, typer.Option("--subject")] = None,
+    property_: Annotated[
+        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="An application property.")
+    ] = None,
+    ttl: Annotated[timedelta | None, typer.Option("--ttl", parser=parse_duration, metavar="DURATION")] = None,
+    delay: Annotated[
+        timedelta | None,
+        typer.Option("--delay", parser=parse_duration, metavar="DURATION", help="Schedule it so far ahead."),
+    ] = None,
+) -> None:
+    """Send messages to a queue or topic."""
+    from azure.servicebus import ServiceBusMessage
+
+    properties = _pairs(property_)
+
+    def message(content: str | bytes) -> ServiceBusMessage:
+        return ServiceBusMessage(
+            content,
+            message_id=message_id or uuid.uuid4().hex,
+            session_id=session,
+            partition_key=partition_key,
+            subject=subject,
+            application_properties=properties,
+            time_to_live=ttl,
+            scheduled_enqueue_time_utc=None if delay is None else datetime.now(UTC) + delay,
+        )
+
+    sent = 0
+    bodies = iter(_bodies(body, file) * count) if body is not None or file is not None else _lines()
+    with call.client() as client, client.get_topic_sender(entity) as sender:
+        for content in bodies:
+            sender.send_messages(message(content))
+            sent += 1
+    call.output.done(f"{_messages(sent)} sent to '{entity}'.", entity=entity, sent=sent)
+
+
+def receive(
+    call: Call,
+    entity: EntityArgument,
+    *,
+    subscription: SubscriptionOption = None,
+    dead_letter: DeadLetterOption = False,
+    session: SessionOption = None,
+    count: CountOption = 1,
+    wait: Annotated[
+        timedelta, typer.Option("--wait", parser=parse_duration, metavar="DURATION", help="For the first message.")
+    ] = timedelta(seconds=5),
+    leave: Annotated[bool, typer.Option("--leave", help="Give the messages back instead of completing them.")] = False,
+) -> None:
+    """Take messages and complete them."""
+    records: list[dict[str, Any]] = []
+    with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
+        while len(records) < count:
+            batch = receiver.receive_messages(min(BATCH, count - len(records)), max_wait_time=wait.total_seconds())
+            for each in batch:
+                records.append(_record(each))
+                receiver.abandon_message(each) if leave else receiver.complete_message(each)
+            if not batch or leave:
+                break
+    _show(call, records)
+
+
+def peek(
+    call: Call,
+    entity: EntityArgument,
+    *,
+    subscription: SubscriptionOption = None,
+    dead_letter: DeadLetterOption = False,
+    session: SessionOption = None,
+    count: CountOption = 10,
+    start: Annotated[int, typer.Option("--from", min=0, help="Lowest sequence number.")] = 0,
+) -> None:
+    """Look at messages without taking them: also locked, deferred and scheduled ones."""
+    records: list[dict[str, Any]] = []
+    with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
+        position = start
+        while len(records) < count:
+            batch = receiver.peek_messages(min(PEEK_BATCH_MAX, count - len(records)), sequence_number=position)
+            if not batch:
+                break
+            records += [_record(each) for each in batch]
+            position = (batch[-1].sequence_number or 0) + 1
+    _show(call, records)
+
+
+def purge(
+    call: Call,
+    entity: EntityArgument,
+    *,
+    subscription: SubscriptionOption = None,
+    dead_letter: DeadLetterOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove every message that can be received now."""
+    from azure.servicebus import ServiceBusReceiveMode
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    place = entity if subscription is None else f"{entity}/{subscription}"
+    if not yes and not typer.confirm(f"Remove all messages from '{place}'?"):
+        raise typer.Abort
+    removed = 0
+    columns = SpinnerColumn(), TextColumn("{task.completed} removed")
+    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    with call.client() as client, Progress(*columns, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=None)
+        with _receiver(client, entity, subscription, dead_letter, None, receive_mode=mode) as receiver:
+            while batch := receiver.receive_messages(BATCH, max_wait_time=PURGE_WAIT_S):
+                removed += len(batch)
+                progress.update(task, completed=removed)
+    call.output.done(f"{_messages(removed)} removed from '{place}'.", entity=place, removed=removed)
+
+
+def _receiver(
+    client: Any, entity: str, subscription: str | None, dead_letter: bool, session: str | None, **options: Any
+) -> "ServiceBusReceiver":
+    from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
+
+    if session is not None:
+        options["session_id"] = NEXT_AVAILABLE_SESSION if session == NEXT_SESSION else session
+    if dead_letter:
+        options["sub_queue"] = ServiceBusSubQueue.DEAD_LETTER
+    if subscription is None:
+        return client.get_queue_receiver(entity, **options)  # type: ignore[no-any-return]
+    return client.get_subscription_receiver(entity, subscription, **options)  # type: ignore[no-any-return]
+
+
+def _bodies(body: str | None, file: Path | None) -> list[str | bytes]:
+    if body is not None and file is not None:
+        raise ArgumentError("Give a text or --file, not both.")
+    return [body if body is not None else (file.read_bytes() if file else b"")]
+
+
+def _lines() -> Any:
+    return islice((line.rstrip("\n") for line in sys.stdin), COUNT_MAX)
+
+
+def _pairs(given: list[str] | None) -> dict[str | bytes, Any]:
+    pairs: dict[str | bytes, Any] = {}
+    for pair in given or ():
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise ArgumentError(f"'{pair}' is no pair. Write --property NAME=VALUE.")
+        pairs[name] = value
+    return pairs
+
+
+def _record(message: "ServiceBusReceivedMessage") -> dict[str, Any]:
+    return {
+        "sequence_number": message.sequence_number,
+        "message_id": message.message_id,
+        "session_id": message.session_id,
+        "partition_key": message.partition_key,
+        "subject": message.subject,
+        "enqueued_at": message.enqueued_time_utc,
+        "delivery_count": message.delivery_count,
+        "state": message.state.name.lower(),
+        "dead_letter_reason": message.dead_letter_reason,
+        "properties": {
+            _decoded(name): _decoded(value) for name, value in (message.application_properties or {}).items()
+        },
+        "body": str(message),
+    }
+
+
+def _decoded(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _show(call: Call, records: list[dict[str, Any]]) -> None:
+    if call.output.as_json:
+        call.output.table(COLUMNS, records)
+        return
+    if not records:
+        call.output.done("There is no message.")
+        return
+    call.output.table(COLUMNS, [record | {"body": _short(record["body"])} for record in records])
+
+
+def _short(body: str) -> str:
+    line = " ".join(body.split())
+    return line if len(line) <= BODY_SHOWN_MAX else line[: BODY_SHOWN_MAX - 1] + "…"
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"

@@ -1,0 +1,140 @@
+"""`twinbus rule`: make, show, change and delete the rules of subscriptions."""
+
+from typing import Annotated, Any
+
+import typer
+
+from twinbus.cli.command import Call, command
+from twinbus.errors import ArgumentError
+
+app = typer.Typer(no_args_is_help=True, help="Make, show, change and delete the rules of subscriptions.")
+
+TopicArgument = Annotated[str, typer.Argument(help="Path of the topic.")]
+SubscriptionArgument = Annotated[str, typer.Argument(help="Name of the subscription.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the rule.")]
+SqlOption = Annotated[str | None, typer.Option("--sql", metavar="FILTER", help="SQL filter, as in \"colour = 'red'\".")]
+CorrelationOption = Annotated[
+    list[str] | None,
+    typer.Option("--match", metavar="NAME=VALUE", help="A property that must be equal; sys.label and such for fields."),
+]
+ActionOption = Annotated[
+    str | None, typer.Option("--action", metavar="SQL", help='What to do with a match, as in "SET seen = TRUE".')
+]
+SYSTEM_FIELDS = {
+    "sys.correlationid": "correlation_id",
+    "sys.messageid": "message_id",
+    "sys.to": "to",
+    "sys.replyto": "reply_to",
+    "sys.label": "label",
+    "sys.sessionid": "session_id",
+    "sys.replytosessionid": "reply_to_session_id",
+    "sys.contenttype": "content_type",
+}
+COLUMNS = ("name", "filter", "action", "created_at")
+
+
+@command(app, "create")
+def create(
+    call: Call,
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    name: NameArgument,
+    *,
+    sql: SqlOption = None,
+    match: CorrelationOption = None,
+    action: ActionOption = None,
+) -> None:
+    """Make a rule. Without --sql and --match it takes every message."""
+    with call.administration() as client:
+        made = client.create_rule(topic, subscription, name, filter=_filter(sql, match), action=_action(action))
+    call.output.done(f"Rule '{name}' of '{topic}/{subscription}' is made.", **_record(made))
+
+
+@command(app, "show")
+def show(call: Call, topic: TopicArgument, subscription: SubscriptionArgument, name: NameArgument) -> None:
+    """Show a rule."""
+    with call.administration() as client:
+        call.output.record(_record(client.get_rule(topic, subscription, name)))
+
+
+@command(app, "list")
+def list_rules(call: Call, topic: TopicArgument, subscription: SubscriptionArgument) -> None:
+    """List the rules of a subscription in the order they were made."""
+    with call.administration() as client:
+        call.output.table(COLUMNS, [_record(rule) for rule in client.list_rules(topic, subscription)])
+
+
+@command(app, "update")
+def update(
+    call: Call,
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    name: NameArgument,
+    *,
+    sql: SqlOption = None,
+    match: CorrelationOption = None,
+    action: ActionOption = None,
+) -> None:
+    """Change the filter or the action of a rule; what is not named stays as it is. --action '' removes it."""
+    with call.administration() as client:
+        rule = client.get_rule(topic, subscription, name)
+        if sql is not None or match:
+            rule.filter = _filter(sql, match)
+        if action is not None:
+            rule.action = _action(action)
+        client.update_rule(topic, subscription, rule)
+        changed = client.get_rule(topic, subscription, name)
+    call.output.done(f"Rule '{name}' of '{topic}/{subscription}' is changed.", **_record(changed))
+
+
+@command(app, "delete")
+def delete(call: Call, topic: TopicArgument, subscription: SubscriptionArgument, name: NameArgument) -> None:
+    """Delete a rule."""
+    with call.administration() as client:
+        client.delete_rule(topic, subscription, name)
+    call.output.done(f"Rule '{name}' of '{topic}/{subscription}' is deleted.", name=name)
+
+
+def _filter(sql: str | None, match: list[str] | None) -> Any:
+    from azure.servicebus.management import CorrelationRuleFilter, SqlRuleFilter, TrueRuleFilter
+
+    if sql is not None and match:
+        raise ArgumentError("Give --sql or --match, not both.")
+    if sql is not None:
+        return SqlRuleFilter(sql)
+    if not match:
+        return TrueRuleFilter()
+    fields: dict[str, str] = {}
+    properties: dict[str, Any] = {}
+    for pair in match:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise ArgumentError(f"'{pair}' is no pair. Write --match NAME=VALUE.")
+        if name.lower() in SYSTEM_FIELDS:
+            fields[SYSTEM_FIELDS[name.lower()]] = value
+        else:
+            properties[name] = value
+    return CorrelationRuleFilter(properties=properties, **fields)
+
+
+def _action(text: str | None) -> Any:
+    from azure.servicebus.management import SqlRuleAction
+
+    return SqlRuleAction(text) if text else None
+
+
+def _record(rule: Any) -> dict[str, Any]:
+    return {
+        "name": rule.name,
+        "filter": _shown_filter(rule.filter),
+        "action": rule.action.sql_expression if rule.action else None,
+        "created_at": rule.created_at_utc,
+    }
+
+
+def _shown_filter(chosen: Any) -> str:
+    if hasattr(chosen, "sql_expression"):
+        return str(chosen.sql_expression)
+    names = {field: shown for shown, field in SYSTEM_FIELDS.items()}
+    pairs = {names[field]: getattr(chosen, field) for field in names if getattr(chosen, field)}
+    return ", ".join(f"{name}={value}" for name, value in (pairs | dict(chosen.properties or {})).items())

@@ -1,0 +1,73 @@
+"""Which namespaces run and where: a small file in the data folder of each, there while its process serves."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from twinbus.cli.failure import CommandFailed
+
+FILE_NAME = "running.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningNamespace:
+    name: str
+    pid: int
+    host: str
+    amqp_port: int
+    http_port: int
+    connection_string: str
+
+    @property
+    def endpoint(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.http_port}"
+
+
+def namespace_folder(data: Path, name: str) -> Path:
+    return data / name
+
+
+def announce(folder: Path, running: RunningNamespace) -> None:
+    """Write the file, for its owner's eyes only: it holds a key."""
+    draft = folder / (FILE_NAME + ".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(asdict(running), file)
+    draft.rename(folder / FILE_NAME)
+
+
+def withdraw(folder: Path) -> None:
+    """Remove the file, if it is this process's own."""
+    running = read_running(folder)
+    if running is not None and running.pid == os.getpid():
+        (folder / FILE_NAME).unlink()
+
+
+def read_running(folder: Path) -> RunningNamespace | None:
+    """None where nothing runs. A file whose process is gone counts as nothing: it was killed."""
+    try:
+        running = RunningNamespace(**json.loads((folder / FILE_NAME).read_text()))
+        os.kill(running.pid, 0)
+    except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+        return None
+    except PermissionError:
+        return running
+    except (ValueError, TypeError):
+        raise CommandFailed(f"{folder / FILE_NAME} cannot be read. Remove it and start the namespace again.") from None
+    return running
+
+
+def find_running(data: Path, name: str) -> RunningNamespace:
+    running = read_running(namespace_folder(data, name))
+    if running is None:
+        others = ", ".join(each.name for each in all_running(data))
+        hint = f"Running there: {others}." if others else "Start one with 'twinbus up' or 'twinbus serve'."
+        raise CommandFailed(f"No namespace '{name}' runs with its data in {data}. {hint}")
+    return running
+
+
+def all_running(data: Path) -> list[RunningNamespace]:
+    folders = sorted(path for path in data.iterdir() if path.is_dir()) if data.is_dir() else []
+    return [running for folder in folders if (running := read_running(folder)) is not None]

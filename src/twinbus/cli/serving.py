@@ -1,0 +1,144 @@
+"""`twinbus serve` and `twinbus up`: namespaces as processes."""
+
+import contextlib
+import os
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
+from twinbus.cli.entity_file import WantedEntities, read_wanted
+from twinbus.cli.output import Output
+from twinbus.cli.running import RunningNamespace, announce, namespace_folder, withdraw
+from twinbus.cli.two_namespaces import run_two
+from twinbus.errors import ArgumentError, EntityAlreadyExists
+
+if TYPE_CHECKING:
+    from twinbus.management.control_plane import ControlPlane
+
+AMQP_PORT = 5672
+AMQPS_PORT = 5671
+HTTP_PORT = 5300
+STORE_COUNT = 16
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
+
+NAME_HELP = "Name of the namespace; its data is kept in a folder of that name."
+QueueOption = Annotated[
+    list[str] | None, typer.Option("--queue", metavar="NAME[:partitioned]", help="Make this queue if it is not there.")
+]
+EntitiesOption = Annotated[
+    Path | None, typer.Option("--entities", metavar="FILE", help="TOML or JSON file of entities to make if not there.")
+]
+StoresOption = Annotated[
+    int, typer.Option("--stores", min=1, max=64, help="Messaging stores; fixed at the first start.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("serve")(serve)
+    app.command("up")(up)
+
+
+def serve(
+    name: Annotated[str, typer.Argument(help=NAME_HELP)],
+    data: DataOption = DATA_DEFAULT,
+    host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
+    amqp_port: Annotated[int, typer.Option("--amqp-port", help="0 takes a free one.")] = AMQP_PORT,
+    http_port: Annotated[int, typer.Option("--http-port", help="0 takes a free one.")] = HTTP_PORT,
+    stores: StoresOption = STORE_COUNT,
+    queue: QueueOption = None,
+    entities: EntitiesOption = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate: AMQP over TLS too.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key.")] = None,
+    amqps_port: Annotated[int | None, typer.Option("--amqps-port", help=f"With TLS; {AMQPS_PORT} if left out.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", envvar="TWINBUS_KEY", help="Shared access key for a first start; drawn if left out."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve one namespace until Ctrl-C."""
+    # The server and its event loop are not needed by any other command.
+    from twinbus.server.namespace import NamespaceServer
+    from twinbus.server.serve import serve as serve_namespace
+    from twinbus.server.settings import ServerSettings
+
+    _check_name(name)
+    wanted = read_wanted(queue or (), entities)
+    folder = namespace_folder(data, name)
+    settings = ServerSettings(
+        name=name,
+        data_folder=folder,
+        host=host,
+        amqp_port=amqp_port,
+        http_port=http_port,
+        amqps_port=amqps_port if amqps_port is not None or tls_cert is None else AMQPS_PORT,
+        store_count=stores,
+        tls_certificate=tls_cert,
+        tls_key=tls_key,
+        shared_access_key=key,
+    )
+
+    async def ready(server: NamespaceServer) -> None:
+        await _make(server.control, wanted)
+        running = RunningNamespace(
+            name, os.getpid(), host, server.amqp_port, server.http_port, server.connection_string
+        )
+        announce(folder, running)
+        _tell(Output(as_json=as_json), running)
+
+    try:
+        serve_namespace(settings, ready)
+    finally:
+        withdraw(folder)
+
+
+def up(
+    data: DataOption = DATA_DEFAULT,
+    stores: StoresOption = STORE_COUNT,
+    queue: QueueOption = None,
+    entities: EntitiesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve two namespaces, primary and secondary, a process each, until Ctrl-C."""
+    read_wanted(queue or (), entities)
+    options = ["--data", str(data), "--stores", str(stores)]
+    options += [word for name in queue or () for word in ("--queue", name)]
+    options += ["--entities", str(entities)] if entities is not None else []
+    run_two(data, options, Output(as_json=as_json))
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ArgumentError(
+            f"'{name}' is no name for a namespace. Use up to 50 letters, digits and '-', a letter first."
+        )
+
+
+async def _make(control: "ControlPlane", wanted: WantedEntities) -> None:
+    """What exists already stays as it is."""
+    creations = [
+        *(control.create_topic(topic) for topic in wanted.topics),
+        *(control.create_subscription(subscription) for subscription in wanted.subscriptions),
+        *(control.create_queue(queue) for queue in wanted.queues),
+    ]
+    for creation in creations:
+        with contextlib.suppress(EntityAlreadyExists):
+            await creation
+
+
+def _tell(output: Output, running: RunningNamespace) -> None:
+    if output.as_json:
+        output.record(asdict(running))
+        # Whoever started us waits for this line and may not be a terminal.
+        sys.stdout.flush()
+        return
+    output.record({"namespace": running.name, "administration": running.endpoint})
+    output.console.print(running.connection_string, markup=False)
