@@ -94,3 +94,23 @@ def test_decimals_in_properties_and_annotations_reach_receivers_in_the_layout_th
     assert sections.message_annotations["m"] == expected
     assert sections.application_properties == {"a": 1, "price": expected, "z": "z"}
     assert sections.body == DataBody([bytes(decimal)])
+
+
+def test_a_message_with_names_that_are_no_text_can_still_be_changed() -> None:
+    odd_name = b"\xa3\x01\xff"
+    payload = (
+        b"\x00\x53\x72\xc1\x06\x02" + odd_name + b"\x54\x07" + properties_section() + b"\x00\x53\x74\xc1\x06\x02"
+        b"\xa1\x01\xff\x54\x07"
+    )
+    content = received(payload).content
+    changed = with_application_properties(with_annotations(content, {"a": 1}), {"DeadLetterReason": "r"})
+    assert application_properties(changed) == {"\ufffd": 7, "DeadLetterReason": "r"}
+    assert odd_name in changed
+
+
+def test_a_map_of_as_many_entries_as_fit_can_still_be_changed() -> None:
+    entries = b"\x40" * 65_400
+    head = b"\x00\x53\x72\xd1" + (len(entries) + 4).to_bytes(4, "big") + len(entries).to_bytes(4, "big")
+    content = received(head + entries + properties_section()).content
+    changes = {f"a{number}": number for number in range(100)}
+    assert read_content(with_annotations(content, changes)).message_id == "id-1"
