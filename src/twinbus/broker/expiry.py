@@ -57,9 +57,14 @@ def _swept(fragment: Fragment, now: Millis, answer: Sweep | FragmentUnavailable)
     expired = [row for row in rows if row.sequence_number not in out_of_lane]
     if len(expired) < len(rows):
         next_expiry = min(next_expiry, now + RETRY_AFTER)
+    lanes = {}
     for row in expired:
-        fragment.lane_of(row).remove(row.sequence_number)
+        lane = fragment.lane_of(row)
+        lane.remove(row.sequence_number)
+        lanes[id(lane)] = lane
     if expired:
         expire(fragment, expired)
+    for lane in lanes.values():
+        fragment.announce(lane)
     fragment.next_expiry = min(fragment.next_expiry, next_expiry)
     fragment.wake()

@@ -119,7 +119,7 @@ class FanOut:
         if subscriber.settings.requires_session and message.session_id is None:
             self._dead_letter(fragment, row, SESSION_ID_IS_NULL, SESSION_ID_IS_NULL_TEXT)
         else:
-            fragment.next_expiry = min(fragment.next_expiry, row.expires_at)
+            fragment.will_expire(row.expires_at)
             self._put(fragment, row)
 
     def _report(self, subscriber: Subscriber, message: Message, origin: int, error: FilterError) -> None:

@@ -114,7 +114,8 @@ class Fragment:
         self.locks = LockTable(self.index, self.broker.random)
         self.deferred_locked: set[int] = set()
         self.next_due: Millis = NEVER
-        self.next_expiry: Millis = NEVER  # of an active message; may be earlier than any that is left
+        self.next_expiry: Millis = NEVER  # when to look for expired messages
+        self.has_expiring = False  # false: no message here ever expires, so nobody has to look at hand-over
         self.is_activating = self.is_expiring = False
         self._in_flight: deque[Sequence[int]] = deque()
 
@@ -150,7 +151,8 @@ class Fragment:
             self.sessions.load(memory.sessions)
         if self.duplicates is not None:
             self.duplicates.load(memory.duplicates)
-        self.next_due, self.next_expiry = memory.next_due, memory.next_expiry
+        self.next_due = memory.next_due
+        self.will_expire(memory.next_expiry)
         self.is_loaded = True
         self.wake()
         self.refill(self.lane)
@@ -222,6 +224,12 @@ class Fragment:
         numbers.update([message.sequence_number for message, _ in self.locks.held.values()])
         return numbers
 
+    def will_expire(self, when: Millis) -> None:
+        """An active message ends then."""
+        if when < self.next_expiry:
+            self.next_expiry = when
+            self.has_expiring = True
+
     # Lanes
 
     def lane_of(self, message: StoredMessage) -> Lane:
@@ -246,9 +254,11 @@ class Fragment:
         for message in messages:
             lane = self.lane_of(message)
             lane.put_back(message)
+            self.will_expire(message.expires_at)
             touched[id(lane)] = lane
         for lane in touched.values():
             self.announce(lane)
+        self.wake()
 
     def announce(self, lane: Lane) -> None:
         """Tell those who wait that there may be something for them."""

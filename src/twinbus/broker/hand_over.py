@@ -14,7 +14,7 @@ from twinbus.store.changes import Removed, StoredMessage
 def take(fragment: Fragment, lane: Lane, count_max: int, now: Millis) -> list[StoredMessage]:
     """The next messages of a lane that have not expired. They are in no lane then: lock or remove them."""
     taken = lane.take(count_max)
-    if fragment.next_expiry <= now:
+    if fragment.has_expiring:
         expired = [message for message in taken if message.expires_at <= now]
         if expired:
             expire(fragment, expired)

@@ -120,8 +120,8 @@ class _Intake:
                 self._pings.append(number)
                 return number
             fragment.active_count += 1
-            if expires_at < fragment.next_expiry:
-                fragment.next_expiry = expires_at
+            if expires_at < NEVER:
+                fragment.will_expire(expires_at)
             self._active.append(row)
             self._active_bytes += len(content)
         fragment.size_bytes += len(content)

@@ -59,7 +59,7 @@ def activate(fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None
         else:
             changes.append(_activate_scheduled(fragment, row, now))
             scheduled.append(row)
-        fragment.next_expiry = min(fragment.next_expiry, row.expires_at)
+        fragment.will_expire(row.expires_at)
 
     def durable() -> None:
         fragment.put_back(delayed)

@@ -1,0 +1,116 @@
+"""Time to live (contract A14)."""
+
+import pytest
+
+from twinbus.broker.outcomes import Abandon, Defer, Release
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.broker.receiver import Delivery, ReceiveMode
+from twinbus.model.descriptions import QueueDescription
+from twinbus.model.message import application_properties
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
+@pytest.fixture
+def queue(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("q", dead_letter_on_expiry=True, default_time_to_live=60_000))
+
+
+def test_an_expired_message_is_dead_lettered_where_the_entity_says_so(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m", time_to_live=5_000))
+    sim.advance(5_000)
+    assert queue.main.counts().active == 0
+    (dead,) = sim.receiver(queue.dead_letter, 1).take()
+    assert application_properties(dead.message.content)["DeadLetterReason"] == "TTLExpiredException"
+
+
+def test_an_expired_message_is_dropped_where_the_entity_says_nothing(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("plain"))
+    sim.send(queue, make_message("m", time_to_live=5_000))
+    sim.advance(5_000)
+    assert queue.main.counts().active == queue.dead_letter.counts().active == 0
+    assert queue.main.counts().size_bytes == 0
+
+
+def test_the_default_of_the_entity_is_a_ceiling(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("none"), make_message("more", time_to_live=600_000))
+    sim.advance(59_999)
+    assert queue.main.counts().active == 2
+    sim.advance(1)
+    assert queue.main.counts().active == 0
+
+
+def test_an_expired_message_is_not_handed_over_before_the_sweep(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("gone", time_to_live=5_000), make_message("here"))
+    sim.clock.advance(5_000)
+    assert sim.receiver(queue.main, 5).ids() == ["here"]
+    assert queue.dead_letter.counts().active == 1
+
+
+@pytest.mark.parametrize("outcome", [Abandon(), Release()])
+def test_a_locked_message_expires_when_it_is_free_again(
+    sim: Simulation, queue: QueueEntity, outcome: Abandon | Release
+) -> None:
+    sim.send(queue, make_message("m", time_to_live=5_000))
+    receiver = sim.receiver(queue.main, 1)
+    sim.advance(6_000)
+    assert queue.main.counts().active == 1
+    receiver.credit = 5
+    sim.settle(queue.main, receiver.take(), outcome)
+    sim.advance(2_000)
+    assert receiver.take() == []
+    assert queue.main.counts().active == 0
+    assert queue.dead_letter.counts().active == 1
+
+
+def test_a_locked_message_can_be_completed_after_its_time(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m", time_to_live=5_000))
+    receiver = sim.receiver(queue.main, 1)
+    sim.advance(6_000)
+    assert sim.settle(queue.main, receiver.take()).good == {0}
+    assert queue.dead_letter.counts().active == 0
+
+
+def test_a_deferred_message_does_not_expire(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m", time_to_live=5_000))
+    deliveries = sim.receiver(queue.main, 1).take()
+    sim.settle(queue.main, deliveries, Defer())
+    sim.advance(100_000)
+    assert queue.main.counts().deferred == 1
+    answer: Answer[list[Delivery]] = Answer()
+    number = deliveries[0].message.sequence_number
+    queue.main.receive_deferred([number], ReceiveMode.RECEIVE_AND_DELETE, None, sim.now, answer)
+    sim.run()
+    assert len(answer.value) == 1
+
+
+def test_dead_letters_do_not_expire(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m", time_to_live=5_000))
+    sim.advance(5_000)
+    sim.advance(1_000_000)
+    assert queue.dead_letter.counts().active == 1
+
+
+def test_messages_beyond_the_window_expire_too(sim: Simulation, queue: QueueEntity) -> None:
+    for start in range(0, 3_000, 100):
+        sim.send(queue, *[make_message(str(start + number), time_to_live=5_000) for number in range(100)])
+    sim.send(queue, make_message("last"))
+    sim.advance(5_000)
+    for _ in range(20):
+        sim.tick()
+    assert queue.main.counts().active == 1
+    assert queue.dead_letter.counts().active == 3_000
+    assert sim.receiver(queue.main, 5).ids() == ["last"]
+
+
+def test_messages_that_expired_while_the_process_was_away_are_swept(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m", time_to_live=5_000))
+    sim.clock.advance(6_000)
+    sim.restart()
+    sim.tick()
+    assert sim.entities.queue("q").dead_letter.counts().active == 1

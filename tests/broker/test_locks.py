@@ -1,0 +1,116 @@
+"""Locks on messages and how they end (protocol.md 6.2)."""
+
+from random import Random
+
+import pytest
+
+from twinbus.broker.locks import STALE_TOKENS_MAX, LockTable
+from twinbus.broker.outcomes import Complete
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.clock import NEVER, Millis
+from twinbus.errors import MessageLockLost
+from twinbus.model.descriptions import QueueDescription
+from twinbus.model.message import application_properties
+from twinbus.store.changes import StoredMessage
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+LOCK = 30_000
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
+@pytest.fixture
+def queue(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("q", lock_duration=LOCK, max_delivery_count=2))
+
+
+def test_a_message_whose_lock_ended_comes_again_with_a_higher_count(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    receiver = sim.receiver(queue.main, 2)
+    (first,) = receiver.take()
+    assert first.locked_until == sim.now + LOCK
+    sim.advance(LOCK - 1)
+    assert receiver.take() == []
+    sim.advance(1)
+    (second,) = receiver.take()
+    assert second.message.delivery_count == 1
+    assert second.lock_token != first.lock_token
+
+
+def test_settling_after_the_lock_ended_fails_even_before_the_next_tick(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    deliveries = sim.receiver(queue.main, 1).take()
+    sim.clock.advance(LOCK)
+    assert isinstance(sim.settle(queue.main, deliveries, Complete()).errors[0], MessageLockLost)
+
+
+def test_locks_that_end_too_often_dead_letter_the_message(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    sim.receiver(queue.main, 2)
+    sim.advance(LOCK)
+    sim.advance(LOCK)
+    (dead,) = sim.receiver(queue.dead_letter, 1).take()
+    assert application_properties(dead.message.content)["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+
+
+def test_a_renewed_lock_lasts_from_the_renewal_on(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    deliveries = sim.receiver(queue.main, 5).take()
+    sim.advance(LOCK - 1)
+    answer: Answer[list[Millis]] = Answer()
+    queue.main.renew([deliveries[0].lock_token], sim.now, answer)
+    assert answer.value == [sim.now + LOCK]
+    sim.advance(LOCK - 1)
+    assert sim.settle(queue.main, deliveries).good == {0}
+
+
+def test_renewing_is_all_or_nothing(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    (delivery,) = sim.receiver(queue.main, 1).take()
+    sim.advance(LOCK - 1)
+    answer: Answer[list[Millis]] = Answer()
+    queue.main.renew([delivery.lock_token, b"\0" * 16], sim.now, answer)
+    assert isinstance(answer.error, MessageLockLost)
+    sim.advance(1)
+    assert isinstance(sim.settle(queue.main, [delivery]).errors[0], MessageLockLost)
+
+
+def test_a_receiver_that_leaves_keeps_its_locks(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    receiver = sim.receiver(queue.main, 1)
+    queue.main.detach(receiver, sim.now)
+    assert sim.receiver(queue.main, 1).take() == []
+    assert sim.settle(queue.main, receiver.take()).good == {0}
+
+
+def test_a_shorter_lock_duration_counts_for_the_next_message(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("long"), make_message("short"))
+    receiver = sim.receiver(queue.main, 1)
+    answer: Answer[None] = Answer()
+    sim.entities.update(QueueDescription("Q", lock_duration=5_000, max_delivery_count=9), sim.now, answer)
+    receiver.credit = 1
+    queue.main.pump(sim.now)
+    assert receiver.ids() == ["long", "short"]
+    receiver.credit = 9
+    sim.advance(5_000)
+    assert receiver.ids() == ["short"]
+
+
+def test_tokens_of_settled_messages_do_not_pile_up() -> None:
+    locks = LockTable(0, Random(0))
+    for number in range(4 * STALE_TOKENS_MAX):
+        (delivery,) = locks.lock([StoredMessage(number, b"", 0, NEVER)], until=1_000)
+        del locks.held[delivery.lock_token]
+    assert sum(len(tokens) for _, _, tokens in locks._bursts) <= STALE_TOKENS_MAX + 1
+
+
+def test_tokens_differ_between_runs_and_name_their_fragment() -> None:
+    message = StoredMessage(1, b"", 0, NEVER)
+    tokens = {LockTable(7, Random(seed)).lock([message], until=1)[0].lock_token for seed in range(50)}
+    assert len(tokens) == 50
+    assert {token[0] for token in tokens} == {7}
+    assert {len(token) for token in tokens} == {16}

@@ -1,0 +1,220 @@
+"""Which fragment takes a message (contract A2, A3, A4, A8)."""
+
+import pytest
+
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.errors import EntityDisabled, FragmentUnavailable, NotAllowed, QuotaExceeded
+from twinbus.model.descriptions import EntityStatus, QueueDescription
+from twinbus.store.changes import SEQUENCE_BITS
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message, message_id_of
+from twinbus.testing.simulation import Answer, Simulation
+
+KEYS = {"order-1": 13, "order-2": 11, "contoso": 8}
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(16)
+
+
+@pytest.fixture
+def queue(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("q", enable_partitioning=True))
+
+
+def where(queue: QueueEntity) -> dict[str, int]:
+    """Fragment by message id, of everything ready."""
+    return {
+        message_id_of(row.content): fragment.index for fragment in queue.main.fragments for row in fragment.lane.ready
+    }
+
+
+def test_a_message_with_a_key_goes_to_the_fragment_of_its_key(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, *[make_message(key, partition_key=key) for key in KEYS])
+    assert where(queue) == KEYS
+
+
+def test_the_session_id_pins_before_the_partition_key(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m", session_id="order-1", partition_key="order-1"))
+    assert where(queue) == {"m": 13}
+
+
+def test_a_partition_key_that_differs_from_the_session_id_is_refused(sim: Simulation, queue: QueueEntity) -> None:
+    reply = sim.send(queue, make_message("a", session_id="x", partition_key="y"), make_message("b"))
+    assert isinstance(reply.errors[0], NotAllowed)
+    assert reply.good == {1}
+
+
+def test_the_message_id_pins_only_where_duplicates_are_detected(sim: Simulation) -> None:
+    strict = sim.queue(QueueDescription("d", enable_partitioning=True, requires_duplicate_detection=True))
+    sim.send(strict, *[make_message(key) for key in KEYS])
+    assert where(strict) == KEYS
+
+
+def test_messages_without_a_key_go_round_by_run(sim: Simulation, queue: QueueEntity) -> None:
+    for burst in range(3):
+        sim.send(queue, *[make_message(f"{burst}-{number}") for number in range(10)])
+    assert [fragment.active_count for fragment in queue.main.fragments] == [10, 10, 10] + [0] * 13
+
+
+def test_a_long_burst_is_split_into_runs(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, *[make_message(str(number)) for number in range(150)])
+    assert [fragment.active_count for fragment in queue.main.fragments][:4] == [64, 64, 22, 0]
+
+
+def test_a_message_without_a_key_passes_by_a_fragment_that_is_ill(sim: Simulation, queue: QueueEntity) -> None:
+    sim.lose_store(0)
+    sim.lose_store(1)
+    assert sim.send(queue, make_message("m")).good == {0}
+    assert where(queue) == {"m": 2}
+
+
+def test_a_message_with_a_key_fails_while_its_fragment_is_ill(sim: Simulation, queue: QueueEntity) -> None:
+    sim.lose_store(13)
+    reply = sim.send(queue, make_message("a", partition_key="order-1"), make_message("b", partition_key="order-2"))
+    assert isinstance(reply.errors[0], FragmentUnavailable)
+    assert reply.good == {1}
+    sim.return_store(13)
+    assert sim.send(queue, make_message("a", partition_key="order-1")).good == {0}
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_run_goes_on_to_the_next_fragment_when_its_store_fails_meanwhile(
+    sim: Simulation, queue: QueueEntity, fault: Fault
+) -> None:
+    sim.ports[0].next_fault = fault
+    assert sim.send(queue, make_message("a"), make_message("b")).good == {0, 1}
+    assert where(queue) == {"a": 1, "b": 1}
+
+
+def test_a_message_with_a_key_is_refused_when_its_store_fails_meanwhile(sim: Simulation, queue: QueueEntity) -> None:
+    sim.ports[13].next_fault = Fault.FAIL_BEFORE
+    reply = sim.send(queue, make_message("m", partition_key="order-1"))
+    assert isinstance(reply.errors[0], FragmentUnavailable)
+
+
+def test_a_run_leaves_a_store_that_does_not_answer(sim: Simulation, queue: QueueEntity) -> None:
+    sim.ports[0].is_hung = True
+    reply = sim.send(queue, make_message("m"))
+    sim.advance(15_000)
+    assert reply.good == set()
+    sim.advance(1)
+    assert reply.good == {0}
+    assert queue.main.counts().is_limited
+
+
+def test_a_store_that_answers_after_all_serves_again(sim: Simulation, queue: QueueEntity) -> None:
+    sim.ports[0].is_hung = True
+    sim.send(queue, make_message("m"))
+    sim.advance(15_001)
+    sim.ports[0].is_hung = False
+    sim.run()
+    assert not queue.main.counts().is_limited
+    # The silent store did write: at least once.
+    assert sim.receiver(queue.main, 10).ids() == ["m", "m"]
+
+
+def test_nothing_is_left_to_try_when_all_stores_are_ill(sim: Simulation, queue: QueueEntity) -> None:
+    for index in range(16):
+        sim.lose_store(index)
+    assert isinstance(sim.send(queue, make_message("m")).errors[0], FragmentUnavailable)
+
+
+def test_a_batch_goes_to_one_fragment_whole(sim: Simulation, queue: QueueEntity) -> None:
+    answer: Answer[list[int]] = Answer()
+    queue.send_batch([make_message(str(number)) for number in range(200)], sim.now, answer)
+    sim.run()
+    assert answer.value == list(range(1, 201))
+    assert queue.main.fragments[0].active_count == 200
+
+
+def test_a_batch_goes_on_to_the_next_fragment_whole(sim: Simulation, queue: QueueEntity) -> None:
+    sim.ports[0].next_fault = Fault.FAIL_BEFORE
+    answer: Answer[list[int]] = Answer()
+    queue.send_batch([make_message("a"), make_message("b")], sim.now, answer)
+    sim.run()
+    assert answer.value == [(1 << SEQUENCE_BITS) + 1, (1 << SEQUENCE_BITS) + 2]
+
+
+@pytest.mark.parametrize("other", ["order-2", None])
+def test_a_batch_with_different_keys_is_refused_on_a_partitioned_queue(
+    sim: Simulation, queue: QueueEntity, other: str | None
+) -> None:
+    answer: Answer[list[int]] = Answer()
+    batch = [make_message("a", partition_key="order-1"), make_message("b", partition_key=other)]
+    queue.send_batch(batch, sim.now, answer)
+    sim.run()
+    assert isinstance(answer.error, NotAllowed)
+    assert queue.main.counts().active == 0
+
+
+def test_a_batch_with_different_keys_is_fine_on_an_ordinary_queue(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("ordinary"))
+    answer: Answer[list[int]] = Answer()
+    queue.send_batch([make_message("a", partition_key="1"), make_message("b", partition_key="2")], sim.now, answer)
+    sim.run()
+    assert answer.value == [1, 2]
+
+
+def test_numbers_of_a_fragment_start_at_one_and_have_no_gaps(sim: Simulation, queue: QueueEntity) -> None:
+    for _ in range(3):
+        sim.send(queue, make_message("m", partition_key="order-1"))
+    sim.ports[13].next_fault = Fault.FAIL_BEFORE
+    sim.send(queue, make_message("lost", partition_key="order-1"))
+    sim.return_store(13)
+    sim.send(queue, make_message("m", partition_key="order-1"))
+    numbers = [delivery.message.sequence_number for delivery in sim.receiver(queue.main, 9).take()]
+    assert numbers == [(13 << SEQUENCE_BITS) + n for n in (1, 2, 3, 4)]
+
+
+def test_a_full_queue_takes_nothing_more_until_something_leaves(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("small", max_size_mb=1))
+    big = [make_message(str(number), body=bytes(300_000)) for number in range(4)]
+    assert sim.send(queue, *big[:3]).good == {0, 1, 2}
+    assert isinstance(sim.send(queue, big[3]).errors[0], QuotaExceeded)
+    sim.settle(queue.main, sim.receiver(queue.main, 1).take())
+    assert sim.send(queue, big[3]).good == {0}
+
+
+@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])
+def test_an_entity_that_is_disabled_takes_no_messages(sim: Simulation, status: EntityStatus) -> None:
+    queue = sim.queue(QueueDescription("off", status=status))
+    assert isinstance(sim.send(queue, make_message("m")).errors[0], EntityDisabled)
+
+
+@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED])
+def test_an_entity_that_is_disabled_gives_no_messages(sim: Simulation, status: EntityStatus) -> None:
+    queue = sim.queue(QueueDescription("off"))
+    receiver = sim.receiver(queue.main, 5)
+    sim.entities.update(QueueDescription("off", status=status), sim.now, Answer())
+    sim.send(queue, make_message("m"))
+    assert receiver.take() == []
+    with pytest.raises(EntityDisabled):
+        sim.receiver(queue.main, 1)
+
+
+def test_an_entity_that_is_active_again_gives_what_waited(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("off"))
+    receiver = sim.receiver(queue.main, 5)
+    sim.entities.update(QueueDescription("off", status=EntityStatus.RECEIVE_DISABLED), sim.now, Answer())
+    sim.send(queue, make_message("m"))
+    sim.entities.update(QueueDescription("off"), sim.now, Answer())
+    assert receiver.ids() == ["m"]
+
+
+def test_a_ping_is_accepted_and_never_delivered_to_a_receiver(sim: Simulation, queue: QueueEntity) -> None:
+    receiver = sim.receiver(queue.main, 50)
+    ping = make_message("ping", session_id="random", is_ping=True, time_to_live=1_000)
+    assert sim.send(queue, ping, make_message("m")).good == {0, 1}
+    assert receiver.ids() == ["m"]
+    sim.restart()
+    sim.advance(2_000)
+    assert sim.receiver(sim.entities.queue("q").main, 50).ids() == ["m"]
+    assert sim.entities.queue("q").dead_letter.counts().active == 0
+
+
+def test_a_ping_fails_while_the_store_does(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("ordinary"))
+    sim.lose_store(queue.main.fragments[0].broker.index)
+    assert isinstance(sim.send(queue, make_message("ping", is_ping=True)).errors[0], FragmentUnavailable)

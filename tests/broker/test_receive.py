@@ -1,0 +1,208 @@
+"""Hand-over from fragments to receivers (contract A5, design rule 6)."""
+
+from collections import Counter
+
+from twinbus.broker.lane import READY_BYTES_MAX, READY_COUNT_MAX
+from twinbus.broker.outcomes import Abandon, Release
+from twinbus.broker.receiver import ReceiveMode
+from twinbus.model.descriptions import QueueDescription
+from twinbus.store.changes import fragment_parts
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+
+def test_messages_of_an_ordinary_queue_come_in_order() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number)) for number in range(10)])
+    assert sim.receiver(queue.main, 10).ids() == [str(number) for number in range(10)]
+
+
+def test_a_receiver_gets_no_more_than_its_credit() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    receiver = sim.receiver(queue.main, 3)
+    sim.send(queue, *[make_message(str(number)) for number in range(10)])
+    assert receiver.ids() == ["0", "1", "2"]
+    assert receiver.credit == 0
+    receiver.credit = 2
+    queue.main.pump(sim.now, receiver)
+    assert receiver.ids() == ["3", "4"]
+
+
+def test_a_message_is_handed_over_only_when_it_is_durable() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    receiver = sim.receiver(queue.main, 3)
+    sim.ports[0].is_hung = True
+    reply = sim.send(queue, make_message("m"))
+    assert (reply.good, receiver.deliveries) == (set(), [])
+    sim.ports[0].is_hung = False
+    sim.run()
+    assert (reply.good, receiver.ids()) == ({0}, ["m"])
+
+
+def test_a_receiver_cannot_tell_how_many_fragments_there_are() -> None:
+    sim = Simulation(16)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for number in range(40):
+        sim.send(queue, make_message(str(number)))
+    receiver = sim.receiver(queue.main, 100)
+    assert sorted(map(int, receiver.ids())) == list(range(40))
+
+
+def test_all_fragments_get_their_turn() -> None:
+    sim = Simulation(16)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    sim.send(queue, *[make_message(str(number)) for number in range(16 * 64)])
+    deliveries = sim.receiver(queue.main, 16).take()
+    queue.main.pump(sim.now)
+    receiver = sim.receiver(queue.main, 1)
+    for _ in range(15):
+        receiver.credit += 1
+        queue.main.pump(sim.now)
+    indexes = Counter(delivery.lock_token[0] for delivery in receiver.take())
+    assert len(indexes) == 16
+    assert len(deliveries) == 16
+
+
+def test_an_ill_fragment_does_not_hold_up_the_others() -> None:
+    sim = Simulation(16)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for number in range(16):
+        sim.send(queue, make_message(str(number)))
+    sim.lose_store(5)
+    receiver = sim.receiver(queue.main, 100)
+    assert len(receiver.take()) == 15
+    assert queue.main.counts().is_limited
+    sim.return_store(5)
+    assert receiver.ids() == ["5"]
+    assert not queue.main.counts().is_limited
+
+
+def test_what_is_ready_is_shared_among_receivers() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    receivers = [sim.receiver(queue.main, 100) for _ in range(4)]
+    sim.send(queue, *[make_message(str(number)) for number in range(40)])
+    assert [len(receiver.take()) for receiver in receivers] == [10, 10, 10, 10]
+
+
+def test_receivers_take_turns_when_messages_come_one_by_one() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    receivers = [sim.receiver(queue.main, 100) for _ in range(3)]
+    for number in range(9):
+        sim.send(queue, make_message(str(number)))
+    assert [len(receiver.take()) for receiver in receivers] == [3, 3, 3]
+
+
+def test_memory_does_not_grow_with_the_depth_of_the_queue() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    (fragment,) = queue.main.fragments
+    for start in range(0, 5_000, 100):
+        sim.send(queue, *[make_message(str(start + number)) for number in range(100)])
+        assert len(fragment.lane.ready) <= READY_COUNT_MAX
+    assert queue.main.counts().active == 5_000
+    receiver = sim.receiver(queue.main, 0)
+    seen: list[str] = []
+    while True:
+        receiver.credit = 300
+        queue.main.pump(sim.now)
+        sim.run()
+        deliveries = receiver.deliveries
+        if not deliveries:
+            break
+        assert len(fragment.lane.ready) <= READY_COUNT_MAX
+        seen += receiver.ids()
+        sim.settle(queue.main, deliveries)
+    assert seen == [str(number) for number in range(5_000)]
+
+
+def test_memory_is_bounded_in_bytes_too() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    (fragment,) = queue.main.fragments
+    sim.send(queue, *[make_message(str(number), body=bytes(100_000)) for number in range(30)])
+    assert fragment.lane.ready_bytes <= READY_BYTES_MAX
+    assert sim.receiver(queue.main, 30).ids() == [str(number) for number in range(30)]
+
+
+def test_messages_given_back_to_a_full_window_keep_their_order() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    (fragment,) = queue.main.fragments
+    for start in range(0, 3_000, 100):
+        sim.send(queue, *[make_message(str(start + number)) for number in range(100)])
+    receiver = sim.receiver(queue.main, 1_500)
+    queue.main.detach(receiver, sim.now)
+    held = receiver.take()
+    sim.settle(queue.main, held[:100], Release())
+    sim.settle(queue.main, held[1_400:], Abandon())
+    sim.settle(queue.main, held[100:1_400:2], Release())
+    assert len(fragment.lane.ready) <= READY_COUNT_MAX
+    last = sim.receiver(queue.main, 5_000)
+    left = [int(name) for name in last.ids()]
+    assert left == sorted(left)
+    assert set(left) == set(range(3_000)) - set(range(101, 1_400, 2))
+
+
+def test_messages_that_come_while_the_window_is_being_filled_are_not_lost_or_doubled() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    for start in range(0, 2_000, 100):
+        sim.send(queue, *[make_message(str(start + number)) for number in range(100)])
+    receiver = sim.receiver(queue.main, 700)  # a scan is asked for on the way
+    sim.ports[0].is_hung = True
+    receiver.credit = 700
+    queue.main.pump(sim.now)
+    sim.send(queue, make_message("2000"))
+    sim.ports[0].is_hung = False
+    receiver.credit = 5_000
+    sim.run()
+    assert receiver.ids() == [str(number) for number in range(2_001)]
+
+
+def test_credit_comes_back_when_receive_and_delete_fails() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, make_message("m"))
+    sim.ports[0].next_fault = Fault.FAIL_BEFORE
+    receiver = sim.receiver(queue.main, 4, ReceiveMode.RECEIVE_AND_DELETE)
+    assert (receiver.credit, receiver.deliveries) == (4, [])
+    sim.return_store(0)
+    assert receiver.ids() == ["m"]
+
+
+def test_both_receive_modes_work_side_by_side_on_a_partitioned_queue() -> None:
+    sim = Simulation(16)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    receivers = [
+        sim.receiver(queue.main, 100),
+        sim.receiver(queue.main, 100, ReceiveMode.RECEIVE_AND_DELETE),
+    ]
+    for number in range(60):
+        sim.send(queue, make_message(str(number)))
+    seen = [name for receiver in receivers for name in receiver.ids()]
+    assert sorted(map(int, seen)) == list(range(60))
+
+
+def test_an_ordinary_queue_lives_in_one_store_and_a_partitioned_one_in_all() -> None:
+    sim = Simulation(4)
+    plain = [sim.queue(QueueDescription(f"q{number}")) for number in range(4)]
+    split = sim.queue(QueueDescription("p", enable_partitioning=True))
+    assert sorted(queue.main.fragments[0].broker.index for queue in plain) == [0, 1, 2, 3]
+    assert [fragment.broker.index for fragment in split.main.fragments] == [0, 1, 2, 3] * 4
+    assert [fragment_parts(fragment.key).index for fragment in split.main.fragments] == list(range(16))
+
+
+def test_an_update_fails_while_a_fragment_is_ill() -> None:
+    sim = Simulation(4)
+    sim.queue(QueueDescription("p", enable_partitioning=True))
+    sim.lose_store(2)
+    answer: Answer[None] = Answer()
+    sim.entities.update(QueueDescription("p", enable_partitioning=True, lock_duration=5_000), sim.now, answer)
+    assert answer.error is not None
+    assert sim.entities.queue("p").settings.lock_duration == 60_000

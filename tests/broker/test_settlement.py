@@ -1,0 +1,214 @@
+"""What settling does to a message (contract A5, A15; protocol.md 6.1)."""
+
+import pytest
+
+from twinbus.broker.outcomes import Abandon, DeadLetter, Defer, Release
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.broker.receiver import Delivery, ReceiveMode
+from twinbus.errors import MessageLockLost, NotAllowed
+from twinbus.model.descriptions import QueueDescription
+from twinbus.model.message import application_properties
+from twinbus.store.changes import MessageState
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
+@pytest.fixture
+def queue(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("q", max_delivery_count=3))
+
+
+def receive_one(sim: Simulation, queue: QueueEntity) -> Delivery:
+    receiver = sim.receiver(queue.main, 1)
+    (delivery,) = receiver.take()
+    queue.main.detach(receiver, sim.now)
+    return delivery
+
+
+def test_a_completed_message_is_gone_for_good(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    sim.settle(queue.main, [receive_one(sim, queue)])
+    sim.restart()
+    assert sim.receiver(sim.entities.queue("q").main, 1).take() == []
+    assert sim.entities.queue("q").main.counts().active == 0
+
+
+def test_completing_twice_fails_with_a_lost_lock(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    delivery = receive_one(sim, queue)
+    assert sim.settle(queue.main, [delivery]).good == {0}
+    assert isinstance(sim.settle(queue.main, [delivery]).errors[0], MessageLockLost)
+
+
+def test_an_abandoned_message_comes_again_with_a_higher_count(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    first = receive_one(sim, queue)
+    assert first.message.delivery_count == 0
+    sim.settle(queue.main, [first], Abandon({"note": "later"}))
+    second = receive_one(sim, queue)
+    assert second.message.sequence_number == first.message.sequence_number
+    assert second.message.delivery_count == 1
+    assert application_properties(second.message.content)["note"] == "later"
+
+
+def test_the_count_of_an_abandoned_message_survives_a_restart(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    sim.settle(queue.main, [receive_one(sim, queue)], Abandon())
+    sim.restart()
+    assert receive_one(sim, sim.entities.queue("q")).message.delivery_count == 1
+
+
+def test_a_message_delivered_too_often_is_dead_lettered(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    for _ in range(3):
+        sim.settle(queue.main, [receive_one(sim, queue)], Abandon())
+    assert queue.main.counts().active == 0
+    (dead,) = sim.receiver(queue.dead_letter, 5).take()
+    assert application_properties(dead.message.content)["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+
+
+def test_a_released_message_keeps_its_count_and_its_place(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, *[make_message(name) for name in "abc"])
+    receiver = sim.receiver(queue.main, 2)
+    first, second = receiver.take()
+    queue.main.detach(receiver, sim.now)
+    sim.settle(queue.main, [second, first], Release())
+    again = sim.receiver(queue.main, 3)
+    assert [delivery.message.delivery_count for delivery in again.deliveries] == [0, 0, 0]
+    assert again.ids() == ["a", "b", "c"]
+
+
+def test_an_abandoned_message_with_a_delay_hides_until_then_and_keeps_its_number(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    sim.send(queue, make_message("m"))
+    first = receive_one(sim, queue)
+    sim.settle(queue.main, [first], Abandon(delay=10_000))
+    receiver = sim.receiver(queue.main, 1)
+    sim.advance(9_900)
+    assert receiver.take() == []
+    sim.advance(200)
+    (again,) = receiver.take()
+    assert again.message.sequence_number == first.message.sequence_number
+    assert again.message.delivery_count == 1
+
+
+def test_a_dead_lettered_message_gets_a_new_number_and_remembers_the_old_one(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    sim.send(queue, make_message("a"), make_message("b"))
+    sim.settle(queue.main, [receive_one(sim, queue)])
+    delivery = receive_one(sim, queue)
+    sim.settle(queue.main, [delivery], DeadLetter("bad", "very bad", {"who": "me"}))
+    (dead,) = sim.receiver(queue.dead_letter, 1).take()
+    assert dead.message.sequence_number == 1
+    assert dead.message.enqueued_sequence_number == delivery.message.sequence_number == 2
+    assert application_properties(dead.message.content) == {
+        "DeadLetterReason": "bad",
+        "DeadLetterErrorDescription": "very bad",
+        "who": "me",
+    }
+    assert queue.main.counts().active == 0
+    assert queue.dead_letter.counts().active == 1
+
+
+def test_what_is_dead_lettered_cannot_be_dead_lettered_again(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    sim.settle(queue.main, [receive_one(sim, queue)], DeadLetter())
+    dead = sim.receiver(queue.dead_letter, 1).take()
+    assert isinstance(sim.settle(queue.dead_letter, dead, DeadLetter()).errors[0], NotAllowed)
+    assert sim.settle(queue.dead_letter, dead).good == {0}
+
+
+def test_a_dead_letter_queue_has_no_limit_of_deliveries(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    sim.settle(queue.main, [receive_one(sim, queue)], DeadLetter())
+    receiver = sim.receiver(queue.dead_letter, 10)
+    for _ in range(9):
+        sim.settle(queue.dead_letter, receiver.take(), Abandon())
+    assert [delivery.message.delivery_count for delivery in receiver.take()] == [9]
+
+
+def test_settling_works_from_a_receiver_that_is_gone(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    delivery = receive_one(sim, queue)
+    answer: Answer[None] = Answer()
+    queue.main.settle([delivery.lock_token], Defer(), sim.now, answer)
+    sim.run()
+    assert answer.value is None
+    assert queue.main.counts().deferred == 1
+
+
+def test_settling_together_is_all_or_nothing(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    delivery = receive_one(sim, queue)
+    answer: Answer[None] = Answer()
+    queue.main.settle([delivery.lock_token, b"\0" * 16], Defer(), sim.now, answer)
+    sim.run()
+    assert isinstance(answer.error, MessageLockLost)
+    assert sim.settle(queue.main, [delivery]).good == {0}
+
+
+def test_tokens_of_several_fragments_cannot_be_settled_together() -> None:
+    sim = Simulation(4)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for name in "ab":
+        sim.send(queue, make_message(name))
+    first, second = sim.receiver(queue.main, 2).take()
+    answer: Answer[None] = Answer()
+    queue.main.settle([first.lock_token, second.lock_token], Defer(), sim.now, answer)
+    assert isinstance(answer.error, NotAllowed)
+    assert sim.settle(queue.main, [first, second]).good == {0, 1}
+
+
+def test_a_token_that_is_none_of_ours_fails_alone(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    delivery = receive_one(sim, queue)
+    foreign = [b"", b"\xff" * 16, b"\0" * 16]
+    reply = sim.settle(queue.main, [delivery, *[delivery._replace(lock_token=token) for token in foreign]])
+    assert reply.good == {0}
+    assert {type(error) for error in reply.errors.values()} == {MessageLockLost}
+    assert set(reply.errors) == {1, 2, 3}
+
+
+def test_received_and_deleted_means_removed_before_it_is_handed_over(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    sim.ports[0].is_hung = True
+    receiver = sim.receiver(queue.main, 1, ReceiveMode.RECEIVE_AND_DELETE)
+    assert receiver.deliveries == []
+    sim.ports[0].is_hung = False
+    sim.run()
+    (delivery,) = receiver.take()
+    assert delivery.lock_token == b""
+    assert receiver.credit == 0
+    sim.restart()
+    assert sim.receiver(sim.entities.queue("q").main, 1).take() == []
+
+
+def test_nothing_settled_is_answered_before_it_is_durable(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    delivery = receive_one(sim, queue)
+    sim.ports[0].is_hung = True
+    reply = sim.settle(queue.main, [delivery])
+    assert reply.good == set()
+    sim.ports[0].is_hung = False
+    sim.run()
+    assert reply.good == {0}
+
+
+def test_a_deferred_message_has_its_state_in_the_store(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    delivery = receive_one(sim, queue)
+    sim.settle(queue.main, [delivery], Defer())
+    sim.restart()
+    queue = sim.entities.queue("q")
+    assert queue.main.counts().deferred == 1
+    answer: Answer[list[Delivery]] = Answer()
+    queue.main.receive_deferred([delivery.message.sequence_number], ReceiveMode.PEEK_LOCK, None, sim.now, answer)
+    sim.run()
+    assert answer.value[0].message.state is MessageState.DEFERRED
