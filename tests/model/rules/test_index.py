@@ -278,8 +278,11 @@ def test_a_message_costs_nothing_for_rules_about_properties_that_it_does_not_hav
 
 
 def test_a_rule_that_was_removed_costs_nothing() -> None:
-    index = index_of(("s", RuleDescription("r", CorrelationFilter(properties=(("a", 1),)))))
-    index.remove_rule("s", "r")
+    index = index_of(
+        ("s", RuleDescription("gone", CorrelationFilter(properties=(("a", 1),)))),
+        ("s", RuleDescription("stays", CorrelationFilter(properties=(("a", 1), ("b", 1))))),
+    )
+    index.remove_rule("s", "gone")
     user = CountingReads(a=1)
     assert copied(index, counted_view(user)) == []
     assert user.count == 0
