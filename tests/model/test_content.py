@@ -7,6 +7,7 @@ import pytest
 from tests.model.messages import annotations, application, body, delivered, properties_section, received, section
 from twinbus.amqp.sections import DataBody, MessageProperties
 from twinbus.amqp.types import Decimal128, Symbol, Timestamp, UInt, Value
+from twinbus.errors import ArgumentError
 from twinbus.model.message import (
     application_properties,
     properties,
@@ -69,6 +70,14 @@ def test_fields_of_the_properties_are_set_and_cleared() -> None:
     assert properties(changed) == MessageProperties(message_id="id-1", group_id="s", to="x" * 300)
     assert read_content(changed).session_id == "s"
     assert application_properties(changed) == {"a": 1}
+
+
+@pytest.mark.parametrize("cleared", [None, ""])
+def test_a_stored_message_keeps_a_message_id(cleared: str | None) -> None:
+    content = received(properties_section()).content
+    assert read_content(with_properties(content, {"message_id": "new"})).message_id == "new"
+    with pytest.raises(ArgumentError):
+        with_properties(content, {"message_id": cleared})
 
 
 def test_annotations_are_set_and_removed() -> None:

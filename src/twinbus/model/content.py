@@ -30,6 +30,7 @@ from twinbus.amqp.sections import (
     encode_descriptor,
 )
 from twinbus.amqp.types import Value
+from twinbus.errors import ArgumentError
 
 PREFIX = Struct(">BBIIIIII")
 LAYOUT = 1
@@ -128,8 +129,10 @@ def with_application_properties(content: bytes, changes: Mapping[str, Value], re
 def with_properties(content: bytes, changes: Mapping[str, Value]) -> bytes:
     """The content with these fields of the properties section set, or cleared by None.
 
-    Fields go by their names in `MessageProperties`; all others stay byte for byte.
+    Fields go by their names in `MessageProperties`; all others stay byte for byte. The message id cannot be cleared.
     """
+    if changes.get("message_id", True) in (None, ""):
+        raise ArgumentError("A stored message keeps a message id. Set it to a text instead of clearing it.")
     parts = unpack(content)
     elements = [part for _, part in _elements(parts.properties)]
     elements += [encode_value(None)] * (len(FIELD_NAMES) - len(elements))

@@ -32,7 +32,6 @@ from twinbus.model.content import (
     application_properties,
     compound_start,
     properties,
-    unpack,
     with_annotations,
     with_application_properties,
     with_properties,
@@ -110,16 +109,19 @@ def read_batch(payload: bytes, new_id: Callable[[], str]) -> list[Message]:
 
 def read_content(content: bytes) -> Message:
     """The message again, from what was stored of it."""
-    parts = unpack(content)
-    _, time_to_live = read_header(parts.header[DESCRIPTOR_SIZE:])
+    _, header_size, _, entry_count, delivery_size, size, properties_size, _ = PREFIX.unpack_from(content)
+    delivery_at = PREFIX.size + header_size
+    entries_at = delivery_at + delivery_size
+    properties_at = entries_at + size
+    fields_at, end = properties_at + DESCRIPTOR_SIZE, properties_at + properties_size
+    _, time_to_live = read_header(content[PREFIX.size + DESCRIPTOR_SIZE : delivery_at])
     _, _, partition_key, via_partition_key, scheduled_at = read_annotations(
-        parts.entries, 0, len(parts.entries), parts.entry_count
+        content, entries_at, properties_at, entry_count
     )
-    section = parts.properties
-    message_id, session_id = read_identity(section, DESCRIPTOR_SIZE, len(section))
+    message_id, session_id = read_identity(content, fields_at, end)
     assert message_id is not None
     if time_to_live == TIME_TO_LIVE_MAX:
-        time_to_live = lifetime(section, DESCRIPTOR_SIZE) or time_to_live
+        time_to_live = lifetime(content, fields_at) or time_to_live
     return Message(
         content,
         message_id,
@@ -128,7 +130,7 @@ def read_content(content: bytes) -> Message:
         via_partition_key,
         time_to_live,
         scheduled_at,
-        is_ping(section, DESCRIPTOR_SIZE, len(section)),
+        is_ping(content, fields_at, end),
     )
 
 
@@ -162,13 +164,11 @@ def _read(data: bytes, new_id: Callable[[], str]) -> Message:
         pings = is_ping(data, properties_at + 3, application_at)
         if time_to_live == TIME_TO_LIVE_MAX:
             time_to_live = lifetime(data, properties_at + 3) or time_to_live
+    section = b""
+    kept_at = properties_at
     if message_id is None:
         section, message_id = with_message_id(data[properties_at:application_at], new_id)
-        properties_size = len(section)
-        bare = section + data[application_at:]
-    else:
-        properties_size = application_at - properties_at
-        bare = data[properties_at:]
+        kept_at = application_at
     entries, entry_count, partition_key, via_partition_key, scheduled_at = annotations
     delivery_entries, delivery_count, _, _, _ = delivery
     prefix = _pack_prefix(
@@ -178,11 +178,11 @@ def _read(data: bytes, new_id: Callable[[], str]) -> Message:
         entry_count,
         len(delivery_entries),
         len(entries),
-        properties_size,
+        len(section) + application_at - kept_at,
         rest_at - application_at,
     )
     return Message(
-        b"".join((prefix, header, delivery_entries, entries, bare)),
+        b"".join((prefix, header, delivery_entries, entries, section, memoryview(data)[kept_at:])),
         message_id,
         session_id,
         partition_key,
