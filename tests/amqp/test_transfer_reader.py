@@ -67,7 +67,7 @@ def test_a_transfer_is_read_as_the_general_decoder_reads_it(
     check_transfer(b"\x00\x53\x14" + encode_list(fields[:count]) + payload)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(TRANSFER_FIELDS, st.integers(5, 11), st.integers(4, 30), st.integers(0, 255))
 def test_a_damaged_transfer_is_not_read_otherwise(
     fields: tuple[bytes, ...], count: int, place: int, value: int
@@ -126,7 +126,7 @@ def test_any_disposition_is_read_as_the_general_decoder_reads_it(
     assert read_disposition(body, 0, len(body)) == expected
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.integers(4, 25), st.integers(0, 255))
 def test_a_damaged_disposition_is_not_read_otherwise(place: int, value: int) -> None:
     body = bytearray(encode_composite(Disposition(role=RECEIVER, first=7, last=300, settled=True, state=ACCEPTED)))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role
-from twinbus.amqp.events import Event, LinkAttached, LinkOpened, SaslInit, SessionBegun
+from twinbus.amqp.events import Event, LinkAttached, LinkOpened, Opened, SaslInit, SessionBegun
 from twinbus.amqp.frames import AMQP_FRAME, AMQP_HEADER, FrameReader, encode_frame
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.link import Link
@@ -151,6 +151,7 @@ class Script:
     def open(self, **fields: Any) -> "Script":
         self.feed(AMQP_HEADER)
         self.say(Open(container_id="peer", **fields))
+        self.end.only(Opened)
         self.raw()
         return self
 

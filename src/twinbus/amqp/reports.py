@@ -47,7 +47,12 @@ class Reports:
         settled: bool,
     ) -> None:
         last = self._dispositions
-        if last is not None and last.link is link and last.settled is settled and last.state is state:
+        if (
+            last is not None
+            and last.link is link
+            and last.settled is settled
+            and (last.state is state or last.state == state)
+        ):
             last.deliveries.append(delivery)
             return
         event = Dispositions(link, [delivery], state, settled)

@@ -29,11 +29,14 @@ class Settlement:
         self._unsent: tuple[bool, int, int, bool, DeliveryState | None] | None = None
 
     def frame(self, data: bytes, start: int, end: int) -> bool:
-        """Take a disposition of one outgoing delivery in its common form. False if it is anything else."""
+        """Take a disposition in its common form. False if it is in any other."""
         fields = read_disposition(data, start, end)
-        if fields is None or not fields[0] or fields[1] != fields[2]:
+        if fields is None:
             return False
-        _, delivery_id, _, settled, state = fields
+        role, delivery_id, last, settled, state = fields
+        if role is not RECEIVER or delivery_id != last:
+            self._apply(role, delivery_id, last, settled, state)
+            return True
         entry = self.outgoing.get(delivery_id)
         # What is not known was settled before, or belonged to a link that is gone.
         if entry is not None:
@@ -45,20 +48,23 @@ class Settlement:
 
     def received(self, disposition: Disposition) -> None:
         last = disposition.first if disposition.last is None else disposition.last
-        if disposition.role is RECEIVER:
-            for number in self.outgoing.known(disposition.first, last):
+        self._apply(disposition.role, disposition.first, last, disposition.settled, disposition.state)
+
+    def _apply(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
+        if role is RECEIVER:
+            for number in self.outgoing.known(first, last):
                 link, tag = self.outgoing[number]
-                if disposition.settled:
+                if settled:
                     del self.outgoing[number]
                     link.unsettled_count -= 1
-                self._reports.add_disposition(link, (number, tag), disposition.state, disposition.settled)
+                self._reports.add_disposition(link, (number, tag), state, settled)
             return
-        for number in self._updated.known(disposition.first, last):
+        for number in self._updated.known(first, last):
             receiver, tag = self._updated[number]
-            if disposition.settled:
+            if settled:
                 del self._updated[number]
                 receiver.settled_by_peer(1)
-            self._reports.add_disposition(receiver, (number, tag), disposition.state, disposition.settled)
+            self._reports.add_disposition(receiver, (number, tag), state, settled)
 
     def send(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
         """Send a disposition, joined with the one before it if the ranges touch."""

@@ -1,0 +1,239 @@
+"""Messages in both directions: grouping, several frames, limits, settled or not."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.amqp.wire import Script, Wire
+from twinbus.amqp.delivery_state import ACCEPTED, Rejected, TransactionalState
+from twinbus.amqp.events import (
+    Deliveries,
+    Dispositions,
+    Incoming,
+    LinkDetached,
+    OversizeDelivery,
+)
+from twinbus.amqp.performatives import SENDER, Detach, Transfer
+from twinbus.amqp.types import UInt
+from twinbus.errors import MessageTooLarge
+
+FRAME = 512
+
+
+def received(deliveries: list[Deliveries]) -> list[Incoming]:
+    return [delivery for event in deliveries for delivery in event.deliveries]
+
+
+def started(**server: int) -> Script:
+    script = Script(**server).open()
+    script.begin()
+    return script
+
+
+def transfer(delivery_id: int, handle: int = 0, settled: bool = False) -> Transfer:
+    tag = b"tag-%d" % delivery_id
+    return Transfer(handle=handle, delivery_id=delivery_id, delivery_tag=tag, message_format=0, settled=settled)
+
+
+def test_transfers_of_one_read_come_as_one_event() -> None:
+    script = started()
+    link = script.sender()
+    script.say(*[transfer(number) for number in range(20)], payload=b"payload")
+    event = script.end.only(Deliveries)
+    assert event.link is link
+    assert event.deliveries == [
+        Incoming(number, b"tag-%d" % number, b"payload", 0, False, None) for number in range(20)
+    ]
+
+
+def test_what_comes_between_transfers_stays_between_them() -> None:
+    script = started()
+    first, second = script.sender(0), script.sender(1)
+    script.say(transfer(0), transfer(1), transfer(2, handle=1), transfer(3), Detach(handle=1, closed=True))
+    kinds = [(type(event), getattr(event, "link", None)) for event in script.end.events]
+    assert kinds == [(Deliveries, first), (Deliveries, second), (Deliveries, first), (LinkDetached, second)]
+
+
+def test_transfers_pipelined_behind_an_attach_are_reported() -> None:
+    script = started()
+    link = script.attach(role=SENDER)
+    script.say(transfer(0))
+    assert script.end.only(Deliveries).link is link
+
+
+def test_format_settled_and_state_are_passed_on() -> None:
+    wire = Wire().open()
+    session, _ = wire.session()
+    sender, _ = wire.client_sender(session)
+    state = TransactionalState(txn_id=b"txn")
+    sender.transfer(b"batch", b"tag", settled=True, message_format=0x80013700)
+    sender.transfer(b"in transaction", b"tag", state=state)
+    wire.run()
+    assert received(wire.server.take(Deliveries)) == [
+        Incoming(0, b"tag", b"batch", 0x80013700, True, None),
+        Incoming(1, b"tag", b"in transaction", 0, False, state),
+    ]
+
+
+def test_the_first_frame_of_a_transfer_says_format_zero() -> None:
+    script = started()
+    link = script.receiver()
+    link.transfer(b"one", b"tag")
+    link.transfers([(b"tag", b"two")])
+    link.transfer(bytes(200_000), b"", settled=True)
+    for performative in script.heard():
+        assert isinstance(performative, Transfer)
+        assert performative.message_format == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.binary(max_size=32), st.integers(0, 3 * FRAME)), min_size=1, max_size=6),
+    st.booleans(),
+    st.sampled_from([None, TransactionalState(txn_id=b"txn")]),
+    st.sampled_from([1, 100, 1 << 20]),
+)
+def test_messages_of_any_size_arrive_whole_through_small_frames(
+    messages: list[tuple[bytes, int]], settled: bool, state: TransactionalState | None, chunk_size: int
+) -> None:
+    wire = Wire(client={"frame_size_max": FRAME}, server={"frame_size_max": FRAME}).open()
+    session, _ = wire.session()
+    sender, _ = wire.client_sender(session)
+    wire.chunk_size = chunk_size
+    sent = [(tag, bytes(number % 251 for number in range(size))) for tag, size in messages]
+    if state is None:
+        sender.transfers(sent, settled)
+    else:
+        for tag, payload in sent:
+            sender.transfer(payload, tag, settled, state=state)
+    wire.run()
+    assert received(wire.server.take(Deliveries)) == [
+        Incoming(number, tag, payload, 0, settled, state) for number, (tag, payload) in enumerate(sent)
+    ]
+    assert not wire.client.connection.should_disconnect
+
+
+@pytest.mark.parametrize("size", range(FRAME - 60, FRAME + 4))
+def test_frames_are_filled_up_to_the_peers_limit_and_not_beyond(size: int) -> None:
+    script = Script().open(max_frame_size=FRAME)
+    script.begin()
+    link = script.receiver()
+    link.transfers([(b"0123456789abcdef", bytes(size))])
+    data = script.raw()
+    pos, sizes = 0, []
+    while pos < len(data):
+        sizes.append(int.from_bytes(data[pos : pos + 4]))
+        pos += sizes[-1]
+    assert max(sizes) <= FRAME
+    assert len(sizes) == (1 if size <= FRAME - 40 else 2)
+
+
+def test_continuation_frames_omit_delivery_id_and_tag() -> None:
+    script = Script().open(max_frame_size=FRAME)
+    script.begin()
+    link = script.receiver()
+    link.transfer(bytes(3 * FRAME), b"tag")
+    first, *middle, last = [p for p in script.heard() if isinstance(p, Transfer)]
+    assert (first.delivery_id, first.delivery_tag, first.more) == (0, b"tag", True)
+    assert middle
+    for continuation in [*middle, last]:
+        assert (continuation.delivery_id, continuation.delivery_tag) == (None, None)
+    assert all(continuation.more for continuation in middle)
+    assert not last.more
+
+
+def test_continuations_may_repeat_delivery_id_and_tag() -> None:
+    script = started()
+    script.sender()
+    script.say(Transfer(handle=0, delivery_id=7, delivery_tag=b"t", more=True), payload=b"one ")
+    script.say(Transfer(handle=0, delivery_id=7, delivery_tag=b"t", more=True), payload=b"two ")
+    script.say(Transfer(handle=0, delivery_id=7, delivery_tag=b"t", settled=True), payload=b"three")
+    assert received(script.end.take(Deliveries)) == [Incoming(7, b"t", b"one two three", 0, True, None)]
+
+
+def test_messages_of_two_links_may_come_interleaved() -> None:
+    script = started()
+    script.sender(0)
+    script.sender(1)
+    script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"a", more=True), payload=b"a")
+    script.say(Transfer(handle=1, delivery_id=1, delivery_tag=b"b", more=True), payload=b"b")
+    script.say(Transfer(handle=1), payload=b"b")
+    script.say(Transfer(handle=0), payload=b"a")
+    assert [delivery.payload for delivery in received(script.end.take(Deliveries))] == [b"bb", b"aa"]
+
+
+def test_an_aborted_delivery_is_forgotten() -> None:
+    script = started()
+    link = script.sender(credit=10)
+    script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"a", more=True), payload=b"a")
+    script.say(Transfer(handle=0, aborted=True))
+    script.say(Transfer(handle=0, delivery_id=1, delivery_tag=b"b", aborted=True), transfer(2))
+    (delivery,) = received(script.end.take(Deliveries))
+    assert (delivery.delivery_id, delivery.payload) == (2, b"")
+    assert link.credit == 7
+
+
+@pytest.mark.parametrize("frame_size_max", [512, 6_000, 65_536])
+def test_a_message_over_the_limit_is_reported_and_the_link_lives_on(frame_size_max: int) -> None:
+    wire = Wire(server={"frame_size_max": frame_size_max}).open()
+    session, _ = wire.session()
+    sender, receiver = wire.client_sender(session, max_message_size=9_999)
+    sender.transfer(bytes(9_999), b"fits")
+    sender.transfer(bytes(10_000), b"too large")
+    sender.transfer(b"next", b"next")
+    wire.run()
+    assert [delivery.delivery_tag for delivery in received(wire.server.take(Deliveries))] == [b"fits", b"next"]
+    oversize = wire.server.only(OversizeDelivery)
+    assert (oversize.delivery_id, oversize.delivery_tag, oversize.size) == (1, b"too large", 10_000)
+    receiver.settle(oversize.delivery_id, oversize.delivery_id, Rejected.because(MessageTooLarge("Too large.")))
+    receiver.settle(2, 2, ACCEPTED)
+    wire.run()
+    rejected, accepted = wire.client.take(Dispositions)
+    assert rejected.deliveries == [(1, b"too large")]
+    assert isinstance(rejected.state, Rejected)
+    assert accepted.state == ACCEPTED
+
+
+def test_an_oversize_message_takes_no_memory() -> None:
+    script = started(reassembly_size_max=2_000)
+    script.sender(max_message_size=1_000)
+    for number in range(100):
+        script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=number < 99), payload=bytes(500))
+    assert script.end.only(OversizeDelivery).size == 50_000
+
+
+def test_incomplete_messages_of_a_connection_are_limited() -> None:
+    script = started(reassembly_size_max=1_000)
+    for handle in range(3):
+        script.sender(handle)
+    for handle in range(2):
+        script.say(Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", more=True), payload=bytes(500))
+    assert not script.end.events
+    script.say(Transfer(handle=2, delivery_id=2, delivery_tag=b"t", more=True), payload=b"x")
+    (detach,) = script.heard()
+    assert isinstance(detach, Detach)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:resource-limit-exceeded"
+    script.end.only(LinkDetached)
+    script.say(Transfer(handle=1), payload=bytes(500))
+    assert len(received(script.end.take(Deliveries))) == 1
+    script.say(Transfer(handle=0, more=True), payload=bytes(500))
+    assert not script.end.events
+
+
+def test_tags_of_different_sizes_share_a_burst() -> None:
+    wire = Wire().open()
+    session, _ = wire.session()
+    sender, _ = wire.client_sender(session)
+    tags = [b"", b"a", bytes(16), b"", bytes(32), b"b"]
+    sender.transfers([(tag, b"payload") for tag in tags])
+    wire.run()
+    assert [delivery.delivery_tag for delivery in received(wire.server.take(Deliveries))] == tags
+
+
+def test_a_transfer_in_an_uncommon_encoding_is_read_all_the_same() -> None:
+    script = started()
+    script.sender()
+    uncommon = Transfer(handle=0, delivery_id=UInt(3), delivery_tag=b"t", batchable=True, message_format=5)
+    script.say(uncommon, payload=b"payload")
+    assert received(script.end.take(Deliveries)) == [Incoming(3, b"t", b"payload", 5, False, None)]
