@@ -187,7 +187,7 @@ def test_an_entity_that_is_disabled_takes_no_messages(sim: Simulation, status: E
 def test_an_entity_that_is_disabled_gives_no_messages(sim: Simulation, status: EntityStatus) -> None:
     queue = sim.queue(QueueDescription("off"))
     receiver = sim.receiver(queue.main, 5)
-    sim.entities.update(QueueDescription("off", status=status), sim.now, Answer())
+    sim.entities.update(QueueDescription("off", status=status), sim.now, Answer[None]())
     sim.send(queue, make_message("m"))
     assert receiver.take() == []
     with pytest.raises(EntityDisabled):
@@ -197,9 +197,9 @@ def test_an_entity_that_is_disabled_gives_no_messages(sim: Simulation, status: E
 def test_an_entity_that_is_active_again_gives_what_waited(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("off"))
     receiver = sim.receiver(queue.main, 5)
-    sim.entities.update(QueueDescription("off", status=EntityStatus.RECEIVE_DISABLED), sim.now, Answer())
+    sim.entities.update(QueueDescription("off", status=EntityStatus.RECEIVE_DISABLED), sim.now, Answer[None]())
     sim.send(queue, make_message("m"))
-    sim.entities.update(QueueDescription("off"), sim.now, Answer())
+    sim.entities.update(QueueDescription("off"), sim.now, Answer[None]())
     assert receiver.ids() == ["m"]
 
 

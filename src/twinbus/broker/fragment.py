@@ -145,17 +145,17 @@ class Fragment:
         self.deferred_count = summary.deferred_count
         self.scheduled_count = summary.scheduled_count
         self.size_bytes = summary.size_bytes
-        self.lane.beyond = summary.active_count
-        if self.sessions is not None:
-            self.lane.beyond = 0
-            self.sessions.load(memory.sessions)
-        if self.duplicates is not None:
-            self.duplicates.load(memory.duplicates)
         self.next_due = memory.next_due
         self.will_expire(memory.next_expiry)
+        if self.duplicates is not None:
+            self.duplicates.load(memory.duplicates)
         self.is_loaded = True
         self.wake()
-        self.refill(self.lane)
+        if self.sessions is not None:
+            self.sessions.load(memory.sessions)
+        else:
+            self.lane.beyond = summary.active_count
+            self.refill(self.lane)
 
     def drop(self) -> None:
         """The store is lost, and with it every lease given on what it holds."""

@@ -158,16 +158,17 @@ class SessionDesk:
     def _look_at(self, fragment: Fragment, lock: SessionLock, now: Millis) -> None:
         """The lock ends now, unless it was renewed or is long gone."""
         if not lock.is_held:
-            self._tell_after_slack(fragment, lock, now)
+            self._tell_after_slack(fragment, lock)
         elif lock.locked_until > now:
             fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
         else:
             self.sessions_of(fragment).lose(lock)
-            self._tell_after_slack(fragment, lock, now)
+            self._tell_after_slack(fragment, lock)
 
-    def _tell_after_slack(self, fragment: Fragment, lock: SessionLock, now: Millis) -> None:
+    def _tell_after_slack(self, fragment: Fragment, lock: SessionLock) -> None:
         if lock in self._receivers:
-            fragment.broker.wakeups.at(now + DETACH_SLACK, lambda _: self._tell(lock, session_lost()))
+            when = lock.locked_until + DETACH_SLACK
+            fragment.broker.wakeups.at(when, lambda _: self._tell(lock, session_lost()))
 
     def _tell(self, lock: SessionLock, error: MessagingError) -> None:
         receiver = self._receivers.pop(lock, None)

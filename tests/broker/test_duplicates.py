@@ -1,0 +1,131 @@
+"""Duplicate detection (contract A10)."""
+
+import pytest
+
+from twinbus.broker.duplicates import PRUNE_INTERVAL, DuplicateHistory, duplicate_key
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+WINDOW = 30_000
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(16)
+
+
+@pytest.fixture(params=[False, True], ids=["ordinary", "partitioned"])
+def queue(sim: Simulation, request: pytest.FixtureRequest) -> QueueEntity:
+    return sim.queue(
+        QueueDescription(
+            "d",
+            requires_duplicate_detection=True,
+            duplicate_detection_window=WINDOW,
+            enable_partitioning=bool(request.param),
+        )
+    )
+
+
+def test_a_duplicate_is_accepted_and_dropped(sim: Simulation, queue: QueueEntity) -> None:
+    assert sim.send(queue, make_message("a"), make_message("a"), make_message("b")).good == {0, 1, 2}
+    assert sim.send(queue, make_message("a")).good == {0}
+    assert sorted(sim.receiver(queue.main, 9).ids()) == ["a", "b"]
+
+
+def test_a_message_is_no_duplicate_once_the_window_has_passed(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("a"))
+    sim.advance(WINDOW - 1)
+    sim.send(queue, make_message("a"))
+    assert queue.main.counts().active == 1
+    sim.advance(1)
+    sim.send(queue, make_message("a"))
+    assert queue.main.counts().active == 2
+
+
+def test_the_history_survives_a_restart(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("a"))
+    sim.restart()
+    sim.send(sim.entities.queue("d"), make_message("a"))
+    assert sim.entities.queue("d").main.counts().active == 1
+
+
+def test_the_history_is_pruned_in_memory_and_in_the_store(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, *[make_message(str(number)) for number in range(50)])
+    sim.advance(WINDOW + PRUNE_INTERVAL)
+    for fragment in queue.main.fragments:
+        assert fragment.duplicates is not None
+        assert len(fragment.duplicates) == 0
+        assert sim.ports[fragment.broker.index].store.duplicates(fragment.key) == []
+
+
+def test_an_id_counts_within_its_key_on_a_partitioned_queue(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("p", requires_duplicate_detection=True, enable_partitioning=True))
+    one = make_message("same", partition_key="one")
+    two = make_message("same", partition_key="two")
+    sim.send(queue, one, two, one, two)
+    assert queue.main.counts().active == 2
+
+
+def test_an_id_counts_for_the_whole_of_an_ordinary_queue(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("o", requires_duplicate_detection=True))
+    sim.send(queue, make_message("same", partition_key="one"), make_message("same", partition_key="two"))
+    assert queue.main.counts().active == 1
+
+
+def test_scheduled_messages_are_detected_too(sim: Simulation, queue: QueueEntity) -> None:
+    answer: Answer[list[int]] = Answer()
+    queue.schedule([make_message("a", scheduled_at=sim.now + 5_000)], sim.now, answer)
+    sim.run()
+    sim.send(queue, make_message("a"))
+    counts = queue.main.counts()
+    assert (counts.scheduled, counts.active) == (1, 0)
+
+
+def test_a_duplicate_is_not_accepted_before_the_first_is_durable(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("o", requires_duplicate_detection=True))
+    port = sim.ports[queue.main.fragments[0].broker.index]
+    port.is_hung = True
+    first = sim.send(queue, make_message("a"))
+    second = sim.send(queue, make_message("a"))
+    assert second.good == set()
+    port.next_fault = Fault.FAIL_BEFORE
+    port.is_hung = False
+    sim.run()
+    assert (first.good, second.good) == (set(), set())
+
+
+def test_a_message_that_failed_is_no_duplicate_when_it_is_sent_again(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("o", requires_duplicate_detection=True))
+    store = queue.main.fragments[0].broker.index
+    sim.ports[store].next_fault = Fault.FAIL_BEFORE
+    assert sim.send(queue, make_message("a")).errors
+    sim.return_store(store)
+    assert sim.send(queue, make_message("a")).good == {0}
+    assert queue.main.counts().active == 1
+
+
+def test_a_message_whose_reply_was_lost_is_stored_once(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("o", requires_duplicate_detection=True))
+    store = queue.main.fragments[0].broker.index
+    sim.ports[store].next_fault = Fault.LOSE_REPLY
+    assert sim.send(queue, make_message("a")).errors
+    sim.return_store(store)
+    assert sim.send(queue, make_message("a")).good == {0}
+    assert queue.main.counts().active == 1
+
+
+def test_different_pairs_of_key_and_id_never_meet() -> None:
+    pairs = [("c", "ab"), ("bc", "a"), ("\x00c", "ab"), ("c", "ab\x00"), ("c", None)]
+    assert len({duplicate_key(message_id, key) for message_id, key in pairs}) == len(pairs)
+
+
+def test_a_key_that_is_seen_again_after_its_end_is_kept_until_the_new_end() -> None:
+    history = DuplicateHistory()
+    history.add("a", 10)
+    assert not history.is_known("a", 10)
+    history.add("a", 30)
+    assert history.forget(20)
+    assert history.is_known("a", 20)

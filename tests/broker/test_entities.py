@@ -1,0 +1,115 @@
+"""The registry: create, update, delete over all fragments or not at all (contract A6)."""
+
+import pytest
+
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable
+from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(4)
+
+
+def delete(sim: Simulation, path: str) -> Answer[None]:
+    answer: Answer[None] = Answer()
+    sim.entities.delete(path, sim.now, answer)
+    sim.run()
+    return answer
+
+
+def create(sim: Simulation, description: QueueDescription) -> Answer[QueueEntity]:
+    answer: Answer[QueueEntity] = Answer()
+    sim.entities.create_queue(sim.next_id(), description, sim.now, answer)
+    sim.run()
+    return answer
+
+
+def test_names_are_found_in_any_case(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("Orders/New"))
+    assert sim.entities.queue("orders/NEW") is queue
+    assert queue.description.name == "Orders/New"
+
+
+def test_a_name_that_is_taken_is_refused_in_any_case(sim: Simulation) -> None:
+    sim.queue(QueueDescription("orders"))
+    assert isinstance(create(sim, QueueDescription("ORDERS")).error, EntityAlreadyExists)
+
+
+def test_two_requests_for_one_name_at_the_same_time_make_one_entity(sim: Simulation) -> None:
+    answers: list[Answer[QueueEntity]] = [Answer(), Answer()]
+    for answer in answers:
+        sim.entities.create_queue(sim.next_id(), QueueDescription("q"), sim.now, answer)
+    sim.run()
+    assert sorted(type(answer.error).__name__ for answer in answers) == ["EntityAlreadyExists", "NoneType"]
+
+
+def test_what_is_not_there_is_not_found(sim: Simulation) -> None:
+    sim.queue(QueueDescription("q"))
+    for lookup in (lambda: sim.entities.queue("x"), lambda: sim.entities.topic("q")):
+        with pytest.raises(EntityNotFound, match="could not be found"):
+            lookup()
+    assert sim.entities.find("x") is None
+    assert isinstance(delete(sim, "x").error, EntityNotFound)
+
+
+def test_creating_fails_whole_while_a_store_is_ill(sim: Simulation) -> None:
+    sim.lose_store(2)
+    answer = create(sim, QueueDescription("p", enable_partitioning=True))
+    assert isinstance(answer.error, FragmentUnavailable)
+    assert sim.entities.find("p") is None
+
+
+def test_creating_leaves_nothing_behind_when_a_store_fails_meanwhile(sim: Simulation) -> None:
+    sim.ports[2].next_fault = Fault.FAIL_BEFORE
+    answer = create(sim, QueueDescription("p", enable_partitioning=True))
+    assert isinstance(answer.error, FragmentUnavailable)
+    sim.return_store(2)
+    assert [port.store.summaries() for port in sim.ports] == [[], [], [], []]
+    assert create(sim, QueueDescription("p", enable_partitioning=True)).value.description.name == "p"
+
+
+def test_deleting_takes_everything_with_it(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("p", enable_partitioning=True))
+    sim.send(queue, make_message("m"))
+    assert delete(sim, "P").value is None
+    assert sim.entities.find("p") is None
+    assert [port.store.summaries() for port in sim.ports] == [[], [], [], []]
+    again = sim.queue(QueueDescription("p", enable_partitioning=True))
+    assert sim.receiver(again.main, 5).take() == []
+
+
+def test_deleting_fails_whole_while_a_store_is_ill(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("p", enable_partitioning=True))
+    sim.send(queue, make_message("m"))
+    sim.lose_store(1)
+    assert isinstance(delete(sim, "p").error, FragmentUnavailable)
+    assert sim.receiver(sim.entities.queue("p").main, 5).ids() == ["m"]
+
+
+def test_a_queue_that_was_deleted_takes_no_more_messages(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    delete(sim, "q")
+    assert isinstance(sim.send(queue, make_message("m")).errors[0], FragmentUnavailable)
+
+
+def test_deleting_a_topic_deletes_its_subscriptions(sim: Simulation) -> None:
+    sim.topic(TopicDescription("t"))
+    sim.subscription(SubscriptionDescription("t", "s"))
+    assert delete(sim, "t").value is None
+    assert [port.store.summaries() for port in sim.ports] == [[], [], [], []]
+    with pytest.raises(EntityNotFound):
+        sim.entities.subscription("t", "s")
+
+
+def test_counts_are_the_sum_over_all_fragments(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("p", enable_partitioning=True))
+    for number in range(30):
+        sim.send(queue, make_message(str(number)))
+    counts = queue.main.counts()
+    assert counts.active == 30
+    assert counts.size_bytes == sum(fragment.size_bytes for fragment in queue.main.fragments) > 0

@@ -1,0 +1,367 @@
+"""Message sessions (contract A9, protocol.md 6.3 and 9)."""
+
+import pytest
+
+from twinbus.broker.outcomes import Abandon, Defer
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
+from twinbus.broker.session_desk import DETACH_SLACK
+from twinbus.clock import Millis
+from twinbus.errors import (
+    FragmentUnavailable,
+    NotAllowed,
+    OperationTimeout,
+    SessionCannotBeLocked,
+    SessionLockLost,
+)
+from twinbus.model.descriptions import QueueDescription
+from twinbus.store.changes import StoredMessage
+from twinbus.testing.messages import make_message, message_id_of
+from twinbus.testing.simulation import Answer, SimReceiver, Simulation
+
+LOCK = 30_000
+
+
+@pytest.fixture(params=[False, True], ids=["ordinary", "partitioned"])
+def is_partitioned(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(16)
+
+
+@pytest.fixture
+def queue(sim: Simulation, is_partitioned: bool) -> QueueEntity:
+    return sim.queue(
+        QueueDescription("s", requires_session=True, lock_duration=LOCK, enable_partitioning=is_partitioned)
+    )
+
+
+def send(sim: Simulation, queue: QueueEntity, session_id: str, *names: str) -> None:
+    assert not sim.send(queue, *[make_message(name, session_id=session_id) for name in names]).errors
+
+
+def session_receiver(sim: Simulation, queue: QueueEntity, session_id: str | None, credit: int = 100) -> SimReceiver:
+    lock = sim.accept(queue.main, session_id).value
+    return sim.receiver(queue.main, credit, session=lock)
+
+
+def test_a_message_without_a_session_id_is_refused(sim: Simulation, queue: QueueEntity) -> None:
+    assert isinstance(sim.send(queue, make_message("m")).errors[0], NotAllowed)
+
+
+def test_a_receiver_without_a_session_is_refused(sim: Simulation, queue: QueueEntity) -> None:
+    with pytest.raises(NotAllowed):
+        sim.receiver(queue.main, 1)
+
+
+def test_a_session_on_a_queue_without_sessions_is_refused(sim: Simulation) -> None:
+    plain = sim.queue(QueueDescription("plain"))
+    assert isinstance(sim.accept(plain.main, "x").error, NotAllowed)
+
+
+def test_a_receiver_gets_the_messages_of_its_session_alone_and_in_order(sim: Simulation, queue: QueueEntity) -> None:
+    for number in range(20):
+        send(sim, queue, f"session-{number % 2}", str(number))
+    receiver = session_receiver(sim, queue, "session-1")
+    assert receiver.ids() == [str(number) for number in range(1, 20, 2)]
+    send(sim, queue, "session-1", "more")
+    assert receiver.ids() == ["more"]
+
+
+def test_a_named_session_can_be_locked_without_messages(sim: Simulation, queue: QueueEntity) -> None:
+    receiver = session_receiver(sim, queue, "empty")
+    assert receiver.session is not None
+    assert receiver.session.locked_until == sim.now + LOCK
+    send(sim, queue, "empty", "first")
+    assert receiver.ids() == ["first"]
+
+
+def test_a_held_session_cannot_be_locked_by_another(sim: Simulation, queue: QueueEntity) -> None:
+    session_receiver(sim, queue, "x")
+    assert isinstance(sim.accept(queue.main, "x").error, SessionCannotBeLocked)
+
+
+def test_the_next_free_session_is_the_one_with_the_oldest_message(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("one", requires_session=True))
+    send(sim, queue, "held", "0")
+    send(sim, queue, "older", "1")
+    send(sim, queue, "newer", "2")
+    session_receiver(sim, queue, "held")
+    assert [sim.accept(queue.main).value.session_id for _ in range(2)] == ["older", "newer"]
+
+
+def test_every_free_session_is_found(sim: Simulation, queue: QueueEntity) -> None:
+    for number in range(40):
+        send(sim, queue, f"session-{number}", "m")
+    names = {sim.accept(queue.main).value.session_id for _ in range(40)}
+    assert names == {f"session-{number}" for number in range(40)}
+    assert not sim.accept(queue.main, wait=1_000).has_come
+
+
+def test_whoever_waits_for_a_session_gets_the_next_that_has_messages(sim: Simulation, queue: QueueEntity) -> None:
+    first = sim.accept(queue.main, wait=60_000)
+    second = sim.accept(queue.main, wait=60_000)
+    assert not first.has_come
+    send(sim, queue, "x", "m")
+    assert first.value.session_id == "x"
+    assert not second.has_come
+
+
+def test_waiting_for_a_session_ends_at_its_deadline(sim: Simulation, queue: QueueEntity) -> None:
+    waiting = sim.accept(queue.main, wait=10_000)
+    sim.advance(9_999)
+    assert not waiting.has_come
+    sim.advance(1)
+    assert isinstance(waiting.error, OperationTimeout)
+    send(sim, queue, "x", "m")
+    assert sim.accept(queue.main).value.session_id == "x"
+
+
+def test_who_stops_waiting_gets_no_session(sim: Simulation, queue: QueueEntity) -> None:
+    answer: Answer[SessionLock] = Answer()
+    queue.main.accept_session(None, sim.now + 10_000, sim.now, answer).cancel()
+    send(sim, queue, "x", "m")
+    sim.advance(10_000)
+    assert not answer.has_come
+    assert sim.accept(queue.main).value.session_id == "x"
+
+
+def test_an_orderly_close_frees_the_session_at_once_and_raises_no_count(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a", "b", "c")
+    receiver = session_receiver(sim, queue, "x", credit=2)
+    first, _ = receiver.take()
+    sim.settle(queue.main, [first])
+    queue.main.detach(receiver, sim.now)
+    again = session_receiver(sim, queue, None)
+    assert [delivery.message.delivery_count for delivery in again.deliveries] == [0, 0]
+    assert again.ids() == ["b", "c"]
+
+
+def test_losing_the_session_lock_raises_delivery_counts(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a", "b", "c")
+    receiver = session_receiver(sim, queue, "x", credit=2)
+    sim.advance(LOCK)
+    again = session_receiver(sim, queue, "x")
+    assert [delivery.message.delivery_count for delivery in again.deliveries] == [1, 1, 0]
+    assert again.ids() == ["a", "b", "c"]
+    assert isinstance(sim.settle(queue.main, receiver.take()).errors[0], SessionLockLost)
+
+
+def test_a_receiver_that_lost_its_session_is_told_after_some_slack(sim: Simulation, queue: QueueEntity) -> None:
+    receiver = session_receiver(sim, queue, "x")
+    sim.advance(LOCK)
+    sim.advance(DETACH_SLACK - 1)
+    assert receiver.lost is None
+    sim.advance(1)
+    assert isinstance(receiver.lost, SessionLockLost)
+
+
+def test_a_receiver_that_closed_is_told_nothing(sim: Simulation, queue: QueueEntity) -> None:
+    receiver = session_receiver(sim, queue, "x")
+    sim.advance(LOCK)
+    queue.main.detach(receiver, sim.now)
+    sim.advance(DETACH_SLACK)
+    assert receiver.lost is None
+
+
+def test_a_session_whose_lock_ended_can_be_taken_before_the_next_tick(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    old = session_receiver(sim, queue, "x")
+    sim.clock.advance(LOCK)
+    new = session_receiver(sim, queue, "x")
+    assert [delivery.message.delivery_count for delivery in new.deliveries] == [1]
+    sim.advance(DETACH_SLACK + 1_000)
+    assert isinstance(old.lost, SessionLockLost)
+    assert new.lost is None
+    assert sim.settle(queue.main, new.take()).good == {0}
+
+
+def test_renewing_keeps_the_session(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    receiver = session_receiver(sim, queue, "x")
+    sim.advance(LOCK - 1)
+    answer: Answer[Millis] = Answer()
+    queue.main.renew_session("x", sim.now, answer)
+    assert answer.value == sim.now + LOCK
+    sim.advance(LOCK - 1)
+    assert sim.settle(queue.main, receiver.take()).good == {0}
+    sim.advance(1)
+    late: Answer[Millis] = Answer()
+    queue.main.renew_session("x", sim.now, late)
+    assert isinstance(late.error, SessionLockLost)
+
+
+def test_messages_of_a_session_are_locked_as_long_as_the_session_is(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    receiver = session_receiver(sim, queue, "x")
+    for _ in range(5):
+        sim.advance(LOCK // 2)
+        queue.main.renew_session("x", sim.now, Answer[Millis]())
+    assert sim.settle(queue.main, receiver.take()).good == {0}
+
+
+def test_an_abandoned_message_comes_again_before_the_later_ones(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a", "b")
+    receiver = session_receiver(sim, queue, "x", credit=1)
+    sim.settle(queue.main, receiver.take(), Abandon())
+    receiver.credit = 5
+    queue.main.pump(sim.now, receiver)
+    assert receiver.ids() == ["a", "b"]
+
+
+def test_a_deep_session_is_read_bit_by_bit_and_in_order(sim: Simulation, queue: QueueEntity) -> None:
+    for start in range(0, 3_000, 100):
+        send(sim, queue, "deep", *[str(start + number) for number in range(100)])
+    receiver = session_receiver(sim, queue, "deep", credit=10_000)
+    assert receiver.ids() == [str(number) for number in range(3_000)]
+
+
+def test_sessions_survive_a_restart_and_locks_do_not(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    session_receiver(sim, queue, "x")
+    sim.restart()
+    assert session_receiver(sim, sim.entities.queue("s"), None).ids() == ["a"]
+
+
+def test_a_lost_store_takes_the_session_from_its_receiver(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    receiver = session_receiver(sim, queue, "x")
+    assert receiver.session is not None
+    store = queue.main.fragments[receiver.session.fragment_index].broker.index
+    sim.lose_store(store)
+    assert isinstance(receiver.lost, SessionLockLost)
+    assert not receiver.session.is_held
+    assert isinstance(sim.accept(queue.main, "x").error, FragmentUnavailable)
+    waiting = sim.accept(queue.main, wait=60_000)
+    sim.return_store(store)
+    assert waiting.value.session_id == "x"
+
+
+def test_a_ping_is_never_delivered_and_makes_no_session(sim: Simulation, queue: QueueEntity) -> None:
+    assert sim.send(queue, make_message("ping", session_id="random", is_ping=True)).good == {0}
+    assert not sim.accept(queue.main, wait=1_000).has_come
+
+
+def test_receive_and_delete_works_in_a_session(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a", "b")
+    lock = sim.accept(queue.main, "x").value
+    receiver = sim.receiver(queue.main, 5, ReceiveMode.RECEIVE_AND_DELETE, lock)
+    assert receiver.ids() == ["a", "b"]
+    assert queue.main.counts().active == 0
+
+
+def test_scheduled_messages_come_to_the_holder_of_their_session(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("later", session_id="x", scheduled_at=sim.now + 5_000))
+    receiver = session_receiver(sim, queue, "x")
+    sim.advance(5_000)
+    assert receiver.ids() == ["later"]
+
+
+def test_expired_messages_of_a_free_session_make_it_no_longer_acceptable(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m", session_id="x", time_to_live=5_000))
+    sim.advance(5_000)
+    assert not sim.accept(queue.main, wait=1_000).has_come
+
+
+def test_dead_letters_of_a_session_queue_need_no_session(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    receiver = session_receiver(sim, queue, "x")
+    for _ in range(10):
+        receiver.credit = 5
+        sim.settle(queue.main, receiver.take(), Abandon())
+    assert sim.receiver(queue.dead_letter, 5).ids() == ["a"]
+
+
+class TestState:
+    def get(self, sim: Simulation, queue: QueueEntity, session_id: str) -> Answer[bytes | None]:
+        answer: Answer[bytes | None] = Answer()
+        queue.main.session_state(session_id, answer)
+        sim.run()
+        return answer
+
+    def put(self, sim: Simulation, queue: QueueEntity, session_id: str, state: bytes | None) -> Answer[None]:
+        answer: Answer[None] = Answer()
+        queue.main.set_session_state(session_id, state, sim.now, answer)
+        sim.run()
+        return answer
+
+    @pytest.mark.parametrize("state", [b"state", b"", None])
+    def test_state_is_kept_with_the_session_even_an_empty_one(
+        self, sim: Simulation, queue: QueueEntity, state: bytes | None
+    ) -> None:
+        receiver = session_receiver(sim, queue, "x")
+        assert self.get(sim, queue, "x").value is None
+        self.put(sim, queue, "x", b"former")
+        assert self.put(sim, queue, "x", state).value is None
+        queue.main.detach(receiver, sim.now)
+        sim.restart()
+        queue = sim.entities.queue("s")
+        session_receiver(sim, queue, "x")
+        assert self.get(sim, queue, "x").value == state
+
+    def test_state_needs_the_lock(self, sim: Simulation, queue: QueueEntity) -> None:
+        session_receiver(sim, queue, "x")
+        sim.advance(LOCK)
+        assert isinstance(self.get(sim, queue, "x").error, SessionLockLost)
+        assert isinstance(self.put(sim, queue, "x", b"late").error, SessionLockLost)
+
+    def names(
+        self, sim: Simulation, queue: QueueEntity, after: Millis | None = None, skip: int = 0, top: int = 100
+    ) -> list[str]:
+        answer: Answer[list[str]] = Answer()
+        queue.main.list_sessions(after, skip, top, answer)
+        sim.run()
+        return answer.value
+
+    def test_sessions_with_messages_or_state_are_listed(self, sim: Simulation, queue: QueueEntity) -> None:
+        assert self.names(sim, queue) == []
+        send(sim, queue, "messages", "m")
+        session_receiver(sim, queue, "state")
+        self.put(sim, queue, "state", b"")
+        session_receiver(sim, queue, "neither")
+        assert self.names(sim, queue) == ["messages", "state"]
+        assert self.names(sim, queue, skip=1, top=1) == ["state"]
+        assert self.names(sim, queue, skip=2) == []
+
+    def test_sessions_whose_state_was_set_after_a_time_are_listed(self, sim: Simulation, queue: QueueEntity) -> None:
+        for name in ("early", "late"):
+            session_receiver(sim, queue, name)
+            self.put(sim, queue, name, b"s")
+            sim.clock.advance(10)
+        send(sim, queue, "messages", "m")
+        assert self.names(sim, queue, after=sim.now - 20) == ["late"]
+
+
+def test_peek_inside_a_session_shows_its_messages_alone(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    send(sim, queue, "y", "b")
+    answer: Answer[list[StoredMessage]] = Answer()
+    queue.main.peek(0, 10, "y", sim.now, answer)
+    sim.run()
+    assert [message_id_of(row.content) for row in answer.value] == ["b"]
+
+
+def test_a_deferred_message_of_a_session_needs_the_session(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    receiver = session_receiver(sim, queue, "x")
+    deliveries = receiver.take()
+    number = deliveries[0].message.sequence_number
+    sim.settle(queue.main, deliveries, Defer())
+
+    def fetch(session_id: str | None) -> Answer[list[Delivery]]:
+        answer: Answer[list[Delivery]] = Answer()
+        queue.main.receive_deferred([number], ReceiveMode.PEEK_LOCK, session_id, sim.now, answer)
+        sim.run()
+        return answer
+
+    assert isinstance(fetch(None).error, NotAllowed)
+    assert len(fetch("x").value) == 1
+    queue.main.detach(receiver, sim.now)
+    assert isinstance(fetch("x").error, SessionLockLost)
+    session_receiver(sim, queue, "x")
+    (again,) = fetch("x").value
+    assert again.message.delivery_count == 0
+    assert sim.settle(queue.main, [again]).good == {0}

@@ -1,0 +1,122 @@
+"""What a lost store means to everybody (contract A4, design rules 3 and 5)."""
+
+import pytest
+
+from twinbus.broker.outcomes import Abandon, Defer
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.errors import FragmentUnavailable, MessageLockLost, StoreUnavailable
+from twinbus.model.descriptions import QueueDescription
+from twinbus.store.changes import StoredMessage
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
+@pytest.fixture
+def queue(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("q"))
+
+
+def test_locks_are_gone_with_the_store_and_the_messages_come_again(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    receiver = sim.receiver(queue.main, 5)
+    held = receiver.take()
+    sim.lose_store(0)
+    assert isinstance(sim.settle(queue.main, held).errors[0], MessageLockLost)
+    sim.return_store(0)
+    (again,) = receiver.take()
+    assert again.message.delivery_count == 0
+    assert sim.settle(queue.main, [again]).good == {0}
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_settlement_whose_commit_fails_is_answered_and_told_apart_after_reloading(
+    sim: Simulation, queue: QueueEntity, fault: Fault
+) -> None:
+    sim.send(queue, make_message("m"))
+    receiver = sim.receiver(queue.main, 5)
+    sim.ports[0].next_fault = fault
+    reply = sim.settle(queue.main, receiver.take())
+    assert isinstance(reply.errors[0], FragmentUnavailable)
+    sim.return_store(0)
+    assert receiver.ids() == (["m"] if fault is Fault.FAIL_BEFORE else [])
+    assert queue.main.counts().active == (1 if fault is Fault.FAIL_BEFORE else 0)
+
+
+def test_everything_that_waits_is_answered_when_the_store_is_lost(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("a"), make_message("b"))
+    receiver = sim.receiver(queue.main, 2)
+    one, two = receiver.take()
+    sim.ports[0].is_hung = True
+    sent = sim.send(queue, make_message("c"))
+    settled = sim.settle(queue.main, [one], Abandon())
+    together: Answer[None] = Answer()
+    queue.main.settle([two.lock_token], Defer(), sim.now, together)
+    peeked: Answer[list[StoredMessage]] = Answer()
+    queue.main.peek(0, 5, None, sim.now, peeked)
+    sim.brokers[0].store_lost(StoreUnavailable("gone"))
+    assert isinstance(sent.errors[0], FragmentUnavailable)
+    assert isinstance(settled.errors[0], FragmentUnavailable)
+    assert isinstance(together.error, FragmentUnavailable)
+    assert peeked.value == []  # what cannot be reached is left out
+    sim.ports[0].is_hung = False
+    sim.run()
+    assert not sim.brokers[0].is_available
+
+
+def test_counts_leave_out_what_cannot_be_reached(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    sim.lose_store(0)
+    counts = queue.main.counts()
+    assert (counts.active, counts.is_limited) == (0, True)
+    sim.return_store(0)
+    assert queue.main.counts().active == 1
+
+
+def test_a_store_that_is_lost_and_returned_twice_serves_once(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    receiver = sim.receiver(queue.main, 5)
+    receiver.take()
+    sim.brokers[0].store_lost(StoreUnavailable("one"))
+    sim.brokers[0].store_lost(StoreUnavailable("two"))
+    sim.brokers[0].store_returned()
+    sim.brokers[0].store_returned()
+    sim.run()
+    assert receiver.ids() == ["m"]
+
+
+def test_a_store_lost_while_it_is_read_anew_stays_lost(sim: Simulation, queue: QueueEntity) -> None:
+    sim.lose_store(0)
+    sim.ports[0].is_hung = True
+    sim.ports[0].reopen()
+    sim.brokers[0].store_returned()
+    sim.brokers[0].store_lost(StoreUnavailable("again"))
+    sim.ports[0].is_hung = False
+    sim.run()
+    assert not sim.brokers[0].is_available
+    sim.return_store(0)
+    assert sim.send(queue, make_message("m")).good == {0}
+
+
+def test_a_fragment_the_store_has_never_seen_is_made_when_it_loads(sim: Simulation) -> None:
+    sim.entities.restore_queue(77, QueueDescription("known to the catalog"))
+    sim.run()
+    queue = sim.entities.queue("known to the catalog")
+    assert sim.send(queue, make_message("m")).good == {0}
+    sim.restart()
+    assert sim.receiver(sim.entities.queue("known to the catalog").main, 1).ids() == ["m"]
+
+
+def test_commits_of_many_senders_are_joined(sim: Simulation, queue: QueueEntity) -> None:
+    before = sim.ports[0].commit_count
+    sim.ports[0].is_hung = True
+    replies = [sim.send(queue, make_message(str(number))) for number in range(20)]
+    sim.ports[0].is_hung = False
+    sim.run()
+    assert all(reply.good == {0} for reply in replies)
+    assert sim.ports[0].commit_count == before + 1

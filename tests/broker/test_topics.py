@@ -1,0 +1,223 @@
+"""Topics and their subscriptions (contract A15, A16)."""
+
+import pytest
+
+from twinbus.broker.topic_entity import TopicEntity
+from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded
+from twinbus.model.descriptions import (
+    CorrelationFilter,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.model.message import application_properties
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(16)
+
+
+@pytest.fixture(params=[False, True], ids=["ordinary", "partitioned"])
+def topic(sim: Simulation, request: pytest.FixtureRequest) -> TopicEntity:
+    return sim.topic(TopicDescription("t", enable_partitioning=bool(request.param)))
+
+
+def test_every_subscription_gets_its_copy(sim: Simulation, topic: TopicEntity) -> None:
+    receivers = [sim.receiver(sim.subscription(SubscriptionDescription("t", name)).main, 9) for name in "abc"]
+    assert sim.send(topic, make_message("1"), make_message("2")).good == {0, 1}
+    assert [receiver.ids() for receiver in receivers] == [["1", "2"]] * 3
+
+
+def test_copies_are_settled_one_by_one(sim: Simulation, topic: TopicEntity) -> None:
+    one, two = (sim.subscription(SubscriptionDescription("t", name)) for name in "ab")
+    sim.send(topic, make_message("m"))
+    sim.settle(one.main, sim.receiver(one.main, 9).take())
+    assert (one.main.counts().active, two.main.counts().active) == (0, 1)
+
+
+def test_a_copy_has_its_own_number_and_knows_that_of_the_topic(sim: Simulation, topic: TopicEntity) -> None:
+    sim.send(topic, make_message("before", partition_key="k"))
+    subscription = sim.subscription(SubscriptionDescription("t", "late"))
+    sim.send(topic, make_message("m", partition_key="k"))
+    (copy,) = sim.receiver(subscription.main, 9).take()
+    base = copy.message.sequence_number >> 48 << 48
+    assert copy.message.sequence_number == base + 1
+    assert copy.message.enqueued_sequence_number == base + 2
+
+
+def test_the_numbers_of_a_topic_go_on_after_a_restart(sim: Simulation, topic: TopicEntity) -> None:
+    sim.subscription(SubscriptionDescription("t", "s"))
+    answers: list[Answer[list[int]]] = [Answer(), Answer()]
+    topic.send_batch([make_message("a", partition_key="k"), make_message("b", partition_key="k")], sim.now, answers[0])
+    sim.run()
+    sim.restart()
+    sim.entities.topic("t").send_batch([make_message("c", partition_key="k")], sim.now, answers[1])
+    sim.run()
+    assert answers[1].value == [answers[0].value[-1] + 1]
+
+
+def test_rules_decide_who_gets_a_copy(sim: Simulation, topic: TopicEntity) -> None:
+    red = sim.subscription(
+        SubscriptionDescription("t", "red"), [RuleDescription("colour", SqlFilter("colour = 'red'"))]
+    )
+    both = sim.subscription(
+        SubscriptionDescription("t", "both"),
+        [
+            RuleDescription("one", SqlFilter("colour = 'red'")),
+            RuleDescription("two", CorrelationFilter(properties=(("size", 1),))),
+        ],
+    )
+    sim.send(topic, make_message("m", application_properties={"colour": "red", "size": 1}))
+    sim.send(topic, make_message("n", application_properties={"colour": "blue"}))
+    assert sim.receiver(red.main, 9).ids() == ["m"]
+    assert sim.receiver(both.main, 9).ids() == ["m"]
+
+
+def test_every_rule_with_an_action_gives_its_own_copy(sim: Simulation, topic: TopicEntity) -> None:
+    subscription = sim.subscription(
+        SubscriptionDescription("t", "s"),
+        [
+            RuleDescription("$Default"),
+            RuleDescription("one", action=SqlAction("SET n = 1")),
+            RuleDescription("two", action=SqlAction("SET n = 2")),
+        ],
+    )
+    sim.send(topic, make_message("m"))
+    copies = sim.receiver(subscription.main, 9).take()
+    values = [application_properties(copy.message.content).get("n", 0) for copy in copies]
+    assert sorted(map(int, values)) == [0, 1, 2]  # type: ignore[call-overload]
+
+
+def test_rules_can_be_added_and_removed(sim: Simulation, topic: TopicEntity) -> None:
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    sim.entities.remove_rule("T", "S", "$default")
+    sim.send(topic, make_message("nobody wants this"))
+    sim.entities.add_rule("t", "s", RuleDescription("Red", SqlFilter("colour = 'red'")))
+    sim.send(topic, make_message("m", application_properties={"colour": "red"}))
+    assert sim.receiver(subscription.main, 9).ids() == ["m"]
+    assert list(subscription.rules) == ["red"]
+    with pytest.raises(EntityAlreadyExists):
+        sim.entities.add_rule("t", "s", RuleDescription("RED"))
+    with pytest.raises(EntityNotFound):
+        sim.entities.remove_rule("t", "s", "none")
+
+
+def test_a_rule_that_does_not_parse_makes_no_subscription(sim: Simulation, topic: TopicEntity) -> None:
+    with pytest.raises(ArgumentError):
+        sim.subscription(SubscriptionDescription("t", "s"), [RuleDescription("bad", SqlFilter("colour = = 1"))])
+    assert topic.subscriptions == {}
+    assert sim.subscription(SubscriptionDescription("t", "s")).rules
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_filter_that_fails_dead_letters_where_the_subscription_says_so(
+    sim: Simulation, topic: TopicEntity, is_kept: bool
+) -> None:
+    subscription = sim.subscription(
+        SubscriptionDescription("t", "s", dead_letter_on_filter_error=is_kept),
+        [RuleDescription("bad", SqlFilter("n / 0 = 1"))],
+    )
+    sim.send(topic, make_message("m", application_properties={"n": 1}))
+    assert subscription.main.counts().active == 0
+    dead = sim.receiver(subscription.dead_letter, 9).take()
+    assert len(dead) == (1 if is_kept else 0)
+    for letter in dead:
+        assert "DeadLetterErrorDescription" in application_properties(letter.message.content)
+
+
+def test_a_message_without_a_session_id_is_dead_lettered_by_a_session_subscription(
+    sim: Simulation, topic: TopicEntity
+) -> None:
+    subscription = sim.subscription(SubscriptionDescription("t", "s", requires_session=True))
+    sim.send(topic, make_message("none"), make_message("some", session_id="x"))
+    (dead,) = sim.receiver(subscription.dead_letter, 9).take()
+    assert application_properties(dead.message.content)["DeadLetterReason"] == "Session ID is null"
+    lock = sim.accept(subscription.main, "x").value
+    assert sim.receiver(subscription.main, 9, session=lock).ids() == ["some"]
+
+
+def test_copies_are_written_in_one_commit_or_not_at_all(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("one"))
+    subscriptions = [sim.subscription(SubscriptionDescription("one", name)) for name in "abc"]
+    store = topic.fragments[0].broker.index
+    sim.ports[store].next_fault = Fault.FAIL_BEFORE
+    assert sim.send(topic, make_message("m")).errors
+    sim.return_store(store)
+    assert [each.main.counts().active for each in subscriptions] == [0, 0, 0]
+
+
+def test_a_scheduled_message_is_copied_when_it_is_due(sim: Simulation, topic: TopicEntity) -> None:
+    sim.send(topic, make_message("m", scheduled_at=sim.now + 5_000))
+    subscription = sim.subscription(SubscriptionDescription("t", "came later"))
+    assert topic.scheduled_count == 1
+    sim.advance(5_000)
+    assert sim.receiver(subscription.main, 9).ids() == ["m"]
+    assert (topic.scheduled_count, topic.size_bytes) == (0, subscription.main.counts().size_bytes)
+
+
+def test_a_scheduled_message_of_a_topic_can_be_cancelled(sim: Simulation, topic: TopicEntity) -> None:
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    numbers: Answer[list[int]] = Answer()
+    topic.schedule([make_message("m", scheduled_at=sim.now + 5_000)], sim.now, numbers)
+    sim.run()
+    done: Answer[None] = Answer()
+    topic.cancel_scheduled(numbers.value, sim.now, done)
+    sim.run()
+    assert done.value is None
+    sim.advance(5_000)
+    assert subscription.main.counts().active == 0
+
+
+def test_a_ping_to_a_topic_reaches_no_subscription(sim: Simulation, topic: TopicEntity) -> None:
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    assert sim.send(topic, make_message("ping", is_ping=True)).good == {0}
+    assert subscription.main.counts().active == 0
+
+
+def test_duplicates_are_detected_by_the_topic(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("d", requires_duplicate_detection=True))
+    subscription = sim.subscription(SubscriptionDescription("d", "s"))
+    sim.send(topic, make_message("a"), make_message("a"))
+    sim.restart()
+    sim.send(sim.entities.topic("d"), make_message("a"))
+    assert sim.entities.subscription("d", "s").main.counts().active == 1
+    assert subscription.id == sim.entities.subscription("d", "s").id
+
+
+def test_both_defaults_of_time_to_live_are_ceilings(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("ttl", default_time_to_live=10_000))
+    one = sim.subscription(SubscriptionDescription("ttl", "one"))
+    two = sim.subscription(SubscriptionDescription("ttl", "two", default_time_to_live=5_000))
+    sim.send(topic, make_message("m", time_to_live=60_000))
+    sim.advance(5_000)
+    assert (one.main.counts().active, two.main.counts().active) == (1, 0)
+    sim.advance(5_000)
+    assert one.main.counts().active == 0
+
+
+def test_a_full_topic_takes_nothing_more(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("small", max_size_mb=1))
+    sim.subscription(SubscriptionDescription("small", "a"))
+    sim.subscription(SubscriptionDescription("small", "b"))
+    assert not sim.send(topic, make_message("1", body=bytes(600_000))).errors
+    assert isinstance(sim.send(topic, make_message("2", body=bytes(100_000))).errors[0], QuotaExceeded)
+
+
+def test_a_batch_with_different_keys_is_refused_on_a_partitioned_topic(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("p", enable_partitioning=True))
+    answer: Answer[list[int]] = Answer()
+    topic.send_batch([make_message("a", partition_key="1"), make_message("b", partition_key="2")], sim.now, answer)
+    assert isinstance(answer.error, NotAllowed)
+
+
+def test_copies_survive_a_restart(sim: Simulation, topic: TopicEntity) -> None:
+    sim.subscription(SubscriptionDescription("t", "s"))
+    sim.send(topic, make_message("m"))
+    sim.restart()
+    assert sim.receiver(sim.entities.subscription("t", "s").main, 9).ids() == ["m"]
