@@ -6,8 +6,6 @@ there. So a lock, and a deadline that the pair's thread watches: past it, the so
 down under the blocked call, which then fails as it does for a lost connection.
 """
 
-import contextlib
-import socket
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,6 +14,7 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.clock import NEVER, Clock, Millis
+from twinbus.pairing.interrupt import interrupt
 
 CLOSE_WAIT_S = 5.0
 
@@ -45,20 +44,15 @@ class GuardedSender:
 
     def interrupt_if_late(self, now: Millis) -> None:
         if now > self.deadline:
-            self._interrupt()
+            interrupt(self._stock)
 
     def close(self) -> None:
-        if not self._lock.acquire(timeout=CLOSE_WAIT_S):
-            self._interrupt()
-            self._lock.acquire(timeout=CLOSE_WAIT_S)
-        # Not released: nobody sends with a closed sender, and a late waiter gets its timeout.
-        self._stock.close()
-
-    def _interrupt(self) -> None:
-        # There is no public way to a blocked connection; `close` waits for it or does not see it.
-        connection = getattr(getattr(self._stock, "_handler", None), "_connection", None)
-        connected = getattr(getattr(connection, "_transport", None), "sock", None)
-        raw = getattr(connected, "sock", connected)  # a WebSocket wraps the socket once more
-        if isinstance(raw, socket.socket):
-            with contextlib.suppress(OSError):
-                raw.shutdown(socket.SHUT_RDWR)
+        is_free = self._lock.acquire(timeout=CLOSE_WAIT_S)
+        if not is_free:
+            interrupt(self._stock)
+            is_free = self._lock.acquire(timeout=CLOSE_WAIT_S)
+        try:
+            self._stock.close()
+        finally:
+            if is_free:
+                self._lock.release()

@@ -26,7 +26,9 @@ from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.sender import PairedSender
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.steps import run
-from twinbus.pairing.validation import check_hosts, check_same_kind, enter_pair, leave_pair, needs_administration
+from twinbus.pairing.syphon.stock_transport import DestinationSenders
+from twinbus.pairing.syphon.syphon import Syphon, stock_syphon
+from twinbus.pairing.validation import check_hosts, check_same_kind, credential_of, enter_pair, leave_pair, on_close
 
 
 def pair_namespaces(
@@ -51,8 +53,12 @@ def pair_namespaces(
     enter_pair(*clients)
     try:
         name = chosen.primary_name or primary_name(clients[0].fully_qualified_namespace)
-        with secondary_administration or _administration(secondary) as administration:
-            queues = run(provision(name, chosen.backlog_queue_count), _management(administration))
+        steps = provision(name, chosen.backlog_queue_count)
+        if secondary_administration is not None:
+            queues = run(steps, _management(secondary_administration))
+        else:
+            with _administration(secondary) as administration:
+                queues = run(steps, _management(administration))
         return PairedNamespaceClient(clients[0], clients[1], chosen, queues, SteadyClock())
     except BaseException:
         leave_pair(*clients)
@@ -83,6 +89,10 @@ class PairedNamespaceClient:
         self._is_closed = False
         self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
         self._partnership_lock = threading.Lock()
+        self._syphon: Syphon | None = None
+        self._destinations: DestinationSenders | None = None
+        if options.enable_syphon:
+            self._start_syphon()
         self._attendant = Attendant(primary, self._availability, clock, self._watch)
         self._attendant.start()
 
@@ -115,7 +125,7 @@ class PairedNamespaceClient:
     def fault(self, partner: Partner, error: BaseException) -> None:
         """Give up on a client that cannot be used any more; where a syphon runs, on the other too."""
         with self._partnership_lock:
-            effects = self._partnership.faulted(partner)
+            effects = self._partnership.faulted(partner) if self.options.enable_syphon else []
         self._carry_out([FaultPartner(partner), *effects], error)
 
     def close(self) -> None:
@@ -124,6 +134,7 @@ class PairedNamespaceClient:
             return
         self._is_closed = True
         self._attendant.stop()
+        self._stop_pumps()
         for sender in list(self._senders):
             sender.close()
         leave_pair(self.primary, self.secondary)
@@ -148,18 +159,43 @@ class PairedNamespaceClient:
         path = self._availability.backlog_queues[index]
         return GuardedSender(self.secondary.get_queue_sender(path), self._clock)
 
+    def _start_syphon(self) -> None:
+        self._syphon, self._destinations = stock_syphon(
+            self.primary, self.secondary, self.backlog_queues, self.options, self._clock
+        )
+        self._syphon.start()
+        for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):
+            on_close(client, lambda partner=partner: self._partner_closed(partner))  # type: ignore[misc]
+
+    def _stop_pumps(self) -> None:
+        if self._syphon is not None and self._destinations is not None:
+            self._syphon.stop()
+            self._destinations.close()
+            self._syphon = None
+
+    def _partner_closed(self, partner: Partner) -> None:
+        if not self._is_closed:
+            with self._partnership_lock:
+                effects = self._partnership.closed(partner, self._clock.now())
+            self._carry_out(effects, None)
+
     def _watch(self, now: Millis) -> None:
         for sender in list(self._senders):
             sender.interrupt_if_late(now)
+        if self._destinations is not None:
+            self._destinations.interrupt_if_late(now)
         with self._partnership_lock:
             effects = self._partnership.advance(now)
-        self._carry_out(effects, TimeoutError("Its partner has been closed and stayed closed."))
+        self._carry_out(effects, TimeoutError("its partner was closed and the pair was not"))
 
-    def _carry_out(self, effects: list[Effect], error: BaseException) -> None:
+    def _carry_out(self, effects: list[Effect], error: BaseException | None) -> None:
         for effect in effects:
             if isinstance(effect, FaultPartner):
                 self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
                 self.options.on_event(PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
+                (self.primary if effect.partner is Partner.PRIMARY else self.secondary).close()
+            else:
+                self._stop_pumps()
 
     def _check_live(self) -> None:
         if self._fault is not None:
@@ -175,7 +211,7 @@ def _client(given: ServiceBusClient | str, client_options: dict[str, Any]) -> Se
 def _administration(secondary: ServiceBusClient | str) -> ServiceBusAdministrationClient:
     if isinstance(secondary, str):
         return administration_client(secondary)
-    credential = needs_administration(secondary)
+    credential = credential_of(secondary)
     return ServiceBusAdministrationClient(secondary.fully_qualified_namespace, credential)
 
 

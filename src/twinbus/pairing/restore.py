@@ -39,7 +39,7 @@ ABSOLUTE_EXPIRY_MAX = 253_402_300_799_000  # the last second of the year 9999
 TTL_MAX = 2**32 - 1
 
 # What a broker writes into a delivery; to the destination it would be somebody else's bookkeeping.
-_BROKER_ANNOTATIONS = frozenset(
+BROKER_ANNOTATIONS = frozenset(
     {
         "x-opt-sequence-number",
         "x-opt-enqueued-time",
@@ -49,7 +49,7 @@ _BROKER_ANNOTATIONS = frozenset(
         "x-opt-deadletter-source",
     }
 )
-_BROKER_DELIVERY_ANNOTATIONS = frozenset({"x-opt-lock-token"})
+BROKER_DELIVERY_ANNOTATIONS = frozenset({"x-opt-lock-token"})
 
 
 class NotATransfer(MessagingError):
@@ -78,14 +78,14 @@ def restore(payload: bytes) -> Restored:
     time_to_live = take_millis(aside, TIME_TO_LIVE)
     scheduled_at = take_millis(aside, SCHEDULED_AT)
     kept = {name: value for name, value in aside.items() if name not in RESERVED_NAMES}
-    annotations = _without(sections.message_annotations, _BROKER_ANNOTATIONS)
+    annotations = _without(sections.message_annotations, BROKER_ANNOTATIONS)
     if scheduled_at is not None:
         annotations[Symbol(SCHEDULED_ENQUEUE_TIME_ANNOTATION)] = Timestamp(scheduled_at)
     properties = sections.properties or MessageProperties()
     properties.group_id = session_id
     front = Sections(
         header=_header(sections.header, properties, time_to_live),
-        delivery_annotations=_without(sections.delivery_annotations, _BROKER_DELIVERY_ANNOTATIONS) or None,
+        delivery_annotations=_without(sections.delivery_annotations, BROKER_DELIVERY_ANNOTATIONS) or None,
         message_annotations=annotations or None,
         properties=properties,
         application_properties=kept or None,

@@ -1,6 +1,7 @@
 """What two clients must be before they can be a pair, and which clients are paired already."""
 
 import weakref
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from twinbus.pairing.errors import PairingError
@@ -36,7 +37,7 @@ def leave_pair(primary: object, secondary: object) -> None:
     _secondaries.discard(secondary)
 
 
-def needs_administration(secondary: Any) -> Any:
+def credential_of(secondary: Any) -> Any:
     """The credential to manage the secondary with, where only its client was given."""
     credential = getattr(secondary, "_credential", None)
     if credential is None or ":" in secondary.fully_qualified_namespace:
@@ -45,3 +46,24 @@ def needs_administration(secondary: Any) -> Any:
             "secondary_administration, for instance from twinbus.client.administration.administration_client."
         )
     return credential
+
+
+def on_close(client: Any, tell: Callable[[], None]) -> None:
+    """Hear of it when the application closes its client, which has no event for that."""
+    close = client.close
+
+    def close_and_tell() -> None:
+        close()
+        tell()
+
+    client.close = close_and_tell
+
+
+def on_close_async(client: Any, tell: Callable[[], Awaitable[None]]) -> None:
+    close = client.close
+
+    async def close_and_tell() -> None:
+        await close()
+        await tell()
+
+    client.close = close_and_tell

@@ -1,0 +1,88 @@
+"""The one task of a pair: lets time pass for it and starts pings."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Awaitable, Callable
+
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+
+from twinbus.clock import NEVER, Clock, Millis
+from twinbus.pairing.aio.guarded_sender import GuardedSender
+from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX
+from twinbus.pairing.options import PING_TIMEOUT
+from twinbus.pairing.ping import ping_message
+from twinbus.pairing.send_availability import SendAvailability
+
+LOOK_INTERVAL: Millis = 1_000
+
+
+class Attendant:
+    """`watch` is awaited at each look with the time, for what else has deadlines in the pair."""
+
+    def __init__(
+        self,
+        primary: ServiceBusClient,
+        availability: SendAvailability,
+        clock: Clock,
+        watch: Callable[[Millis], Awaitable[None]],
+    ) -> None:
+        self._primary = primary
+        self._availability = availability
+        self._clock = clock
+        self._watch = watch
+        self._wake = asyncio.Event()
+        self._slots = asyncio.Semaphore(PINGS_AT_ONCE_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._availability.wake = self._wake_up
+        self._spawn(self._run())
+
+    def _wake_up(self) -> None:
+        """From any thread: a pump's report may start a timer."""
+        self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def stop(self) -> None:
+        self._availability.wake = lambda: None
+        own = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not own]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        while True:
+            now = self._clock.now()
+            for path in self._availability.advance(now):
+                self._spawn(self._ping(path))
+            await self._watch(now)
+            at = self._availability.next_action_at()
+            wait = LOOK_INTERVAL if at == NEVER else min(LOOK_INTERVAL, max(1, at - now))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait / 1000):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def _ping(self, path: str) -> None:
+        """With a sender of its own, which is not paired: a ping must never end in the backlog."""
+        async with self._slots:
+            sender = GuardedSender(lambda: self._primary.get_queue_sender(path))
+            try:
+                await sender.run(_send_ping, PING_TIMEOUT.total_seconds())
+            except Exception as error:  # whatever it is, its kind decides
+                self._availability.ping_failed(path, error, self._clock.now())
+            else:
+                self._availability.ping_answered(path, self._clock.now())
+            finally:
+                await sender.close()
+
+
+async def _send_ping(stock: ServiceBusSender, timeout_s: float) -> None:
+    await stock.send_messages(ping_message(str(uuid.uuid4())), timeout=timeout_s)

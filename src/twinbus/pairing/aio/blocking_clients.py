@@ -1,0 +1,32 @@
+"""Blocking clients beside those of asyncio, for the syphon, whose pumps are threads."""
+
+import asyncio
+from typing import Any
+
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
+
+TOKEN_TIMEOUT_S = 60.0
+
+
+class BlockingCredential:
+    """A credential of asyncio for threads: tokens are fetched on the event loop it belongs to."""
+
+    def __init__(self, credential: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._credential = credential
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._credential, name)
+
+    def get_token(self, *scopes: str, **options: Any) -> Any:
+        coroutine = self._credential.get_token(*scopes, **options)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TOKEN_TIMEOUT_S)
+
+
+def blocking_client(client: AioServiceBusClient, loop: asyncio.AbstractEventLoop) -> ServiceBusClient:
+    """A client for the same namespace with the same rights. Never to be used on the loop's own thread."""
+    # The SDK has no way to ask a client for its credential and whether it speaks TLS.
+    uses_tls = getattr(client._config, "use_tls", True)
+    credential: Any = BlockingCredential(client._credential, loop)
+    return ServiceBusClient(client.fully_qualified_namespace, credential, use_tls=uses_tls)

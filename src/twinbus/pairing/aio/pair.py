@@ -1,0 +1,211 @@
+"""Pairing for asyncio: two clients of the SDK in, one whose senders outlive an outage of the first out."""
+
+import asyncio
+import uuid
+import weakref
+from collections.abc import Awaitable, Callable
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from twinbus.client.administration import async_administration_client
+from twinbus.clock import Clock, Millis
+from twinbus.pairing.aio.attendant import Attendant
+from twinbus.pairing.aio.blocking_clients import blocking_client
+from twinbus.pairing.aio.guarded_sender import GuardedSender
+from twinbus.pairing.aio.sender import PairedSender
+from twinbus.pairing.backlog import primary_name
+from twinbus.pairing.courier import Courier
+from twinbus.pairing.errors import PairFaulted
+from twinbus.pairing.events import EventKind, PairingEvent, PairState
+from twinbus.pairing.options import PARTNER_CLOSE_GRACE, SendAvailabilityPairedNamespaceOptions, millis
+from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
+from twinbus.pairing.provision import CreateQueue, Request, provision
+from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.pairing.steps import run_async
+from twinbus.pairing.syphon.stock_transport import DestinationSenders
+from twinbus.pairing.syphon.syphon import Syphon, stock_syphon
+from twinbus.pairing.validation import (
+    check_hosts,
+    check_same_kind,
+    credential_of,
+    enter_pair,
+    leave_pair,
+    on_close_async,
+)
+
+
+async def pair_namespaces(
+    primary: ServiceBusClient | str,
+    secondary: ServiceBusClient | str,
+    options: SendAvailabilityPairedNamespaceOptions | None = None,
+    *,
+    secondary_administration: ServiceBusAdministrationClient | None = None,
+    **client_options: Any,
+) -> "PairedNamespaceClient":
+    """As `twinbus.pairing.pair_namespaces`, for clients of `azure.servicebus.aio`."""
+    chosen = options or SendAvailabilityPairedNamespaceOptions()
+    check_same_kind(primary, secondary)
+    clients = [_client(each, client_options) for each in (primary, secondary)]
+    check_hosts(*(client.fully_qualified_namespace for client in clients))
+    enter_pair(*clients)
+    try:
+        name = chosen.primary_name or primary_name(clients[0].fully_qualified_namespace)
+        steps = provision(name, chosen.backlog_queue_count)
+        if secondary_administration is not None:
+            queues = await run_async(steps, _management(secondary_administration))
+        else:
+            async with _administration(secondary) as administration:
+                queues = await run_async(steps, _management(administration))
+        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, SteadyClock())
+    except BaseException:
+        leave_pair(*clients)
+        raise
+
+
+class PairedNamespaceClient:
+    """Two paired namespaces, as `twinbus.pairing.PairedNamespaceClient`. Made on a running event loop."""
+
+    def __init__(
+        self,
+        primary: ServiceBusClient,
+        secondary: ServiceBusClient,
+        options: SendAvailabilityPairedNamespaceOptions,
+        backlog_queues: dict[int, str],
+        clock: Clock,
+    ) -> None:
+        self.primary, self.secondary = primary, secondary
+        self.options = options
+        self.backlog_queues = tuple(backlog_queues.values())
+        self._clock = clock
+        self._availability = SendAvailability(options, backlog_queues, Random())
+        self._senders: weakref.WeakSet[PairedSender] = weakref.WeakSet()
+        self._fault: PairFaulted | None = None
+        self._is_closed = False
+        self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
+        self._syphon: Syphon | None = None
+        self._destinations: DestinationSenders | None = None
+        if options.enable_syphon:
+            self._start_syphon()
+        self._attendant = Attendant(primary, self._availability, clock, self._watch)
+        self._attendant.start()
+
+    async def __aenter__(self) -> "PairedNamespaceClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def get_queue_sender(self, queue_name: str, **sender_options: Any) -> PairedSender:
+        """`sender_options` are those of the SDK's method."""
+        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options))
+
+    def get_topic_sender(self, topic_name: str, **sender_options: Any) -> PairedSender:
+        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options))
+
+    def state(self) -> PairState:
+        """Every entity that has a sender, and every backlog queue, as they are now."""
+        self._availability.advance_failovers(self._clock.now())
+        return self._availability.state()
+
+    def mark_healthy(self, path: str) -> None:
+        """Send to the primary's entity again without waiting for a ping."""
+        self._availability.mark_healthy(path, self._clock.now())
+
+    async def fault(self, partner: Partner, error: BaseException) -> None:
+        """Give up on a client that cannot be used any more; where a syphon runs, on the other too."""
+        effects = self._partnership.faulted(partner) if self.options.enable_syphon else []
+        await self._carry_out([FaultPartner(partner), *effects], error)
+
+    async def close(self) -> None:
+        """Close pumps and senders, and with a syphon the secondary; the primary stays the application's."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._attendant.stop()
+        await self._stop_pumps()
+        for sender in list(self._senders):
+            await sender.close()
+        leave_pair(self.primary, self.secondary)
+        if self.options.enable_syphon:
+            await self.secondary.close()
+
+    def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
+        self._check_live()
+        primary = GuardedSender(open_stock)
+        courier = Courier(primary.stock.entity_name, self._availability, self._clock, lambda: str(uuid.uuid4()))
+        sender = PairedSender(primary, self._open_backlog, courier, self.options, self._check_live)
+        self._senders.add(sender)
+        return sender
+
+    def _open_backlog(self, index: int) -> GuardedSender:
+        path = self._availability.backlog_queues[index]
+        return GuardedSender(lambda: self.secondary.get_queue_sender(path))
+
+    def _start_syphon(self) -> None:
+        loop = asyncio.get_running_loop()
+        primary, secondary = blocking_client(self.primary, loop), blocking_client(self.secondary, loop)
+        self._syphon, self._destinations = stock_syphon(
+            primary, secondary, self.backlog_queues, self.options, self._clock
+        )
+        self._syphon.start()
+        for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):
+            on_close_async(client, lambda partner=partner: self._partner_closed(partner))  # type: ignore[misc]
+
+    async def _stop_pumps(self) -> None:
+        syphon, self._syphon = self._syphon, None
+        if syphon is not None and self._destinations is not None:
+            # On another thread: pumps may be waiting for tokens that this loop fetches.
+            await asyncio.to_thread(syphon.stop)
+            await asyncio.to_thread(self._destinations.close)
+
+    async def _partner_closed(self, partner: Partner) -> None:
+        if not self._is_closed:
+            await self._carry_out(self._partnership.closed(partner, self._clock.now()), None)
+
+    async def _watch(self, now: Millis) -> None:
+        if self._destinations is not None:
+            self._destinations.interrupt_if_late(now)
+        effects = self._partnership.advance(now)
+        await self._carry_out(effects, TimeoutError("its partner was closed and the pair was not"))
+
+    async def _carry_out(self, effects: list[Effect], error: BaseException | None) -> None:
+        for effect in effects:
+            if isinstance(effect, FaultPartner):
+                self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
+                self.options.on_event(PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
+                await (self.primary if effect.partner is Partner.PRIMARY else self.secondary).close()
+            else:
+                await self._stop_pumps()
+
+    def _check_live(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+        if self._is_closed:
+            raise ValueError("The paired client has been closed. Pair the namespaces again for a new one.")
+
+
+def _client(given: ServiceBusClient | str, client_options: dict[str, Any]) -> ServiceBusClient:
+    return ServiceBusClient.from_connection_string(given, **client_options) if isinstance(given, str) else given
+
+
+def _administration(secondary: ServiceBusClient | str) -> ServiceBusAdministrationClient:
+    if isinstance(secondary, str):
+        return async_administration_client(secondary)
+    return ServiceBusAdministrationClient(secondary.fully_qualified_namespace, credential_of(secondary))
+
+
+def _management(administration: ServiceBusAdministrationClient) -> Callable[[Request], Awaitable[list[str]]]:
+    async def perform(request: Request) -> list[str]:
+        if isinstance(request, CreateQueue):
+            await administration.create_queue(request.path, **request.description)
+            return []
+        return [queue.name async for queue in administration.list_queues()]
+
+    return perform

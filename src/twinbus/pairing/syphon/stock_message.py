@@ -1,0 +1,118 @@
+"""A received message of the SDK in, the original as the SDK can send it out.
+
+The SDK's decoder forgets some AMQP types: every text arrives as bytes, every integer and
+timestamp as int. What the originals must have been is made again where it is certain; bytes
+inside of value and sequence bodies are taken for text where they are valid UTF-8.
+"""
+
+from typing import Any
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.amqp import AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
+
+from twinbus.pairing.restore import (
+    BROKER_ANNOTATIONS,
+    BROKER_DELIVERY_ANNOTATIONS,
+    NotATransfer,
+    take_millis,
+    take_text,
+)
+from twinbus.pairing.syphon.transport import Transfer
+from twinbus.pairing.transfer import (
+    PATH,
+    RESERVED_NAMES,
+    SCHEDULED_AT,
+    SCHEDULED_ENQUEUE_TIME_ANNOTATION,
+    SESSION_ID,
+    TIME_TO_LIVE,
+    with_body_of,
+)
+
+INT_MAX = 2**31 - 1
+PROPERTIES_SIZE_GUESS = 2048
+
+
+def transfer_of(received: ServiceBusReceivedMessage) -> Transfer | NotATransfer:
+    raw = received.raw_amqp_message
+    aside = {_text(name): _typed(value) for name, value in (raw.application_properties or {}).items()}
+    try:
+        path = take_text(aside, PATH)
+        if path is None:
+            return NotATransfer(f"The message has no {PATH} property, so its destination is unknown.")
+        session_id = take_text(aside, SESSION_ID)
+        time_to_live, scheduled_at = _millis(aside, TIME_TO_LIVE), _millis(aside, SCHEDULED_AT)
+    except NotATransfer as error:
+        return error
+    annotations = _named(raw.annotations, BROKER_ANNOTATIONS)
+    if scheduled_at is not None:
+        annotations[SCHEDULED_ENQUEUE_TIME_ANNOTATION] = {"TYPE": "TIMESTAMP", "VALUE": scheduled_at}
+    if raw.body_type != AmqpMessageBodyType.DATA:
+        _retype_body(raw)
+    message = with_body_of(
+        raw,
+        _header(raw.header, time_to_live),
+        _properties(raw.properties, session_id),
+        {name: value for name, value in aside.items() if name not in RESERVED_NAMES} or None,
+        annotations or None,
+    )
+    message.delivery_annotations = _named(raw.delivery_annotations, BROKER_DELIVERY_ANNOTATIONS) or None
+    return Transfer(path, message, _size(received), session_id, received.partition_key)
+
+
+def _header(header: AmqpMessageHeader | None, time_to_live: int | None) -> AmqpMessageHeader:
+    made = AmqpMessageHeader(time_to_live=time_to_live)
+    if header is not None:
+        made.durable, made.priority, made.first_acquirer = header.durable, header.priority, header.first_acquirer
+    return made
+
+
+def _properties(properties: AmqpMessageProperties | None, session_id: str | None) -> AmqpMessageProperties:
+    made = AmqpMessageProperties() if properties is None else AmqpMessageProperties(**dict(properties.items()))
+    # Ids are the fields that may be text or bytes: the others are what their field says.
+    made.message_id, made.correlation_id = _typed(made.message_id), _typed(made.correlation_id)
+    made.group_id = session_id
+    return made
+
+
+def _named(entries: dict[Any, Any] | None, without: frozenset[str]) -> dict[str | bytes, Any]:
+    named = {_text(name): _typed(value) for name, value in (entries or {}).items()}
+    return {name: value for name, value in named.items() if name not in without}
+
+
+def _retype_body(raw: Any) -> None:
+    if raw.body_type == AmqpMessageBodyType.VALUE:
+        raw._value_body = _typed(raw.body)
+    else:
+        raw._sequence_body = [_typed(row) for row in raw.body]
+
+
+def _typed(value: Any) -> Any:
+    """As the SDK has to be given it so that the type on the wire is the likely original."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, int) and not isinstance(value, bool) and not -INT_MAX - 1 <= value <= INT_MAX:
+        return {"TYPE": "LONG", "VALUE": value}
+    if isinstance(value, list):
+        return [_typed(each) for each in value]
+    if isinstance(value, dict):
+        return {_typed(name): _typed(each) for name, each in value.items()}
+    return value
+
+
+def _millis(aside: dict[str, Any], name: str) -> int | None:
+    value = aside.get(name)
+    return take_millis({name: value["VALUE"]} if isinstance(value, dict) else aside, name)
+
+
+def _size(received: ServiceBusReceivedMessage) -> int:
+    body = received.body
+    if received.body_type == AmqpMessageBodyType.DATA:
+        return PROPERTIES_SIZE_GUESS + sum(len(part) for part in body)
+    return PROPERTIES_SIZE_GUESS + len(str(received))
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name

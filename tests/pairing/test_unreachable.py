@@ -1,0 +1,116 @@
+"""The real SDK against peers that are not there or say nothing: what the shells make of it."""
+
+import socket
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
+
+from twinbus.pairing import Availability, BacklogUnavailable, PairedNamespaceClient
+from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.steady_clock import SteadyClock
+
+MESSAGE = {"body": b"x"}
+QUEUES = {0: "p/x-servicebus-transfer/0", 1: "p/x-servicebus-transfer/1"}
+
+
+def connection_string(port: int) -> str:
+    return f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"
+
+
+def options(failover_s: float = 60) -> SendAvailabilityPairedNamespaceOptions:
+    return SendAvailabilityPairedNamespaceOptions(failover_interval=timedelta(seconds=failover_s))
+
+
+@pytest.fixture
+def refusing_port() -> int:
+    """Nobody listens there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Connections are accepted by the kernel and nothing is ever answered."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(50)
+        yield listener.getsockname()[1]
+
+
+def pair(port: int, failover_s: float = 60) -> PairedNamespaceClient:
+    clients = [ServiceBusClient.from_connection_string(connection_string(port), retry_total=0) for _ in range(2)]
+    return PairedNamespaceClient(clients[0], clients[1], options(failover_s), QUEUES, SteadyClock())
+
+
+def aio_pair(port: int, failover_s: float = 60) -> AioPairedNamespaceClient:
+    clients = [AioServiceBusClient.from_connection_string(connection_string(port), retry_total=0) for _ in range(2)]
+    return AioPairedNamespaceClient(clients[0], clients[1], options(failover_s), QUEUES, SteadyClock())
+
+
+def test_a_refused_connection_is_raised_and_starts_the_timer(refusing_port: int) -> None:
+    with pair(refusing_port) as client, client.get_queue_sender("orders") as sender:
+        with pytest.raises(ServiceBusConnectionError):
+            sender.send_messages(ServiceBusMessage("x"))
+        assert client.state().entities[0].availability is Availability.FAILING
+
+
+def test_with_both_namespaces_away_the_error_names_the_last_failure(refusing_port: int) -> None:
+    with pair(refusing_port, failover_s=0) as client, client.get_queue_sender("orders") as sender:
+        with pytest.raises(BacklogUnavailable, match="Connection refused") as caught:
+            sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y")])
+        assert isinstance(caught.value, ServiceBusError)
+        assert all(queue.out_until is not None for queue in client.state().backlog_queues)
+
+
+def test_a_silent_primary_cannot_hold_a_send_past_its_timeout(silent_port: int) -> None:
+    with pair(silent_port) as client, client.get_queue_sender("orders") as sender:
+        started = time.monotonic()
+        with pytest.raises((OperationTimeoutError, ServiceBusConnectionError)):
+            sender.send_messages(ServiceBusMessage("x"), timeout=0.3)
+        assert time.monotonic() - started < 2
+        assert client.state().entities[0].availability is Availability.FAILING
+
+
+def test_a_batch_can_be_made_while_the_primary_is_away(refusing_port: int) -> None:
+    with pair(refusing_port) as client:
+        batch = client.get_queue_sender("orders").create_message_batch()
+        batch.add_message(ServiceBusMessage("x"))
+        assert batch.max_size_in_bytes == 256 * 1024
+
+
+def test_a_closed_sender_says_so(refusing_port: int) -> None:
+    with pair(refusing_port) as client:
+        sender = client.get_queue_sender("orders")
+        sender.close()
+        with pytest.raises(ValueError, match="closed"):
+            sender.send_messages(ServiceBusMessage("x"))
+
+
+async def test_aio_a_refused_connection_is_raised_and_starts_the_timer(refusing_port: int) -> None:
+    async with aio_pair(refusing_port) as client, client.get_queue_sender("orders") as sender:
+        with pytest.raises(ServiceBusConnectionError):
+            await sender.send_messages(ServiceBusMessage("x"))
+        assert client.state().entities[0].availability is Availability.FAILING
+
+
+async def test_aio_with_both_namespaces_away_the_caller_gets_the_error(refusing_port: int) -> None:
+    async with aio_pair(refusing_port, failover_s=0) as client:
+        with pytest.raises(BacklogUnavailable, match="Connect call failed"):
+            await client.get_topic_sender("orders").send_messages(ServiceBusMessage("x"))
+
+
+async def test_aio_a_silent_primary_cannot_hold_a_send_past_its_timeout(silent_port: int) -> None:
+    async with aio_pair(silent_port) as client, client.get_queue_sender("orders") as sender:
+        started = time.monotonic()
+        with pytest.raises((OperationTimeoutError, ServiceBusConnectionError)):
+            await sender.send_messages(ServiceBusMessage("x"), timeout=0.3)
+        assert time.monotonic() - started < 2
+        assert client.state().entities[0].availability is Availability.FAILING
