@@ -37,6 +37,9 @@ class MemoryRuntime:
     def queue(self, path: str) -> MemoryEntity:
         return self._get(path)
 
+    def topic(self, path: str) -> MemorySubQueue:
+        return self._get(path).main
+
     def subscription(self, topic: str, name: str) -> MemoryEntity:
         return self._get(f"{topic}|{name}")
 

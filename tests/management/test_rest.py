@@ -152,6 +152,20 @@ def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
     assert [child.text for child in details.children] == ["5", "7", "3", "0", "0"]
 
 
+def test_a_topic_counts_its_scheduled_messages_and_is_as_ill_as_its_subscriptions(
+    client: TestClient, runtime: MemoryRuntime
+) -> None:
+    put(client, "/t", entry("TopicDescription"))
+    put(client, "/t/subscriptions/s", entry("SubscriptionDescription"))
+    runtime.topic("t").result = QueueCounts(0, 0, 4, 400, False)
+    runtime.subscription("t", "s").main = MemorySubQueue(QueueCounts(9, 0, 0, 600, True))
+    description = described(client.get(f"/t?{VERSION}"))
+    details = description.child("CountDetails")
+    assert details is not None
+    assert details.text_of("ScheduledMessageCount") == "4"
+    assert (description.text_of("SizeInBytes"), description.text_of("EntityAvailabilityStatus")) == ("1000", "Limited")
+
+
 def test_an_ill_fragment_makes_a_change_fail_with_server_busy(client: TestClient, runtime: MemoryRuntime) -> None:
     runtime.is_ill = True
     answer = put(client, "/q", entry("QueueDescription"))

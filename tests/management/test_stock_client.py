@@ -52,7 +52,7 @@ def endpoint(catalog: Catalog, control: ControlPlane) -> Iterator[str]:
     catalog.set_namespace_rule(AccessRule("RootManageSharedAccessKey", KEY, "", frozenset(Right)))
 
     def authorize(token: str, path: str, right: Right) -> None:
-        if right not in verify_token(token, f"sb://localhost/{path}", catalog, SystemClock().now()).rights:
+        if right not in verify_token(token, path, catalog, SystemClock().now()).rights:
             raise Unauthorized("The claim is missing.")
 
     settings = RestSettings("localhost:5672", 256, new_id=lambda: "tracking", new_key=lambda: "drawn")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from twinbus.broker import browse, schedule
+from twinbus.broker.counts import counts_of
 from twinbus.broker.deferred import receive_deferred
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.lane import Lane
@@ -256,11 +257,4 @@ class MessageQueue:
     # Counting
 
     def counts(self) -> QueueCounts:
-        served = [fragment for fragment in self.fragments if fragment.is_available]
-        return QueueCounts(
-            active=sum(fragment.active_count for fragment in served),
-            deferred=sum(fragment.deferred_count for fragment in served),
-            scheduled=sum(fragment.scheduled_count for fragment in served),
-            size_bytes=sum(fragment.size_bytes for fragment in served),
-            is_limited=len(served) < len(self.fragments),
-        )
+        return counts_of(self.fragments)

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from twinbus.broker import fan_out, schedule
+from twinbus.broker.counts import counts_of
 from twinbus.broker.duplicates import DuplicateHistory
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.intake import Staged
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.placement import Placement
-from twinbus.broker.replies import Reply, SendReply
+from twinbus.broker.replies import QueueCounts, Reply, SendReply
 from twinbus.broker.routing import fragment_of_numbers
 from twinbus.broker.settings import subscription_settings, topic_settings
 from twinbus.broker.sub_queues import SubQueues, brokers_of, make_fragments
@@ -55,6 +56,10 @@ class TopicEntity:
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by lower-case name
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
         self._placement = Placement(self.settings, self.fragments, self._stage)
+
+    def counts(self) -> QueueCounts:
+        """Of the topic itself, which holds scheduled messages only; subscriptions count their own."""
+        return counts_of(self.fragments)
 
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None

@@ -3,7 +3,9 @@
 0 it worked    1 it did not    2 it was not understood    130 Ctrl-C
 """
 
+import html
 import os
+import re
 import sys
 from importlib import metadata
 from typing import Annotated, NoReturn
@@ -17,6 +19,8 @@ from twinbus.cli import doctor, messages, queues, rules, serving, stores, subscr
 from twinbus.errors import ArgumentError, MessagingError
 
 WRONG_USE, FAILED, INTERRUPTED = 2, 1, 130
+TRACEBACK_VARIABLE = "TWINBUS_TRACEBACK"
+DETAIL = re.compile(r"(?:.*<Detail>)?(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?", re.DOTALL)
 
 app = typer.Typer(
     name="twinbus",
@@ -74,6 +78,10 @@ def run(arguments: list[str]) -> int:
         return _complain(str(failure), FAILED)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except Exception as broken:
+        if os.environ.get(TRACEBACK_VARIABLE):
+            raise
+        return _complain(f"Something broke: {broken!r}. Set {TRACEBACK_VARIABLE}=1 to see where.", FAILED)
     return result if isinstance(result, int) else 0
 
 
@@ -86,7 +94,7 @@ def _reason(failure: Exception) -> str:
     """What the server said, without the codes that are for programs."""
     text = str(failure)
     if isinstance(failure, HttpResponseError):
-        text = text.partition(" TrackingId:")[0]
-        if text.startswith("SubCode="):
-            text = text.partition(". ")[2]
+        found = DETAIL.fullmatch(text)
+        assert found is not None
+        return html.unescape(found[1])
     return text

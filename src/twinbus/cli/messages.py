@@ -21,6 +21,7 @@ PEEK_BATCH_MAX = 250
 COUNT_MAX = 1_000_000
 BODY_SHOWN_MAX = 60
 PURGE_WAIT_S = 2.0
+RECEIVE_WAIT_S = 5.0
 NEXT_SESSION = "next"
 
 EntityArgument = Annotated[str, typer.Argument(help="Path of the queue or topic.")]
@@ -100,15 +101,17 @@ def receive(
     session: SessionOption = None,
     count: CountOption = 1,
     wait: Annotated[
-        timedelta, typer.Option("--wait", parser=parse_duration, metavar="DURATION", help="For the first message.")
-    ] = timedelta(seconds=5),
+        timedelta | None,
+        typer.Option("--wait", parser=parse_duration, metavar="DURATION", help="For the next message; 5s if left out."),
+    ] = None,
     leave: Annotated[bool, typer.Option("--leave", help="Give the messages back instead of completing them.")] = False,
 ) -> None:
     """Take messages and complete them."""
+    wait_s = RECEIVE_WAIT_S if wait is None else wait.total_seconds()
     records: list[dict[str, Any]] = []
     with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
         while len(records) < count:
-            batch = receiver.receive_messages(min(BATCH, count - len(records)), max_wait_time=wait.total_seconds())
+            batch = receiver.receive_messages(min(BATCH, count - len(records)), max_wait_time=wait_s)
             for each in batch:
                 records.append(_record(each))
                 receiver.abandon_message(each) if leave else receiver.complete_message(each)

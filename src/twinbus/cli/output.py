@@ -9,9 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from twinbus.management.atom.durations import write_duration
+from twinbus.management.atom.durations import NEVER_TEXT, write_duration
 
 Record = Mapping[str, Any]
+
+PIPE_WIDTH = 10_000
 
 
 class Output:
@@ -20,6 +22,9 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.console = Console(highlight=False, soft_wrap=True)
+        if not self.console.is_terminal:
+            # Files and pipes have no width: nothing is cut or wrapped for them.
+            self.console = Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH)
 
     def table(self, columns: Sequence[str], records: Sequence[Record]) -> None:
         if self.as_json:
@@ -78,6 +83,8 @@ def _text(value: Any) -> str:
     plain = _plain(value)
     if plain is None:
         return "-"
+    if plain == NEVER_TEXT:
+        return "never"
     if isinstance(plain, bool):
         return "yes" if plain else "no"
     # Rich reads brackets as markup; names and bodies may hold them.

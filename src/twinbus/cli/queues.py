@@ -26,7 +26,7 @@ from twinbus.cli.entity_options import (
 app = typer.Typer(no_args_is_help=True, help="Make, show, change and delete queues.")
 
 NameArgument = Annotated[str, typer.Argument(help="Path of the queue.")]
-COLUMNS = ("name", "status", "availability_status", "active", "dead_letter", "scheduled", "size_bytes", "partitioned")
+COLUMNS = ("name", "status", "availability", "active", "dead_letter", "scheduled", "size_bytes", "partitioned")
 
 
 @command(app, "create")
@@ -135,7 +135,7 @@ def _record(queue: Any) -> dict[str, Any]:
     return {
         "name": queue.name,
         "status": queue.status,
-        "availability_status": queue.availability_status,
+        "availability": queue.availability_status,
         "partitioned": queue.enable_partitioning,
         "sessions": queue.requires_session,
         "duplicate_detection": queue.requires_duplicate_detection,

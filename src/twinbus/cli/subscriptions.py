@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Make, show, change and delete the 
 
 TopicArgument = Annotated[str, typer.Argument(help="Path of the topic.")]
 NameArgument = Annotated[str, typer.Argument(help="Name of the subscription.")]
-COLUMNS = ("name", "status", "availability_status", "active", "dead_letter", "messages", "sessions", "forward_to")
+COLUMNS = ("name", "status", "availability", "active", "dead_letter", "messages", "sessions", "forward_to")
 
 
 @command(app, "create")
@@ -124,7 +124,7 @@ def _record(topic: str, subscription: Any) -> dict[str, Any]:
         "topic": topic,
         "name": subscription.name,
         "status": subscription.status,
-        "availability_status": subscription.availability_status,
+        "availability": subscription.availability_status,
         "sessions": subscription.requires_session,
         "lock_duration": subscription.lock_duration,
         "time_to_live": subscription.default_message_time_to_live,

@@ -20,7 +20,7 @@ from twinbus.cli.entity_options import (
 app = typer.Typer(no_args_is_help=True, help="Make, show, change and delete topics.")
 
 NameArgument = Annotated[str, typer.Argument(help="Path of the topic.")]
-COLUMNS = ("name", "status", "availability_status", "subscriptions", "scheduled", "size_bytes", "partitioned")
+COLUMNS = ("name", "status", "availability", "subscriptions", "scheduled", "size_bytes", "partitioned")
 
 
 @command(app, "create")
@@ -107,7 +107,7 @@ def _record(topic: Any) -> dict[str, Any]:
     return {
         "name": topic.name,
         "status": topic.status,
-        "availability_status": topic.availability_status,
+        "availability": topic.availability_status,
         "partitioned": topic.enable_partitioning,
         "duplicate_detection": topic.requires_duplicate_detection,
         "duplicate_window": topic.duplicate_detection_history_time_window,

@@ -44,10 +44,18 @@ def subscription_counts(runtime: Runtime, topic: str, name: str) -> EntityCounts
         return NOTHING
 
 
-def topic_counts(subscriptions: Iterable[EntityCounts]) -> EntityCounts:
-    """A topic is as large and as ill as its subscriptions are; it holds no messages of its own."""
+def topic_counts(runtime: Runtime, path: str, subscriptions: Iterable[EntityCounts]) -> EntityCounts:
+    """A topic holds scheduled messages itself; it is as large and as ill as it and its subscriptions are together."""
     each = list(subscriptions)
-    return EntityCounts(size_bytes=sum(one.size_bytes for one in each), is_limited=any(one.is_limited for one in each))
+    try:
+        own = runtime.topic(path).counts()
+    except EntityNotFound:
+        return NOTHING
+    return EntityCounts(
+        scheduled=own.scheduled,
+        size_bytes=own.size_bytes + sum(one.size_bytes for one in each),
+        is_limited=own.is_limited or any(one.is_limited for one in each),
+    )
 
 
 def _sum_of(entity: SubQueues) -> EntityCounts:

@@ -52,8 +52,8 @@ class Presenter:
     def _topic(self, entry: Entry, description: TopicDescription) -> str:
         subscriptions = self.catalog.subscriptions(description.name)
         each = [subscription_counts(self.runtime, description.name, one.description.name) for one in subscriptions]
-        filters = count_filters(subscriptions)
-        return write_topic(entry, description, topic_counts(each), len(subscriptions), filters, self.view)
+        counts = topic_counts(self.runtime, description.name, each)
+        return write_topic(entry, description, counts, len(subscriptions), count_filters(subscriptions), self.view)
 
 
 def etag_of(updated_at: Millis) -> str:
