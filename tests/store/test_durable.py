@@ -303,3 +303,28 @@ def test_a_fragment_key_of_the_largest_kind_is_kept(folder: Path) -> None:
     store = DurableStore(folder)
     assert [summary.fragment for summary in store.summaries()] == [(1 << 40) - 1]
     store.close()
+
+
+def test_rows_that_are_gone_give_their_space_to_new_ones(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store)
+    for first in range(1, 601, 100):
+        some = range(first, first + 100)
+        store.commit([Enqueued(HERE, [row(number, b"x" * 10_000) for number in some])])
+        store.checkpoint()
+        store.commit([Removed(HERE, list(some))])
+        store.checkpoint()
+    store.close()
+    assert (folder / FILE_NAME).stat().st_size < 3_000_000
+
+
+def test_opening_takes_a_torn_commit_out_of_the_file(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1), row(2, b"never acknowledged"))
+    copy = crashed(folder)
+    store.close()
+    torn = segment_path(copy, 1).read_bytes().rstrip(b"\0").replace(b"acknowledged", b"acknowledgeD")
+    segment_path(copy, 1).write_bytes(torn)
+    reopened = DurableStore(copy)
+    assert b"acknowledgeD" not in segment_path(copy, 1).read_bytes()
+    reopened.close()
