@@ -23,7 +23,7 @@ def drain(world: World) -> None:
     pumps = [world.pump(queue) for queue in world.queues]
     for _ in range(400):
         for pump in pumps:
-            pump.do_pass(0)
+            pump.do_pass()
         if not world.in_backlog():
             return
         world.pass_time(5 * SECOND)
@@ -141,7 +141,7 @@ def test_the_syphon_keeps_the_order_of_a_sender_over_a_second_outage() -> None:
     for turn in range(60):
         world.primary.is_down = turn % 2 == 0
         for pump in pumps:
-            pump.do_pass(0)
+            pump.do_pass()
         world.pass_time(7 * SECOND)
     world.primary.is_down = False
     drain(world)
@@ -194,7 +194,7 @@ def test_what_a_paired_sender_got_accepted_is_delivered_waiting_or_dead_lettered
         random.choice(list(world.queues.values())).is_full = random.random() < 0.3
         for sender in random.sample(senders, 2):
             world.send(sender, random.randint(1, 2))
-        random.choice(pumps).do_pass(0)
+        random.choice(pumps).do_pass()
         world.pass_time(random.randint(0, 20) * SECOND)
         assert not world.lost()
     if seed % 5 == 0:

@@ -27,7 +27,17 @@ from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
-from twinbus.pairing.syphon.transport import Taken, Transfer
+from twinbus.pairing.syphon.transport import (
+    Answer,
+    Chunk,
+    Complete,
+    DeadLetter,
+    Receive,
+    Request,
+    SendAll,
+    Taken,
+    Transfer,
+)
 
 LOCK: Millis = 60_000
 
@@ -132,10 +142,8 @@ class World:
         self.accepted[courier.path].update(ids)
         return True
 
-    def pump(self, queue: str) -> Pump:
-        return Pump(
-            queue, SimTransport(self, queue), classify, RateCap(None), self.clock, lambda _: True, self.events.append
-        )
+    def pump(self, queue: str) -> "SimPump":
+        return SimPump(self, queue)
 
     def in_backlog(self) -> list[str]:
         return [str(each.transfer.message) for queue in self.queues.values() for each in queue.waiting]
@@ -171,46 +179,49 @@ class World:
         self.secondary.reply()
 
 
-@dataclass
-class SimTransport:
-    """A pump's way into the world."""
+class SimPump:
+    """A pump in the world, moved pass by pass."""
 
-    world: World
-    queue: str
+    def __init__(self, world: World, queue: str) -> None:
+        self.world = world
+        self.queue = queue
+        self.pump = Pump(queue, classify, RateCap(None), world.clock, world.events.append)
 
-    def receive(self, count_max: int, wait_s: float) -> list[Taken]:
-        self.world.secondary.reach()
+    def do_pass(self) -> bool:
+        return run(self.pump.do_pass(0), self.perform)
+
+    def perform(self, request: Request) -> Answer:
+        if isinstance(request, SendAll):
+            return [self._send(chunk) for chunk in request.chunks]
+        if isinstance(request, (Receive, Complete, DeadLetter)):
+            self.world.secondary.reach()
+        if isinstance(request, Receive):
+            return self._receive(request.count_max)
+        if isinstance(request, Complete):
+            for each in request.taken:
+                self._remove(each)
+            self.world.secondary.reply()
+        if isinstance(request, DeadLetter):
+            removed = self._remove(request.taken)
+            self.world.queues[self.queue].dead.append(str(removed.transfer.message))
+        return None
+
+    def _receive(self, count_max: int) -> list[Taken]:
         now = self.world.clock.at
         free = [each for each in self.world.queues[self.queue].waiting if each.locked_until <= now][:count_max]
         for each in free:
             each.locked_until = now + LOCK
         return [Taken(each, each.number, each.locked_until, each.transfer) for each in free]
 
-    def send(self, path: str, transfers: Sequence[Transfer]) -> None:
+    def _send(self, chunk: Chunk) -> Exception | None:
         self.world.clock.at += 10
-        self.world.primary.reach()
-        self.world.arrive(path, [str(each.message) for each in transfers])
-        self.world.primary.reply()
-
-    def complete(self, taken: Sequence[Taken]) -> None:
-        self.world.secondary.reach()
-        for each in taken:
-            self._remove(each)
-        self.world.secondary.reply()
-
-    def dead_letter(self, taken: Taken, reason: str, description: str) -> None:
-        self.world.secondary.reach()
-        removed = self._remove(taken)
-        self.world.queues[self.queue].dead.append(str(removed.transfer.message))
-
-    def abandon(self, taken: Sequence[Taken]) -> None:
-        pass
-
-    def interrupt(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+        try:
+            self.world.primary.reach()
+            self.world.arrive(chunk.path, [str(each.message) for each in chunk.transfers])
+            self.world.primary.reply()
+        except Exception as error:
+            return error
+        return None
 
     def _remove(self, taken: Taken) -> Waiting:
         assert isinstance(taken.handle, Waiting)

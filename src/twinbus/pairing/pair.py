@@ -26,8 +26,7 @@ from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.sender import PairedSender
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.steps import run
-from twinbus.pairing.syphon.stock_transport import DestinationSenders
-from twinbus.pairing.syphon.syphon import Syphon, stock_syphon
+from twinbus.pairing.syphon.threads import ThreadedSyphon
 from twinbus.pairing.validation import check_hosts, check_same_kind, credential_of, enter_pair, leave_pair, on_close
 
 
@@ -89,8 +88,7 @@ class PairedNamespaceClient:
         self._is_closed = False
         self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
         self._partnership_lock = threading.Lock()
-        self._syphon: Syphon | None = None
-        self._destinations: DestinationSenders | None = None
+        self._syphon: ThreadedSyphon | None = None
         if options.enable_syphon:
             self._start_syphon()
         self._attendant = Attendant(primary, self._availability, clock, self._watch)
@@ -160,18 +158,15 @@ class PairedNamespaceClient:
         return GuardedSender(self.secondary.get_queue_sender(path), self._clock)
 
     def _start_syphon(self) -> None:
-        self._syphon, self._destinations = stock_syphon(
-            self.primary, self.secondary, self.backlog_queues, self.options, self._clock
-        )
+        self._syphon = ThreadedSyphon(self.primary, self.secondary, self.backlog_queues, self.options, self._clock)
         self._syphon.start()
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):
             on_close(client, lambda partner=partner: self._partner_closed(partner))  # type: ignore[misc]
 
     def _stop_pumps(self) -> None:
-        if self._syphon is not None and self._destinations is not None:
-            self._syphon.stop()
-            self._destinations.close()
-            self._syphon = None
+        syphon, self._syphon = self._syphon, None
+        if syphon is not None:
+            syphon.stop()
 
     def _partner_closed(self, partner: Partner) -> None:
         if not self._is_closed:
@@ -182,8 +177,8 @@ class PairedNamespaceClient:
     def _watch(self, now: Millis) -> None:
         for sender in list(self._senders):
             sender.interrupt_if_late(now)
-        if self._destinations is not None:
-            self._destinations.interrupt_if_late(now)
+        if self._syphon is not None:
+            self._syphon.destinations.interrupt_if_late(now)
         with self._partnership_lock:
             effects = self._partnership.advance(now)
         self._carry_out(effects, TimeoutError("its partner was closed and the pair was not"))

@@ -27,8 +27,7 @@ from twinbus.pairing.provision import CreateQueue, Request, provision
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.steps import run_async
-from twinbus.pairing.syphon.stock_transport import DestinationSenders
-from twinbus.pairing.syphon.syphon import Syphon, stock_syphon
+from twinbus.pairing.syphon.threads import ThreadedSyphon
 from twinbus.pairing.validation import (
     check_hosts,
     check_same_kind,
@@ -87,8 +86,7 @@ class PairedNamespaceClient:
         self._fault: PairFaulted | None = None
         self._is_closed = False
         self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
-        self._syphon: Syphon | None = None
-        self._destinations: DestinationSenders | None = None
+        self._syphon: ThreadedSyphon | None = None
         if options.enable_syphon:
             self._start_syphon()
         self._attendant = Attendant(primary, self._availability, clock, self._watch)
@@ -151,27 +149,24 @@ class PairedNamespaceClient:
     def _start_syphon(self) -> None:
         loop = asyncio.get_running_loop()
         primary, secondary = blocking_client(self.primary, loop), blocking_client(self.secondary, loop)
-        self._syphon, self._destinations = stock_syphon(
-            primary, secondary, self.backlog_queues, self.options, self._clock
-        )
+        self._syphon = ThreadedSyphon(primary, secondary, self.backlog_queues, self.options, self._clock)
         self._syphon.start()
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):
             on_close_async(client, lambda partner=partner: self._partner_closed(partner))  # type: ignore[misc]
 
     async def _stop_pumps(self) -> None:
         syphon, self._syphon = self._syphon, None
-        if syphon is not None and self._destinations is not None:
+        if syphon is not None:
             # On another thread: pumps may be waiting for tokens that this loop fetches.
             await asyncio.to_thread(syphon.stop)
-            await asyncio.to_thread(self._destinations.close)
 
     async def _partner_closed(self, partner: Partner) -> None:
         if not self._is_closed:
             await self._carry_out(self._partnership.closed(partner, self._clock.now()), None)
 
     async def _watch(self, now: Millis) -> None:
-        if self._destinations is not None:
-            self._destinations.interrupt_if_late(now)
+        if self._syphon is not None:
+            self._syphon.destinations.interrupt_if_late(now)
         effects = self._partnership.advance(now)
         await self._carry_out(effects, TimeoutError("its partner was closed and the pair was not"))
 

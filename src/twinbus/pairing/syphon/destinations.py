@@ -7,22 +7,14 @@ others, unless another syphon took it or it is gone.
 """
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from twinbus.clock import Millis
+from twinbus.pairing.syphon.cut import Cut
 
 RETRY_MIN: Millis = 1_000
 RETRY_MAX: Millis = 120_000
 CLOCK_SKEW_MAX: Millis = 1_000
 NO_BARRIER = 2**63
-
-
-class Cut(IntEnum):
-    """How a group is cut into batches, coarse to fine; a refused cut makes the next finer one be used."""
-
-    WHOLE = 0
-    BY_KEY = 1
-    SINGLE = 2
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""One pump: empties one backlog queue, pass by pass.
+"""One pump: empties one backlog queue, pass by pass. The decisions of it, as a generator of requests.
 
-A pass takes up to 100 messages, groups them by destination, sends each group in order and
+A pass takes up to 100 messages, groups them by destination, sends the groups in order and
 completes what was accepted. A destination that is down or full keeps its messages in the
 backlog: they are left, their locks end, they come again. What can never arrive is
 dead-lettered in the backlog queue with destination and reason.
@@ -9,21 +9,32 @@ A message is completed only after its destination accepted it, so a crash at any
 messages and loses none.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeAlias
 
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import Classifier
 from twinbus.pairing.restore import NotATransfer
-from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, Cut, Destination
+from twinbus.pairing.syphon.cut import Cut, Group, first_chunk
+from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, Destination
 from twinbus.pairing.syphon.rate_cap import RateCap
-from twinbus.pairing.syphon.transport import SyphonTransport, Taken, Transfer
+from twinbus.pairing.syphon.transport import (
+    Abandon,
+    Answer,
+    Chunk,
+    Complete,
+    DeadLetter,
+    Receive,
+    Request,
+    SendAll,
+    Taken,
+    Wait,
+)
 
 LONG_POLL_S = 15 * 60.0
 BATCH_MAX = 100
-CHUNK_SIZE_MAX = 240 * 1024
-"""Of one batch to a destination; the rest of 256 KB is for the envelope."""
 LEFT_MAX = 10_000
 LOCK_MARGIN: Millis = 5_000
 """A send is not begun this shortly before the lock ends: the message would come again."""
@@ -32,65 +43,63 @@ REASON_NOT_A_TRANSFER = "TransferPropertiesInvalid"
 REASON_NOT_FOUND = "TransferDestinationNotFound"
 REASON_REFUSED = "TransferRefused"
 
-Group = list[tuple[Taken, Transfer]]
+Steps: TypeAlias = Generator[Request, Answer, None]
 
 
 class Pump:
-    """`wait` sleeps for some milliseconds and returns early, with False, when the pump is to stop."""
+    """`is_stopping` is set from outside; the generator then ends at its next turn."""
 
     def __init__(
         self,
         queue: str,
-        transport: SyphonTransport,
         classifier: Classifier,
         rate_cap: RateCap,
         clock: Clock,
-        wait: Callable[[Millis], bool],
         on_event: Callable[[PairingEvent], None],
     ) -> None:
         self.queue = queue
-        self._transport = transport
+        self.is_stopping = False
         self._classifier = classifier
         self._rate_cap = rate_cap
         self._clock = clock
-        self._wait = wait
         self._on_event = on_event
         self._destinations: dict[str, Destination] = {}
         self._retry_after = RETRY_MIN
 
-    def run(self) -> None:
-        """Passes until `wait` says stop. What a pass took and did not move is given back at the end."""
-        while self._wait(0):
-            if self.do_pass(LONG_POLL_S):
+    def run(self) -> Steps:
+        while not self.is_stopping:
+            if (yield from self.do_pass(LONG_POLL_S)):
                 self._retry_after = RETRY_MIN
-            elif self._wait(self._retry_after):
+            else:
+                yield Wait(self._retry_after)
                 self._retry_after = min(RETRY_MAX, 2 * self._retry_after)
 
-    def do_pass(self, poll_s: float) -> bool:
+    def do_pass(self, poll_s: float) -> Generator[Request, Answer, bool]:
         """Take, move, settle. False if nothing came of it and an immediate next pass would be the same."""
         try:
-            taken = self._transport.receive(BATCH_MAX, poll_s)
+            answer = yield Receive(BATCH_MAX, poll_s)
         except Exception as error:
             self._tell(EventKind.SYPHON_SKIPPED, None, 0, error)
             return False
+        taken = sorted(_taken_of(answer), key=lambda each: each.sequence_number)
         if not taken:
             return True
-        received_at = self._clock.now()
-        groups, did_settle = self._group(sorted(taken, key=lambda each: each.sequence_number))
-        if not self._wait(0):
-            self._give_back(taken)
+        if self.is_stopping:
+            yield from self._give_back(taken)
             return True
+        received_at = self._clock.now()
+        groups, did_settle = yield from self._group(taken)
         is_new = self._note_arrivals(groups)
-        moved = [self._move_group(path, group, received_at) for path, group in groups.items()]
-        return did_settle or any(moved) or (is_new and self._left_count() < LEFT_MAX)
+        did_move = yield from self._move(groups, received_at)
+        return did_settle or did_move or (is_new and self._left_count() < LEFT_MAX)
 
-    def _group(self, taken: Sequence[Taken]) -> tuple[dict[str, Group], bool]:
+    def _group(self, taken: Sequence[Taken]) -> Generator[Request, Answer, tuple[dict[str, Group], bool]]:
         """By destination, in order; True if one was dead-lettered because it has none."""
         groups: dict[str, Group] = {}
         did_settle = False
         for each in taken:
             if isinstance(each.content, NotATransfer):
-                self._dead_letter(each, None, REASON_NOT_A_TRANSFER, each.content)
+                yield from self._dead_letter(each, None, REASON_NOT_A_TRANSFER, each.content)
                 did_settle = True
             else:
                 groups.setdefault(each.content.path, []).append((each, each.content))
@@ -105,58 +114,78 @@ class Pump:
         ]
         return not all(came_again)
 
-    def _move_group(self, path: str, group: Group, received_at: Millis) -> bool:
-        """Send what may go, leave the rest. True if a message was moved or dead-lettered."""
-        destination = self._destination(path)
-        barrier = destination.barrier(received_at, self._clock.now())
+    def _move(self, groups: dict[str, Group], received_at: Millis) -> Generator[Request, Answer, bool]:
+        """Round by round, a chunk for each destination. True if a message was moved or dead-lettered."""
+        groups = {path: self._cleared(path, group, received_at) for path, group in groups.items()}
+        did_move = False
+        while groups := {path: group for path, group in groups.items() if group}:
+            chunks = [first_chunk(path, group, self._destination(path).cut) for path, group in groups.items()]
+            errors = yield from self._send(chunks)
+            accepted = [chunk for chunk, error in zip(chunks, errors, strict=True) if error is None]
+            yield from self._complete(accepted)
+            did_move = did_move or bool(accepted)
+            for chunk, error in zip(chunks, errors, strict=True):
+                done, was_refused = yield from self._conclude(groups[chunk.path], chunk, error)
+                groups[chunk.path] = groups[chunk.path][done:]
+                did_move = did_move or was_refused
+        return did_move
+
+    def _cleared(self, path: str, group: Group, received_at: Millis) -> Group:
+        """Those of the group that may go; the others are left."""
+        barrier = self._destination(path).barrier(received_at, self._clock.now())
         behind = [each for each in group if each[0].sequence_number >= barrier]
-        group = group[: len(group) - len(behind)]
         if behind:
             self._leave(path, behind, None)
-        sent = 0
-        while sent < len(group):
-            chunk = _cut(group[sent:], destination.cut)
-            try:
-                self._send(path, chunk)
-            except Exception as error:
-                kind = self._classifier(error)
-                if kind.is_of_the_message and len(chunk) > 1:
-                    destination.cut = Cut(min(destination.cut + 1, Cut.SINGLE))
-                    continue
-                if not _is_final(kind):
-                    destination.failed(self._clock.now())
-                    self._leave(path, group[sent:], error)
-                    return sent > 0
-                self._refuse(path, chunk, kind, error)
-            else:
-                destination.accepted()
-                self._complete(path, chunk)
-            sent += len(chunk)
-        return sent > 0
+        return group[: len(group) - len(behind)]
 
-    def _send(self, path: str, chunk: Group) -> None:
-        self._wait(self._rate_cap.reserve(len(chunk), self._clock.now()))
-        if min(taken.locked_until for taken, _ in chunk) < self._clock.now() + LOCK_MARGIN:
-            raise TimeoutError("The locks end too soon to send these messages now.")
-        self._transport.send(path, [transfer for _, transfer in chunk])
-
-    def _complete(self, path: str, chunk: Group) -> None:
+    def _send(self, chunks: Sequence[Chunk]) -> Generator[Request, Answer, Sequence[Exception | None]]:
+        pause = self._rate_cap.reserve(sum(len(chunk.taken) for chunk in chunks), self._clock.now())
+        if pause:
+            yield Wait(pause)
+        soonest = min(taken.locked_until for chunk in chunks for taken in chunk.taken)
+        if soonest < self._clock.now() + LOCK_MARGIN:
+            return [TimeoutError("The locks end too soon to send these messages now.")] * len(chunks)
         try:
-            self._transport.complete([taken for taken, _ in chunk])
-        except Exception as error:  # they are at home; those whose lock was lost come again and are sent twice
-            self._tell(EventKind.SYPHON_MOVED, path, len(chunk), error)
-        else:
-            self._tell(EventKind.SYPHON_MOVED, path, len(chunk), None)
+            return _errors_of((yield SendAll(chunks)))
+        except Exception as error:
+            return [error] * len(chunks)
 
-    def _refuse(self, path: str, chunk: Group, kind: FailureKind, error: Exception) -> None:
+    def _conclude(
+        self, group: Group, chunk: Chunk, error: Exception | None
+    ) -> Generator[Request, Answer, tuple[int, bool]]:
+        """How many of the group are dealt with after this chunk, and whether some were refused for good."""
+        destination = self._destination(chunk.path)
+        if error is None:
+            destination.accepted()
+            return len(chunk.taken), False
+        kind = self._classifier(error)
+        if kind.is_of_the_message and len(chunk.taken) > 1:
+            destination.cut = Cut(min(destination.cut + 1, Cut.SINGLE))
+            return 0, False
+        if not _is_final(kind):
+            destination.failed(self._clock.now())
+            self._leave(chunk.path, group, error)
+            return len(group), False
         reason = REASON_NOT_FOUND if kind is FailureKind.NOT_FOUND else REASON_REFUSED
-        for taken, _ in chunk:
-            self._dead_letter(taken, path, reason, error)
+        for taken in chunk.taken:
+            yield from self._dead_letter(taken, chunk.path, reason, error)
+        return len(chunk.taken), True
 
-    def _dead_letter(self, taken: Taken, path: str | None, reason: str, error: Exception) -> None:
+    def _complete(self, chunks: Sequence[Chunk]) -> Steps:
+        if not chunks:
+            return
+        failure: Exception | None = None
+        try:
+            yield Complete([taken for chunk in chunks for taken in chunk.taken])
+        except Exception as error:  # they are at home; those whose lock was lost come again and are sent twice
+            failure = error
+        for chunk in chunks:
+            self._tell(EventKind.SYPHON_MOVED, chunk.path, len(chunk.taken), failure)
+
+    def _dead_letter(self, taken: Taken, path: str | None, reason: str, error: Exception) -> Steps:
         description = str(error) if path is None else f"Destination '{path}': {error}"
         try:
-            self._transport.dead_letter(taken, reason, description)
+            yield DeadLetter(taken, reason, description)
         except Exception as failure:  # its lock ends and it comes again
             self._tell(EventKind.SYPHON_SKIPPED, path, 1, failure)
         else:
@@ -168,9 +197,9 @@ class Pump:
             destination.leave(taken.sequence_number, taken.locked_until)
         self._tell(EventKind.SYPHON_SKIPPED, path, len(group), error)
 
-    def _give_back(self, taken: Sequence[Taken]) -> None:
+    def _give_back(self, taken: Sequence[Taken]) -> Steps:
         try:
-            self._transport.abandon(taken)
+            yield Abandon(taken)
         except Exception as error:  # their locks end by themselves
             self._tell(EventKind.SYPHON_SKIPPED, None, len(taken), error)
 
@@ -189,16 +218,9 @@ def _is_final(kind: FailureKind) -> bool:
     return kind is FailureKind.NOT_FOUND or kind.is_of_the_message
 
 
-def _cut(group: Group, cut: Cut) -> Group:
-    """The first chunk of a group: what one batch may hold by its size and by the cut.
+def _taken_of(answer: Answer) -> list[Taken]:
+    return [each for each in answer or () if isinstance(each, Taken)]
 
-    A run of one key and not all of that key: taking later ones would overtake those between.
-    """
-    count, size = 1, group[0][1].size
-    key = group[0][1].key
-    for _, transfer in group[1:]:
-        size += transfer.size
-        if size > CHUNK_SIZE_MAX or cut is Cut.SINGLE or (cut is Cut.BY_KEY and transfer.key != key):
-            break
-        count += 1
-    return group[:count]
+
+def _errors_of(answer: Answer) -> list[Exception | None]:
+    return [each for each in answer or () if each is None or isinstance(each, Exception)]

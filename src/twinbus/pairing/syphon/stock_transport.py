@@ -1,18 +1,30 @@
 """The syphon over the SDK: a receiver per pump, and one sender per destination shared by all pumps."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
-from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.interrupt import interrupt
 from twinbus.pairing.syphon.stock_message import transfer_of
-from twinbus.pairing.syphon.transport import Taken, Transfer
+from twinbus.pairing.syphon.transport import (
+    Abandon,
+    Answer,
+    Chunk,
+    Complete,
+    DeadLetter,
+    Receive,
+    Request,
+    SendAll,
+    Taken,
+    Wait,
+)
 
 SEND_TIMEOUT_S = 30.0
+DESCRIPTION_MAX = 4096
 
 
 class DestinationSenders:
@@ -44,45 +56,60 @@ class DestinationSenders:
 class StockTransport:
     """Of one pump; only `interrupt` may be called from another thread."""
 
-    def __init__(self, receiver: ServiceBusReceiver, destinations: DestinationSenders) -> None:
+    def __init__(
+        self, receiver: ServiceBusReceiver, destinations: DestinationSenders, wait: Callable[[Millis], None]
+    ) -> None:
         self._receiver = receiver
         self._destinations = destinations
+        self._wait = wait
 
-    def receive(self, count_max: int, wait_s: float) -> list[Taken]:
-        received = self._receiver.receive_messages(max_message_count=count_max, max_wait_time=wait_s)
-        return [_taken(message) for message in received]
-
-    def send(self, path: str, transfers: Sequence[Transfer]) -> None:
-        messages = [transfer.message for transfer in transfers if isinstance(transfer.message, AmqpAnnotatedMessage)]
-
-        def send(stock: ServiceBusSender, timeout_s: float) -> None:
-            stock.send_messages(messages[0] if len(messages) == 1 else messages, timeout=timeout_s)
-
-        self._destinations.at(path).run(send, SEND_TIMEOUT_S)
-
-    def complete(self, taken: Sequence[Taken]) -> None:
-        """Each by itself: that the lock of one is lost says nothing about the others."""
-        failure: Exception | None = None
-        for each in taken:
-            try:
-                self._receiver.complete_message(_message(each))
-            except Exception as error:
-                failure = error
-        if failure is not None:
-            raise failure
-
-    def dead_letter(self, taken: Taken, reason: str, description: str) -> None:
-        self._receiver.dead_letter_message(_message(taken), reason=reason, error_description=description[:4096])
-
-    def abandon(self, taken: Sequence[Taken]) -> None:
-        for each in taken:
-            self._receiver.abandon_message(_message(each))
+    def perform(self, request: Request) -> Answer:
+        match request:
+            case Receive(count_max, wait_s):
+                received = self._receiver.receive_messages(max_message_count=count_max, max_wait_time=wait_s)
+                return [_taken(message) for message in received]
+            case SendAll(chunks):
+                return [self._send(chunk) for chunk in chunks]
+            case Complete(taken):
+                self._each(taken, self._receiver.complete_message)
+            case Abandon(taken):
+                self._each(taken, self._receiver.abandon_message)
+            case DeadLetter(each, reason, description):
+                text = description[:DESCRIPTION_MAX]
+                self._receiver.dead_letter_message(_message(each), reason=reason, error_description=text)
+            case Wait(duration):
+                self._wait(duration)
+        return None
 
     def interrupt(self) -> None:
+        """End a receive that waits."""
         interrupt(self._receiver)
 
     def close(self) -> None:
         self._receiver.close()
+
+    def _send(self, chunk: Chunk) -> Exception | None:
+        messages: list[Any] = [transfer.message for transfer in chunk.transfers]
+
+        def send(stock: ServiceBusSender, timeout_s: float) -> None:
+            stock.send_messages(messages[0] if len(messages) == 1 else messages, timeout=timeout_s)
+
+        try:
+            self._destinations.at(chunk.path).run(send, SEND_TIMEOUT_S)
+        except Exception as error:
+            return error
+        return None
+
+    def _each(self, taken: Sequence[Taken], settle: Callable[[ServiceBusReceivedMessage], None]) -> None:
+        """All of them are tried: that the lock of one is lost says nothing about the others."""
+        failure: Exception | None = None
+        for each in taken:
+            try:
+                settle(_message(each))
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
 
 def _taken(message: ServiceBusReceivedMessage) -> Taken:

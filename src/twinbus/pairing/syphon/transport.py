@@ -1,8 +1,12 @@
-"""What a pump needs of a messaging client. Small, so that any client can be behind it."""
+"""What a pump asks of a messaging client, as values: small, so that any client can be behind it.
+
+A transport performs requests, blocking or awaited. Errors are those of the client; the pair's
+classifier tells them apart.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from twinbus.clock import Millis
 from twinbus.pairing.restore import NotATransfer
@@ -34,25 +38,53 @@ class Taken:
     content: Transfer | NotATransfer
 
 
-class SyphonTransport(Protocol):
-    """Of one pump. Calls block; errors are those of the client and are told apart by the pair's classifier."""
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Messages for one destination that go together: all of them are accepted, in order, or none."""
 
-    def receive(self, count_max: int, wait_s: float) -> list[Taken]:
-        """Up to `count_max` messages in peek-lock; an empty list when none came in time or on `interrupt`."""
-        ...
+    path: str
+    taken: Sequence[Taken]
+    transfers: Sequence[Transfer]
 
-    def send(self, path: str, transfers: Sequence[Transfer]) -> None:
-        """Send un-paired and in order, all or none; returns when the destination has accepted them."""
-        ...
 
-    def complete(self, taken: Sequence[Taken]) -> None: ...
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Answered with Taken messages in peek-lock, up to `count_max`; none if none came in time."""
 
-    def dead_letter(self, taken: Taken, reason: str, description: str) -> None: ...
+    count_max: int
+    wait_s: float
 
-    def abandon(self, taken: Sequence[Taken]) -> None: ...
 
-    def interrupt(self) -> None:
-        """From another thread: end a receive that waits."""
-        ...
+@dataclass(frozen=True, slots=True)
+class SendAll:
+    """Send the chunks, un-paired, to their destinations. Answered with an error or None for each."""
 
-    def close(self) -> None: ...
+    chunks: Sequence[Chunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    taken: Sequence[Taken]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    taken: Taken
+    reason: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    taken: Sequence[Taken]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Let time pass, less of it if the pump is to stop."""
+
+    duration: Millis
+
+
+Request: TypeAlias = Receive | SendAll | Complete | DeadLetter | Abandon | Wait
+Answer: TypeAlias = Sequence[Taken] | Sequence[Exception | None] | None

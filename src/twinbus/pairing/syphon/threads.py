@@ -1,40 +1,44 @@
-"""The syphon in threads: one pump per backlog queue, started and stopped together."""
+"""The syphon in threads over two clients of the SDK: one pump per backlog queue, started and stopped together."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from azure.servicebus import ServiceBusClient
 
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
-from twinbus.pairing.syphon.transport import SyphonTransport
 
 STOP_LOOK_S = 0.25
 STOP_MAX_S = 10.0
 
 
-class Syphon:
-    """`open_transport` gives each pump its own way to its queue and to the destinations."""
+class ThreadedSyphon:
+    """Takes whatever credentials the clients have. `destinations` has deadlines that somebody must watch."""
 
     def __init__(
         self,
+        primary: ServiceBusClient,
+        secondary: ServiceBusClient,
         queues: Iterable[str],
-        open_transport: Callable[[str], SyphonTransport],
         options: SendAvailabilityPairedNamespaceOptions,
         clock: Clock,
     ) -> None:
+        self.destinations = DestinationSenders(primary, clock)
         self._stop = threading.Event()
-        self._transports: list[SyphonTransport] = []
-        self._threads: list[threading.Thread] = []
         rate_cap = RateCap(options.syphon_messages_per_second_max)
-        for queue in queues:
-            transport = open_transport(queue)
-            pump = Pump(queue, transport, options.classifier, rate_cap, clock, self._wait, options.on_event)
-            self._transports.append(transport)
-            self._threads.append(threading.Thread(target=pump.run, name=f"twinbus-pump {queue}", daemon=True))
+        self._pumps = [Pump(queue, options.classifier, rate_cap, clock, options.on_event) for queue in queues]
+        self._transports = [
+            StockTransport(secondary.get_queue_receiver(pump.queue), self.destinations, self._wait)
+            for pump in self._pumps
+        ]
+        self._threads = [
+            threading.Thread(target=run, args=(pump.run(), transport.perform), name="twinbus-pump", daemon=True)
+            for pump, transport in zip(self._pumps, self._transports, strict=True)
+        ]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -46,6 +50,8 @@ class Syphon:
         A pump that does not end in time is left to itself: it gives back what it may still
         receive, and its thread does not keep the process alive.
         """
+        for pump in self._pumps:
+            pump.is_stopping = True
         self._stop.set()
         looks = int(STOP_MAX_S / STOP_LOOK_S)
         while looks and any(thread.is_alive() for thread in self._threads):
@@ -57,22 +63,7 @@ class Syphon:
                 thread.join(STOP_LOOK_S / len(self._threads))
         for transport in self._transports:
             transport.close()
+        self.destinations.close()
 
-    def _wait(self, duration: Millis) -> bool:
-        return not self._stop.wait(duration / 1000) if duration else not self._stop.is_set()
-
-
-def stock_syphon(
-    primary: ServiceBusClient,
-    secondary: ServiceBusClient,
-    queues: Iterable[str],
-    options: SendAvailabilityPairedNamespaceOptions,
-    clock: Clock,
-) -> tuple[Syphon, DestinationSenders]:
-    """Over two clients of the SDK. The senders are returned so that somebody watches their deadlines."""
-    senders = DestinationSenders(primary, clock)
-
-    def open_transport(queue: str) -> StockTransport:
-        return StockTransport(secondary.get_queue_receiver(queue), senders)
-
-    return Syphon(queues, open_transport, options, clock), senders
+    def _wait(self, duration: Millis) -> None:
+        self._stop.wait(duration / 1000)
