@@ -9,22 +9,20 @@ from pathlib import Path
 from azure.servicebus import ServiceBusClient
 
 PROGRAM = """
-import asyncio, sys
+import sys
 from pathlib import Path
 from twinbus.errors import EntityAlreadyExists
 from twinbus.model.descriptions import QueueDescription
 from twinbus.server.serve import serve
 from twinbus.server.settings import ServerSettings
 
-def ready(server):
-    async def create():
-        for name, is_partitioned in (("ordinary", False), ("partitioned", True)):
-            try:
-                await server.control.create_queue(QueueDescription(name, enable_partitioning=is_partitioned))
-            except EntityAlreadyExists:
-                pass
-        print(server.amqp_port, server.http_port, server.connection_string, flush=True)
-    asyncio.ensure_future(create())
+async def ready(server):
+    for name, is_partitioned in (("ordinary", False), ("partitioned", True)):
+        try:
+            await server.control.create_queue(QueueDescription(name, enable_partitioning=is_partitioned))
+        except EntityAlreadyExists:
+            pass
+    print(server.amqp_port, server.http_port, server.connection_string, flush=True)
 
 serve(ServerSettings("crash", Path(sys.argv[1]), amqp_port=int(sys.argv[2]), http_port=0, store_count=4), ready)
 """

@@ -41,7 +41,7 @@ def test_a_named_session_gives_its_messages_in_order(client: ServiceBusClient, q
     send(client, queue, "b", "x")
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         assert receiver.session.session_id == "a"
-        got = []
+        got: list[str] = []
         while len(got) < 3:
             for message in receiver.receive_messages(3, max_wait_time=5):
                 got.append(str(message))
@@ -86,6 +86,7 @@ def test_the_state_outlives_the_receiver_and_can_be_cleared(client: ServiceBusCl
 def test_a_session_lock_is_renewed(client: ServiceBusClient, server: RunningServer, queue: str) -> None:
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         before = receiver.session.locked_until_utc
+        assert before is not None
         server.clock.advance(30)
         assert receiver.session.renew_lock() - before >= timedelta(seconds=29)
 
