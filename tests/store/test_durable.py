@@ -328,3 +328,14 @@ def test_opening_takes_a_torn_commit_out_of_the_file(folder: Path) -> None:
     reopened = DurableStore(copy)
     assert b"acknowledgeD" not in segment_path(copy, 1).read_bytes()
     reopened.close()
+
+
+def test_a_value_that_fits_in_no_row_fails_the_commit_whole_and_ends_the_opening(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1))
+    with pytest.raises(OverflowError):
+        store.commit([Removed(HERE, [1]), Enqueued(HERE, [row(2, expires_at=NEVER + 1)])])
+    with pytest.raises(StoreUnavailable):
+        everything(store)
+    store.close()
+    assert contents(folder) == [1]

@@ -245,13 +245,15 @@ class DurableStore:
             yield
         except ChangeRefused:
             raise
-        except (OSError, sqlite3.Error, StoreUnavailable) as error:
+        except (OSError, sqlite3.Error) as error:
             self._failure = str(error)
-            if isinstance(error, StoreUnavailable):
-                raise
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
                 raise StoreDamaged(f"the tables of {self._folder} are damaged: {error}. Restore the folder.") from error
             raise StoreUnavailable(f"store {self._folder} failed: {error}. Mend the disk and open it anew.") from error
+        except BaseException as error:
+            # Journal and overlay may differ now, and only the journal is right.
+            self._failure = str(error) or type(error).__name__
+            raise
 
     def _connection(self) -> sqlite3.Connection:
         assert self._reader is not None
