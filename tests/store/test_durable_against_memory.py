@@ -77,7 +77,7 @@ class DurableWorld:
         self.store.close()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_durable_store_holds_what_a_memory_store_holds(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     changes = RandomChanges(random)
