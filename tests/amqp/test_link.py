@@ -372,7 +372,7 @@ def test_a_link_that_is_gone_keeps_nobody_from_reading() -> None:
     script.say(Detach(handle=0, closed=True))
     assert not script.connection.is_flooded
     script.sender()
-    script.say(transfer, Detach(handle=0, closed=True))
+    script.say(transfer, Detach(handle=0, closed=True), payload=bytes(200))
     assert not script.connection.is_flooded
 
 
@@ -384,6 +384,21 @@ def test_an_oversize_message_counts_until_it_is_settled() -> None:
     assert script.connection.is_flooded
     link.settle(0, 0, None)
     assert not script.connection.is_flooded
+
+
+def test_messages_that_cross_the_detach_of_an_unanswered_link_are_not_reported() -> None:
+    wire = Wire().open()
+    session, _ = wire.session()
+    link = session.attach("name", is_sender=False)
+    wire.feed(wire.server, wire.client.connection.data_to_send())
+    sender = wire.server.only(LinkAttached).link
+    assert isinstance(sender, OutgoingLink)
+    sender.accept()
+    sender.transfer(b"payload", b"tag")
+    link.detach()
+    wire.run()
+    assert not wire.client.take(Deliveries)
+    assert wire.client.only(LinkDetached).link is link
 
 
 def test_a_name_cannot_be_attached_twice_before_it_is_answered() -> None:

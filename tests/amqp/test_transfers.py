@@ -14,6 +14,7 @@ from twinbus.amqp.events import (
     OversizeDelivery,
 )
 from twinbus.amqp.performatives import SENDER, Detach, Transfer
+from twinbus.amqp.reassembly import PartialDelivery
 from twinbus.amqp.types import UInt
 from twinbus.errors import MessageTooLarge
 
@@ -194,7 +195,17 @@ def test_a_message_over_the_limit_is_reported_and_the_link_lives_on(frame_size_m
     assert accepted.state == ACCEPTED
 
 
-def test_an_oversize_message_takes_no_memory() -> None:
+def test_the_parts_of_an_oversize_message_are_dropped_as_they_come() -> None:
+    partial = PartialDelivery(0, b"tag", 0, settled=False, state=None, size_max=10)
+    partial.add(transfer(0), bytes(10))
+    assert (partial.held_size, len(partial.parts)) == (10, 1)
+    for _ in range(3):
+        partial.add(transfer(0), bytes(10))
+        assert (partial.held_size, partial.parts) == (0, [])
+    assert partial.size == 40
+
+
+def test_an_oversize_message_takes_no_room_of_others() -> None:
     script = started(reassembly_size_max=2_000)
     script.sender(max_message_size=1_000)
     for number in range(100):

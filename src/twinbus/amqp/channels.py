@@ -59,7 +59,6 @@ class Channels:
         if channel in self.by_remote_channel:
             raise ConnectionFault(f"Channel {channel} has a session already.", ILLEGAL_STATE)
         session = self._answered(begin) if begin.remote_channel is not None else self._make(channel)
-        self._ended.discard(channel)
         self.by_remote_channel[channel] = session
         if begin.remote_channel is None:
             session.begin(channel)

@@ -19,20 +19,20 @@ class Outbox:
         self.parts: list[bytes] = []
         self.frame_size_max = FRAME_SIZE_MIN
         """The largest frame that the peer takes; known once it has opened."""
-        self._unflushed: list[Flushable] = []
+        self._unflushed: dict[Flushable, None] = {}
 
     def send(self, channel: int, performative: Composite) -> None:
         self.parts.append(encode_frame(channel, encode_composite(performative)))
 
-    def flush_later(self, session: Flushable) -> None:
-        self._unflushed.append(session)
+    def flush_later(self, settlement: Flushable) -> None:
+        self._unflushed[settlement] = None
 
     def take(self) -> bytes:
         """Everything since the last call, b"" if that is nothing."""
         if self._unflushed:
-            unflushed, self._unflushed = self._unflushed, []
-            for session in unflushed:
-                session.flush()
+            unflushed, self._unflushed = self._unflushed, {}
+            for settlement in unflushed:
+                settlement.flush()
         if not self.parts:
             return b""
         data = b"".join(self.parts)
