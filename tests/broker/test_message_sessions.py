@@ -365,3 +365,24 @@ def test_a_deferred_message_of_a_session_needs_the_session(sim: Simulation, queu
     (again,) = fetch("x").value
     assert again.message.delivery_count == 0
     assert sim.settle(queue.main, [again]).good == {0}
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_new_holder_gets_what_is_on_its_way_back_before_anything_newer(
+    sim: Simulation, queue: QueueEntity, is_lost: bool
+) -> None:
+    send(sim, queue, "x", "older")
+    former = session_receiver(sim, queue, "x")
+    (held,) = former.take()
+    port = sim.ports[queue.main.fragments[former.session.fragment_index if former.session else 0].broker.index]
+    port.is_hung = True
+    sim.send(queue, make_message("newer", session_id="x"))
+    if is_lost:
+        sim.clock.advance(LOCK)
+    else:
+        sim.settle(queue.main, [held], Abandon())
+        queue.main.detach(former, sim.now)
+    receiver = session_receiver(sim, queue, "x")
+    port.is_hung = False
+    sim.run()
+    assert receiver.ids() == ["older", "newer"]

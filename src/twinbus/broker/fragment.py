@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from twinbus.broker.duplicates import DuplicateHistory
-from twinbus.broker.lane import READY_BYTES_MAX, READY_COUNT_MAX, Lane
+from twinbus.broker.lane import Lane
 from twinbus.broker.locks import LockTable
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.settings import EntitySettings
@@ -270,12 +270,21 @@ class Fragment:
 
     def refill(self, lane: Lane) -> None:
         """Ask the store for more ahead of need."""
-        if not lane.wants_fill or not self.is_available:
-            return
+        if lane.wants_fill and self.is_available:
+            self._scan(lane)
+
+    def open_lane(self, lane: Lane) -> None:
+        """Somebody took hold of a message session. Messages on their way back from its former holder are in no lane
+        yet, so where any are, the lane starts from what the store says: a newer message must not overtake them."""
+        lane.is_open = True
+        if self._in_flight and not lane.is_filling:
+            self._scan(lane)
+        self.announce(lane)
+
+    def _scan(self, lane: Lane) -> None:
         lane.is_filling = True
         after, session_id = lane.tail, lane.session_id
-        count_max = READY_COUNT_MAX - len(lane.ready)
-        bytes_max = READY_BYTES_MAX - lane.ready_bytes
+        count_max, bytes_max = lane.room
         key = self.key
         self.broker.query(
             lambda store: store.scan(key, after, count_max, bytes_max, ACTIVE_ONLY, session_id),

@@ -20,9 +20,6 @@ from twinbus.store.changes import StoredMessage
 
 READY_COUNT_MAX = 1_000
 READY_BYTES_MAX = 1024 * 1024
-# A scan is asked for when half of the room is free: the rest feeds the receivers until it comes.
-READY_COUNT_LOW = READY_COUNT_MAX // 2
-READY_BYTES_LOW = READY_BYTES_MAX // 2
 
 
 def _number_of(message: StoredMessage) -> int:
@@ -60,9 +57,15 @@ class Lane:
             self.beyond > 0
             and self.is_open
             and not self.is_filling
-            and len(self.ready) < READY_COUNT_LOW
-            and self.ready_bytes < READY_BYTES_LOW
+            # A scan is asked for when half of the room is free: the rest feeds the receivers until it comes.
+            and len(self.ready) < READY_COUNT_MAX // 2
+            and self.ready_bytes < READY_BYTES_MAX // 2
         )
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """How many messages and bytes a scan may bring."""
+        return max(1, READY_COUNT_MAX - len(self.ready)), max(1, READY_BYTES_MAX - self.ready_bytes)
 
     def admit(self, messages: Sequence[StoredMessage], size_bytes: int) -> None:
         """New messages, numbered above every other of the lane, became active."""

@@ -99,9 +99,7 @@ class MessageSessions:
         lock = SessionLock(session_id, self._fragment.index, now + self._fragment.settings.lock_duration)
         self._held[session_id] = _Held(lock)
         self._listed.pop(session_id, None)
-        lane = self.lane(session_id)
-        lane.is_open = True
-        self._fragment.announce(lane)
+        self._fragment.open_lane(self.lane(session_id))
         return lock
 
     def release(self, lock: SessionLock) -> None:

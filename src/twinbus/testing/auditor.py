@@ -1,0 +1,89 @@
+"""An independent witness of what a simulation did: it knows the promises and nothing of how they are kept.
+
+It is told what was accepted, handed over and settled, and says what must never happen:
+
+* A message that was acknowledged is lost.
+* A message whose completion was acknowledged is handed over again.
+* Within a message session a message overtakes an earlier one.
+* A message with a key is there twice.
+
+A message whose send failed may or may not be there, and so may one whose settlement failed: the store may have done it
+without saying so. A message without a key that went on to another fragment may be there twice: at least once. So the
+auditor holds against the broker only what is certain.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Fate(Enum):
+    PENDING = "sent, no answer yet"
+    ACCEPTED = "acknowledged: it must be there"
+    UNKNOWN = "the send or the completion failed: it may be there"
+    COMPLETED = "its completion was acknowledged"
+
+
+@dataclass(slots=True)
+class _Record:
+    is_pinned: bool
+    session_id: str | None
+    fate: Fate = Fate.PENDING
+
+
+@dataclass(slots=True)
+class Auditor:
+    records: dict[str, _Record] = field(default_factory=dict)
+    completed_numbers: set[int] = field(default_factory=set)
+    sessions: dict[str, list[str]] = field(default_factory=dict)
+    """Message ids of each session in the order they were sent."""
+
+    def sent(self, message_id: str, session_id: str | None, *, is_pinned: bool) -> None:
+        assert message_id not in self.records
+        self.records[message_id] = _Record(is_pinned, session_id)
+        if session_id is not None:
+            self.sessions.setdefault(session_id, []).append(message_id)
+
+    def accepted(self, message_id: str) -> None:
+        record = self.records[message_id]
+        # It can have been handed over and completed before its sender reads the answer.
+        if record.fate is Fate.PENDING:
+            record.fate = Fate.ACCEPTED
+
+    def refused(self, message_id: str) -> None:
+        if self.records[message_id].fate is Fate.PENDING:
+            self.records[message_id].fate = Fate.UNKNOWN
+
+    def delivered(self, message_id: str, number: int) -> None:
+        assert message_id in self.records, f"{message_id} was never sent"
+        assert number not in self.completed_numbers, f"{message_id}, number {number}, was completed and came again"
+
+    def delivered_in_session(self, message_id: str, excused: set[str]) -> None:
+        """`excused`: earlier messages that need not come first, because the receiver holds them or set them aside."""
+        session_id = self.records[message_id].session_id
+        assert session_id is not None
+        for earlier in self.sessions.get(session_id, ()):
+            if earlier == message_id:
+                return
+            is_due = self.records[earlier].fate is Fate.ACCEPTED
+            assert not is_due or earlier in excused, f"{message_id} overtook {earlier} in {session_id}"
+
+    def completed(self, message_id: str, number: int) -> None:
+        self.completed_numbers.add(number)
+        self.records[message_id].fate = Fate.COMPLETED
+
+    def completion_failed(self, message_id: str) -> None:
+        if self.records[message_id].fate is not Fate.COMPLETED:
+            self.records[message_id].fate = Fate.UNKNOWN
+
+    def check_rest(self, message_ids: Iterable[str]) -> None:
+        """What is left in the end, when everything has healed: all that must be there, nothing that must not."""
+        left = Counter(message_ids)
+        must = {name for name, record in self.records.items() if record.fate is Fate.ACCEPTED}
+        assert must <= left.keys(), f"lost: {sorted(must - left.keys())[:5]}"
+        for name, count in left.items():
+            record = self.records[name]
+            if record.is_pinned:
+                assert count == 1, f"{name} is there {count} times"
+                assert record.fate is not Fate.COMPLETED, f"{name} was completed and is still there"

@@ -1,0 +1,248 @@
+"""Random commands against one queue over 16 fragments while its stores fail, hang and come back; drawn from a seed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome, Release
+from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
+from twinbus.errors import MessagingError, StoreUnavailable
+from twinbus.model.descriptions import QueueDescription
+from twinbus.store.changes import FragmentKey, MessageState, StoredMessage
+from twinbus.store.messaging_store import FragmentSummary
+from twinbus.testing.auditor import Auditor
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message, message_id_of
+from twinbus.testing.simulation import Answer, SimReceiver, Simulation
+
+KEYS = [None, None, None, "a", "b", "c", "d"]
+LOCK_DURATION = 5_000
+OUTCOMES: list[Outcome] = [COMPLETE, COMPLETE, COMPLETE, Abandon(), RELEASE, Defer(), DeadLetter("why")]
+
+
+class AuditedReceiver(SimReceiver):
+    def __init__(self, turmoil: "Turmoil", credit: int, session: SessionLock | None) -> None:
+        super().__init__(credit, ReceiveMode.PEEK_LOCK, session)
+        self._turmoil = turmoil
+        self.held: dict[bytes, Delivery] = {}
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self._turmoil.delivered(self, delivery)
+
+
+class SettleAudit:
+    """Tells the auditor how settling went, and keeps who is excused from coming in order.
+
+    While its settlement is under way nobody knows where a message is; if it fails nobody ever knows for sure; and
+    one that was deferred or dead-lettered has left the queue.
+    """
+
+    def __init__(self, turmoil: "Turmoil", deliveries: Sequence[Delivery], outcome: Outcome) -> None:
+        self._turmoil = turmoil
+        self._messages = [delivery.message for delivery in deliveries]
+        self._names = [message_id_of(message.content) for message in self._messages]
+        self._outcome = outcome
+        turmoil.excused.update(self._names)
+
+    def settled(self, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            name = self._names[index]
+            if self._outcome == COMPLETE:
+                self._turmoil.auditor.completed(name, self._messages[index].sequence_number)
+            elif isinstance(self._outcome, Abandon | Release):
+                self._turmoil.excused.discard(name)
+
+    def failed(self, index: int, error: MessagingError) -> None:
+        if self._outcome == COMPLETE:
+            self._turmoil.auditor.completion_failed(self._names[index])
+
+
+class Turmoil:
+    def __init__(self, seed: int, description: QueueDescription, store_count: int = 16) -> None:
+        self.random = Random(seed)
+        self.sim = Simulation(store_count, seed=seed)
+        self.queue = self.sim.queue(description)
+        self.auditor = Auditor()
+        self.receivers: list[AuditedReceiver] = []
+        self.excused: set[str] = set()
+        self._sent_count = 0
+        self._commands: list[tuple[Callable[[], None], int]] = [
+            (self.send, 30),
+            (self.attach, 8),
+            (self.detach, 4),
+            (self.raise_credit, 20),
+            (self.settle, 40),
+            (self.step, 120),
+            (self.pass_time, 8),
+            (self.fail_next, 3),
+            (self.lose, 1),
+            (self.hang, 1),
+            (self.mend, 5),
+        ]
+
+    def run(self, count: int) -> None:
+        actions, weights = zip(*self._commands, strict=True)
+        for action in self.random.choices(actions, weights, k=count):
+            action()
+
+    # Commands
+
+    def send(self) -> None:
+        key = self.random.choice(KEYS)
+        is_session = self.queue.main.requires_session
+        names = [self._next_name(key, is_session=is_session) for _ in range(self.random.randint(1, 4))]
+        due_at = self.sim.now + self.random.randint(1, 4_000) if not is_session and self.random.random() < 0.1 else None
+        messages = [
+            make_message(
+                name,
+                session_id=key or "none" if is_session else None,
+                partition_key=None if is_session else key,
+                scheduled_at=due_at,
+            )
+            for name in names
+        ]
+
+        def answered(answer: list[int] | MessagingError) -> None:
+            for name in names:
+                self.auditor.refused(name) if isinstance(answer, MessagingError) else self.auditor.accepted(name)
+
+        self.queue.send_batch(messages, self.sim.now, answered)
+
+    def attach(self) -> None:
+        if len(self.receivers) > 6:
+            return
+        session = None
+        if self.queue.main.requires_session:
+            answer: Answer[SessionLock] = Answer()
+            name = self.random.choice([*KEYS[3:], None])
+            self.queue.main.accept_session(name, self.sim.now, self.sim.now, answer)
+            if not answer.has_come or answer.error is not None:
+                return
+            session = answer.value
+        receiver = AuditedReceiver(self, self.random.randint(0, 10), session)
+        self.receivers.append(receiver)
+        self.queue.main.attach(receiver, self.sim.now)
+
+    def detach(self) -> None:
+        if self.receivers:
+            receiver = self.receivers.pop(self.random.randrange(len(self.receivers)))
+            self.queue.main.detach(receiver, self.sim.now)
+
+    def raise_credit(self) -> None:
+        if self.receivers:
+            receiver = self.random.choice(self.receivers)
+            receiver.credit += self.random.randint(1, 10)
+            self.queue.main.pump(self.sim.now, receiver)
+
+    def settle(self) -> None:
+        holders = [receiver for receiver in self.receivers if receiver.held]
+        if not holders:
+            return
+        receiver = self.random.choice(holders)
+        tokens = self.random.sample(list(receiver.held), self.random.randint(1, len(receiver.held)))
+        deliveries = [receiver.held.pop(token) for token in tokens]
+        outcome = self.random.choice(OUTCOMES)
+        audit = SettleAudit(self, deliveries, outcome)
+        self.queue.main.settle_each(tokens, outcome, self.sim.now, audit)
+
+    def step(self) -> None:
+        busy = [port for port in self.sim.ports if len(port)]
+        if busy:
+            self.random.choice(busy).step(self.random.randint(1, 4))
+
+    def pass_time(self) -> None:
+        self.sim.clock.advance(self.random.choice([10, 100, 1_000, 2_000]))
+        for broker in self.sim.brokers:
+            broker.tick(self.sim.now)
+
+    def fail_next(self) -> None:
+        self.random.choice(self.sim.ports).next_fault = self.random.choice(list(Fault))
+
+    def lose(self) -> None:
+        self.sim.ports[self.random.randrange(len(self.sim.ports))].is_down = True
+
+    def hang(self) -> None:
+        self.random.choice(self.sim.ports).is_hung = True
+
+    def mend(self) -> None:
+        index = self.random.randrange(len(self.sim.ports))
+        self.mend_one(index)
+
+    def mend_one(self, index: int) -> None:
+        port, broker = self.sim.ports[index], self.sim.brokers[index]
+        port.is_hung = False
+        if port.is_down and broker.is_available:
+            broker.store_lost(StoreUnavailable("down"))  # it has to know before the store is opened anew
+        if not broker.is_available:
+            port.reopen()
+            broker.store_returned()
+
+    # Watching
+
+    def delivered(self, receiver: AuditedReceiver, delivery: Delivery) -> None:
+        name = message_id_of(delivery.message.content)
+        self.auditor.delivered(name, delivery.message.sequence_number)
+        if receiver.session is not None:
+            held = {message_id_of(each.message.content) for each in receiver.held.values()}
+            self.auditor.delivered_in_session(name, held | self.excused)
+        receiver.held[delivery.lock_token] = delivery
+
+    def _rows(self) -> Iterator[tuple[StoredMessage, FragmentKey]]:
+        for port in self.sim.ports:
+            for summary in port.store.summaries():
+                for row in port.store.scan(summary.fragment, 0, 10_000, 2**40, list(MessageState)):
+                    yield row, summary.fragment
+
+    # The end
+
+    def heal(self) -> None:
+        for index, port in enumerate(self.sim.ports):
+            port.next_fault = None
+            self.mend_one(index)
+        self.sim.run()
+        for index in range(len(self.sim.ports)):
+            self.mend_one(index)
+        self.sim.run()
+        assert not self.queue.main.counts().is_limited
+
+    def check(self) -> None:
+        """At rest: counts add up, and everything that is active can be received."""
+        for receiver in self.receivers:
+            self.queue.main.detach(receiver, self.sim.now)
+        self.sim.run()
+        self.auditor.check_rest(message_id_of(row.content) for row, _ in self._rows())
+        self._check_counts()
+        self.sim.advance(2 * LOCK_DURATION, 1_000)
+        self._check_counts()
+        left = self._drain()
+        assert left == 0, f"{left} active messages cannot be received"
+
+    def _check_counts(self) -> None:
+        summaries: dict[int, FragmentSummary] = {}
+        for port in self.sim.ports:
+            summaries |= {summary.fragment: summary for summary in port.store.summaries()}
+        for fragment in self.queue.fragments:
+            summary = summaries[fragment.key]
+            assert fragment.active_count == summary.active_count
+            assert fragment.deferred_count == summary.deferred_count
+            assert fragment.scheduled_count == summary.scheduled_count
+            assert fragment.size_bytes == summary.size_bytes
+            assert fragment.last_number & (1 << 48) - 1 == summary.last_sequence_number & (1 << 48) - 1
+
+    def _drain(self) -> int:
+        while self.queue.main.counts().active:
+            session = self.sim.accept(self.queue.main).value if self.queue.main.requires_session else None
+            receiver = self.sim.receiver(self.queue.main, 10_000, session=session)
+            deliveries = receiver.take()
+            if not deliveries:
+                return self.queue.main.counts().active
+            self.sim.settle(self.queue.main, deliveries)
+            self.queue.main.detach(receiver, self.sim.now)
+        return 0
+
+    def _next_name(self, key: str | None, *, is_session: bool) -> str:
+        self._sent_count += 1
+        name = f"m{self._sent_count}"
+        session_id = (key or "none") if is_session else None
+        self.auditor.sent(name, session_id, is_pinned=is_session or key is not None)
+        return name
