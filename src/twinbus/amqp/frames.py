@@ -10,7 +10,7 @@ hundreds, and the one copy a message needs is that of its payload.
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import TypeAlias
 
 from twinbus.amqp.errors import ConnectionFault
 
@@ -27,16 +27,11 @@ _HEADER = Struct(">IBBH")
 _HEADER_AND_MARK = Struct(">IBBHI")
 
 
-class Frame(NamedTuple):
-    """Where one frame lies: its body is data[start:end]."""
+Frame: TypeAlias = tuple[int, int, int, bytes, int, int]
+"""Frame type, channel, mark, data, start, end: the body is data[start:end].
 
-    frame_type: int
-    channel: int
-    mark: int
-    """The body's first four bytes as a number: they tell the common performatives. 0 if unknown."""
-    data: bytes
-    start: int
-    end: int
+The mark is the body's first four bytes as a number, which tell the common performatives; 0 if unknown.
+"""
 
 
 def encode_frame(channel: int, body: bytes, frame_type: int = AMQP_FRAME) -> bytes:
@@ -60,8 +55,8 @@ class FrameReader:
         if len(self._rest) > self._frame_size_max:
             raise ConnectionFault(f"{len(self._rest)} bytes came before this side could read them.")
 
-    def frames(self, data: bytes) -> Iterator[tuple[int, int, int, bytes, int, int]]:
-        """Fields of `Frame` for every whole frame (a header is a frame of its own type), oldest first.
+    def frames(self, data: bytes) -> Iterator[Frame]:
+        """Every whole frame (a header is a frame of its own type), oldest first.
 
         Whoever stops early finds the frames behind that point in the next call. ConnectionFault
         for a frame over the limit, as soon as its size is here, and for a header out of its bounds.

@@ -58,8 +58,6 @@ class Session:
         self.state = SessionState.BEGINNING
         self.windows = SessionWindows(context.settings.incoming_window)
         self.settlement = Settlement(context, channel)
-        self.context: Any = None
-        """For the application."""
         self.settings = context.settings
         self.inflow = context.inflow
         self.reassembly = context.reassembly
