@@ -97,4 +97,7 @@ def _reason(failure: Exception) -> str:
         found = DETAIL.fullmatch(text)
         assert found is not None
         return html.unescape(found[1])
-    return text
+    # The SDK's own text leaves out what the server said when it refused a token or a link.
+    inner = getattr(failure, "inner_exception", None)
+    said = getattr(inner, "status_description", None) or getattr(inner, "description", None)
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(said or text)

@@ -53,14 +53,16 @@ def send(
         Path | None, typer.Option("--file", exists=True, dir_okay=False, help="A file as the body.")
     ] = None,
     count: CountOption = 1,
-    message_id: Annotated[str | None, typer.Option("--message-id")] = None,
+    message_id: Annotated[str | None, typer.Option("--message-id", help="Drawn if left out.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Message session it belongs to.")] = None,
-    partition_key: Annotated[str | None, typer.Option("--partition-key")] = None,
-    subject: Annotated[str | None, typer.Option("--subject")] = None,
+    partition_key: Annotated[str | None, typer.Option("--partition-key", help="Pins it to one fragment.")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help="Also known as label.")] = None,
     property_: Annotated[
         list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="An application property.")
     ] = None,
-    ttl: Annotated[timedelta | None, typer.Option("--ttl", parser=parse_duration, metavar="DURATION")] = None,
+    ttl: Annotated[
+        timedelta | None, typer.Option("--ttl", parser=parse_duration, metavar="DURATION", help="Its life.")
+    ] = None,
     delay: Annotated[
         timedelta | None,
         typer.Option("--delay", parser=parse_duration, metavar="DURATION", help="Schedule it so far ahead."),

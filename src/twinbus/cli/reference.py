@@ -51,13 +51,13 @@ def _option(option: Any) -> str:
         names += " / " + ", ".join(option.secondary_opts)
     if option.is_flag:
         return names
-    return f"{names} {option.metavar or option.type.name.upper()}"
+    return f"{names} {option.metavar or option.bare_type().upper()}"
 
 
 def _option_help(option: Any) -> str:
     text = (option.help or "").rstrip(".")
     default = option.default
-    if default not in (None, False, True, ()) and not callable(default):
+    if default is not None and not isinstance(default, bool) and not callable(default):
         text += f" (default {default})" if text else f"default {default}"
     return text.replace("|", "\\|")
 

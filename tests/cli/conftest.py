@@ -1,0 +1,86 @@
+"""One namespace served by `twinbus serve` for all commands to talk to, and the commands run in this process."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinbus.cli.app import run
+
+STOP_WAIT_S = 30.0
+
+
+@dataclass
+class Served:
+    data: Path
+    process: "subprocess.Popen[str]"
+    ready: dict[str, Any]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(STOP_WAIT_S)
+
+
+def serve(data: Path, name: str, *options: str) -> Served:
+    """Start a namespace on free ports and wait until it says that it is ready."""
+    command = [
+        sys.executable,
+        "-m",
+        "twinbus",
+        "serve",
+        name,
+        "--data",
+        str(data),
+        "--amqp-port",
+        "0",
+        "--http-port",
+        "0",
+    ]
+    process = subprocess.Popen(
+        [*command, "--stores", "2", "--json", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    return Served(data, process, json.loads(process.stdout.readline()))
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = serve(tmp_path_factory.mktemp("data"), "primary")
+    yield served
+    assert served.stop() == 0
+
+
+@dataclass
+class Commands:
+    """Runs command lines against the served namespace and keeps what they printed."""
+
+    served: Served
+    capsys: pytest.CaptureFixture[str]
+    errors: str = ""
+
+    def text(self, *words: str, code: int = 0) -> str:
+        place = ["--data", str(self.served.data)]
+        assert run([*words, *place]) == code
+        printed = self.capsys.readouterr()
+        self.errors = printed.err
+        return printed.out
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.text(*words, "--json"))
+
+    def failure(self, *words: str) -> str:
+        """The one line that a failing command prints."""
+        assert self.text(*words, code=1) == ""
+        assert self.errors.count("\n") == 1
+        return self.errors
+
+
+@pytest.fixture
+def commands(served: Served, capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(served, capsys)

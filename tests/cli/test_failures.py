@@ -1,0 +1,77 @@
+"""Wrong use ends with 2, failure with 1; both say why in one line and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from twinbus.cli.app import run
+
+AZURE_LIKE = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nonsense"], "No such command"),
+        (["queue", "create"], "Missing argument"),
+        (["queue", "create", "q", "--ttl", "soon"], "'soon' is no duration"),
+        (["queue", "update", "q", "--status", "Tired"], "Tired"),
+        (["queue", "list", "--no-such-option"], "No such option"),
+        (["queue", "list", "--connection-string", "x"], "connection string"),
+        (["queue", "list", "--connection-string", AZURE_LIKE], "Give the endpoint"),
+        (["serve", "1st"], "no name for a namespace"),
+        (["serve", "x", "--stores", "0"], "--stores"),
+        (["serve", "x", "--tls-cert", "c.pem"], "both"),
+        (["serve", "x", "--amqp-port", "70000"], "70000"),
+        (["serve", "x", "--queue", "q:split"], "NAME:partitioned"),
+        (["serve", "x", "--entities", "no-such-file.toml"], "cannot be read"),
+        (["rule", "create", "t", "s", "r", "--sql", "a=1", "--match", "a=1"], "not both"),
+        (["rule", "create", "t", "s", "r", "--match", "a"], "NAME=VALUE"),
+        (["send", "q", "x", "--property", "a"], "NAME=VALUE"),
+        (["receive", "q", "--count", "0"], "--count"),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWINBUS_CONNECTION_STRING", AZURE_LIKE.replace(":1;", ":5999;"))
+    assert run([*words]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.startswith("twinbus: ")
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("words", [["queue", "list"], ["peek", "q"], ["store", "list", "primary"]])
+def test_a_namespace_that_does_not_run_is_a_failure(
+    words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run([*words, "--data", str(tmp_path)]) == 1
+    assert "Start one with 'twinbus up'" in capsys.readouterr().err
+
+
+def test_a_namespace_that_does_not_answer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    # Port 1 of the loopback answers nobody.
+    words = ["queue", "show", "q", "--connection-string", AZURE_LIKE.replace(":1;", ":5672;")]
+    assert run([*words, "--endpoint", "http://127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.strip().count(".") == 2
+
+
+def test_what_nobody_foresaw_is_one_line_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("twinbus.cli.doctor.all_running", break_down)
+    assert run(["doctor", "--data", str(tmp_path)]) == 1
+    assert "TWINBUS_TRACEBACK=1" in capsys.readouterr().err
+    monkeypatch.setenv("TWINBUS_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        run(["doctor", "--data", str(tmp_path)])

@@ -1,0 +1,103 @@
+"""Namespaces as processes: ready, stopped, refused, and two at once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.conftest import STOP_WAIT_S, Served, serve
+from twinbus.cli.running import find_running, read_running
+
+ENTITIES = """
+[[queue]]
+name = "from-file"
+sessions = true
+lock_duration = "30s"
+
+[[topic]]
+name = "events"
+[[topic.subscription]]
+name = "all"
+"""
+
+TWO = """
+import sys
+from pathlib import Path
+from twinbus.cli.app import run
+from twinbus.cli import two_namespaces as two
+seats = tuple(two.Seat(seat.name, 0, 0) for seat in two.SEATS)
+two.run_two.__defaults__ = (seats,)
+sys.exit(run(["up", "--data", sys.argv[1], "--stores", "1", "--json", *sys.argv[2:]]))
+"""
+
+
+def test_entities_are_made_at_start_and_those_that_exist_stay(tmp_path: Path) -> None:
+    from twinbus.client.administration import administration_client
+
+    file = tmp_path / "entities.toml"
+    file.write_text(ENTITIES)
+    options = ["--queue", "plain", "--queue", "split:partitioned", "--entities", str(file)]
+    for _ in range(2):
+        served = serve(tmp_path / "data", "contoso", *options)
+        running = find_running(tmp_path / "data", "contoso")
+        with administration_client(running.connection_string, running.endpoint) as client:
+            names = {queue.name: queue for queue in client.list_queues()}
+            assert [each.name for each in client.list_subscriptions("events")] == ["all"]
+        assert list(names) == ["from-file", "plain", "split"]
+        assert names["split"].enable_partitioning
+        assert names["from-file"].requires_session
+        assert served.stop() == 0
+    assert read_running(tmp_path / "data" / "contoso") is None
+
+
+def test_a_second_process_is_refused_and_the_first_goes_on(served: Served) -> None:
+    command = [sys.executable, "-m", "twinbus", "serve", "primary", "--data", str(served.data), "--stores", "2"]
+    second = subprocess.run(
+        [*command, "--amqp-port", "0", "--http-port", "0"], capture_output=True, text=True, timeout=STOP_WAIT_S
+    )
+    assert second.returncode == 1
+    lines = [line for line in second.stderr.splitlines() if line.startswith("twinbus: ")]
+    assert len(lines) == 1
+    assert "in use" in lines[0]
+    assert "Traceback" not in second.stderr
+    assert find_running(served.data, "primary").pid == served.process.pid
+
+
+def test_the_key_is_for_the_owner_alone(served: Served) -> None:
+    for name in ("running.json", "key"):
+        assert (served.data / "primary" / name).stat().st_mode & 0o077 == 0
+
+
+def test_two_namespaces_start_and_stop_together(tmp_path: Path) -> None:
+    up = subprocess.Popen([sys.executable, "-c", TWO, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert up.stdout is not None
+    both = json.loads(up.stdout.readline())
+    assert [each["name"] for each in both] == ["primary", "secondary"]
+    assert all(read_running(tmp_path / each["name"]) is not None for each in both)
+    up.send_signal(signal.SIGTERM)
+    assert up.wait(STOP_WAIT_S) == 0
+    assert all(read_running(tmp_path / each["name"]) is None for each in both)
+
+
+def test_when_one_namespace_ends_the_other_is_stopped_and_the_reason_told(tmp_path: Path) -> None:
+    up = subprocess.Popen(
+        [sys.executable, "-c", TWO, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert up.stdout is not None
+    both = json.loads(up.stdout.readline())
+    os.kill(both[1]["pid"], signal.SIGKILL)
+    _, errors = up.communicate(timeout=STOP_WAIT_S)
+    assert up.returncode == 1
+    assert "The namespace 'secondary' stopped" in errors
+    assert read_running(tmp_path / "primary") is None
+
+
+def test_what_keeps_a_namespace_from_starting_is_told(tmp_path: Path) -> None:
+    for name in ("primary", "secondary"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "store-count").write_text("3\n")
+    up = subprocess.run([sys.executable, "-c", TWO, str(tmp_path)], capture_output=True, text=True, timeout=STOP_WAIT_S)
+    assert up.returncode == 1
+    assert "3 messaging stores" in up.stderr

@@ -1,0 +1,62 @@
+"""What is written down is what the code does: generated pages are current, links lead somewhere, commands exist."""
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from twinbus.cli.app import app
+from twinbus.cli.reference import reference
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+COMMAND = re.compile(r"(?:^|`|bin/)twinbus ((?:[a-z]+ ?)+)", re.MULTILINE)
+
+
+def all_commands(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    found = {path: command}
+    for name, below in getattr(command, "commands", {}).items():
+        found |= all_commands(below, (*path, name))
+    return found
+
+
+COMMANDS = all_commands(typer.main.get_command(app))
+
+
+def test_the_reference_of_the_command_line_is_current() -> None:
+    assert (ROOT / "docs/reference/cli.md").read_text() == reference(), "run: make docs"
+
+
+def test_the_changelog_is_current() -> None:
+    changelog = runpy.run_path(str(ROOT / "changes/collect.py"))["changelog"]
+    assert (ROOT / "CHANGELOG.md").read_text() == changelog(), "run: make docs"
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_and_option_says_what_it_does(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path]
+    assert command.help
+    for parameter in command.params:
+        assert parameter.help, f"{parameter.name} has no help"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_on_pages_exist(page: Path) -> None:
+    for words in COMMAND.findall(page.read_text()):
+        parts = tuple(words.split())
+        assert parts[:1] in COMMANDS, f"{page.name} shows 'twinbus {words}'"
+
+
+def test_the_makefile_has_the_targets_that_the_readme_names() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)) <= targets
