@@ -18,11 +18,24 @@ class RunningNamespace:
     amqp_port: int
     http_port: int
     connection_string: str
+    tls_port: int | None = None
+    tls_connection_string: str | None = None
+    tls_authority: str | None = None  # the file of what clients have to trust, where it is ours
 
     @property
     def endpoint(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.http_port}"
+
+    @property
+    def ways_in(self) -> list[str]:
+        """The connection strings, and what a client has to trust for the one with TLS."""
+        lines = [self.connection_string]
+        if self.tls_connection_string is not None:
+            lines.append(self.tls_connection_string)
+        if self.tls_authority is not None:
+            lines.append(f"Clients over TLS have to trust {self.tls_authority}")
+        return lines
 
 
 def namespace_folder(data: Path, name: str) -> Path:

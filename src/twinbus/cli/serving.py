@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from twinbus.management.control_plane import ControlPlane
 
 AMQP_PORT = 5672
-AMQPS_PORT = 5671
+TLS_PORT = 5671
 HTTP_PORT = 5300
 STORE_COUNT = 16
 
@@ -36,6 +36,10 @@ EntitiesOption = Annotated[
 ]
 StoresOption = Annotated[
     int, typer.Option("--stores", min=1, max=64, help="Messaging stores; fixed at the first start.")
+]
+TlsOption = Annotated[
+    bool,
+    typer.Option("--tls", help="AMQP, WebSockets and HTTPS on a TLS port, with a certificate made for development."),
 ]
 
 
@@ -53,11 +57,17 @@ def serve(
     stores: StoresOption = STORE_COUNT,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
+    tls: TlsOption = False,
     tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate: AMQP over TLS too.")
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate for the TLS port.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key.")] = None,
-    amqps_port: Annotated[int | None, typer.Option("--amqps-port", help=f"With TLS; {AMQPS_PORT} if left out.")] = None,
+    tls_port: Annotated[
+        int | None, typer.Option("--tls-port", help=f"Turns TLS on; {TLS_PORT} if another option does.")
+    ] = None,
+    allow_plain: Annotated[
+        bool, typer.Option("--allow-plain", help="Listen without TLS also where other machines reach it.")
+    ] = False,
     key: Annotated[
         str | None,
         typer.Option("--key", envvar="TWINBUS_KEY", help="Shared access key for a first start; drawn if left out."),
@@ -79,17 +89,26 @@ def serve(
         host=host,
         amqp_port=amqp_port,
         http_port=http_port,
-        amqps_port=amqps_port if amqps_port is not None or tls_cert is None else AMQPS_PORT,
+        tls_port=TLS_PORT if tls_port is None and (tls or tls_cert is not None) else tls_port,
         store_count=stores,
         tls_certificate=tls_cert,
         tls_key=tls_key,
+        allow_plain=allow_plain,
         shared_access_key=key,
     )
 
     async def ready(server: NamespaceServer) -> None:
         await _make(server.control, wanted)
         running = RunningNamespace(
-            name, os.getpid(), host, server.amqp_port, server.http_port, server.connection_string
+            name,
+            os.getpid(),
+            settings.plain_host,
+            server.amqp_port,
+            server.http_port,
+            server.connection_string,
+            server.tls_port,
+            server.tls_connection_string,
+            str(server.tls_authority) if server.tls_authority is not None else None,
         )
         announce(folder, running)
         _tell(Output(as_json=as_json), running)
@@ -105,6 +124,7 @@ def up(
     stores: StoresOption = STORE_COUNT,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
+    tls: TlsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Serve two namespaces, primary and secondary, a process each, until Ctrl-C."""
@@ -112,7 +132,7 @@ def up(
     options = ["--data", str(data), "--stores", str(stores)]
     options += [word for name in queue or () for word in ("--queue", name)]
     options += ["--entities", str(entities)] if entities is not None else []
-    run_two(data, options, Output(as_json=as_json))
+    run_two(data, options, Output(as_json=as_json), with_tls=tls)
 
 
 def _check_name(name: str) -> None:
@@ -141,4 +161,5 @@ def _tell(output: Output, running: RunningNamespace) -> None:
         sys.stdout.flush()
         return
     output.record({"namespace": running.name, "administration": running.endpoint})
-    output.console.print(running.connection_string, markup=False)
+    for line in running.ways_in:
+        output.console.print(line, markup=False)

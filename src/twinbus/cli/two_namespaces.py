@@ -27,9 +27,10 @@ class Seat:
     name: str
     amqp_port: int
     http_port: int
+    tls_port: int = 0
 
 
-SEATS = (Seat("primary", 5672, 5300), Seat("secondary", 5673, 5301))
+SEATS = (Seat("primary", 5672, 5300, 5671), Seat("secondary", 5673, 5301, 5674))
 
 SNIPPET = """
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -48,12 +49,13 @@ with ServiceBusClient.from_connection_string(primary) as client:
 
 
 class _Child:
-    def __init__(self, seat: Seat, data: Path, options: Sequence[str]) -> None:
+    def __init__(self, seat: Seat, data: Path, options: Sequence[str], *, with_tls: bool) -> None:
         folder = namespace_folder(data, seat.name)
         folder.mkdir(parents=True, exist_ok=True)
         self.name = seat.name
         self.log = folder / LOG_NAME
         ports = ["--amqp-port", str(seat.amqp_port), "--http-port", str(seat.http_port)]
+        ports += ["--tls-port", str(seat.tls_port)] if with_tls else []
         command = [sys.executable, "-m", "twinbus", "serve", seat.name, *ports, *options, "--json"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -84,12 +86,14 @@ class _Child:
             self.process.wait()
 
 
-def run_two(data: Path, options: Sequence[str], output: Output, seats: Sequence[Seat] = SEATS) -> None:
+def run_two(
+    data: Path, options: Sequence[str], output: Output, seats: Sequence[Seat] = SEATS, *, with_tls: bool = False
+) -> None:
     """Returns after Ctrl-C or SIGTERM; raises CommandFailed if a namespace cannot be served or ends by itself."""
     children: list[_Child] = []
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        children += [_Child(seat, data, options) for seat in seats]
+        children += [_Child(seat, data, options, with_tls=with_tls) for seat in seats]
         _tell(output, [child.wait_ready() for child in children])
         _wait_for_end(children).fail()
     except KeyboardInterrupt:
@@ -122,6 +126,7 @@ def _tell(output: Output, namespaces: Sequence[RunningNamespace]) -> None:
         return
     for each in namespaces:
         output.console.print(f"[bold]{each.name}[/bold]  administration {each.endpoint}")
-        output.console.print(each.connection_string, markup=False)
+        for line in each.ways_in:
+            output.console.print(line, markup=False)
     output.console.print(SNIPPET.format(primary=namespaces[0].connection_string), markup=False)
     output.console.print("Ctrl-C stops both.")

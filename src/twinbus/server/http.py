@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError, Unauthorized
@@ -138,7 +139,7 @@ class _QuietServer(uvicorn.Server):
 class HttpServer:
     """An ASGI application on a socket, on the loop that is running."""
 
-    def __init__(self, application: ASGIApp, listening: socket.socket, tls: dict[str, str] | None = None) -> None:
+    def __init__(self, application: ASGIApp, listening: socket.socket) -> None:
         config = uvicorn.Config(
             application,
             lifespan="off",
@@ -146,7 +147,6 @@ class HttpServer:
             log_config=None,
             ws="websockets-sansio",
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
-            **(tls or {}),  # type: ignore[arg-type]
         )
         self._server = _QuietServer(config)
         self._listening = listening
@@ -154,6 +154,14 @@ class HttpServer:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[self._listening]))
+
+    def protocol(self) -> asyncio.Protocol:
+        """For a connection that another listener has accepted; it ends with this server."""
+        config = self._server.config
+        if not config.loaded:
+            config.load()
+        make = cast(type[HttpToolsProtocol], config.http_protocol_class)
+        return make(config=config, server_state=self._server.server_state, app_state={})
 
     async def stop(self) -> None:
         self._server.should_exit = True

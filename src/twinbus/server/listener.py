@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Protocol, cast, cast
+from typing import Protocol, cast
 
 from twinbus.clock import Clock, Millis
 from twinbus.errors import ServerBusy
@@ -149,6 +149,6 @@ class AmqpTransport(asyncio.Protocol):
 
 
 async def listen(
-    make_transport: Callable[[], AmqpTransport], listening: socket.socket, tls: ssl.SSLContext | None = None
+    make_transport: Callable[[], asyncio.Protocol], listening: socket.socket, tls: ssl.SSLContext | None = None
 ) -> asyncio.Server:
     return await asyncio.get_running_loop().create_server(make_transport, sock=listening, ssl=tls, backlog=BACKLOG)

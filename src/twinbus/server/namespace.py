@@ -11,6 +11,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 from starlette.routing import BaseRoute
@@ -27,10 +28,12 @@ from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.rest import AdministrationApi, RestSettings
 from twinbus.server.data_folder import KEY_BYTES, DataFolder
+from twinbus.server.development_certificate import development_certificate
 from twinbus.server.http import HttpServer, HttpSide
 from twinbus.server.listener import AmqpTransport, Connections, listen
 from twinbus.server.metrics import NamespaceMetrics, SubQueueCounts
 from twinbus.server.settings import ServerSettings
+from twinbus.server.shared_port import SharedPort
 from twinbus.server.sockets import bind, port_of
 from twinbus.server.store_pool import OpenStore, StorePool
 from twinbus.server.timers import Beat
@@ -51,7 +54,8 @@ class NamespaceServer:
         self.clock = clock or SystemClock()
         self.traffic = Traffic()
         self.amqp_port = settings.amqp_port
-        self.amqps_port = settings.amqps_port
+        self.tls_port = settings.tls_port
+        self.tls_authority: Path | None = None  # what clients have to trust where no certificate was given
         self.http_port = settings.http_port
         self._open_store = open_store or partial(DurableStore, limits=StoreLimits.shared_by(settings.store_count))
         self._connections = Connections(settings.connections_max)
@@ -88,28 +92,34 @@ class NamespaceServer:
         )
 
     def _bind(self) -> None:
-        host = self.settings.host
+        host = self.settings.plain_host
         self._amqp_socket = bind(host, self.settings.amqp_port)
         self._closers.append(self._amqp_socket.close)
         self._http_socket = bind(host, self.settings.http_port)
         self._closers.append(self._http_socket.close)
         self.amqp_port, self.http_port = port_of(self._amqp_socket), port_of(self._http_socket)
-        if self.settings.amqps_port is not None:
-            self._amqps_socket = bind(host, self.settings.amqps_port)
-            self._closers.append(self._amqps_socket.close)
-            self.amqps_port = port_of(self._amqps_socket)
+        if self.settings.tls_port is not None:
+            self._tls_socket = bind(self.settings.host, self.settings.tls_port)
+            self._closers.append(self._tls_socket.close)
+            self.tls_port = port_of(self._tls_socket)
 
     async def _listen(self) -> None:
         self._servers.append(await listen(self._transport, self._amqp_socket))
-        if self.settings.amqps_port is not None:
-            self._servers.append(await listen(self._transport, self._amqps_socket, self._tls_context()))
         self._http = HttpServer(self._http_application(), self._http_socket)
         self._http.start()
+        if self.settings.tls_port is not None:
+            loop = asyncio.get_running_loop()
+            shared = partial(SharedPort, self._transport, self._http.protocol, loop)
+            self._servers.append(await listen(shared, self._tls_socket, self._tls_context()))
 
     def _tls_context(self) -> ssl.SSLContext:
-        assert self.settings.tls_certificate is not None
-        assert self.settings.tls_key is not None
-        return server_context(self.settings.tls_certificate, self.settings.tls_key)
+        settings = self.settings
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            return server_context(settings.tls_certificate, settings.tls_key)
+        names = [reachable_host(settings.host)]
+        made = development_certificate(settings.data_folder / "tls", names, self.clock.now())
+        self.tls_authority = made.authority
+        return server_context(made.certificate, made.key)
 
     def _transport(self) -> AmqpTransport:
         return AmqpTransport(self._gateway, self._connections, self.clock, asyncio.get_running_loop())
@@ -135,7 +145,7 @@ class NamespaceServer:
         )
         side = HttpSide(self.settings.name, self.stores.threads, self.catalog, self.clock, metrics)
         rest = RestSettings(
-            amqp_authority=f"{self.settings.host}:{self.amqp_port}",
+            amqp_authority=authority(self.settings.plain_host, self.amqp_port),
             message_size_kb=self.settings.message_size_max // 1024,
             new_id=new_message_id,
             new_key=new_key,
@@ -171,13 +181,27 @@ class NamespaceServer:
 
     @property
     def connection_string(self) -> str:
-        return connection_string(self.settings.host, self.amqp_port, self.root_rule.name, self.root_rule.primary_key)
+        """For the port without TLS: the flag for emulators is how the SDKs are told to do without."""
+        return self._connection_string(self.settings.plain_host, self.amqp_port) + "UseDevelopmentEmulator=true;"
+
+    @property
+    def tls_connection_string(self) -> str | None:
+        return self._connection_string(self.settings.host, self.tls_port) if self.tls_port is not None else None
+
+    def _connection_string(self, host: str, port: int) -> str:
+        name, key = self.root_rule.name, self.root_rule.primary_key
+        return f"Endpoint=sb://{authority(host, port)};SharedAccessKeyName={name};SharedAccessKey={key};"
 
 
-def connection_string(host: str, port: int, key_name: str, key: str) -> str:
-    return (
-        f"Endpoint=sb://{host}:{port};SharedAccessKeyName={key_name};SharedAccessKey={key};UseDevelopmentEmulator=true;"
-    )
+def authority(host: str, port: int) -> str:
+    """Host and port as a URL names them."""
+    host = reachable_host(host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reachable_host(host: str) -> str:
+    """An address that clients on this machine reach a listener by: the one that means "all of them" is none."""
+    return "localhost" if host in ("0.0.0.0", "::", "") else host
 
 
 def new_message_id() -> str:

@@ -1,5 +1,6 @@
 """What a namespace's process is told at start: a value, checked when it is made."""
 
+import ipaddress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -14,6 +15,7 @@ MESSAGE_SIZE_DEFAULT = 256 * 1024
 MESSAGE_SIZE_CEILING = 100 * 1024 * 1024
 CONNECTIONS_MAX_DEFAULT = 5_000
 PORT_MAX = 65_535
+LOOPBACK = "127.0.0.1"
 
 
 class LogFormat(Enum):
@@ -27,20 +29,21 @@ class ServerSettings:
 
     name: str
     data_folder: Path
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     amqp_port: int = AMQP_PORT_DEFAULT
     http_port: int = HTTP_PORT_DEFAULT
-    amqps_port: int | None = None  # None: no TLS listener
+    tls_port: int | None = None  # None: no TLS listener
     store_count: int = STORE_COUNT_DEFAULT
     message_size_max: int = MESSAGE_SIZE_DEFAULT
     connections_max: int = CONNECTIONS_MAX_DEFAULT
-    tls_certificate: Path | None = None
+    tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is made
     tls_key: Path | None = None
+    allow_plain: bool = False  # without TLS also where other machines reach it
     shared_access_key: str | None = field(default=None, repr=False)  # for a first start; None draws one
     log_format: LogFormat = LogFormat.LOGFMT
 
     def __post_init__(self) -> None:
-        for port in (self.amqp_port, self.http_port, self.amqps_port or 0):
+        for port in (self.amqp_port, self.http_port, self.tls_port or 0):
             if not 0 <= port <= PORT_MAX:
                 raise ArgumentError(f"Port {port} is not between 0 and {PORT_MAX}.")
         if not 1 <= self.store_count <= STORE_COUNT_MAX:
@@ -49,5 +52,22 @@ class ServerSettings:
             raise ArgumentError(f"The message size limit must be 1024 to {MESSAGE_SIZE_CEILING} bytes.")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ArgumentError("TLS needs both a certificate and its key; give both files or neither.")
-        if self.amqps_port is not None and self.tls_certificate is None:
-            raise ArgumentError("A TLS port needs a certificate and its key.")
+        if self.tls_certificate is not None and self.tls_port is None:
+            raise ArgumentError("A certificate is of no use without a TLS port.")
+        if self.tls_port is None and not self.allow_plain and not is_loopback(self.host):
+            raise ArgumentError(
+                f"{self.host} is not the loopback address, and keys and messages would cross the network in the clear. "
+                "Serve with TLS (--tls), or accept it (--allow-plain)."
+            )
+
+    @property
+    def plain_host(self) -> str:
+        """Where the ports without TLS listen: at the loopback address unless it was asked for otherwise."""
+        return self.host if self.allow_plain or is_loopback(self.host) else LOOPBACK
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.casefold() == "localhost"
