@@ -23,7 +23,7 @@ bench: $(READY)
 	@$(BIN)/python -m bench
 
 docs: $(READY)
-	@$(BIN)/python -m twinbus.cli.reference > docs/reference/cli.md
+	@$(BIN)/python -m twinbus.cli.reference > $(VENV)/cli.md && mv $(VENV)/cli.md docs/reference/cli.md
 	@$(BIN)/python changes/collect.py
 
 setup: $(READY)
