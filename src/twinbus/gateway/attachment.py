@@ -46,6 +46,8 @@ from twinbus.gateway.traffic import Traffic
 from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import Right
 
+REQUEST_SIZE_FACTOR = 4
+
 
 @dataclass(frozen=True, slots=True)
 class NamespaceView:
@@ -221,7 +223,9 @@ class Attachment:
         names: ReplyNames,
         handle: Callable[[Request, Millis, Respond], None],
     ) -> Binding:
-        link.accept(max_message_size=self._namespace.message_size_max, credit=REQUEST_CREDIT)
+        # A request holds whole messages and more, and its refusal should be the operation's own.
+        size_max = REQUEST_SIZE_FACTOR * self._namespace.message_size_max
+        link.accept(max_message_size=size_max, credit=REQUEST_CREDIT)
         return RequestBinding(link, node_name, address, names, handle, self._find_response_link, self._wake)
 
     def _find_response_link(self, link: Link, node: str, reply_to: str | None) -> ResponseLink | None:

@@ -95,9 +95,9 @@ class ConnectionGateway:
     def tick(self, now: Millis) -> None:
         self.connection.tick(now)
         self._attachment.tick(now)
-        for link, binding in list(self._bindings.items()):
-            if isinstance(binding, ReceiverBinding) and binding.tick(now):
-                del self._bindings[link]
+        for binding in self._bindings.values():
+            if isinstance(binding, ReceiverBinding):
+                binding.tick()
         self._check_grants(now)
 
     def lost(self, now: Millis) -> None:

@@ -10,26 +10,22 @@ from twinbus.amqp.delivery_state import DeliveryState, Rejected
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
-from twinbus.clock import NEVER, Millis
+from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.settlement import confirmation, outcome_of, ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import encode_delivery
-
-SESSION_LOSS_SLACK: Millis = 3_000
-"""How long a link whose session lock ran out is left attached: clients sit out the lock to the second and expect no error."""
 
 
 class ReceiverBinding:
     """Keeps the broker's `Receiver` protocol."""
 
     __slots__ = (
-        "_detach_at",
         "_granted",
         "_is_drain_due",
+        "_is_over",
         "_is_paused",
         "_link",
-        "_loss",
         "_queue",
         "_traffic",
         "_under_way",
@@ -62,8 +58,7 @@ class ReceiverBinding:
         self._under_way = 0  # messages the queue took from earlier credit and has not delivered yet
         self._is_drain_due = False
         self._is_paused = False
-        self._loss: MessagingError | None = None
-        self._detach_at: Millis = NEVER
+        self._is_over = False  # the queue has let go of this receiver
 
     # Called by the queue.
 
@@ -96,15 +91,17 @@ class ReceiverBinding:
         self._wake()
 
     def session_lost(self, error: MessagingError) -> None:
-        self._loss = error
+        self._is_over = True
         self._grant(0)
+        self._link.detach(error)
+        self._wake()
 
     # Called by the connection.
 
     def credit_changed(self, now: Millis) -> None:
         """Follow the link's credit, as it is now: events about it may be older."""
         link = self._link
-        if not self._is_paused and self._loss is None:
+        if not self._is_paused and not self._is_over:
             self._grant(link.credit)
             if self.credit > 0:
                 self._queue.pump(now)
@@ -156,23 +153,15 @@ class ReceiverBinding:
             self._link.confirm(first, last, state)
         self._wake()
 
-    def tick(self, now: Millis) -> bool:
-        """Detach a link whose session is lost once the slack is over; True when that happened."""
+    def tick(self) -> None:
+        # The store failed while messages were on their way: nobody else says that none will come.
         if self._is_drain_due:
             self._drain()
-        if self._loss is None:
-            return False
-        if self._detach_at == NEVER:
-            self._detach_at = now + SESSION_LOSS_SLACK
-        if now < self._detach_at:
-            return False
-        self._link.detach(self._loss)
-        return True
 
     def unbind(self, now: Millis) -> None:
         """The link or the connection is gone."""
         self._grant(0)
-        if self._loss is None:
+        if not self._is_over:
             self._queue.detach(self, now)
 
 

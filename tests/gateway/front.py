@@ -1,0 +1,207 @@
+"""The gateway in front of a simulated namespace, and AMQP clients on wires in memory. Nothing happens by itself."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.events import Deliveries, Event
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.performatives import ReceiverSettleMode, SenderSettleMode
+from twinbus.amqp.sasl import SaslCredentials, plain_credentials
+from twinbus.amqp.sections import (
+    DataBody,
+    MessageProperties,
+    Sections,
+    ValueBody,
+    decode_sections,
+    encode_sections,
+)
+from twinbus.amqp.session import Session
+from twinbus.amqp.terminus import Source, Target
+from twinbus.amqp.types import Value
+from twinbus.clock import Millis
+from twinbus.gateway.attachment import NamespaceView
+from twinbus.gateway.authorization import signature
+from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.traffic import Traffic
+from twinbus.management.catalog import Catalog
+from twinbus.management.control_plane import ControlPlane
+from twinbus.model.descriptions import AuthorizationRule, Right
+from twinbus.testing.simulation import Simulation
+
+E = TypeVar("E")
+
+ROOT = AuthorizationRule("Root", "root-key", "other-key", frozenset(Right))
+SENDS = AuthorizationRule("Sends", "send-key", "other-key", frozenset({Right.SEND}))
+LISTENS = AuthorizationRule("Listens", "listen-key", "other-key", frozenset({Right.LISTEN}))
+
+MESSAGE_SIZE_MAX = 20_000
+
+
+def payload(text: str, **properties: Any) -> bytes:
+    return encode_sections(Sections(properties=MessageProperties(**properties), body=DataBody([text.encode()])))
+
+
+def text_of(delivered: bytes) -> str:
+    body = decode_sections(delivered).body
+    assert isinstance(body, DataBody)
+    return b"".join(body.parts).decode()
+
+
+class Front:
+    def __init__(self, folder: Path, store_count: int = 1) -> None:
+        self.sim = Simulation(store_count)
+        catalog = Catalog(folder / "catalog.db", "test", self.sim.now)
+        for rule in (ROOT, SENDS, LISTENS):
+            catalog.set_namespace_rule(rule)
+        self.traffic = Traffic()
+        self.view = NamespaceView(
+            entities=self.sim.entities,
+            control=ControlPlane(catalog, self.sim.entities, self.sim.clock),
+            rules=catalog,
+            traffic=self.traffic,
+            message_size_max=MESSAGE_SIZE_MAX,
+            new_id=lambda: "0" * 32,
+        )
+
+    def client(self, rule: AuthorizationRule | None = ROOT) -> "Client":
+        """A connection that proved itself with the rule's key, or by nothing."""
+        credentials = SaslCredentials() if rule is None else plain_credentials(rule.name, rule.primary_key)
+        return Client(self, credentials)
+
+    async def settled(self, change: Coroutine[Any, Any, object]) -> None:
+        """Await a change of the control plane while the stores work."""
+        task = asyncio.ensure_future(change)
+        while not task.done():
+            self.sim.run()
+            await asyncio.sleep(0)
+        await task
+
+    async def until_answered(self, client: "Client") -> None:
+        """Let the control plane work until the client has a reply."""
+        while not any(isinstance(event, Deliveries) for event in client.events):
+            await asyncio.sleep(0)
+            client.run()
+
+    def token(self, path: str, rule: AuthorizationRule = ROOT, lifetime: Millis = 600_000) -> str:
+        resource, expiry = f"sb://host/{path}", str((self.sim.now + lifetime) // 1000)
+        encoded = signature(resource, expiry, rule.primary_key).replace("+", "%2B")
+        return f"SharedAccessSignature sr={resource}&sig={encoded}&se={expiry}&skn={rule.name}"
+
+
+class Client:
+    def __init__(self, front: Front, credentials: SaslCredentials) -> None:
+        self.front = front
+        now = front.sim.now
+        settings = ConnectionSettings(container_id="client", sasl_credentials=credentials)
+        self.connection = Connection(Role.CLIENT, settings, now)
+        server = Connection(Role.SERVER, ConnectionSettings(container_id="server"), now)
+        self.gateway = ConnectionGateway(server, front.view, now, lambda: None)
+        self.events: list[Event] = []
+        self.session: Session
+        self._link_count = 0
+        self.connection.open()
+        self.run()
+
+    def run(self) -> None:
+        """Carry bytes and let the stores work until nobody has anything to say."""
+        is_busy = True
+        while is_busy:
+            self.front.sim.run()
+            sent, answered = self.connection.data_to_send(), self.gateway.data_to_send()
+            if sent:
+                self.gateway.receive(sent, self.front.sim.now)
+            if answered:
+                self.events += self.connection.receive_data(answered, self.front.sim.now)
+            is_busy = bool(sent or answered)
+
+    def advance(self, by: Millis) -> None:
+        self.front.sim.advance(by)
+        self.gateway.tick(self.front.sim.now)
+        self.run()
+
+    def take(self, kind: type[E]) -> list[E]:
+        found: list[E] = [event for event in self.events if isinstance(event, kind)]
+        self.events = [event for event in self.events if not isinstance(event, kind)]
+        return found
+
+    def begin(self) -> Session:
+        if not hasattr(self, "session"):
+            self.session = self.connection.begin()
+            self.run()
+        return self.session
+
+    def sender(self, address: str, name: str | None = None) -> OutgoingLink:
+        link = self.begin().attach(
+            name or self._name(), is_sender=True, source=Source(address="me"), target=Target(address=address)
+        )
+        assert isinstance(link, OutgoingLink)
+        self.run()
+        return link
+
+    def receiver(
+        self,
+        address: str,
+        *,
+        credit: int = 0,
+        mode: SenderSettleMode = SenderSettleMode.UNSETTLED,
+        session_filter: dict[Any, Any] | None = None,
+        properties: dict[Any, Any] | None = None,
+    ) -> IncomingLink:
+        link = self.begin().attach(
+            self._name(),
+            is_sender=False,
+            source=Source(address=address, filter=session_filter),
+            target=Target(address="me"),
+            snd_settle_mode=mode,
+            rcv_settle_mode=ReceiverSettleMode.SECOND,
+            properties=properties,
+        )
+        assert isinstance(link, IncomingLink)
+        self.run()
+        if credit:
+            link.grant(credit)
+            self.run()
+        return link
+
+    def node(self, address: str) -> "NodeClient":
+        return NodeClient(self, address)
+
+    def _name(self) -> str:
+        self._link_count += 1
+        return f"link-{self._link_count}"
+
+
+class NodeClient:
+    """A pair of links to a `$cbs` or `$management` node."""
+
+    def __init__(self, client: Client, address: str) -> None:
+        self._client = client
+        self.replies = client.receiver(address, credit=100, mode=SenderSettleMode.MIXED)
+        self.requests = client.sender(address)
+        self._count = 0
+
+    def ask(self, operation: str, body: Value, **properties: Value) -> Sections:
+        self.send(operation, body, **properties)
+        (reply,) = self.answers()
+        return reply
+
+    def send(self, operation: str, body: Value, **properties: Value) -> None:
+        self._count += 1
+        request = Sections(
+            properties=MessageProperties(message_id=f"request-{self._count}"),
+            application_properties={
+                "operation": operation,
+                **{name.replace("_", "-"): value for name, value in properties.items()},
+            },
+            body=ValueBody(body),
+        )
+        self.requests.transfer(encode_sections(request), b"%d" % self._count)
+        self._client.run()
+
+    def answers(self) -> list[Sections]:
+        found = self._client.take(Deliveries)
+        return [decode_sections(each.payload) for event in found for each in event.deliveries]

@@ -1,0 +1,251 @@
+"""Links and rights of a connection, over a real pair of AMQP connections."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.front import LISTENS, MESSAGE_SIZE_MAX, ROOT, SENDS, Client, Front, payload, text_of
+from twinbus.amqp.delivery_state import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
+from twinbus.amqp.error_condition import ErrorCondition
+from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, Incoming, LinkDetached
+from twinbus.amqp.performatives import SenderSettleMode
+from twinbus.amqp.sections import DataBody, Sections, encode_sections
+from twinbus.gateway.authorization import CLOCK_SKEW
+from twinbus.gateway.connection_gateway import TOKEN_WAIT
+from twinbus.model.descriptions import AuthorizationRule, QueueDescription, TopicDescription
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Front:
+    front = Front(tmp_path)
+    front.sim.queue(QueueDescription("orders"))
+    front.sim.topic(TopicDescription("news"))
+    return front
+
+
+def conditions(client: Client) -> list[str]:
+    return [event.error.condition for event in client.take(LinkDetached) if event.error is not None]
+
+
+def received(client: Client) -> list[Incoming]:
+    return [each for event in client.take(Deliveries) for each in event.deliveries]
+
+
+def test_messages_sent_together_are_accepted_with_one_disposition_once_they_are_durable(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("orders")
+    front.sim.ports[0].is_hung = True
+    sender.transfers([(b"%d" % number, payload(str(number))) for number in range(50)])
+    client.run()
+    assert client.take(Dispositions) == []
+    front.sim.ports[0].is_hung = False
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert (len(answer.deliveries), answer.state, answer.settled) == (50, ACCEPTED, True)
+
+
+def test_a_message_is_delivered_and_its_settlement_confirmed_with_the_same_outcome(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfer(payload("a"), b"1")
+    receiver = client.receiver("orders", credit=1)
+    outcomes: list[tuple[DeliveryState, DeliveryState]] = [
+        (Modified(delivery_failed=True), Modified(delivery_failed=True)),
+        (Rejected(error=ErrorCondition(condition="com.microsoft:dead-letter")), Rejected()),
+    ]
+    for state, confirmed in outcomes:
+        (message,) = received(client)
+        assert text_of(message.payload) == "a"
+        client.take(Dispositions)
+        receiver.update(message.delivery_id, message.delivery_id, state)
+        client.run()
+        (answer,) = client.take(Dispositions)
+        assert (answer.state, answer.settled) == (confirmed, True)
+        receiver.grant(1)
+        client.run()
+
+
+def test_a_settlement_whose_lock_is_lost_is_rejected_with_the_reason(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfer(payload("a"), b"1")
+    receiver = client.receiver("orders", credit=1)
+    (message,) = received(client)
+    client.take(Dispositions)
+    client.advance(61_000)
+    receiver.update(message.delivery_id, message.delivery_id, ACCEPTED)
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert isinstance(answer.state, Rejected)
+    assert answer.state.error is not None
+    assert answer.state.error.condition == "com.microsoft:message-lock-lost"
+
+
+def test_a_released_message_comes_again_with_the_same_count_and_without_an_answer(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfer(payload("a"), b"1")
+    receiver = client.receiver("orders", credit=2)
+    (first,) = received(client)
+    client.take(Dispositions)
+    receiver.settle(first.delivery_id, first.delivery_id, RELEASED)
+    client.run()
+    (second,) = received(client)
+    assert client.take(Dispositions) == []
+    assert second.payload[:20] == first.payload[:20]  # the header with the delivery count
+
+
+def test_receive_and_delete_delivers_settled_with_an_empty_tag(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfer(payload("a"), b"1")
+    client.receiver("orders", credit=5, mode=SenderSettleMode.SETTLED)
+    (message,) = received(client)
+    assert (message.settled, message.delivery_tag) == (True, b"")
+
+
+def test_credit_is_not_passed_while_messages_are_being_deleted(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("orders")
+    sender.transfers([(b"%d" % number, payload(str(number))) for number in range(10)])
+    receiver = client.receiver("orders", mode=SenderSettleMode.SETTLED)
+    front.sim.ports[0].is_hung = True
+    for _ in range(3):  # the same credit, said again and again as the Python SDK does
+        receiver.grant(2)
+        client.run()
+    front.sim.ports[0].is_hung = False
+    client.run()
+    assert len(received(client)) == 2
+
+
+def test_a_drain_is_answered_after_what_is_on_its_way(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfers([(b"1", payload("a")), (b"2", payload("b"))])
+    receiver = client.receiver("orders", mode=SenderSettleMode.SETTLED)
+    front.sim.ports[0].is_hung = True
+    receiver.grant(10)
+    receiver.drain()
+    client.run()
+    assert receiver.credit == 10
+    front.sim.ports[0].is_hung = False
+    client.run()
+    assert [text_of(message.payload) for message in received(client)] == ["a", "b"]
+    assert receiver.credit == 0
+
+
+def test_a_drain_of_an_empty_queue_is_answered_at_once(front: Front) -> None:
+    client = front.client()
+    receiver = client.receiver("orders", credit=10)
+    receiver.drain()
+    client.run()
+    assert receiver.credit == 0
+
+
+def test_nothing_is_handed_over_while_the_transport_is_full(front: Front) -> None:
+    client = front.client()
+    receiver = client.receiver("orders", credit=10)
+    client.gateway.pause()
+    client.sender("orders").transfer(payload("a"), b"1")
+    receiver.grant(10)
+    client.run()
+    assert received(client) == []
+    client.gateway.resume(front.sim.now)
+    client.run()
+    assert len(received(client)) == 1
+
+
+def test_a_message_over_the_limit_is_rejected_and_the_link_goes_on(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("orders")
+    sender.transfer(payload("a" * MESSAGE_SIZE_MAX), b"1")
+    sender.transfer(payload("b"), b"2")
+    client.run()
+    too_large, fine = client.take(Dispositions)
+    assert isinstance(too_large.state, Rejected)
+    assert too_large.state.error is not None
+    assert too_large.state.error.condition == "amqp:link:message-size-exceeded"
+    assert fine.state == ACCEPTED
+
+
+def test_what_is_no_message_is_rejected_alone(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfers([(b"1", b"\x00\x53"), (b"2", payload("b"))])
+    client.run()
+    states = {type(answer.state) for answer in client.take(Dispositions)}
+    assert states == {Rejected, type(ACCEPTED)}
+
+
+def test_a_batch_is_taken_whole(front: Front) -> None:
+    client = front.client()
+    batch = encode_sections(Sections(body=DataBody([payload("a"), payload("b")])))
+    client.sender("orders").transfer(batch, b"1", message_format=0x80013700)
+    client.receiver("orders", credit=5)
+    assert [text_of(message.payload) for message in received(client)] == ["a", "b"]
+    assert front.traffic.of("orders").messages_in == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "condition"),
+    [(LISTENS, "amqp:unauthorized-access"), (None, "amqp:unauthorized-access"), (SENDS, None), (ROOT, None)],
+)
+def test_sending_needs_the_send_claim(front: Front, rule: AuthorizationRule | None, condition: str | None) -> None:
+    client = front.client(rule)
+    client.sender("orders")
+    assert conditions(client) == ([condition] if condition else [])
+
+
+@pytest.mark.parametrize(("rule", "is_allowed"), [(LISTENS, True), (SENDS, False), (None, False)])
+def test_receiving_needs_the_listen_claim(front: Front, rule: AuthorizationRule | None, is_allowed: bool) -> None:
+    client = front.client(rule)
+    client.receiver("orders")
+    assert (conditions(client) == []) is is_allowed
+
+
+def test_a_refused_link_has_neither_source_nor_target(front: Front) -> None:
+    client = front.client()
+    link = client.sender("missing")
+    assert conditions(client) == ["amqp:not-found"]
+    assert (link.source, link.target) == (None, None)
+
+
+def test_a_topic_gives_no_messages(front: Front) -> None:
+    client = front.client()
+    client.receiver("news")
+    assert conditions(client) == ["amqp:not-allowed"]
+
+
+def test_a_wrong_password_ends_the_connection_before_it_opens(front: Front) -> None:
+    client = front.client(AuthorizationRule("Root", "wrong", "", frozenset()))
+    assert client.connection.should_disconnect
+
+
+def test_a_connection_without_a_token_is_closed(front: Front) -> None:
+    client = front.client(None)
+    client.advance(TOKEN_WAIT - 1)
+    assert client.take(ConnectionClosed) == []
+    client.advance(1)
+    (closed,) = client.take(ConnectionClosed)
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:unauthorized-access"
+
+
+def test_a_link_is_detached_when_its_token_runs_out_unless_it_was_renewed(front: Front) -> None:
+    front.sim.queue(QueueDescription("invoices"))
+    client = front.client(None)
+    cbs = client.node("$cbs")
+    for path in ("orders", "invoices"):
+        cbs.ask("put-token", front.token(path, lifetime=60_000), name=f"sb://host/{path}")
+        client.sender(path)
+    client.advance(50_000)
+    cbs.ask("put-token", front.token("orders"), name="sb://host/orders")
+    client.advance(10_000 + CLOCK_SKEW)
+    assert conditions(client) == ["com.microsoft:auth-failed"]
+    client.sender("orders")
+    assert conditions(client) == []
+
+
+def test_a_lost_connection_leaves_locks_and_takes_no_more_messages(front: Front) -> None:
+    one, two = front.client(), front.client()
+    one.sender("orders").transfer(payload("a"), b"1")
+    one.receiver("orders", credit=5)
+    one.gateway.lost(front.sim.now)
+    two.receiver("orders", credit=5)
+    assert received(two) == []
+    two.advance(61_000)
+    assert len(received(two)) == 1

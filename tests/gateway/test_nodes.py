@@ -1,0 +1,281 @@
+"""Requests to `$cbs` and `$management`, over a real pair of AMQP connections."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload
+from twinbus.amqp.events import Deliveries, LinkDetached
+from twinbus.amqp.sections import Sections, ValueBody, decode_sections
+from twinbus.amqp.types import Array, Int, Long, Symbol, Timestamp, UInt, Value
+from twinbus.gateway.session_attach import TICKS_AT_EPOCH
+from twinbus.model.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
+
+UNKNOWN = UUID(int=1)
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Front:
+    front = Front(tmp_path)
+    front.sim.queue(QueueDescription("orders"))
+    front.sim.queue(QueueDescription("talks", requires_session=True))
+    return front
+
+
+def status(reply: Sections) -> tuple[int, str | None]:
+    properties = reply.application_properties or {}
+    return properties["statusCode"], properties.get("errorCondition")
+
+
+def body(reply: Sections) -> dict[str, Value]:
+    assert isinstance(reply.body, ValueBody)
+    assert isinstance(reply.body.value, dict)
+    return reply.body.value
+
+
+def lock_one(client: Client, address: str = "orders", **options: Value) -> UUID:
+    """Receive one message in peek-lock and return its token."""
+    client.receiver(address, credit=1, **options)
+    (event,) = client.take(Deliveries)
+    return UUID(bytes_le=event.deliveries[0].delivery_tag)
+
+
+def put(front: Front, text: str, address: str = "orders", **properties: Value) -> None:
+    client = front.client()
+    client.sender(address).transfer(payload(text, **properties), b"1")
+    client.run()
+
+
+@pytest.mark.parametrize(
+    ("path", "rule", "code"),
+    [
+        ("orders", ROOT, 202),
+        ("ORDERS/$management", SENDS, 202),
+        ("", ROOT, 202),
+        ("missing", ROOT, 404),
+        ("missing", AuthorizationRule("Root", "wrong", "", frozenset()), 401),
+        ("orders", AuthorizationRule("Nobody", "root-key", "", frozenset()), 401),
+    ],
+)
+def test_put_token_answers_with_a_code_that_the_sdks_know(
+    front: Front, path: str, rule: AuthorizationRule, code: int
+) -> None:
+    reply = front.client(None).node("$cbs").ask("put-token", front.token(path, rule), name=f"sb://host/{path}")
+    properties = reply.application_properties or {}
+    assert properties["status-code"] == code
+    assert type(properties["status-code"]) is Int
+    assert set(properties) == {"status-code", "status-description"}
+
+
+def test_a_json_web_token_is_refused_in_words(front: Front) -> None:
+    reply = front.client(None).node("$cbs").ask("put-token", "eyJ0.eyJh.sig", name="sb://host/orders", type="jwt")
+    assert "JSON web tokens" in (reply.application_properties or {})["status-description"]
+
+
+def test_an_unknown_operation_is_not_implemented(front: Front) -> None:
+    reply = front.client().node("orders/$management").ask("com.microsoft:make-coffee", {})
+    assert status(reply) == (501, "amqp:not-implemented")
+
+
+@pytest.mark.parametrize(
+    ("operation", "right"),
+    [
+        ("peek-message", LISTENS),
+        ("receive-by-sequence-number", LISTENS),
+        ("renew-lock", LISTENS),
+        ("update-disposition", LISTENS),
+        ("schedule-message", SENDS),
+        ("cancel-scheduled-message", SENDS),
+        ("get-message-sessions", LISTENS),
+        ("get-session-state", LISTENS),
+    ],
+)
+def test_a_request_needs_the_claim_of_its_operation(front: Front, operation: str, right: AuthorizationRule) -> None:
+    for rule in (SENDS, LISTENS):
+        reply = front.client(rule).node("orders/$management").ask(f"com.microsoft:{operation}", {})
+        assert (status(reply)[1] == "amqp:unauthorized-access") is (rule is not right)
+
+
+def test_management_needs_some_claim_to_attach(front: Front) -> None:
+    client = front.client(None)
+    client.sender("orders/$management")
+    assert [event.error.condition for event in client.take(LinkDetached) if event.error] == ["amqp:unauthorized-access"]
+
+
+def test_peek_shows_messages_and_their_state(front: Front) -> None:
+    node = front.client().node("orders/$management")
+    arguments = {"from-sequence-number": Long(0), "message-count": Int(10)}
+    assert status(node.ask("com.microsoft:peek-message", arguments)) == (204, "com.microsoft:message-not-found")
+    put(front, "a")
+    reply = node.ask("com.microsoft:peek-message", arguments)
+    (entry,) = body(reply)["messages"]
+    annotations = decode_sections(entry["message"]).message_annotations or {}
+    assert (annotations["x-opt-sequence-number"], annotations["x-opt-message-state"]) == (1, 0)
+
+
+def test_locks_are_renewed_together_or_not_at_all(front: Front) -> None:
+    put(front, "a")
+    client = front.client()
+    token = lock_one(client)
+    node = client.node("orders/$management")
+    front.sim.clock.advance(10_000)
+    reply = node.ask("com.microsoft:renew-lock", {"lock-tokens": Array([token])})
+    assert body(reply)["expirations"] == Array([Timestamp(front.sim.now + 60_000)], 0x83)
+    lost = node.ask("com.microsoft:renew-lock", {"lock-tokens": Array([token, UNKNOWN])})
+    assert status(lost) == (410, "com.microsoft:message-lock-lost")
+
+
+@pytest.mark.parametrize("outcome", ["completed", "abandoned", "defered", "suspended"])
+def test_a_message_is_settled_by_its_token_on_any_connection(front: Front, outcome: str) -> None:
+    put(front, "a")
+    token = lock_one(front.client())
+    node = front.client().node("orders/$management")
+    arguments = {"disposition-status": outcome, "lock-tokens": Array([token])}
+    assert status(node.ask("com.microsoft:update-disposition", arguments)) == (200, None)
+    assert status(node.ask("com.microsoft:update-disposition", arguments))[0] == 410
+    counts = front.sim.entities.queue("orders").main.counts()
+    assert (counts.active, counts.deferred) == {"abandoned": (1, 0), "defered": (0, 1)}.get(outcome, (0, 0))
+
+
+def test_a_deferred_message_is_received_by_number(front: Front) -> None:
+    put(front, "a")
+    client = front.client()
+    node = client.node("orders/$management")
+    token = lock_one(client)
+    node.ask("com.microsoft:update-disposition", {"disposition-status": "defered", "lock-tokens": Array([token])})
+    arguments = {"sequence-numbers": Array([Long(1)]), "receiver-settle-mode": UInt(1)}
+    (entry,) = body(node.ask("com.microsoft:receive-by-sequence-number", arguments))["messages"]
+    assert isinstance(entry["lock-token"], UUID)
+    again = node.ask("com.microsoft:receive-by-sequence-number", arguments)
+    assert status(again) == (404, "com.microsoft:message-not-found")
+
+
+def test_messages_are_scheduled_and_cancelled(front: Front) -> None:
+    node = front.client().node("orders/$management")
+    scheduled = node.ask("com.microsoft:schedule-message", {"messages": [{"message-id": "m", "message": payload("a")}]})
+    numbers = body(scheduled)["sequence-numbers"]
+    assert [type(number) for number in numbers.values] == [Long]
+    too_large = [{"message-id": "m", "message": payload("a" * 30_000)}]
+    reply = node.ask("com.microsoft:schedule-message", {"messages": too_large})
+    assert status(reply) == (403, "amqp:link:message-size-exceeded")
+    reply = node.ask("com.microsoft:cancel-scheduled-message", {"sequence-numbers": Array([Long(99)])})
+    assert status(reply) == (404, "com.microsoft:message-not-found")
+
+
+def test_a_message_session_is_accepted_listed_renewed_and_remembered(front: Front) -> None:
+    put(front, "a", "talks", group_id="s1")
+    client = front.client()
+    receiver = client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): None})
+    assert receiver.source is not None
+    assert receiver.source.filter == {"com.microsoft:session-filter": "s1"}
+    until = TICKS_AT_EPOCH + (front.sim.now + 60_000) * 10_000
+    assert receiver.properties == {"com.microsoft:locked-until-utc": until}
+    node = client.node("talks/$management")
+    session = {"session-id": "s1"}
+    assert body(node.ask("com.microsoft:get-session-state", session)) == {"session-state": None}
+    assert status(node.ask("com.microsoft:set-session-state", {**session, "session-state": b"x"})) == (200, None)
+    assert body(node.ask("com.microsoft:get-session-state", session)) == {"session-state": b"x"}
+    renewed = body(node.ask("com.microsoft:renew-session-lock", session))
+    assert renewed == {"expiration": front.sim.now + 60_000}
+    listing = {"last-updated-time": Timestamp(253_402_300_800_000), "skip": Int(0), "top": Int(10)}
+    assert body(node.ask("com.microsoft:get-message-sessions", listing))["sessions-ids"].values == ["s1"]
+    past_the_end = node.ask("com.microsoft:get-message-sessions", {**listing, "skip": Int(1)})
+    assert status(past_the_end)[0] == 204
+
+
+def test_a_session_nobody_can_have_yet_is_waited_for_until_the_timeout(front: Front) -> None:
+    client = front.client()
+    session_filter = {Symbol("com.microsoft:session-filter"): None}
+    client.receiver("talks", session_filter=session_filter, properties={Symbol("com.microsoft:timeout"): UInt(2_000)})
+    assert client.take(LinkDetached) == []
+    client.advance(2_100)
+    (event,) = client.take(LinkDetached)
+    assert event.error is not None
+    assert event.error.condition == "com.microsoft:timeout"
+    waiting = front.client()
+    receiver = waiting.receiver("talks", session_filter=session_filter)
+    put(front, "a", "talks", group_id="later")
+    waiting.run()
+    assert receiver.source is not None
+    assert receiver.source.filter == {"com.microsoft:session-filter": "later"}
+
+
+@pytest.mark.parametrize(
+    ("address", "session_filter"),
+    [
+        ("orders", {Symbol("com.microsoft:session-filter"): "a"}),
+        ("talks", None),
+        ("talks", {Symbol("com.microsoft:session-filter"): 7}),
+    ],
+)
+def test_a_link_that_does_not_fit_the_entity_is_refused(
+    front: Front, address: str, session_filter: dict[Symbol, Value] | None
+) -> None:
+    client = front.client()
+    client.receiver(address, session_filter=session_filter)
+    assert len(client.take(LinkDetached)) == 1
+
+
+def test_a_session_that_is_lost_detaches_its_link_after_the_slack(front: Front) -> None:
+    client = front.client()
+    client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): "a"})
+    client.advance(61_000)
+    assert client.take(LinkDetached) == []
+    client.advance(5_000)
+    (event,) = client.take(LinkDetached)
+    assert event.error is not None
+    assert event.error.condition == "com.microsoft:session-lock-lost"
+
+
+def test_a_request_that_is_not_answered_in_time_times_out_once(front: Front) -> None:
+    put(front, "a")
+    client = front.client()
+    token = lock_one(client)
+    node = client.node("orders/$management")
+    front.sim.ports[0].is_hung = True
+    properties = {"com.microsoft:server-timeout": UInt(1_000)}
+    node.send(
+        "com.microsoft:update-disposition",
+        {"disposition-status": "completed", "lock-tokens": Array([token])},
+        **properties,
+    )
+    client.advance(1_000)
+    (reply,) = node.answers()
+    assert status(reply) == (408, "com.microsoft:timeout")
+    front.sim.ports[0].is_hung = False
+    client.run()
+    assert node.answers() == []
+
+
+async def test_rules_are_added_listed_and_removed(front: Front) -> None:
+    control = front.view.control
+    for change in (
+        control.create_topic(TopicDescription("news")),
+        control.create_subscription(SubscriptionDescription("news", "all")),
+    ):
+        await front.settled(change)
+    client = front.client()
+    node = client.node("news/Subscriptions/all/$management")
+    page = {"skip": Int(0), "top": Int(10)}
+    rule = {"rule-name": "big", "rule-description": {"sql-filter": {"expression": "size > 5"}}}
+    node.send("com.microsoft:add-rule", rule)
+    await front.until_answered(client)
+    assert status(node.answers()[0]) == (200, None)
+    names = [
+        entry["rule-description"].value[2] for entry in body(node.ask("com.microsoft:enumerate-rules", page))["rules"]
+    ]
+    assert names == ["$Default", "big"]
+    node.send("com.microsoft:add-rule", rule)
+    await front.until_answered(client)
+    assert status(node.answers()[0]) == (409, "com.microsoft:entity-already-exists")
+    node.send("com.microsoft:remove-rule", {"rule-name": "big"})
+    await front.until_answered(client)
+    assert status(node.answers()[0]) == (200, None)
+    assert status(node.ask("com.microsoft:enumerate-rules", {"skip": Int(1), "top": Int(10)}))[0] == 204
+
+
+def test_only_subscriptions_have_rules(front: Front) -> None:
+    node = front.client().node("orders/$management")
+    reply = node.ask("com.microsoft:enumerate-rules", {"skip": Int(0), "top": Int(10)})
+    assert status(reply) == (400, "amqp:not-allowed")
