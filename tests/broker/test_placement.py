@@ -8,7 +8,7 @@ from twinbus.model.descriptions import EntityStatus, QueueDescription
 from twinbus.store.changes import SEQUENCE_BITS
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, EachReply, Simulation
 
 KEYS = {"order-1": 13, "order-2": 11, "contoso": 8}
 
@@ -56,6 +56,15 @@ def test_messages_without_a_key_go_round_by_run(sim: Simulation, queue: QueueEnt
     for burst in range(3):
         sim.send(queue, *[make_message(f"{burst}-{number}") for number in range(10)])
     assert [fragment.active_count for fragment in queue.main.fragments] == [10, 10, 10] + [0] * 13
+
+
+def test_messages_without_a_key_join_the_turn_of_a_fragment_that_still_writes(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    for burst in range(3):
+        queue.send_each([make_message(f"{burst}-{number}") for number in range(30)], sim.now, EachReply())
+    sim.run()
+    assert [fragment.active_count for fragment in queue.main.fragments][:3] == [64, 26, 0]
 
 
 def test_a_long_burst_is_split_into_runs(sim: Simulation, queue: QueueEntity) -> None:

@@ -1,8 +1,9 @@
 """Which fragment takes a message, and where it goes when that one is ill (contract A2, A3, A4, A8).
 
-Messages without a key that arrive together go to one fragment together, the next ones to the next: a run is one change
-in one store, so bigger is cheaper. A run whose fragment is unavailable, or fails while the run is being written, goes on
-to the next. When a store fails nobody knows whether it wrote the run, so a run that goes on can end up in two fragments:
+Messages without a key go round the fragments in turns. Those that arrive while the fragment whose turn it is has not
+yet written the ones before join its turn, up to a limit: what waits for one store is written at once, so bigger is
+cheaper, and messages sent one after the other still go round one by one. A run whose fragment is unavailable, or fails
+while the run is being written, goes on to the next. When a store fails nobody knows whether it wrote the run, so a run that goes on can end up in two fragments:
 at least once, as promised. Where duplicates are detected every message is pinned, and nothing goes on.
 """
 
@@ -19,8 +20,8 @@ from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed
 from twinbus.model.message import Message
 from twinbus.model.partition_key import candidates, pinning_key
 
-RUN_MAX = 64
-"""Messages without a key that go to one fragment together."""
+TURN_MAX = 64
+"""Messages without a key that one fragment takes before it is the next one's turn."""
 
 Stage = Callable[[Fragment, Sequence[Message], Millis, Sequence[int] | None], Staged]
 
@@ -43,7 +44,9 @@ class Placement:
         self._settings = settings
         self._fragments = fragments
         self._stage = stage
-        self._turn = 0
+        self._turn = -1
+        self._turn_left = 0
+        self._turn_under_way = 0  # messages of this turn that are not answered yet
 
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
@@ -53,9 +56,16 @@ class Placement:
             if fragment_index is not None:
                 self._send_some(messages, indexes, [fragment_index], now, reply, origins)
                 continue
-            for start in range(0, len(indexes), RUN_MAX):
-                run = indexes[start : start + RUN_MAX]
-                self._send_some(messages, run, self._next_candidates(), now, reply, origins)
+            start = 0
+            while start < len(indexes):
+                if not self._turn_left or not self._turn_under_way:
+                    self._next_turn()
+                run = indexes[start : start + self._turn_left]
+                start += len(run)
+                self._turn_left -= len(run)
+                self._turn_under_way += len(run)
+                order = candidates(None, len(self._fragments), self._turn)
+                self._send_some(messages, run, order, now, reply, origins, turn=self._turn)
 
     def send_together(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """All or none, in one fragment; replies their numbers."""
@@ -78,7 +88,9 @@ class Placement:
             )
         else:
             (key,) = keys
-            places = self._next_candidates() if key is None else candidates(key, len(self._fragments), 0)
+            if key is None:
+                self._next_turn()
+            places = candidates(key, len(self._fragments), self._turn)
             self._attempt(_Run(messages, places, reply, reply, None), now)
 
     def _places(self, messages: Sequence[Message], reply: SendReply) -> dict[int | None, list[int]]:
@@ -108,9 +120,10 @@ class Placement:
             raise NotAllowed(f"'{settings.path}' requires message sessions. Set a session id on every message.")
         return pinning_key(message.session_id, message.partition_key, message.message_id, settings.duplicate_window > 0)
 
-    def _next_candidates(self) -> list[int]:
+    def _next_turn(self) -> None:
         self._turn += 1
-        return candidates(None, len(self._fragments), self._turn - 1)
+        self._turn_left = TURN_MAX
+        self._turn_under_way = 0
 
     def _send_some(
         self,
@@ -120,19 +133,26 @@ class Placement:
         now: Millis,
         reply: SendReply,
         origins: Sequence[int] | None,
+        turn: int | None = None,
     ) -> None:
         is_whole = len(indexes) == len(messages)
 
         def accepted(_: list[int]) -> None:
+            self._answered(turn, len(indexes))
             reply.accepted(indexes)
 
         def refused(error: MessagingError) -> None:
+            self._answered(turn, len(indexes))
             for index in indexes:
                 reply.refused(index, error)
 
         chosen = messages if is_whole else [messages[index] for index in indexes]
         chosen_origins = None if origins is None else [origins[index] for index in indexes]
         self._attempt(_Run(chosen, places, accepted, refused, chosen_origins), now)
+
+    def _answered(self, turn: int | None, count: int) -> None:
+        if turn == self._turn:
+            self._turn_under_way -= count
 
     def _attempt(self, run: _Run, now: Millis) -> None:
         """Give the run to its first candidate that is there."""
