@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from twinbus.broker.fragment import Fragment
+from twinbus.broker.hops import without_hops
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound, MessagingError
 from twinbus.store.changes import MessageState, StoredMessage
@@ -30,6 +31,8 @@ def peek(
             done(rows)
             return
         shown = [row for row in rows if row.state is not MessageState.ACTIVE or row.expires_at > now]
+        for row in shown:
+            row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
         if shown:
             done(shown)
         else:

@@ -7,6 +7,7 @@ one commit and a message is never in both places or in neither.
 from collections.abc import Callable, Mapping, Sequence
 
 from twinbus.broker.fragment import Fragment
+from twinbus.broker.hops import hops_of, with_hops, without_hops
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.message import with_application_properties
@@ -74,7 +75,10 @@ class Decision:
         """To a dead-letter queue: a new number there, which remembers the old one, and no more expiry."""
         self.remove([message])
         _, rows = self._moved.setdefault(target.key, (target, []))
-        rows.append(dead_letter_row(message, reason, description, properties))
+        row = dead_letter_row(message, reason, description, properties)
+        if target.forwards_to is None:
+            row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
+        rows.append(row)
 
     def commit(
         self,
@@ -115,5 +119,11 @@ def dead_letter_row(
         expires_at=NEVER,
         delivery_count=message.delivery_count,
         session_id=message.session_id,
-        enqueued_sequence_number=message.enqueued_sequence_number or message.sequence_number,
+        enqueued_sequence_number=_first_number(message),
     )
+
+
+def _first_number(message: StoredMessage) -> int:
+    """The number at the first point of submission, with the hops since then."""
+    origin = message.enqueued_sequence_number
+    return with_hops(without_hops(origin) or message.sequence_number, hops_of(origin))

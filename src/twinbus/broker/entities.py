@@ -57,7 +57,7 @@ class Entities:
     # Restoring
 
     def restore_queue(self, entity_id: int, description: QueueDescription) -> QueueEntity:
-        entity = QueueEntity(entity_id, description, self._brokers)
+        entity = QueueEntity(entity_id, description, self._brokers, self.find)
         self._entities[description.name.lower()] = entity
         _serve(entity.fragments)
         return entity
@@ -72,7 +72,7 @@ class Entities:
         self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription]
     ) -> SubscriptionEntity:
         topic = self.topic(description.topic)
-        subscription = SubscriptionEntity(entity_id, description, topic)
+        subscription = SubscriptionEntity(entity_id, description, topic, self.find)
         topic.add_subscription(subscription, rules)
         _serve(subscription.fragments)
         return subscription
@@ -83,7 +83,7 @@ class Entities:
         self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[QueueEntity]
     ) -> None:
         """EntityAlreadyExists if the name is taken, FragmentUnavailable if a store is ill. So for the next two."""
-        self._create(QueueEntity(entity_id, description, self._brokers), reply)
+        self._create(QueueEntity(entity_id, description, self._brokers, self.find), reply)
 
     def create_topic(
         self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[TopicEntity]
@@ -122,7 +122,7 @@ class Entities:
         if description.name.lower() in topic.subscriptions:
             reply(EntityAlreadyExists(f"The topic has a subscription '{description.name}'. Choose another name."))
             return
-        subscription = SubscriptionEntity(entity_id, description, topic)
+        subscription = SubscriptionEntity(entity_id, description, topic, self.find)
 
         def created(error: MessagingError | None) -> None:
             try:

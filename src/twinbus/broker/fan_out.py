@@ -10,6 +10,7 @@ from typing import Protocol
 
 from twinbus.broker.decision import dead_letter_row
 from twinbus.broker.fragment import Fragment
+from twinbus.broker.hops import without_hops
 from twinbus.broker.intake import DROPPED, Staged, check_size, expiry_of, take_fresh
 from twinbus.broker.settings import EntitySettings
 from twinbus.clock import Millis
@@ -135,7 +136,7 @@ class FanOut:
             self._now,
             expiry_of(self._now, message.time_to_live, ceiling),
             session_id=message.session_id if settings.requires_session else None,
-            enqueued_sequence_number=origin,
+            enqueued_sequence_number=origin if settings.forward_to is not None else without_hops(origin),
         )
 
     def _dead_letter(self, fragment: Fragment, row: StoredMessage, reason: str, description: str) -> None:

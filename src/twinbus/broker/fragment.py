@@ -11,12 +11,13 @@ everywhere:
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from twinbus.broker.duplicates import DuplicateHistory
+from twinbus.broker.hops import without_hops
 from twinbus.broker.lane import Lane
 from twinbus.broker.locks import LockTable
 from twinbus.broker.message_broker import MessageBroker
@@ -118,6 +119,13 @@ class Fragment:
         self.has_expiring = False  # false: no message here ever expires, so nobody has to look at hand-over
         self.is_activating = self.is_expiring = False
         self._in_flight: deque[Sequence[int]] = deque()
+
+    @property
+    def forwards_to(self) -> str | None:
+        """The path of the entity that messages are handed on to by themselves."""
+        if self.sub_queue is SubQueue.MAIN:
+            return self.settings.forward_to
+        return self.settings.forward_dead_letters_to if self.sub_queue is SubQueue.DEAD_LETTER else None
 
     @property
     def is_available(self) -> bool:
@@ -250,6 +258,7 @@ class Fragment:
 
     def put_back(self, messages: Sequence[StoredMessage]) -> None:
         """Messages that were handed over are free again, each in its old place."""
+        self.hide_hops(messages)
         touched = {}
         for message in messages:
             lane = self.lane_of(message)
@@ -259,6 +268,12 @@ class Fragment:
         for lane in touched.values():
             self.announce(lane)
         self.wake()
+
+    def hide_hops(self, rows: Iterable[StoredMessage]) -> None:
+        """Rows that came while the queue forwarded show their hops to nobody once it no longer does."""
+        if self.forwards_to is None:
+            for row in rows:
+                row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
 
     def announce(self, lane: Lane) -> None:
         """Tell those who wait that there may be something for them."""
@@ -296,6 +311,7 @@ class Fragment:
             return
         taken = self.out_of_lane() if after < lane.filter_below else self.in_flight()
         free = [row for row in found if row.sequence_number not in taken] if taken else found
+        self.hide_hops(free)
         lane.fill(found, free)
         if lane.is_open:
             self.announce(lane)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from twinbus.broker.duplicates import DuplicateHistory, duplicate_key
 from twinbus.broker.fragment import Fragment
+from twinbus.broker.hops import without_hops
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import QuotaExceeded
 from twinbus.model.message import Message
@@ -105,6 +106,8 @@ class _Intake:
         settings = fragment.settings
         fragment.last_number = number = fragment.last_number + 1
         session_id = message.session_id if settings.requires_session else None
+        if origin and settings.forward_to is None:
+            origin = without_hops(origin)
         due_at = message.scheduled_at
         if due_at is not None and due_at > now:
             # Its time to live counts from when it becomes active.

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from twinbus.broker import browse, schedule
 from twinbus.broker.counts import counts_of
 from twinbus.broker.deferred import receive_deferred
+from twinbus.broker.forwarding import Find, Forwarder
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.lane import Lane
 from twinbus.broker.outcomes import Outcome
@@ -28,12 +29,13 @@ class MessageQueue:
     A dead-letter queue takes and gives no message sessions, whatever its entity requires.
     """
 
-    def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment]) -> None:
+    def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment], find: Find) -> None:
         self.settings = settings
         self.fragments = fragments
         self.requires_session = settings.requires_session and fragments[0].sub_queue is SubQueue.MAIN
         self._clock = fragments[0].broker.clock
         self._merge = ReceiveMerge(fragments)
+        self._forwarder = Forwarder(find)
         self._desk = SessionDesk(fragments) if self.requires_session else None
         for fragment in fragments:
             fragment.watcher = self
@@ -47,6 +49,7 @@ class MessageQueue:
     def attach(self, receiver: Receiver, now: Millis) -> None:
         """Hand messages to it from now on. Raises EntityDisabled, or NotAllowed where sessions do not fit."""
         self.settings.check_can_receive()
+        self._check_not_forwarding()
         if self._desk is not None:
             if receiver.session is None:
                 raise NotAllowed(f"'{self.settings.path}' requires message sessions. Accept a session to receive.")
@@ -70,6 +73,7 @@ class MessageQueue:
         if not self.settings.can_receive:
             return
         if self._desk is None:
+            self._forward_all(now)
             self._merge.pump(now)
         elif receiver is not None:
             self._desk.pump(receiver, now)
@@ -83,6 +87,7 @@ class MessageQueue:
             return
         now = self._clock.now()
         if self._desk is None:
+            self._forwarder.pump(fragment, now)
             self._merge.pump(now)
         elif lane.session_id is not None:
             self._desk.pump_session(lane.session_id, now)
@@ -94,6 +99,16 @@ class MessageQueue:
     def fragment_lost(self, fragment: Fragment) -> None:
         if self._desk is not None:
             self._desk.fragment_lost(fragment)
+
+    def _forward_all(self, now: Millis) -> None:
+        if self.fragments[0].forwards_to is not None:
+            for fragment in self.fragments:
+                self._forwarder.pump(fragment, now)
+
+    def _check_not_forwarding(self) -> None:
+        target = self.fragments[0].forwards_to
+        if target is not None:
+            raise NotAllowed(f"'{self.settings.path}' forwards its messages to '{target}'. Receive them from there.")
 
     # Settling
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from twinbus.broker.forwarding import Find
 from twinbus.broker.intake import stage
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.placement import Placement
@@ -14,9 +15,11 @@ from twinbus.model.message import Message
 
 
 class QueueEntity(SubQueues):
-    def __init__(self, entity_id: int, description: QueueDescription, brokers: Sequence[MessageBroker]) -> None:
+    def __init__(
+        self, entity_id: int, description: QueueDescription, brokers: Sequence[MessageBroker], find: Find
+    ) -> None:
         settings = queue_settings(description)
-        super().__init__(entity_id, settings, brokers_of(entity_id, settings, brokers))
+        super().__init__(entity_id, settings, brokers_of(entity_id, settings, brokers), find)
         self.description = description
         self._placement = Placement(settings, self.main.fragments, stage)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from twinbus.broker.duplicates import DuplicateHistory
+from twinbus.broker.forwarding import Find
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.message_queue import MessageQueue
@@ -37,7 +38,7 @@ def make_fragments(
 class SubQueues:
     """The three queues that every queue and subscription has. A fragment's dead letters stay in its store."""
 
-    def __init__(self, entity_id: int, settings: EntitySettings, brokers: Sequence[MessageBroker]) -> None:
+    def __init__(self, entity_id: int, settings: EntitySettings, brokers: Sequence[MessageBroker], find: Find) -> None:
         self.id = entity_id
         self.settings = settings
         main = make_fragments(entity_id, SubQueue.MAIN, settings, brokers)
@@ -51,12 +52,14 @@ class SubQueues:
         for fragment in dead_letter:
             fragment.transfer_dead_letters = transfer[fragment.index]
         self.fragments = [*main, *dead_letter, *transfer]
-        self.main = MessageQueue(settings, main)
-        self.dead_letter = MessageQueue(settings, dead_letter)
-        self.transfer_dead_letter = MessageQueue(settings, transfer)
+        self.main = MessageQueue(settings, main, find)
+        self.dead_letter = MessageQueue(settings, dead_letter, find)
+        self.transfer_dead_letter = MessageQueue(settings, transfer, find)
 
     def follow(self, settings: EntitySettings, now: Millis) -> None:
         """Be as the description says from now on."""
         self.settings.follow(settings)
+        for fragment in self.fragments:
+            fragment.hide_hops(fragment.lane.ready)
         for queue in (self.main, self.dead_letter, self.transfer_dead_letter):
             queue.pump(now)

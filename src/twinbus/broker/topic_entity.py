@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from twinbus.broker import fan_out, schedule
 from twinbus.broker.counts import counts_of
 from twinbus.broker.duplicates import DuplicateHistory
+from twinbus.broker.forwarding import Find
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.intake import Staged
 from twinbus.broker.message_broker import MessageBroker
@@ -23,9 +24,9 @@ from twinbus.store.changes import Change, Removed, StoredMessage, SubQueue
 
 
 class SubscriptionEntity(SubQueues):
-    def __init__(self, entity_id: int, description: SubscriptionDescription, topic: "TopicEntity") -> None:
+    def __init__(self, entity_id: int, description: SubscriptionDescription, topic: "TopicEntity", find: Find) -> None:
         settings = subscription_settings(description, topic.description)
-        super().__init__(entity_id, settings, [fragment.broker for fragment in topic.fragments])
+        super().__init__(entity_id, settings, [fragment.broker for fragment in topic.fragments], find)
         self.description = description
         self.topic = topic
 
@@ -101,20 +102,6 @@ class TopicEntity:
     def remove_subscription(self, subscription: SubscriptionEntity) -> None:
         self.rules.remove_subscription(subscription)
         self.subscriptions.pop(subscription.description.name.lower(), None)
-
-    @property
-    def scheduled_count(self) -> int:
-        return sum(fragment.scheduled_count for fragment in self.fragments if fragment.is_available)
-
-    @property
-    def size_bytes(self) -> int:
-        """Of what is scheduled, and of all copies."""
-        own = sum(fragment.size_bytes for fragment in self.fragments if fragment.is_available)
-        return own + sum(subscription.main.counts().size_bytes for subscription in self.subscriptions.values())
-
-    @property
-    def is_limited(self) -> bool:
-        return not all(fragment.is_available for fragment in self.fragments)
 
     def _stage(
         self, fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None

@@ -1,0 +1,205 @@
+"""Auto-forwarding of messages and of dead-letters (contract A11)."""
+
+import pytest
+
+from twinbus.broker.hops import HOPS_MAX
+from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.outcomes import DeadLetter
+from twinbus.broker.receiver import Delivery
+from twinbus.errors import NotAllowed
+from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.message import application_properties, encode_delivery, read_content
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(16)
+
+
+def reason_of(delivery: Delivery) -> object:
+    return application_properties(delivery.message.content)["DeadLetterReason"]
+
+
+def only(sim: Simulation, queue: MessageQueue) -> Delivery:
+    (delivery,) = sim.receiver(queue, 9).take()
+    return delivery
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_messages_are_forwarded_in_order_and_keep_their_first_number(sim: Simulation, is_partitioned: bool) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="Target", enable_partitioning=is_partitioned))
+    sim.send(source, *[make_message(str(number), partition_key="k") for number in range(200)])
+    receiver = sim.receiver(target.main, 500)
+    assert [delivery.message.enqueued_sequence_number & 0xFFFF for delivery in receiver.deliveries] == list(
+        range(1, 201)
+    )
+    assert receiver.ids() == [str(number) for number in range(200)]
+    assert source.main.counts().active == 0
+
+
+def test_the_key_counts_again_at_a_partitioned_destination(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target", enable_partitioning=True))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    sim.send(source, make_message("m", partition_key="order-1"))
+    assert target.main.fragments[13].active_count == 1
+
+
+def test_what_waited_is_forwarded_when_forwarding_is_switched_on(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source"))
+    sim.send(source, make_message("m"))
+    sim.entities.update(QueueDescription("source", forward_to="target"), sim.now, Answer[None]())
+    sim.run()
+    assert sim.receiver(target.main, 1).ids() == ["m"]
+
+
+def test_nobody_receives_from_a_queue_that_forwards(sim: Simulation) -> None:
+    sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    with pytest.raises(NotAllowed, match="target"):
+        sim.receiver(source.main, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (None, "EntityNotFound"),
+        (QueueDescription("target", status=EntityStatus.SEND_DISABLED), "EntityDisabled"),
+        (QueueDescription("target", max_size_mb=0), "QuotaExceeded"),
+        (QueueDescription("target", requires_session=True), "NotAllowed"),
+    ],
+)
+def test_a_target_that_cannot_take_it_sends_the_message_to_the_transfer_dead_letter_queue(
+    sim: Simulation, target: QueueDescription | None, reason: str
+) -> None:
+    if target is not None:
+        sim.queue(target)
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    sim.send(source, make_message("m"))
+    dead = only(sim, source.transfer_dead_letter)
+    assert reason_of(dead) == reason
+    assert dead.message.enqueued_sequence_number == 1
+    assert source.main.counts().active == 0
+
+
+def test_a_target_whose_store_is_ill_gets_the_message_when_it_is_back(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    store = target.main.fragments[0].broker.index
+    sim.lose_store(store)
+    sim.send(source, make_message("a"), make_message("b"))
+    sim.advance(60_000, 500)
+    assert source.main.counts().active == 2
+    sim.return_store(store)
+    sim.advance(2_000, 500)
+    assert sim.receiver(target.main, 9).ids() == ["a", "b"]
+    assert source.main.counts().active == source.transfer_dead_letter.counts().active == 0
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_message_is_forwarded_at_least_once_when_its_own_store_fails_meanwhile(sim: Simulation, fault: Fault) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    store = source.main.fragments[0].broker.index
+    port = sim.ports[store]
+    port.is_hung = True
+    sim.send(source, make_message("m"))
+    port.is_hung = False
+    port.step()  # durable at the source, and so on its way to the target
+    port.next_fault = fault  # which hits the removal
+    sim.run()
+    sim.return_store(store)
+    sim.advance(2_000, 500)
+    names = sim.receiver(target.main, 9).ids()
+    assert set(names) == {"m"}
+    assert len(names) == (2 if fault is Fault.FAIL_BEFORE else 1)
+    assert source.main.counts().active == 0
+
+
+def test_messages_waiting_to_be_forwarded_survive_a_restart(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    sim.lose_store(target.main.fragments[0].broker.index)
+    sim.send(source, make_message("m"))
+    sim.restart()
+    sim.advance(2_000, 500)
+    assert sim.receiver(sim.entities.queue("target").main, 9).ids() == ["m"]
+
+
+def chain(sim: Simulation, length: int) -> None:
+    for number in range(length):
+        sim.queue(QueueDescription(f"q{number}", forward_to=f"q{number + 1}"))
+    sim.queue(QueueDescription(f"q{length}"))
+
+
+def test_a_message_goes_as_far_as_the_hop_limit(sim: Simulation) -> None:
+    chain(sim, HOPS_MAX)
+    sim.send(sim.entities.queue("q0"), make_message("m"))
+    delivery = only(sim, sim.entities.queue(f"q{HOPS_MAX}").main)
+    assert delivery.message.enqueued_sequence_number == 1
+    assert delivery.message.delivery_count == 0
+
+
+def test_a_message_that_would_go_further_is_dead_lettered(sim: Simulation) -> None:
+    chain(sim, HOPS_MAX + 1)
+    sim.send(sim.entities.queue("q0"), make_message("m"))
+    dead = only(sim, sim.entities.queue(f"q{HOPS_MAX}").dead_letter)
+    assert reason_of(dead) == "MaxTransferHopCountExceeded"
+    assert dead.message.enqueued_sequence_number == 1
+
+
+def test_a_circle_of_queues_ends_at_the_hop_limit(sim: Simulation) -> None:
+    one = sim.queue(QueueDescription("one", forward_to="two"))
+    two = sim.queue(QueueDescription("two", forward_to="one"))
+    sim.send(one, make_message("m"))
+    assert one.dead_letter.counts().active + two.dead_letter.counts().active == 1
+    assert one.main.counts().active == two.main.counts().active == 0
+
+
+def test_hops_do_not_show_when_forwarding_is_switched_off(sim: Simulation) -> None:
+    end = sim.queue(QueueDescription("end"))
+    middle = sim.queue(QueueDescription("middle", forward_to="end"))
+    first = sim.queue(QueueDescription("first", forward_to="middle"))
+    sim.lose_store(end.main.fragments[0].broker.index)
+    sim.send(first, make_message("m"))
+    sim.entities.update(QueueDescription("middle"), sim.now, Answer[None]())
+    sim.advance(2_000, 500)
+    assert only(sim, middle.main).message.enqueued_sequence_number == 1
+    sim.restart()
+    assert only(sim, sim.entities.queue("middle").main).message.enqueued_sequence_number == 1
+
+
+def test_dead_letters_are_forwarded_and_name_their_source(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_dead_letters_to="target"))
+    sim.send(source, make_message("m"))
+    sim.settle(source.main, sim.receiver(source.main, 1).take(), DeadLetter("why"))
+    delivery = only(sim, target.main)
+    assert reason_of(delivery) == "why"
+    assert b"x-opt-deadletter-source" in encode_delivery(
+        delivery.message.content, sequence_number=1, enqueued_at=0, delivery_count=0
+    )
+    assert source.dead_letter.counts().active == 0
+
+
+def test_a_subscription_forwards_to_a_queue_and_a_queue_to_a_topic(sim: Simulation) -> None:
+    end = sim.queue(QueueDescription("end"))
+    topic = sim.topic(TopicDescription("t"))
+    sim.subscription(SubscriptionDescription("t", "s", forward_to="end"))
+    start = sim.queue(QueueDescription("start", forward_to="t"))
+    sim.send(start, make_message("via queue"))
+    sim.send(topic, make_message("via topic"))
+    assert sim.receiver(end.main, 9).ids() == ["via queue", "via topic"]
+
+
+def test_a_forwarded_message_is_a_message_like_any_other(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target", requires_duplicate_detection=True))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    sim.send(source, make_message("m", time_to_live=60_000), make_message("m"))
+    delivery = only(sim, target.main)
+    assert read_content(delivery.message.content).time_to_live == 60_000
+    assert delivery.message.expires_at == sim.now + 60_000
