@@ -23,9 +23,9 @@ from twinbus.amqp.session import Session
 from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Value
 from twinbus.clock import Millis
-from twinbus.gateway.attachment import NamespaceView
 from twinbus.gateway.authorization import signature
 from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.traffic import Traffic
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane

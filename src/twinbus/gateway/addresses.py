@@ -90,6 +90,15 @@ def resolve(entities: Entities, address: Address) -> Node:
     raise EntityNotFound.at(address.entity_path)
 
 
+def is_current(entities: Entities, node: Node) -> bool:
+    """Whether the address still means this very entity: it may have been deleted, and made anew, meanwhile."""
+    try:
+        found = resolve(entities, node.address)
+    except EntityNotFound:
+        return False
+    return found.target is node.target and found.queue is node.queue
+
+
 def _sub_queue(entity: QueueEntity | SubscriptionEntity, sub_queue: SubQueue) -> MessageQueue:
     if sub_queue is SubQueue.DEAD_LETTER:
         return entity.dead_letter

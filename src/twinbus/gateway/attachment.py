@@ -8,74 +8,33 @@ receiver             queue or subscription  ReceiverBinding             needs Li
 receiver with a session filter              PendingSession, and a ReceiverBinding once a session is locked
 """
 
-from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable
 
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.link import Link
 from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.performatives import SenderSettleMode
-from twinbus.amqp.terminus import Coordinator, Source
-from twinbus.broker.entities import Entities
-from twinbus.broker.message_queue import MessageQueue
-from twinbus.broker.receiver import ReceiveMode, SessionLock
-from twinbus.broker.replies import Waiter
+from twinbus.amqp.terminus import Coordinator
+from twinbus.broker.receiver import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotAllowed, NotImplementedHere, Unauthorized
-from twinbus.gateway.addresses import CBS, Node, parse_address, resolve, strip_authority
-from twinbus.gateway.authorization import AccessRules, Grants
+from twinbus.gateway.addresses import CBS, Address, parse_address, resolve, strip_authority
+from twinbus.gateway.authorization import Grants
+from twinbus.gateway.bindings import Bindings
 from twinbus.gateway.cbs_node import CbsNode
 from twinbus.gateway.management_node import ASSOCIATED_LINK, ManagementNode
+from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.operations import Respond
+from twinbus.gateway.receiver_attach import ReceiverAttach
 from twinbus.gateway.receiver_binding import ReceiverBinding
 from twinbus.gateway.request_binding import CREDIT as REQUEST_CREDIT
-from twinbus.gateway.request_binding import RequestBinding
-from twinbus.gateway.requests import CBS_NAMES, MANAGEMENT_NAMES, ReplyNames, Request, text_of
+from twinbus.gateway.request_binding import Handle, RequestBinding
+from twinbus.gateway.requests import CBS_NAMES, MANAGEMENT_NAMES, ReplyNames, Request, Response, text_of
 from twinbus.gateway.response_links import ResponseLink, find_response_link
 from twinbus.gateway.sender_binding import CREDIT as SENDER_CREDIT
 from twinbus.gateway.sender_binding import SenderBinding
-from twinbus.gateway.session_attach import (
-    has_session_filter,
-    session_properties,
-    session_source,
-    wait_of,
-    wanted_session,
-)
-from twinbus.gateway.traffic import Traffic
-from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import Right
 
 REQUEST_SIZE_FACTOR = 4
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceView:
-    """What all connections of a namespace share."""
-
-    entities: Entities
-    control: ControlPlane
-    rules: AccessRules
-    traffic: Traffic
-    message_size_max: int
-    new_id: Callable[[], str]
-
-
-class PendingSession:
-    """A receiver link whose attach is held back until a message session is free."""
-
-    __slots__ = ("path", "waiter")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.waiter: Waiter | None = None
-
-    def unbind(self, now: Millis) -> None:
-        if self.waiter is not None:
-            self.waiter.cancel()
-
-
-Binding: TypeAlias = SenderBinding | ReceiverBinding | RequestBinding | ResponseLink | PendingSession
 
 
 class Attachment:
@@ -85,148 +44,78 @@ class Attachment:
         self,
         namespace: NamespaceView,
         grants: Grants,
-        bindings: MutableMapping[Link, Binding],
+        bindings: Bindings,
         wake: Callable[[], None],
     ) -> None:
         self._namespace = namespace
         self._grants = grants
         self._bindings = bindings
         self._wake = wake
+        self._receivers = ReceiverAttach(bindings, namespace.traffic, wake)
         self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic)
         self._management = ManagementNode(grants, namespace.control, namespace.message_size_max, namespace.new_id)
 
-    def bind(self, link: Link, now: Millis) -> Binding:
+    def bind(self, link: Link, now: Millis) -> None:
         """Accept the link, now or once a session is free. Raises MessagingError where it has to be refused."""
         address = _address_of(link)
         if isinstance(link, IncomingLink):
-            binding = self._bind_incoming(link, address, now)
+            self._bind_incoming(link, address, now)
         else:
             assert isinstance(link, OutgoingLink)
-            binding = self._bind_outgoing(link, address, now)
-        self._bindings.setdefault(link, binding)
-        return binding
-
-    def is_authorized(self, binding: Binding, now: Millis) -> bool:
-        """Whether the tokens that are still good allow this link."""
-        try:
-            if isinstance(binding, SenderBinding):
-                self._grants.require(Right.SEND, binding.path, now)
-            elif isinstance(binding, ReceiverBinding | PendingSession):
-                self._grants.require(Right.LISTEN, binding.path, now)
-        except Unauthorized:
-            return False
-        return True
+            self._bind_outgoing(link, address, now)
 
     def tick(self, now: Millis) -> None:
         self._management.tick(now)
 
-    def _bind_incoming(self, link: IncomingLink, address: str, now: Millis) -> Binding:
-        node_name = strip_authority(address).lower()
+    def _bind_incoming(self, link: IncomingLink, address: str, now: Millis) -> None:
+        parsed, node_name = parse_address(address), strip_authority(address).lower()
         if node_name == CBS:
-            return self._bind_requests(link, node_name, address, CBS_NAMES, self._answer_cbs)
-        parsed = parse_address(address)
-        if parsed.is_management:
+            self._bind_requests(link, node_name, CBS_NAMES, self._answer_cbs)
+        elif parsed.is_management:
             self._require_any_right(address, now)
-            node = resolve(self._namespace.entities, parsed)
-            return self._bind_requests(link, node_name, address, MANAGEMENT_NAMES, self._management_of(node, address))
-        path = strip_authority(address)
+            resolve(self._namespace.entities, parsed)
+            self._bind_requests(
+                link, node_name, MANAGEMENT_NAMES, self._management_of(parsed, strip_authority(address))
+            )
+        else:
+            self._bind_sender(link, parsed, strip_authority(address), now)
+
+    def _bind_sender(self, link: IncomingLink, address: Address, path: str, now: Millis) -> None:
         self._grants.require(Right.SEND, path, now)
-        target = resolve(self._namespace.entities, parsed).target
-        if target is None:
+        node = resolve(self._namespace.entities, address)
+        if node.target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
         link.accept(max_message_size=self._namespace.message_size_max, credit=SENDER_CREDIT)
-        return SenderBinding(
+        self._bindings[link] = SenderBinding(
             link,
-            target,
+            node,
+            node.target,
             path,
-            self._namespace.traffic.of(parsed.entity_path),
+            self._namespace.traffic.of(node.path),
+            now=now,
             message_size_max=self._namespace.message_size_max,
             new_id=self._namespace.new_id,
             wake=self._wake,
         )
 
-    def _bind_outgoing(self, link: OutgoingLink, address: str, now: Millis) -> Binding:
-        node_name, parsed = strip_authority(address).lower(), parse_address(address)
-        if node_name == CBS or parsed.is_management:
+    def _bind_outgoing(self, link: OutgoingLink, address: str, now: Millis) -> None:
+        parsed, path = parse_address(address), strip_authority(address)
+        if path.lower() == CBS or parsed.is_management:
             if parsed.is_management:
                 self._require_any_right(address, now)
                 resolve(self._namespace.entities, parsed)
             link.accept()
-            return ResponseLink(link, node_name)
-        path = strip_authority(address)
-        self._grants.require(Right.LISTEN, path, now)
-        queue = resolve(self._namespace.entities, parsed).queue
-        if queue is None:
-            raise NotAllowed(f"'{path}' is a topic: receive from one of its subscriptions.")
-        source = link.source
-        assert source is not None
-        if has_session_filter(source):
-            return self._wait_for_session(link, source, queue, path, now)
-        binding = self._receiver(link, queue, path, None)
-        queue.attach(binding, now)
-        link.accept()
-        binding.credit_changed(now)
-        return binding
-
-    def _receiver(
-        self, link: OutgoingLink, queue: MessageQueue, path: str, session: SessionLock | None
-    ) -> ReceiverBinding:
-        is_settled = link.snd_settle_mode is SenderSettleMode.SETTLED
-        mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
-        traffic = self._namespace.traffic.of(parse_address(path).entity_path)
-        return ReceiverBinding(link, queue, path, mode, session, traffic, self._wake)
-
-    def _wait_for_session(
-        self, link: OutgoingLink, source: Source, queue: MessageQueue, path: str, now: Millis
-    ) -> Binding:
-        if not queue.requires_session:
-            raise NotAllowed(f"'{path}' has no message sessions: receive from it without a session.")
-        wanted = wanted_session(source)
-        pending = PendingSession(path)
-        self._bindings[link] = pending
-
-        def reply(result: SessionLock | MessagingError) -> None:
-            if self._bindings.get(link) is not pending:
-                if isinstance(result, SessionLock):
-                    queue.release_session(result, now)
-                return
-            del self._bindings[link]
-            if isinstance(result, MessagingError):
-                link.refuse(result)
-            else:
-                self._open_session(link, source, queue, path, result, now)
-            self._wake()
-
-        pending.waiter = queue.accept_session(wanted, now + wait_of(link.properties), now, reply)
-        return pending
-
-    def _open_session(
-        self, link: OutgoingLink, source: Source, queue: MessageQueue, path: str, lock: SessionLock, now: Millis
-    ) -> None:
-        binding = self._receiver(link, queue, path, lock)
-        try:
-            queue.attach(binding, now)
-        except MessagingError as error:
-            queue.release_session(lock, now)
-            link.refuse(error)
+            self._bindings[link] = ResponseLink(link, path.lower())
             return
-        self._bindings[link] = binding
-        link.accept(source=session_source(source, lock), properties=session_properties(lock))
-        # Its credit came while the attach was held back.
-        binding.credit_changed(now)
+        self._grants.require(Right.LISTEN, path, now)
+        self._receivers.bind(link, resolve(self._namespace.entities, parsed), path, now)
 
-    def _bind_requests(
-        self,
-        link: IncomingLink,
-        node_name: str,
-        address: str,
-        names: ReplyNames,
-        handle: Callable[[Request, Millis, Respond], None],
-    ) -> Binding:
+    def _bind_requests(self, link: IncomingLink, node_name: str, names: ReplyNames, handle: Handle) -> None:
         # A request holds whole messages and more, and its refusal should be the operation's own.
         size_max = REQUEST_SIZE_FACTOR * self._namespace.message_size_max
         link.accept(max_message_size=size_max, credit=REQUEST_CREDIT)
-        return RequestBinding(link, node_name, address, names, handle, self._find_response_link, self._wake)
+        find, wake = self._find_response_link, self._wake
+        self._bindings[link] = RequestBinding(link, node_name, names, handle, find, wake)
 
     def _find_response_link(self, link: Link, node: str, reply_to: str | None) -> ResponseLink | None:
         candidates = [binding for binding in self._bindings.values() if isinstance(binding, ResponseLink)]
@@ -235,12 +124,15 @@ class Attachment:
     def _answer_cbs(self, request: Request, now: Millis, respond: Respond) -> None:
         respond(self._cbs.answer(request, self._grants, now))
 
-    def _management_of(self, node: Node, address: str) -> Callable[[Request, Millis, Respond], None]:
-        path = strip_authority(address)
-        traffic = self._namespace.traffic.of(node.path)
-
+    def _management_of(self, address: Address, path: str) -> Handle:
         def handle(request: Request, now: Millis, respond: Respond) -> None:
-            traffic.requests += 1
+            self._namespace.traffic.of(address.entity_path).requests += 1
+            try:
+                # Not once for the link: the entity may be deleted and made anew under it.
+                node = resolve(self._namespace.entities, address)
+            except MessagingError as error:
+                respond(Response.failed(error))
+                return
             session = self._session_of(text_of(request.properties.get(ASSOCIATED_LINK)))
             self._management.handle(request, node, path, session, now, respond)
 

@@ -23,12 +23,14 @@ from twinbus.amqp.events import (
     OversizeDelivery,
     SaslInit,
 )
-from twinbus.amqp.link import Link
 from twinbus.amqp.sasl import ANONYMOUS, MSSBCBS, PLAIN, SaslCode, read_plain
-from twinbus.clock import NEVER, Millis
-from twinbus.errors import MessageTooLarge, MessagingError, TokenExpired, Unauthorized
-from twinbus.gateway.attachment import Attachment, Binding, NamespaceView, PendingSession
+from twinbus.clock import Millis
+from twinbus.errors import MessageTooLarge, MessagingError, Unauthorized
+from twinbus.gateway.attachment import Attachment
 from twinbus.gateway.authorization import Grants, verify_key
+from twinbus.gateway.bindings import Bindings
+from twinbus.gateway.link_watch import LinkWatch, unbind
+from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.receiver_binding import ReceiverBinding
 from twinbus.gateway.request_binding import RequestBinding
 from twinbus.gateway.response_links import ResponseLink
@@ -43,10 +45,10 @@ class ConnectionGateway:
         self.connection = connection
         self._namespace = namespace
         self._grants = Grants()
-        self._bindings: dict[Link, Binding] = {}
+        self._bindings: Bindings = {}
         self._attachment = Attachment(namespace, self._grants, self._bindings, wake)
         self._authorized_at = now
-        self._grants_checked_until: Millis = NEVER
+        self._watch = LinkWatch(namespace, self._grants, self._bindings)
         self._is_paused = False
         self._handlers: dict[type[Any], Callable[[Any, Millis], None]] = {
             Deliveries: self._deliveries,
@@ -98,13 +100,14 @@ class ConnectionGateway:
         for binding in self._bindings.values():
             if isinstance(binding, ReceiverBinding):
                 binding.tick()
+        self._watch.tick(now)
         self._check_grants(now)
 
     def lost(self, now: Millis) -> None:
         """The transport is gone: give back what the links held."""
         self._handle_all(self.connection.lost(), now)
         for binding in self._bindings.values():
-            _unbind(binding, now)
+            unbind(binding, now)
         self._bindings.clear()
 
     def _handle_all(self, events: list[Event], now: Millis) -> None:
@@ -138,17 +141,18 @@ class ConnectionGateway:
 
     def _link_attached(self, event: LinkAttached, now: Millis) -> None:
         try:
-            binding = self._attachment.bind(event.link, now)
+            self._attachment.bind(event.link, now)
         except MessagingError as error:
             event.link.refuse(error)
             return
+        binding = self._bindings.get(event.link)
         if self._is_paused and isinstance(binding, ReceiverBinding):
             binding.pause()
 
     def _link_detached(self, event: LinkDetached, now: Millis) -> None:
         binding = self._bindings.pop(event.link, None)
         if binding is not None:
-            _unbind(binding, now)
+            unbind(binding, now)
 
     def _sasl_init(self, event: SaslInit, now: Millis) -> None:
         self._handle_all(self.connection.sasl_outcome(self._authenticate(event)), now)
@@ -174,20 +178,3 @@ class ConnectionGateway:
                 Unauthorized(f"No valid token for {TOKEN_WAIT // 1000} seconds. Put one on $cbs after connecting.")
             )
             return
-        if now >= self._grants_checked_until:
-            self._detach_unauthorized(now)
-        self._grants_checked_until = self._grants.next_expiry(now)
-
-    def _detach_unauthorized(self, now: Millis) -> None:
-        for link, binding in list(self._bindings.items()):
-            if not self._attachment.is_authorized(binding, now):
-                del self._bindings[link]
-                _unbind(binding, now)
-                link.detach(
-                    TokenExpired("The token for this link has run out. Put a new one on $cbs and attach again.")
-                )
-
-
-def _unbind(binding: Binding, now: Millis) -> None:
-    if isinstance(binding, ReceiverBinding | PendingSession):
-        binding.unbind(now)

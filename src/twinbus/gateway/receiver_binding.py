@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from twinbus.amqp.delivery_state import DeliveryState, Rejected
 from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
+from twinbus.gateway.addresses import Node
 from twinbus.gateway.settlement import confirmation, outcome_of, ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import encode_delivery
@@ -29,9 +29,11 @@ class ReceiverBinding:
         "_queue",
         "_traffic",
         "_under_way",
+        "_used_at",
         "_wake",
         "credit",
         "mode",
+        "node",
         "path",
         "session",
     )
@@ -39,19 +41,22 @@ class ReceiverBinding:
     def __init__(
         self,
         link: OutgoingLink,
-        queue: MessageQueue,
+        node: Node,
         path: str,
         mode: ReceiveMode,
         session: SessionLock | None,
         traffic: EntityTraffic,
         wake: Callable[[], None],
     ) -> None:
+        assert node.queue is not None
         self.credit = 0
         self.mode = mode
+        self.node = node
         self.session = session
         self.path = path
         self._link = link
-        self._queue = queue
+        self._queue = node.queue
+        self._used_at: Millis = 0
         self._traffic = traffic
         self._wake = wake
         self._granted = 0  # what `credit` was set to last
@@ -101,10 +106,11 @@ class ReceiverBinding:
     def credit_changed(self, now: Millis) -> None:
         """Follow the link's credit, as it is now: events about it may be older."""
         link = self._link
+        self._used_at = now
         if not self._is_paused and not self._is_over:
             self._grant(link.credit)
             if self.credit > 0:
-                self._queue.pump(now)
+                self._queue.pump(now, self)
         if link.is_draining:
             self._drain()
 
@@ -137,6 +143,7 @@ class ReceiverBinding:
     def dispositions(
         self, deliveries: Sequence[tuple[int, bytes]], state: DeliveryState | None, *, is_settled: bool, now: Millis
     ) -> None:
+        self._used_at = now
         outcome = outcome_of(state)
         if outcome is None or (state is None and not is_settled):
             return
@@ -152,6 +159,10 @@ class ReceiverBinding:
         for first, last in ranges(ids):
             self._link.confirm(first, last, state)
         self._wake()
+
+    def is_idle_since(self, when: Millis) -> bool:
+        """One that waits for messages is in use, however long none comes."""
+        return self._used_at < when and not self._link.credit
 
     def tick(self) -> None:
         # The store failed while messages were on their way: nobody else says that none will come.

@@ -18,20 +18,18 @@ FindResponseLink = Callable[[IncomingLink, str, str | None], ResponseLink | None
 
 
 class RequestBinding:
-    __slots__ = ("_find", "_handle", "_link", "_names", "_wake", "address", "node")
+    __slots__ = ("_find", "_handle", "_link", "_names", "_wake", "node")
 
     def __init__(
         self,
         link: IncomingLink,
         node: str,
-        address: str,
         names: ReplyNames,
         handle: Handle,
         find: FindResponseLink,
         wake: Callable[[], None],
     ) -> None:
         self.node = node
-        self.address = address
         self._link = link
         self._names = names
         self._handle = handle

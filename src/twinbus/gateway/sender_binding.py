@@ -14,6 +14,7 @@ from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.topic_entity import TopicEntity
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError
+from twinbus.gateway.addresses import Node
 from twinbus.gateway.settlement import ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import BATCH_FORMAT, Message, read_batch, read_message
@@ -22,20 +23,24 @@ CREDIT = 2_000
 
 
 class SenderBinding:
-    __slots__ = ("_link", "_message_size_max", "_new_id", "_target", "_traffic", "_wake", "path")
+    __slots__ = ("_link", "_message_size_max", "_new_id", "_target", "_traffic", "_used_at", "_wake", "node", "path")
 
     def __init__(
         self,
         link: IncomingLink,
+        node: Node,
         target: QueueEntity | TopicEntity,
         path: str,
         traffic: EntityTraffic,
         *,
+        now: Millis,
         message_size_max: int,
         new_id: Callable[[], str],
         wake: Callable[[], None],
     ) -> None:
+        self.node = node
         self.path = path
+        self._used_at = now
         self._link = link
         self._target = target
         self._traffic = traffic
@@ -44,6 +49,7 @@ class SenderBinding:
         self._wake = wake
 
     def receive(self, deliveries: Sequence[Incoming], now: Millis) -> None:
+        self._used_at = now
         messages: list[Message] = []
         ids: list[int] = []
         size_max, new_id, size = self._message_size_max, self._new_id, 0
@@ -65,6 +71,9 @@ class SenderBinding:
                 self.refused(answer_id, error)
         self._traffic.bytes_in += size
         self._send(messages, ids, now)
+
+    def is_idle_since(self, when: Millis) -> bool:
+        return self._used_at < when
 
     def _send(self, messages: list[Message], ids: list[int], now: Millis) -> None:
         if messages:

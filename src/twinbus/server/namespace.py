@@ -21,8 +21,8 @@ from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.settings import ConnectionSettings
 from twinbus.broker.entities import Entities
 from twinbus.clock import Clock, SystemClock
-from twinbus.gateway.attachment import NamespaceView
 from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.traffic import Traffic
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore

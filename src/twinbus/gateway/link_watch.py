@@ -1,0 +1,62 @@
+"""Looks after the links of a connection as time passes: tokens that run out, entities that go, links nobody uses."""
+
+from twinbus.amqp.errors import DETACH_FORCED, LinkFault
+from twinbus.clock import NEVER, Millis
+from twinbus.errors import EntityNotFound, MessagingError, TokenExpired, Unauthorized
+from twinbus.gateway.addresses import is_current
+from twinbus.gateway.authorization import Grants
+from twinbus.gateway.bindings import Binding, Bindings, EntityBinding
+from twinbus.gateway.namespace_view import NamespaceView
+from twinbus.gateway.pending_session import PendingSession
+from twinbus.gateway.receiver_binding import ReceiverBinding
+from twinbus.gateway.sender_binding import SenderBinding
+from twinbus.model.descriptions import Right
+
+LOOK_EVERY: Millis = 1_000
+IDLE_MAX: Millis = 600_000
+
+
+class LinkWatch:
+    def __init__(self, namespace: NamespaceView, grants: Grants, bindings: Bindings) -> None:
+        self._namespace = namespace
+        self._grants = grants
+        self._bindings = bindings
+        self._looked_at: Millis = 0
+        self._next_expiry: Millis = NEVER
+
+    def tick(self, now: Millis) -> None:
+        has_expiry = now >= self._next_expiry
+        self._next_expiry = self._grants.next_expiry(now)
+        if not has_expiry and now - self._looked_at < LOOK_EVERY:
+            return
+        self._looked_at = now
+        for link, binding in list(self._bindings.items()):
+            error = self._fault_of(binding, now) if isinstance(binding, EntityBinding) else None
+            if error is not None:
+                del self._bindings[link]
+                unbind(binding, now)
+                link.detach(error)
+
+    def _fault_of(self, binding: EntityBinding, now: Millis) -> MessagingError | None:
+        if not is_current(self._namespace.entities, binding.node):
+            return EntityNotFound.at(binding.path)
+        if not self._is_authorized(binding, now):
+            return TokenExpired("The token for this link has run out. Put a new one on $cbs and attach again.")
+        if not isinstance(binding, PendingSession) and binding.is_idle_since(now - IDLE_MAX):
+            minutes = IDLE_MAX // 60_000
+            return LinkFault(f"The link was not used for {minutes} minutes. Attach again when it is.", DETACH_FORCED)
+        return None
+
+    def _is_authorized(self, binding: EntityBinding, now: Millis) -> bool:
+        right = Right.SEND if isinstance(binding, SenderBinding) else Right.LISTEN
+        try:
+            self._grants.require(right, binding.path, now)
+        except Unauthorized:
+            return False
+        return True
+
+
+def unbind(binding: Binding, now: Millis) -> None:
+    """The link is gone: give back what it held."""
+    if isinstance(binding, ReceiverBinding | PendingSession):
+        binding.unbind(now)

@@ -1,0 +1,19 @@
+"""What all connections of a namespace share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twinbus.broker.entities import Entities
+from twinbus.gateway.authorization import AccessRules
+from twinbus.gateway.traffic import Traffic
+from twinbus.management.control_plane import ControlPlane
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceView:
+    entities: Entities
+    control: ControlPlane
+    rules: AccessRules
+    traffic: Traffic
+    message_size_max: int
+    new_id: Callable[[], str]
