@@ -91,10 +91,64 @@ def test_deleting_fails_whole_while_a_store_is_ill(sim: Simulation) -> None:
     assert sim.receiver(sim.entities.queue("p").main, 5).ids() == ["m"]
 
 
-def test_a_queue_that_was_deleted_takes_no_more_messages(sim: Simulation) -> None:
+def test_who_holds_on_to_a_deleted_queue_finds_it_gone(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
+    receivers = [sim.receiver(queue.main, 5), sim.receiver(queue.dead_letter, 5)]
     delete(sim, "q")
-    assert isinstance(sim.send(queue, make_message("m")).errors[0], FragmentUnavailable)
+    assert isinstance(sim.send(queue, make_message("m")).errors[0], EntityNotFound)
+    assert all(isinstance(receiver.lost, EntityNotFound) for receiver in receivers)
+    with pytest.raises(EntityNotFound):
+        sim.receiver(queue.main, 1)
+
+
+def test_who_waits_for_a_session_of_a_deleted_queue_is_told(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("s", requires_session=True))
+    receiver = sim.receiver(queue.main, 5, session=sim.accept(queue.main, "x").value)
+    waiting = sim.accept(queue.main, wait=60_000)
+    delete(sim, "s")
+    assert isinstance(waiting.error, EntityNotFound)
+    assert receiver.lost is not None
+
+
+def test_a_subscription_deleted_alone_leaves_the_topic(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("t"))
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    receiver = sim.receiver(subscription.main, 5)
+    answer: Answer[None] = Answer()
+    sim.entities.delete_subscription("T", "S", sim.now, answer)
+    sim.run()
+    assert answer.value is None
+    assert isinstance(receiver.lost, EntityNotFound)
+    assert sim.send(topic, make_message("m")).good == {0}
+
+
+def idle_names(sim: Simulation) -> list[str]:
+    return [description.name for description in sim.entities.idle(sim.now)]
+
+
+def test_an_entity_nobody_uses_is_idle_after_its_duration(sim: Simulation) -> None:
+    used = sim.queue(QueueDescription("used", auto_delete_on_idle=300_000))
+    read = sim.queue(QueueDescription("read", auto_delete_on_idle=300_000))
+    sim.queue(QueueDescription("forgotten", auto_delete_on_idle=300_000))
+    sim.queue(QueueDescription("kept"))
+    sim.receiver(read.main, 1)
+    sim.advance(299_999)
+    assert idle_names(sim) == []
+    sim.send(used, make_message("m"))
+    sim.advance(1)
+    assert idle_names(sim) == ["forgotten"]
+
+
+def test_a_topic_is_in_use_while_one_of_its_subscriptions_is(sim: Simulation) -> None:
+    sim.topic(TopicDescription("t", auto_delete_on_idle=300_000))
+    busy = sim.subscription(SubscriptionDescription("t", "busy", auto_delete_on_idle=300_000))
+    sim.subscription(SubscriptionDescription("t", "quiet", auto_delete_on_idle=300_000))
+    receiver = sim.receiver(busy.main, 1)
+    sim.advance(300_000)
+    assert idle_names(sim) == ["quiet"]
+    busy.main.detach(receiver, sim.now)
+    sim.advance(300_000)
+    assert idle_names(sim) == ["t"]
 
 
 def test_deleting_a_topic_deletes_its_subscriptions(sim: Simulation) -> None:

@@ -180,6 +180,7 @@ class Entities:
         def deleted(error: MessagingError | None) -> None:
             if error is None:
                 self._entities.pop(path.lower(), None)
+                entity.close()
             reply(error)
 
         delete_fragments(fragments, deleted)
@@ -194,9 +195,24 @@ class Entities:
         def deleted(error: MessagingError | None) -> None:
             if error is None:
                 subscription.topic.remove_subscription(subscription)
+                subscription.close()
             reply(error)
 
         delete_fragments(subscription.fragments, deleted)
+
+    def idle(self, now: Millis) -> list[QueueDescription | TopicDescription | SubscriptionDescription]:
+        """What nobody has used for its auto-delete duration. Deleting it, catalog and all, is the control plane's."""
+        found: list[QueueDescription | TopicDescription | SubscriptionDescription] = []
+        for entity in self._entities.values():
+            if entity.is_idle(now, entity.description.auto_delete_on_idle):
+                found.append(entity.description)
+            elif isinstance(entity, TopicEntity):
+                found += [
+                    each.description
+                    for each in entity.subscriptions.values()
+                    if each.is_idle(now, each.description.auto_delete_on_idle)
+                ]
+        return found
 
     def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None:
         """EntityAlreadyExists, or ArgumentError where the rule does not parse. Making it durable is not done here."""

@@ -49,6 +49,7 @@ class MessageQueue:
     def attach(self, receiver: Receiver, now: Millis) -> None:
         """Hand messages to it from now on. Raises EntityDisabled, or NotAllowed where sessions do not fit."""
         self.settings.check_can_receive()
+        self.settings.last_used_at = now
         self._check_not_forwarding()
         if self._desk is not None:
             if receiver.session is None:
@@ -62,6 +63,7 @@ class MessageQueue:
 
     def detach(self, receiver: Receiver, now: Millis) -> None:
         """Hand it nothing more. Its message locks live on; its message session, if any, is released at once."""
+        self.settings.last_used_at = now
         if self._desk is not None:
             self._desk.detach(receiver, now)
         else:
@@ -79,6 +81,13 @@ class MessageQueue:
             self._desk.pump(receiver, now)
         else:
             self._desk.pump_all(now)
+
+    def close(self, error: MessagingError) -> None:
+        """The entity is gone: whoever receives from it or waits for a session of it is told so."""
+        for receiver in self._merge.remove_all():
+            receiver.session_lost(error)
+        if self._desk is not None:
+            self._desk.close(error)
 
     # Called by the fragments
 
@@ -163,6 +172,7 @@ class MessageQueue:
         reply: Reply[list[StoredMessage]],
     ) -> None:
         """Look at messages without taking them; a page may be short, an empty one is the end (contract A12)."""
+        self.settings.last_used_at = now
         if session_id is not None and self._desk is not None:
             fragment = self._desk.place(session_id)
             browse.peek(fragment, from_number, count_max, session_id, now, reply)
@@ -184,6 +194,7 @@ class MessageQueue:
         reply: Reply[list[Delivery]],
     ) -> None:
         """Take deferred messages, all of them or MessageNotFound; NotAllowed over several fragments."""
+        self.settings.last_used_at = now
         try:
             self.settings.check_can_receive()
             fragment = fragment_of_numbers(self.fragments, numbers)
@@ -210,6 +221,7 @@ class MessageQueue:
         self, session_id: str | None, deadline: Millis, now: Millis, reply: Reply[SessionLock]
     ) -> Waiter:
         """Lock a named message session, or the next free one (None), waiting for one until `deadline`."""
+        self.settings.last_used_at = now
         try:
             self.settings.check_can_receive()
             return self._sessions().accept(session_id, deadline, now, reply)

@@ -51,6 +51,7 @@ class Placement:
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
     ) -> None:
+        self._settings.last_used_at = now
         places = self._places(messages, reply)
         for fragment_index, indexes in places.items():
             if fragment_index is not None:
@@ -69,6 +70,7 @@ class Placement:
 
     def send_together(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """All or none, in one fragment; replies their numbers."""
+        self._settings.last_used_at = now
         try:
             self._settings.check_can_send()
             keys = {self._key(message) for message in messages}

@@ -34,6 +34,10 @@ class ReceiveMerge:
         self._receivers = deque(other for other in self._receivers if other is not receiver)
         return len(self._receivers) < before
 
+    def remove_all(self) -> list[Receiver]:
+        receivers, self._receivers = list(self._receivers), deque()
+        return receivers
+
     def pump(self, now: Millis) -> None:
         if self._is_pumping:
             return

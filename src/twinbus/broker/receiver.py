@@ -51,8 +51,8 @@ class Receiver(Protocol):
         ...
 
     def session_lost(self, error: MessagingError) -> None:
-        """The message session is gone for good: the link has to be detached with this error.
+        """The message session is gone for good, or the whole entity: the link has to be detached with this error.
 
-        Called after `detach` of the broker's own making, so there is nothing left to detach here.
+        The queue has let go of the receiver already, so it need not be told.
         """
         ...

@@ -181,6 +181,15 @@ class SessionDesk:
         for lock in lost:
             self._tell(lock, session_lost())
 
+    def close(self, error: MessagingError) -> None:
+        """There are no sessions any more, for anybody."""
+        for lock in list(self._receivers):
+            self._tell(lock, error)
+        for waiter in self._waiters:
+            if not waiter.is_over:
+                waiter.is_over = True
+                waiter.reply(error)
+
     # Hand-over
 
     def pump_all(self, now: Millis) -> None:

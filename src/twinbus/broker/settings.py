@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from twinbus.clock import Millis
-from twinbus.errors import EntityDisabled
+from twinbus.errors import EntityDisabled, EntityNotFound
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 
 MEGABYTE = 1024 * 1024
@@ -27,10 +27,14 @@ class EntitySettings:
     dead_letter_on_filter_error: bool = False
     forward_to: str | None = None
     forward_dead_letters_to: str | None = None
+    is_deleted: bool = False
+    last_used_at: Millis = 0  # when somebody last sent, received or looked (contract, Numbers: auto-delete on idle)
 
     def follow(self, other: "EntitySettings") -> None:
+        """Take over what a description says; what happened to the entity stays."""
         for field in fields(self):
-            setattr(self, field.name, getattr(other, field.name))
+            if field.name not in ("is_deleted", "last_used_at"):
+                setattr(self, field.name, getattr(other, field.name))
 
     @property
     def can_send(self) -> bool:
@@ -41,12 +45,16 @@ class EntitySettings:
         return self.status in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
     def check_can_send(self) -> None:
+        if self.is_deleted:
+            raise EntityNotFound.at(self.path)
         if not self.can_send:
             raise EntityDisabled(
                 f"'{self.path}' takes no messages: its status is {self.status.value}. Set it to Active."
             )
 
     def check_can_receive(self) -> None:
+        if self.is_deleted:
+            raise EntityNotFound.at(self.path)
         if not self.can_receive:
             raise EntityDisabled(
                 f"'{self.path}' gives no messages: its status is {self.status.value}. Set it to Active."

@@ -10,6 +10,7 @@ from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.settings import EntitySettings
 from twinbus.broker.upkeep import keep_up
 from twinbus.clock import Millis
+from twinbus.errors import EntityNotFound
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.store.changes import SubQueue, fragment_key
 
@@ -41,6 +42,7 @@ class SubQueues:
     def __init__(self, entity_id: int, settings: EntitySettings, brokers: Sequence[MessageBroker], find: Find) -> None:
         self.id = entity_id
         self.settings = settings
+        settings.last_used_at = brokers[0].clock.now()
         main = make_fragments(entity_id, SubQueue.MAIN, settings, brokers)
         dead_letter = make_fragments(entity_id, SubQueue.DEAD_LETTER, settings, brokers)
         transfer = make_fragments(entity_id, SubQueue.TRANSFER_DEAD_LETTER, settings, brokers)
@@ -56,10 +58,25 @@ class SubQueues:
         self.dead_letter = MessageQueue(settings, dead_letter, find)
         self.transfer_dead_letter = MessageQueue(settings, transfer, find)
 
+    @property
+    def queues(self) -> tuple[MessageQueue, MessageQueue, MessageQueue]:
+        return self.main, self.dead_letter, self.transfer_dead_letter
+
+    def is_idle(self, now: Millis, duration: Millis) -> bool:
+        """Whether nobody has used it for so long."""
+        is_received_from = any(queue.receiver_count for queue in self.queues)
+        return not is_received_from and now - self.settings.last_used_at >= duration
+
+    def close(self) -> None:
+        """The entity has been deleted."""
+        self.settings.is_deleted = True
+        for queue in self.queues:
+            queue.close(EntityNotFound.at(self.settings.path))
+
     def follow(self, settings: EntitySettings, now: Millis) -> None:
         """Be as the description says from now on."""
         self.settings.follow(settings)
         for fragment in self.fragments:
             fragment.hide_hops(fragment.lane.ready)
-        for queue in (self.main, self.dead_letter, self.transfer_dead_letter):
+        for queue in self.queues:
             queue.pump(now)

@@ -51,12 +51,24 @@ class TopicEntity:
         self.fragments = make_fragments(
             entity_id, SubQueue.MAIN, self.settings, brokers_of(entity_id, self.settings, brokers), self._keep_up
         )
+        self.settings.last_used_at = brokers[0].clock.now()
         if self.settings.duplicate_window:
             for fragment in self.fragments:
                 fragment.duplicates = DuplicateHistory()
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by lower-case name
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
         self._placement = Placement(self.settings, self.fragments, self._stage)
+
+    def is_idle(self, now: Millis, duration: Millis) -> bool:
+        """Whether nobody has sent to it or used one of its subscriptions for so long."""
+        is_sent_to = now - self.settings.last_used_at < duration
+        return not is_sent_to and all(each.is_idle(now, duration) for each in self.subscriptions.values())
+
+    def close(self) -> None:
+        """The topic has been deleted, and its subscriptions with it."""
+        self.settings.is_deleted = True
+        for subscription in self.subscriptions.values():
+            subscription.close()
 
     def counts(self) -> QueueCounts:
         """Of the topic itself, which holds scheduled messages only; subscriptions count their own."""
