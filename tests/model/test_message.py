@@ -222,6 +222,11 @@ def test_a_null_annotation_says_nothing() -> None:
     assert message.scheduled_at is None
 
 
+def test_a_partition_key_that_comes_back_as_bytes_is_the_same_key() -> None:
+    message = received(annotations({"x-opt-partition-key": b"pkey"}) + body())
+    assert message.partition_key == "pkey"
+
+
 def test_a_ping_is_known_by_its_content_type_alone() -> None:
     assert received(properties_section(content_type=PING)).is_ping
     assert received(properties_section("id", content_type=PING, group_id="s")).is_ping

@@ -136,6 +136,9 @@ def _key(data: bytes, pos: int) -> str | None:
         value, _ = decode_value(data, pos)
         if value is None:
             return None
+        if isinstance(value, bytes):
+            # The Python SDK reads strings as bytes, and so sends a received message on with these.
+            value = value.decode()
         if not isinstance(value, str):
             raise ArgumentError("A partition key is not a string; send it as one.")
     if len(value) > KEY_LENGTH_MAX:
