@@ -41,6 +41,7 @@ def signed(resource: str, key: str = "first-key", name: str = "Root", expiry: st
         quote_plus("https://localhost/Orders"),
         quote_plus("sb://localhost:5672/"),
         quote_plus("http://localhost:5300"),
+        quote("https://localhost/orders?api-version=2021-05", safe="").lower(),
     ],
 )
 def test_a_token_is_verified_over_the_resource_as_it_stands(resource: str) -> None:

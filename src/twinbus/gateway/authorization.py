@@ -56,9 +56,9 @@ class SignedToken(NamedTuple):
 
 
 def audience_path(uri: str) -> str:
-    """The path of an `sb://host:port/path` audience or token resource, as the sender spelt it."""
+    """The path of an `sb://host:port/path?query` audience or token resource, as the sender spelt it."""
     rest = uri.partition("://")[2] or uri
-    return rest.partition("/")[2].strip("/")
+    return rest.partition("?")[0].partition("/")[2].strip("/")
 
 
 def covers(scope: str, path: str) -> bool:

@@ -85,13 +85,3 @@ def read_resource(path: str) -> Resource:
         case [_, *_, "subscriptions"]:
             return SubscriptionList("/".join(parts[:-1]))
     return EntityResource("/".join(parts))
-
-
-def scope_of(resource: Resource) -> str:
-    """The path of the entity whose SAS rules count for the resource; "" is the namespace."""
-    match resource:
-        case EntityResource(path):
-            return path
-        case SubscriptionList(topic) | SubscriptionResource(topic) | RuleList(topic) | RuleResource(topic):
-            return topic
-    return ""
