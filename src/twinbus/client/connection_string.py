@@ -31,7 +31,8 @@ class ConnectionString:
     @property
     def authority(self) -> str:
         """Host and port as audiences name them."""
-        return f"{self.host}:{self.port}" if self.port not in (PLAIN_PORT, TLS_PORT) else self.host
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.port not in (PLAIN_PORT, TLS_PORT) else host
 
 
 def parse_connection_string(text: str) -> ConnectionString:

@@ -2,11 +2,14 @@
 
     async with await Namespace.connect(connection_string) as namespace:
         sender = await namespace.sender("orders")
-        outcomes = await sender.send(payloads)
+        outcomes = await sender.send_batches([encode_message(text) for text in texts])
 
 It speaks the official SDKs' protocol with the official connection strings, and is for moving many
 messages: payloads are encoded messages, settlements are pipelined. Applications that send a few at a
 time are better served by the SDK itself.
+
+Nothing here connects again or tries again: an error says by `is_transient` whether that can help, and the caller,
+who knows what may be done twice, decides.
 """
 
 import asyncio
@@ -21,21 +24,26 @@ from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.performatives import ReceiverSettleMode, SenderSettleMode
 from twinbus.amqp.sasl import SaslCredentials
 from twinbus.amqp.terminus import Source, Target
-from twinbus.amqp.types import Symbol, Timestamp, Value
+from twinbus.amqp.types import Symbol, UInt, Value
 from twinbus.client.connection_string import ConnectionString, parse_connection_string
+from twinbus.client.entity_node import EntityNode
 from twinbus.client.receiver import Receiver
 from twinbus.client.request_node import Answer, RequestNode
 from twinbus.client.sender import Sender
-from twinbus.client.shared_access import TOKEN_LIFETIME_S, sign
+from twinbus.client.tokens import Tokens
 from twinbus.client.wire import Wire
-from twinbus.clock import Clock, SystemClock
-from twinbus.errors import MessagingError, Unauthorized
+from twinbus.clock import Clock, Millis, SystemClock
+from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
 
 TIMEOUT_S = 60.0
-SESSION_FILTER = "com.microsoft:session-filter"
-# A token is renewed while it has this share of its life left, so that a slow renewal is still in time.
-_RENEWAL_SHARE = 0.25
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
+SESSION_WAIT = Symbol("com.microsoft:timeout")
+SESSION_LOCKED_UNTIL = "com.microsoft:locked-until-utc"
+MESSAGE_SIZE_MAX = 128 * 1_048_576
+"""What we take in one piece: more than any tier of the service sends."""
 _CREDIT_DEFAULT = 1_000
+_TICKS_AT_EPOCH = 621_355_968_000_000_000
+_TICKS_PER_MILLI = 10_000
 
 
 class Namespace:
@@ -44,11 +52,10 @@ class Namespace:
     def __init__(self, wire: Wire, target: ConnectionString, clock: Clock, timeout_s: float) -> None:
         self._wire = wire
         self._target = target
-        self._clock = clock
         self._timeout_s = timeout_s
-        self._tokens: RequestNode | None = None
+        self._tokens = Tokens(wire, target, clock, timeout_s)
         self._nodes: dict[str, RequestNode] = {}
-        self._renewals: dict[str, asyncio.Task[None]] = {}
+        self._opening = asyncio.Lock()
 
     @classmethod
     async def connect(
@@ -68,12 +75,20 @@ class Namespace:
             hostname=target.host,
             incoming_window=100_000,
             frame_size_max=1_048_576,
+            message_size_max=MESSAGE_SIZE_MAX,
+            reassembly_size_max=2 * MESSAGE_SIZE_MAX,
             sasl_credentials=SaslCredentials(),
         )
         wire = await Wire.open(target.host, target.port, settings, tls=context, timeout_s=timeout_s, clock=clock)
         return cls(wire, target, clock, timeout_s)
 
+    @property
+    def fault(self) -> MessagingError | None:
+        """Why the connection ended; None while it has not."""
+        return self._wire.fault
+
     async def sender(self, path: str) -> Sender:
+        """Raises EntityNotFound, Unauthorized, or whatever else the namespace has against it."""
         await self.authorize(path)
         sender = Sender(self._wire)
         link = await self._wire.attach(
@@ -90,51 +105,61 @@ class Namespace:
         sender.bind(link)
         return sender
 
-    async def receiver(
+    async def receiver(self, path: str, *, credit: int = _CREDIT_DEFAULT, deletes: bool = False) -> Receiver:
+        """Peek-lock, or receive-and-delete with `deletes`; at most `credit` messages are here unsettled or not taken."""
+        return await self._receiver(Source(address=path), path, credit, deletes=deletes, timeout_s=self._timeout_s)
+
+    async def session_receiver(
         self,
         path: str,
+        session_id: str | None = None,
         *,
         credit: int = _CREDIT_DEFAULT,
         deletes: bool = False,
-        session_id: str | None = None,
+        wait_s: float | None = None,
     ) -> Receiver:
-        """Peek-lock, or receive-and-delete with `deletes`; `credit` messages may be here unsettled."""
-        await self.authorize(path)
-        receiver = Receiver(self._wire, waits_for_outcome=not deletes)
-        filters: dict[Any, Any] | None = None if session_id is None else {Symbol(SESSION_FILTER): session_id}
-        link = await self._wire.attach(
-            receiver,
-            await self._wire.begin(self._timeout_s),
-            f"receiver-{uuid4().hex}",
-            self._timeout_s,
-            is_sender=False,
-            source=Source(address=path, filter=filters),
-            target=Target(),
-            snd_settle_mode=SenderSettleMode.SETTLED if deletes else SenderSettleMode.UNSETTLED,
-            rcv_settle_mode=ReceiverSettleMode.FIRST if deletes else ReceiverSettleMode.SECOND,
+        """Lock the message session named, or the next that is free, for as long as the receiver is open.
+
+        Raises SessionCannotBeLocked where somebody else has it, OperationTimeout where none gets free within `wait_s`.
+        """
+        wait_s = self._timeout_s if wait_s is None else wait_s
+        source = Source(address=path, filter={SESSION_FILTER: session_id})
+        properties = {SESSION_WAIT: UInt(max(1, int(wait_s * 1000)))}
+        # The namespace answers when the wait is over; if it does not, that is another timeout.
+        timeout_s = wait_s + self._timeout_s
+        receiver = await self._receiver(
+            source, path, credit, deletes=deletes, timeout_s=timeout_s, properties=properties
         )
-        assert isinstance(link, IncomingLink)
-        receiver.bind(link, credit)
+        if receiver.session_id is None:
+            await receiver.close()
+            raise OperationTimeout(f"The namespace locked no message session of '{path}'. Try again.")
         return receiver
 
     async def ask(self, path: str, operation: str, body: dict[str, Value]) -> Answer:
-        """A `$management` operation of an entity, such as `com.microsoft:peek-message`."""
+        """A `$management` operation of an entity, such as `com.microsoft:peek-message`; see also `entity`."""
         node = self._nodes.get(path)
-        if node is None:
-            await self.authorize(path)
-            node = self._nodes[path] = await RequestNode.attach(self._wire, f"{path}/$management", self._timeout_s)
+        if node is None or node.fault is not None:
+            node = await self._open_node(path)
         return await node.ask({"operation": operation}, body, self._timeout_s)
+
+    def entity(self, path: str) -> EntityNode:
+        """What can be asked of an entity without a link of one's own: peek, locks, deferred and scheduled messages."""
+        return EntityNode(path, self.ask)
 
     async def authorize(self, path: str) -> None:
         """Put a token for the entity, and keep it renewed for as long as the connection lives."""
-        if path not in self._renewals:
-            await self._put_token(path)
-            self._renewals[path] = asyncio.create_task(self._renew(path))
+        only = self._target.entity_path
+        if only is not None and not _is_at_or_below(path, only):
+            raise ArgumentError(f"The connection string is for '{only}' only, not for '{path}'.")
+        await self._tokens.authorize(path)
+
+    async def renew_tokens(self) -> list[str]:
+        """Renew the tokens that are due; it is done by itself as well. The paths where it was done."""
+        return await self._tokens.renew_due()
 
     async def close(self) -> None:
-        for task in self._renewals.values():
-            task.cancel()
-        await asyncio.gather(*self._renewals.values(), return_exceptions=True)
+        """What is still under way ends in ConnectionLost."""
+        await self._tokens.close()
         await self._wire.close()
 
     async def __aenter__(self) -> "Namespace":
@@ -145,30 +170,60 @@ class Namespace:
     ) -> None:
         await self.close()
 
-    async def _put_token(self, path: str) -> None:
-        audience = f"sb://{self._target.authority}/{path}"
-        expires_at_s = self._clock.now() // 1000 + TOKEN_LIFETIME_S
-        token = self._target.signature or sign(audience, self._target.key_name, self._target.key, expires_at_s)
-        if self._tokens is None:
-            self._tokens = await RequestNode.attach(self._wire, "$cbs", self._timeout_s)
-        answer = await self._tokens.ask(
-            {
-                "operation": "put-token",
-                "type": "servicebus.windows.net:sastoken",
-                "name": audience,
-                "expiration": Timestamp(expires_at_s * 1000),
-            },
-            token,
-            self._timeout_s,
+    async def _receiver(
+        self,
+        source: Source,
+        path: str,
+        credit: int,
+        *,
+        deletes: bool,
+        timeout_s: float,
+        properties: dict[Any, Any] | None = None,
+    ) -> Receiver:
+        if credit < 1:
+            raise ArgumentError("A receiver needs a credit of at least 1.")
+        await self.authorize(path)
+        receiver = Receiver(self._wire, waits_for_outcome=not deletes, deletes=deletes)
+        link = await self._wire.attach(
+            receiver,
+            await self._wire.begin(self._timeout_s),
+            f"receiver-{uuid4().hex}",
+            timeout_s,
+            is_sender=False,
+            source=source,
+            target=Target(),
+            snd_settle_mode=SenderSettleMode.SETTLED if deletes else SenderSettleMode.UNSETTLED,
+            rcv_settle_mode=ReceiverSettleMode.FIRST if deletes else ReceiverSettleMode.SECOND,
+            properties=properties,
         )
-        if answer.status not in (200, 202):
-            raise Unauthorized(f"The namespace refused our token for '{path}': {answer.description}")
+        assert isinstance(link, IncomingLink)
+        if source.filter is not None:
+            receiver.session_id = _session_of(link)
+            receiver.session_locked_until = _session_end(link)
+        receiver.bind(link, credit)
+        return receiver
 
-    async def _renew(self, path: str) -> None:
-        while True:
-            await asyncio.sleep(TOKEN_LIFETIME_S * (1 - _RENEWAL_SHARE))
-            try:
-                await self._put_token(path)
-            except MessagingError:
-                # The links end when the old token does, and say why better than this loop could.
-                return
+    async def _open_node(self, path: str) -> RequestNode:
+        async with self._opening:
+            node = self._nodes.get(path)
+            if node is None or node.fault is not None:
+                await self.authorize(path)
+                node = await RequestNode.attach(self._wire, f"{path}/$management", self._timeout_s)
+                self._nodes[path] = node
+            return node
+
+
+def _is_at_or_below(path: str, entity_path: str) -> bool:
+    path, entity_path = path.casefold(), entity_path.casefold()
+    return path == entity_path or path.startswith(entity_path + "/")
+
+
+def _session_of(link: IncomingLink) -> str | None:
+    filters = (link.source.filter if link.source is not None else None) or {}
+    found = filters.get(SESSION_FILTER)
+    return found if isinstance(found, str) else None
+
+
+def _session_end(link: IncomingLink) -> Millis | None:
+    ticks = link.properties.get(SESSION_LOCKED_UNTIL)
+    return (ticks - _TICKS_AT_EPOCH) // _TICKS_PER_MILLI if isinstance(ticks, int) else None

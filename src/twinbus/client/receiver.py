@@ -1,125 +1,238 @@
-"""The receiving half of the bulk client: messages out in lists, settlements in by ranges, none waited for one by one."""
+"""The receiving half of the bulk client: messages out in lists, settlements in by ranges, none waited for one by one.
+
+    link --credit--> inbox --receive--> held by the caller --submit--> settling --the peer's answer--> outcome
+
+In peek-lock, credit counts what is not settled: a caller that does not settle gets no more. In receive-and-delete
+it counts what was not taken out of the inbox. Either way the inbox has a bound.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from twinbus.amqp.delivery_state import ACCEPTED, DeliveryState, Rejected
-from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, Event, Incoming
+from twinbus.amqp.delivery_state import ACCEPTED, RELEASED, DeliveryState, Rejected, Released
+from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, Event
 from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.client.remote_errors import error_of
-from twinbus.client.sender import Sending
-from twinbus.client.wire import Wire
-from twinbus.errors import MessagingError
+from twinbus.amqp.types import Value
+from twinbus.client.outcomes import Outcomes
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.client.remote_errors import ConnectionLost, error_of
+from twinbus.client.settlements import abandoned, dead_lettered, deferred
+from twinbus.client.wire import CLOSE_TIMEOUT_S, Wire
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError, NotAllowed
 
 
 class Receiver:
-    """Made by `Namespace.receiver`. `waits_for_outcome` is the peek-lock of Service Bus: the peer confirms each settlement."""
+    """Made by `Namespace.receiver` and `Namespace.session_receiver`.
 
-    def __init__(self, wire: Wire, *, waits_for_outcome: bool) -> None:
+    `waits_for_outcome` is the peek-lock of Service Bus: the peer confirms each settlement. `deletes` is
+    receive-and-delete: messages are gone when they are sent, and there is nothing to settle.
+    """
+
+    def __init__(self, wire: Wire, *, waits_for_outcome: bool, deletes: bool = False) -> None:
         self._wire = wire
         self._waits_for_outcome = waits_for_outcome
+        self._deletes = deletes
+        self._credit = 0
         self._link: IncomingLink | None = None
-        self._inbox: deque[Incoming] = deque()
+        self._inbox: deque[ReceivedMessage] = deque()
+        self._held: dict[int, ReceivedMessage] = {}
+        self._settling: dict[int, tuple[Outcomes, int]] = {}
         self._arrival: asyncio.Future[None] | None = None
-        self._settling: dict[int, tuple[Sending, int]] = {}
-        self._fault: MessagingError | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.session_id: str | None = None
+        """The message session that is locked, for a session receiver."""
+        self.session_locked_until: Millis | None = None
+        """As it was when the session was locked; renewals answer with a later time."""
+        self.fault: MessagingError | None = None
+        """Why nothing more comes and nothing can be settled; None while all is well."""
 
     def bind(self, link: IncomingLink, credit: int) -> None:
         self._link = link
-        link.keep_credit(credit)
+        self._credit = credit
+        if self._deletes:
+            self._top_up()
+        else:
+            link.keep_credit(credit)
         self._wire.flush_soon()
 
-    async def receive(self, count_max: int, wait_s: float) -> list[Incoming]:
+    async def receive(self, count_max: int, wait_s: float) -> list[ReceivedMessage]:
         """Messages that are here, else the first that come; none if none came in time."""
-        if not self._inbox:
-            if self._fault is not None:
-                raise self._fault
-            self._arrival = asyncio.get_running_loop().create_future()
-            try:
-                await asyncio.wait_for(self._arrival, wait_s)
-            except TimeoutError:
-                return []
-            finally:
-                self._arrival = None
         inbox = self._inbox
-        return [inbox.popleft() for _ in range(min(count_max, len(inbox)))]
+        if not inbox:
+            await self._wait(wait_s)
+        taken = [inbox.popleft() for _ in range(min(count_max, len(inbox)))]
+        if self._deletes:
+            self._top_up()
+        return taken
 
-    def submit(self, deliveries: Sequence[Incoming], state: DeliveryState = ACCEPTED) -> Sending:
+    def submit(self, messages: Sequence[ReceivedMessage], state: DeliveryState = ACCEPTED) -> Outcomes:
         """Settle them without waiting; in order of arrival one frame does for a run of them."""
-        link = self._link
-        assert link is not None
-        sending = Sending(len(deliveries))
-        if self._fault is not None or not deliveries:
-            for index in range(len(deliveries)):
-                sending.settled(index, self._fault)
-            if not deliveries:
-                sending.done.set_result(None)
-            return sending
-        start = 0
-        while start < len(deliveries):
-            end = _run_end(deliveries, start)
-            first, last = deliveries[start].delivery_id, deliveries[end - 1].delivery_id
-            if self._waits_for_outcome:
-                for index in range(start, end):
-                    self._settling[deliveries[index].delivery_id] = (sending, index)
-                link.update(first, last, state)
-            else:
-                link.settle(first, last, state)
-                for index in range(start, end):
-                    sending.settled(index, None)
-            start = end
+        outcomes = Outcomes(len(messages))
+        link, held, start = self._link, self._held, 0
+        first = last = -1
+        for index, message in enumerate(messages):
+            delivery_id = message.delivery_id
+            # Numbers repeat from link to link: a message of another receiver must not settle one of ours.
+            if delivery_id is None or held.get(delivery_id) is not message:
+                outcomes.settle(index, self.fault or _NOT_HELD)
+                continue
+            del held[delivery_id]
+            if delivery_id != last + 1 or start + last - first + 1 != index:
+                self._settle_run(link, outcomes, start, first, last, state)
+                start, first = index, delivery_id
+            last = delivery_id
+        self._settle_run(link, outcomes, start, first, last, state)
         self._wire.flush_soon()
-        return sending
+        return outcomes
 
-    async def settle(
-        self, deliveries: Sequence[Incoming], state: DeliveryState = ACCEPTED
-    ) -> list[MessagingError | None]:
+    async def settle(self, messages: Sequence[ReceivedMessage], state: DeliveryState) -> list[MessagingError | None]:
         """Settle them all; the outcome of each, None where the peer has done it."""
-        sending = self.submit(deliveries, state)
-        await sending.done
-        return sending.outcomes
+        return await self.submit(messages, state).wait()
 
-    def detach(self) -> None:
-        if self._link is not None:
-            self._link.detach()
-            self._wire.flush_soon()
+    async def complete(self, messages: Sequence[ReceivedMessage]) -> list[MessagingError | None]:
+        return await self.settle(messages, ACCEPTED)
+
+    async def abandon(
+        self, messages: Sequence[ReceivedMessage], properties: Mapping[str, Value] | None = None
+    ) -> list[MessagingError | None]:
+        """Give them back, with a higher delivery count, and with `properties` among their application properties."""
+        return await self.settle(messages, abandoned(properties))
+
+    async def defer(
+        self, messages: Sequence[ReceivedMessage], properties: Mapping[str, Value] | None = None
+    ) -> list[MessagingError | None]:
+        """Put them aside: from now on they are received by their sequence numbers only."""
+        return await self.settle(messages, deferred(properties))
+
+    async def dead_letter(
+        self,
+        messages: Sequence[ReceivedMessage],
+        reason: str | None = None,
+        description: str | None = None,
+        properties: Mapping[str, Value] | None = None,
+    ) -> list[MessagingError | None]:
+        return await self.settle(messages, dead_lettered(reason, description, properties))
+
+    async def release(self, messages: Sequence[ReceivedMessage]) -> list[MessagingError | None]:
+        """Give them back as if they had not been delivered. The peer does not answer this."""
+        return await self.settle(messages, RELEASED)
+
+    async def close(self) -> None:
+        """End the link. What nobody took is given back at once; what the caller holds keeps its lock.
+
+        In receive-and-delete there is nothing to give back: `receive` goes on returning what is here.
+        """
+        link = self._link
+        if link is None or self.fault is not None:
+            return
+        await self._drain(link)
+        if not self._deletes:
+            inbox = list(self._inbox)
+            self._inbox.clear()
+            self.submit(inbox, RELEASED)
+        self._fail(ConnectionLost("This receiver was closed. Open another."))
+        await self._wire.detach(link, self._gone)
 
     # What the link says
 
     def link_event(self, event: Event) -> None:
         if isinstance(event, Deliveries):
-            self._inbox.extend(event.deliveries)
-            self._announce()
+            self._arrived(event)
         elif isinstance(event, Dispositions):
             self._settled(event)
-        elif isinstance(event, CreditChanged):
-            self._announce()
+        elif isinstance(event, CreditChanged) and event.drain:
+            _wake(self._drained)
 
     def link_lost(self, error: MessagingError) -> None:
-        self._fault = error
-        settling, self._settling = self._settling, {}
-        for sending, index in settling.values():
-            sending.settled(index, error)
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_exception(error)
+        self._gone.set_result(None)
+        if self.fault is None:
+            self._fail(error)
 
-    def _announce(self) -> None:
-        if self._arrival is not None and not self._arrival.done() and self._inbox:
-            self._arrival.set_result(None)
+    def _fail(self, error: MessagingError) -> None:
+        self.fault = error
+        if not self._deletes:
+            # They cannot be settled any more, and come again once their locks end.
+            self._inbox.clear()
+        self._held.clear()
+        settling, self._settling = self._settling, {}
+        for outcomes, index in settling.values():
+            outcomes.settle(index, error)
+        _wake(self._arrival)
+        _wake(self._drained)
+
+    def _arrived(self, event: Deliveries) -> None:
+        if self._deletes:
+            self._inbox.extend([ReceivedMessage(payload) for _, _, payload, _, _, _ in event.deliveries])
+        else:
+            messages = [ReceivedMessage(payload, tag, number) for number, tag, payload, _, _, _ in event.deliveries]
+            self._inbox.extend(messages)
+            numbers = [delivery.delivery_id for delivery in event.deliveries]
+            self._held.update(zip(numbers, messages, strict=True))
+        _wake(self._arrival)
 
     def _settled(self, event: Dispositions) -> None:
         refused = event.state.error if isinstance(event.state, Rejected) else None
         error = error_of(refused) if refused is not None else None
+        pop = self._settling.pop
         for delivery_id, _ in event.deliveries:
-            found = self._settling.pop(delivery_id, None)
+            found = pop(delivery_id, None)
             if found is not None:
-                found[0].settled(found[1], error)
+                found[0].settle(found[1], error)
+
+    # How it is done
+
+    async def _wait(self, wait_s: float) -> None:
+        """Until something is in the inbox or the time is over. Several callers may wait for the same arrival."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        while not self._inbox:
+            if self.fault is not None:
+                raise self.fault
+            left = deadline - loop.time()
+            if left <= 0:
+                return
+            if self._arrival is None or self._arrival.done():
+                self._arrival = loop.create_future()
+            await asyncio.wait([self._arrival], timeout=left)
+
+    async def _drain(self, link: IncomingLink) -> None:
+        """Have the peer use up or return the credit that is out, so that nothing is under way to us afterwards."""
+        self._drained = asyncio.get_running_loop().create_future()
+        link.drain()
+        self._wire.flush_soon()
+        await asyncio.wait([self._drained], timeout=CLOSE_TIMEOUT_S)
+        link.grant(0)
+
+    def _top_up(self) -> None:
+        link, room = self._link, self._credit - len(self._inbox)
+        if link is not None and self.fault is None and room - link.credit >= (self._credit + 1) // 2:
+            link.grant(room)
+            self._wire.flush_soon()
+
+    def _settle_run(
+        self, link: IncomingLink | None, outcomes: Outcomes, start: int, first: int, last: int, state: DeliveryState
+    ) -> None:
+        """Deliveries `first` to `last`, which have the indexes from `start` on."""
+        if link is None or first < 0:
+            return
+        count = last - first + 1
+        if self._waits_for_outcome and not isinstance(state, Released):
+            self._settling.update((first + step, (outcomes, start + step)) for step in range(count))
+            link.update(first, last, state)
+        else:
+            link.settle(first, last, state)
+            for index in range(start, start + count):
+                outcomes.settle(index, None)
 
 
-def _run_end(deliveries: Sequence[Incoming], start: int) -> int:
-    """Where the run of consecutive delivery ids that starts here ends."""
-    end = start + 1
-    while end < len(deliveries) and deliveries[end].delivery_id == deliveries[end - 1].delivery_id + 1:
-        end += 1
-    return end
+_NOT_HELD = NotAllowed(
+    "This message is not held by this receiver: it was settled before, deleted as it was received, or came from another."
+)
+
+
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)

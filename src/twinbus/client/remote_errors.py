@@ -1,4 +1,4 @@
-"""A peer's error condition in, an error of our own tree out."""
+"""A peer's error condition in, an error of our own tree out; and the errors that only a client meets."""
 
 from twinbus.amqp.error_condition import ErrorCondition
 from twinbus.errors import InternalError, MessagingError
@@ -11,12 +11,20 @@ class ConnectionLost(MessagingError):
     is_transient = True
 
 
+class PeerNotTrusted(MessagingError):
+    """TLS failed: the peer's certificate is not one that we trust, or what answers does not speak TLS."""
+
+
 class RemoteError(MessagingError):
     """A condition that has no class of its own here; `remote_condition` says which."""
 
     def __init__(self, text: str, remote_condition: str) -> None:
         super().__init__(text)
         self.remote_condition = remote_condition
+
+
+# How brokers say that they move or shut down, in whatever scope: the same request succeeds elsewhere or later.
+_FORCED = ("amqp:connection:forced", "amqp:link:detach-forced", "com.microsoft:container-close")
 
 
 def _by_condition() -> dict[str, type[MessagingError]]:
@@ -31,7 +39,12 @@ def _by_condition() -> dict[str, type[MessagingError]]:
     return classes
 
 
-_CLASSES = _by_condition()
+# Several classes share the condition of an internal error; the plain one claims the least.
+_CLASSES: dict[str, type[MessagingError]] = {
+    **_by_condition(),
+    **dict.fromkeys(_FORCED, ConnectionLost),
+    InternalError.condition: InternalError,
+}
 
 
 def error_of(condition: ErrorCondition | None) -> MessagingError:
@@ -43,7 +56,4 @@ def error_of(condition: ErrorCondition | None) -> MessagingError:
 
 def error_named(condition: str, text: str) -> MessagingError:
     kind = _CLASSES.get(condition)
-    if kind is None:
-        return RemoteError(text, condition)
-    # Several classes share the condition of an internal error; the plain one claims the least.
-    return InternalError(text) if condition == InternalError.condition else kind(text)
+    return RemoteError(text, condition) if kind is None else kind(text)

@@ -42,7 +42,7 @@ class RequestNode:
         self._ids = count(1)
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
         self._requests: OutgoingLink | None = None
-        self._fault: MessagingError | None = None
+        self.fault: MessagingError | None = None
 
     @classmethod
     async def attach(cls, wire: Wire, address: str, timeout_s: float) -> "RequestNode":
@@ -75,8 +75,8 @@ class RequestNode:
 
     async def ask(self, properties: dict[str, Value], body: Value, timeout_s: float) -> Answer:
         """Raises OperationTimeout, or what ended the link. A refusal is an answer: see `require_ok`."""
-        if self._fault is not None:
-            raise self._fault
+        if self.fault is not None:
+            raise self.fault
         assert self._requests is not None
         message_id = str(next(self._ids))
         payload = encode_sections(
@@ -104,7 +104,7 @@ class RequestNode:
                     event.link.settle(delivery.delivery_id, delivery.delivery_id, ACCEPTED)
 
     def link_lost(self, error: MessagingError) -> None:
-        self._fault = error
+        self.fault = error
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(error)

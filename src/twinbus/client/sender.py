@@ -1,41 +1,44 @@
 """The sending half of the bulk client: payloads in, an outcome for each of them out, many under way at once.
 
-Payloads are encoded messages; they go out as fast as the peer gives credit, and nobody waits for
-one acknowledgement before the next message. A `Sending` stands for those that were handed in together.
+Payloads are encoded messages; they go out as fast as the peer gives credit and the socket takes them, and
+nobody waits for one acknowledgement before the next message. `Outcomes` stands for those handed in together.
+
+    submit -> queue --credit, room in the socket--> under way --the peer's disposition--> outcome
+                '------------------ link or connection lost ----------'-----------------> ConnectionLost
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 from struct import Struct
 
 from twinbus.amqp.delivery_state import Accepted, DeliveryState, Rejected
 from twinbus.amqp.events import CreditChanged, Dispositions, Event
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.serial_number import MASK
+from twinbus.client.batches import BATCH_SIZE_DEFAULT, BATCH_SIZE_MAX, plan_batches
+from twinbus.client.outcomes import Outcomes, Settles, SharedOutcome
 from twinbus.client.remote_errors import ConnectionLost, error_of
 from twinbus.client.wire import Wire
-from twinbus.errors import InternalError, MessagingError
+from twinbus.errors import InternalError, MessageTooLarge, MessagingError
 
 _tag = Struct(">I").pack
-_TAG_MASK = 0xFFFFFFFF
+_BATCH_SIZE_PROPERTY = "com.microsoft:max-message-batch-size"
+_BURST_SIZE_MAX = 1_048_576
+"""Turned into frames at once; what lies behind it waits as payloads until the socket has taken these."""
 
 
-class Sending:
-    """Messages handed in together. `done` resolves when each has its outcome: None, or the error."""
+@dataclass(slots=True)
+class _Run:
+    """Payloads handed in together, sent from `start` on. The first of them has the index `first` with its owner."""
 
-    __slots__ = ("done", "left", "outcomes")
-
-    def __init__(self, count: int) -> None:
-        self.outcomes: list[MessagingError | None] = [None] * count
-        self.left = count
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settled(self, index: int, error: MessagingError | None) -> None:
-        if error is not None:
-            self.outcomes[index] = error
-        self.left -= 1
-        if not self.left and not self.done.done():
-            self.done.set_result(None)
+    payloads: Sequence[bytes]
+    owner: Settles
+    first: int = 0
+    message_format: int = 0
+    start: int = 0
 
 
 class Sender:
@@ -44,87 +47,165 @@ class Sender:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._link: OutgoingLink | None = None
-        self._queue: deque[tuple[bytes, int, Sending, int]] = deque()
-        self._under_way: dict[bytes, tuple[Sending, int]] = {}
+        self._queue: deque[_Run] = deque()
+        self._under_way: dict[int, tuple[Settles, int]] = {}
         self._next_tag = 0
-        self._fault: MessagingError | None = None
+        self._size_max = 0
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.fault: MessagingError | None = None
+        """Why nothing more can be sent; None while it can."""
 
     def bind(self, link: OutgoingLink) -> None:
         self._link = link
+        self._size_max = link.attach.max_message_size or 0
 
-    def submit(self, payloads: Sequence[bytes], message_format: int = 0) -> Sending:
+    @property
+    def message_size_max(self) -> int | None:
+        """In bytes, as the peer announced it; None where it has no limit."""
+        return self._size_max or None
+
+    @property
+    def batch_size_max(self) -> int:
+        """Bytes that a batch may have: less than a message, where the peer takes very large ones."""
+        announced = None if self._link is None else self._link.properties.get(_BATCH_SIZE_PROPERTY)
+        if isinstance(announced, int) and announced > 0:
+            return int(announced)
+        return min(self._size_max, BATCH_SIZE_MAX) if self._size_max else BATCH_SIZE_DEFAULT
+
+    def submit(self, payloads: Sequence[bytes]) -> Outcomes:
         """Hand messages in without waiting. How many may be under way is the caller's to bound."""
-        sending = Sending(len(payloads))
-        if self._fault is not None or not payloads:
-            for index in range(len(payloads)):
-                sending.settled(index, self._fault)
-            if not payloads:
-                sending.done.set_result(None)
-            return sending
-        self._queue.extend([(payload, message_format, sending, index) for index, payload in enumerate(payloads)])
+        outcomes = Outcomes(len(payloads))
+        if payloads and self._size_max and max(map(len, payloads)) > self._size_max:
+            for index, payload in enumerate(payloads):
+                self._enqueue(_Run([payload], outcomes, index))
+        elif payloads:
+            self._enqueue(_Run(payloads, outcomes))
         self._send_queued()
-        return sending
+        return outcomes
 
-    async def send(self, payloads: Sequence[bytes], message_format: int = 0) -> list[MessagingError | None]:
+    async def send(self, payloads: Sequence[bytes]) -> list[MessagingError | None]:
         """Send them all; the outcome of each, None where the peer has it."""
-        sending = self.submit(payloads, message_format)
-        await sending.done
-        return sending.outcomes
+        return await self.submit(payloads).wait()
 
-    def detach(self) -> None:
-        if self._link is not None:
-            self._link.detach()
-            self._wire.flush_soon()
+    def submit_batches(self, payloads: Sequence[bytes], *, keeps_keys_apart: bool = True) -> Outcomes:
+        """Hand messages in as few transfers as the peer's limits allow; each batch is taken or refused whole.
+
+        Messages of different keys go into different batches, as partitioned entities demand. Without that, order is
+        kept over all of them, and an ordinary entity gets larger batches. Where a partitioned entity detects
+        duplicates, message ids are keys too: use `submit` there.
+        """
+        outcomes = Outcomes(len(payloads))
+        plan = plan_batches(payloads, self.batch_size_max, keeps_keys_apart=keeps_keys_apart)
+        for place, refusal in plan.refused:
+            outcomes.settle(place, refusal)
+        for batch in plan.batches:
+            owner = SharedOutcome(outcomes, batch.places)
+            self._enqueue(_Run([batch.payload], owner, message_format=batch.message_format))
+        self._send_queued()
+        return outcomes
+
+    async def send_batches(
+        self, payloads: Sequence[bytes], *, keeps_keys_apart: bool = True
+    ) -> list[MessagingError | None]:
+        """Send them all, in batches; the outcome of each message. See `submit_batches`."""
+        return await self.submit_batches(payloads, keeps_keys_apart=keeps_keys_apart).wait()
+
+    async def close(self) -> None:
+        """End the link. What has no outcome yet gets ConnectionLost, so wait for it first."""
+        link = self._link
+        if link is None or self.fault is not None:
+            return
+        self._fail(ConnectionLost("This sender was closed. Open another."))
+        await self._wire.detach(link, self._gone)
 
     # What the link says
 
     def link_event(self, event: Event) -> None:
-        if isinstance(event, CreditChanged):
+        if isinstance(event, Dispositions):
+            self._settled(event)
+        elif isinstance(event, CreditChanged):
             self._send_queued()
             if event.drain and self._link is not None:
                 self._link.drained()
-        elif isinstance(event, Dispositions):
-            self._settled(event)
 
     def link_lost(self, error: MessagingError) -> None:
-        self._fault = error
+        self._gone.set_result(None)
+        if self.fault is None:
+            self._fail(error)
+
+    def _fail(self, error: MessagingError) -> None:
+        self.fault = error
         under_way, self._under_way = self._under_way, {}
-        for sending, index in under_way.values():
-            sending.settled(index, error)
+        for owner, index in under_way.values():
+            owner.settle(index, error)
         while self._queue:
-            _, _, sending, index = self._queue.popleft()
-            sending.settled(index, error)
+            _refuse(self._queue.popleft(), error)
+
+    def _enqueue(self, run: _Run) -> None:
+        size = len(run.payloads[0])
+        if self.fault is not None:
+            _refuse(run, self.fault)
+        elif self._size_max and size > self._size_max:
+            # Known before it is sent: some peers end the link for it, and all else on the link with it.
+            _refuse(run, MessageTooLarge(f"The message has {size} bytes; {self._size_max} are the limit here."))
+        else:
+            self._queue.append(run)
 
     def _send_queued(self) -> None:
-        link, queue = self._link, self._queue
-        if link is None:
-            return
-        count = min(link.credit, len(queue))
-        if not count:
-            return
-        burst: list[tuple[bytes, bytes]] = []
-        under_way = self._under_way
-        for _ in range(count):
-            payload, message_format, sending, index = queue.popleft()
-            self._next_tag = (self._next_tag + 1) & _TAG_MASK
-            tag = _tag(self._next_tag)
-            under_way[tag] = (sending, index)
-            if message_format:
-                link.transfer(payload, tag, message_format=message_format)
+        link, queue, wire = self._link, self._queue, self._wire
+        while queue and link is not None and link.credit > 0:
+            if wire.is_congested:
+                wire.when_writable(self._send_queued)
+                return
+            run = queue[0]
+            end = _burst_end(run, link.credit)
+            self._transmit(link, run, end)
+            if end == len(run.payloads):
+                queue.popleft()
             else:
-                burst.append((tag, payload))
-        link.transfers(burst)
-        self._wire.flush_soon()
+                run.start = end
+                # So that the socket can say that it has enough.
+                wire.flush()
+        wire.flush_soon()
+
+    def _transmit(self, link: OutgoingLink, run: _Run, end: int) -> None:
+        payloads = run.payloads[run.start : end]
+        count = len(payloads)
+        tags = [_tag(number & MASK) for number in range(self._next_tag, self._next_tag + count)]
+        self._next_tag = (self._next_tag + count) & MASK
+        if run.message_format:
+            first_id = link.transfer(payloads[0], tags[0], message_format=run.message_format)
+        else:
+            first_id = link.transfers(list(zip(tags, payloads, strict=True)))
+        assert first_id is not None, "a link with credit is attached"
+        places = range(run.first + run.start, run.first + end)
+        numbers: Iterable[int] = range(first_id, first_id + count)
+        if first_id + count > MASK:
+            numbers = [number & MASK for number in numbers]
+        self._under_way.update(zip(numbers, zip(repeat(run.owner), places, strict=False), strict=True))
 
     def _settled(self, event: Dispositions) -> None:
         error = _error_in(event.state)
-        under_way = self._under_way
-        for _, tag in event.deliveries:
-            found = under_way.pop(tag, None)
+        pop = self._under_way.pop
+        for delivery_id, _ in event.deliveries:
+            found = pop(delivery_id, None)
             if found is not None:
-                found[0].settled(found[1], error)
+                found[0].settle(found[1], error)
         if self._queue:
             self._send_queued()
+
+
+def _burst_end(run: _Run, credit: int) -> int:
+    """As many as there is credit for, and no more bytes than the socket should be given at once; at least one."""
+    end = min(run.start + credit, len(run.payloads))
+    while end - run.start > 1 and sum(map(len, run.payloads[run.start : end])) > _BURST_SIZE_MAX:
+        end = run.start + (end - run.start) // 2
+    return end
+
+
+def _refuse(run: _Run, error: MessagingError) -> None:
+    for index in range(run.first + run.start, run.first + len(run.payloads)):
+        run.owner.settle(index, error)
 
 
 def _error_in(state: DeliveryState | None) -> MessagingError | None:

@@ -6,10 +6,12 @@ link's events; a future stands for each step of opening that someone waits for.
 
 import asyncio
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
 
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.error_condition import ErrorCondition
 from twinbus.amqp.events import (
     ConnectionClosed,
     CreditChanged,
@@ -25,13 +27,15 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.link import Link
 from twinbus.amqp.session import Session
-from twinbus.client.remote_errors import ConnectionLost, error_of
+from twinbus.client.remote_errors import ConnectionLost, PeerNotTrusted, error_of
 from twinbus.clock import NEVER, Clock, SystemClock
 from twinbus.errors import MessagingError, OperationTimeout
 
 T = TypeVar("T")
 
-_CLOSE_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 5.0
+# What may wait in the socket's buffer before senders are held back: enough to keep it busy, little to keep in memory.
+_WRITE_BUFFER_MAX = 4 * 1_048_576
 
 
 class LinkOwner(Protocol):
@@ -57,6 +61,10 @@ class Wire(asyncio.Protocol):
         self._begun: dict[Session, asyncio.Future[None]] = {}
         self._attached: dict[Link, asyncio.Future[None]] = {}
         self._is_flush_due = False
+        self._is_closing = False
+        self._resumed: list[Callable[[], None]] = []
+        self.is_congested = False
+        """The socket takes no more for now; `when_writable` tells when it does."""
         self._timer: asyncio.TimerHandle | None = None
         self.fault: MessagingError | None = None
         """Why the connection ended; None while it has not."""
@@ -78,12 +86,17 @@ class Wire(asyncio.Protocol):
         connecting = loop.create_connection(lambda: wire, host, port, ssl=tls)
         try:
             await _within(connecting, timeout_s)
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", None) or error.reason or error
+            raise PeerNotTrusted(
+                f"No TLS with {host}:{port}: {reason}. Give a context that trusts its certificate."
+            ) from None
         except OSError as error:
             raise ConnectionLost(f"Nothing answers at {host}:{port}: {error.strerror or error}.") from None
         try:
             await _within(asyncio.shield(wire._opened), timeout_s)
         except MessagingError:
-            wire._drop()
+            wire._abort()
             raise
         return wire
 
@@ -93,25 +106,58 @@ class Wire(asyncio.Protocol):
         session = self._connection.begin()
         begun = self._begun[session] = self._loop.create_future()
         self.flush()
-        await _within(begun, timeout_s)
+        try:
+            await _within(begun, timeout_s)
+        except BaseException:
+            self._begun.pop(session, None)
+            self.end(session)
+            raise
         return session
 
+    def end(self, session: Session) -> None:
+        """With all links of the session, without waiting for the peer's word."""
+        session.end()
+        self.flush_soon()
+
     async def attach(self, owner: LinkOwner, session: Session, name: str, timeout_s: float, **terms: Any) -> Link:
-        """A link whose events go to `owner`; `terms` are those of `Session.attach`."""
+        """A link whose events go to `owner`; `terms` are those of `Session.attach`. If it fails, so does the session."""
+        if self.fault is not None:
+            raise self.fault
         link = session.attach(name, **terms)
         link.context = owner
         attached = self._attached[link] = self._loop.create_future()
         self.flush()
-        await _within(attached, timeout_s)
+        try:
+            await _within(attached, timeout_s)
+        except BaseException:
+            self._attached.pop(link, None)
+            self.end(session)
+            raise
         return link
 
+    async def detach(self, link: Link, gone: "asyncio.Future[None]") -> None:
+        """End a link and its session. `gone` is resolved by the link's owner when it is told of the end."""
+        link.detach()
+        self.flush_soon()
+        # A peer that does not answer has no say: the session ends all the same.
+        with suppress(OperationTimeout):
+            await _within(asyncio.shield(gone), CLOSE_TIMEOUT_S)
+        self.end(link.session)
+
     async def close(self) -> None:
+        """What is under way ends in ConnectionLost. A peer that does not answer is left alone after a while."""
+        self._is_closing = True
         self._connection.close()
         self.flush()
         try:
-            await _within(asyncio.shield(self._ended), _CLOSE_TIMEOUT_S)
+            await _within(asyncio.shield(self._ended), CLOSE_TIMEOUT_S)
         except OperationTimeout:
-            self._drop()
+            self._abort()
+
+    def when_writable(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once, as soon as the socket takes more."""
+        if resume not in self._resumed:
+            self._resumed.append(resume)
 
     def flush_soon(self) -> None:
         """Write what is queued at the end of this turn of the loop: one write for all who call."""
@@ -132,6 +178,7 @@ class Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports keep the interface without the base class.
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(_WRITE_BUFFER_MAX)
         self._connection.open()
         self.flush()
         self._tick()
@@ -146,6 +193,15 @@ class Wire(asyncio.Protocol):
             self._dispatch(event)
         self._end(ConnectionLost("The connection was lost. Connect again."))
 
+    def pause_writing(self) -> None:
+        self.is_congested = True
+
+    def resume_writing(self) -> None:
+        self.is_congested = False
+        resumed, self._resumed = self._resumed, []
+        for resume in resumed:
+            resume()
+
     def _tick(self) -> None:
         now = self._clock.now()
         due = self._connection.tick(now)
@@ -157,6 +213,11 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def _abort(self) -> None:
+        # Closing in good order waits for the buffer to be written, and this peer may never read it.
+        if self._transport is not None:
+            self._transport.abort()
+
     # Events
 
     def _dispatch(self, event: Event) -> None:
@@ -166,15 +227,20 @@ class Wire(asyncio.Protocol):
             case LinkOpened(link):
                 _resolve(self._attached.pop(link, None), None)
             case LinkDetached(link, _, error):
-                self._link_gone(link, error_of(error))
+                self._link_gone(link, self._reason(error))
             case SessionBegun(session):
                 _resolve(self._begun.pop(session, None), None)
             case SessionEnded(session, error):
-                _resolve(self._begun.pop(session, None), error_of(error))
+                _resolve(self._begun.pop(session, None), self._reason(error))
             case Opened():
                 _resolve(self._opened, None)
             case ConnectionClosed(error):
-                self._end(error_of(error))
+                self._end(self._reason(error))
+
+    def _reason(self, error: ErrorCondition | None) -> MessagingError:
+        if error is None and self._is_closing:
+            return ConnectionLost("The connection was closed here. Connect again.")
+        return error_of(error)
 
     def _link_gone(self, link: Link, error: MessagingError) -> None:
         waiting = self._attached.pop(link, None)
@@ -188,6 +254,7 @@ class Wire(asyncio.Protocol):
         self.fault = error
         if self._timer is not None:
             self._timer.cancel()
+        self._resumed.clear()
         for waiting in (self._opened, *self._begun.values(), *self._attached.values()):
             _resolve(waiting, error)
         _resolve(self._ended, None)

@@ -1,0 +1,131 @@
+"""Which messages travel in one transfer: encoded messages in, batches out, none of them larger than the peer takes.
+
+A batch is a message of its own (message-format 0x80013700) whose data sections each hold a whole message. The service
+takes or refuses it as one, and a partitioned entity takes only messages of one key together: so messages are
+grouped by key, which keeps the order within each key and gives up the order between keys.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct, error
+
+from twinbus.amqp.encode import encode_value
+from twinbus.amqp.section_bounds import section_bounds
+from twinbus.amqp.sections import (
+    DATA,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    MessageProperties,
+    canonical,
+    encode_descriptor,
+    trimmed,
+)
+from twinbus.amqp.types import Symbol
+from twinbus.errors import ArgumentError, MessagingError
+from twinbus.model.annotations import read_annotations
+from twinbus.model.content import compound_start
+from twinbus.model.identity import read_identity
+
+BATCH_FORMAT = 0x80013700
+BATCH_SIZE_DEFAULT = 256 * 1024
+"""Where the peer announces no limit."""
+BATCH_SIZE_MAX = 1_048_576
+"""The service takes no larger batch, even where it takes larger messages."""
+PARTITION_KEY = Symbol("x-opt-partition-key")
+
+_SECTION = Struct(">3sBI")
+_DATA_DESCRIPTOR = encode_descriptor(DATA)
+_BINARY32 = 0xB0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages by their places in what was handed in; `payload` is the transfer that carries them."""
+
+    places: Sequence[int]
+    payload: bytes
+    message_format: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    batches: list[Batch]
+    refused: list[tuple[int, MessagingError]]
+    """Messages that cannot be read, and would take their batch down with them."""
+
+
+class _Group:
+    """Messages of one key that wait to fill a batch."""
+
+    def __init__(self, identity: "Identity", key: str | None) -> None:
+        self.envelope = _envelope(identity, key)
+        self.places: list[int] = []
+        self.size = len(self.envelope)
+
+
+Identity = tuple[str | None, str | None, str | None]
+"""Message id, session id and partition key."""
+
+
+def plan_batches(payloads: Sequence[bytes], size_max: int, *, keeps_keys_apart: bool) -> Plan:
+    plan = Plan([], [])
+    groups: dict[str | None, _Group] = {}
+    for place, payload in enumerate(payloads):
+        try:
+            identity = read_identity_of(payload)
+        except MessagingError as refusal:
+            plan.refused.append((place, refusal))
+            continue
+        key = (identity[1] or identity[2]) if keeps_keys_apart else None
+        size = _SECTION.size + len(payload)
+        group = groups.get(key)
+        if group is not None and group.size + size > size_max:
+            plan.batches.append(_close(group, payloads))
+            group = None
+        if group is None:
+            group = groups[key] = _Group(identity, key)
+        group.places.append(place)
+        group.size += size
+    plan.batches.extend(_close(group, payloads) for group in groups.values())
+    return plan
+
+
+def read_identity_of(payload: bytes) -> Identity:
+    """The ids that route an encoded message. Raises ArgumentError or DecodeError where it is none."""
+    try:
+        bounds = section_bounds(payload)
+        if bounds is None:
+            payload = canonical(payload)
+            bounds = section_bounds(payload)
+            assert bounds is not None
+        _, _, annotations_at, properties_at, application_at, _ = bounds
+        partition_key = message_id = session_id = None
+        if properties_at > annotations_at:
+            count, pos = compound_start(payload, annotations_at + 3)
+            partition_key = read_annotations(payload, pos, properties_at, count)[2]
+        if application_at > properties_at:
+            message_id, session_id = read_identity(payload, properties_at + 3, application_at)
+        return message_id, session_id, partition_key
+    except (IndexError, error, UnicodeDecodeError):
+        raise ArgumentError("This is no encoded message. Make one with twinbus.client.message.") from None
+
+
+def _close(group: _Group, payloads: Sequence[bytes]) -> Batch:
+    # A batch of one would only be larger than its message.
+    if len(group.places) == 1:
+        return Batch(group.places, payloads[group.places[0]], 0)
+    parts = [group.envelope]
+    for place in group.places:
+        payload = payloads[place]
+        parts += (_SECTION.pack(_DATA_DESCRIPTOR, _BINARY32, len(payload)), payload)
+    return Batch(group.places, b"".join(parts), BATCH_FORMAT)
+
+
+def _envelope(identity: Identity, key: str | None) -> bytes:
+    """What the service reads of the batch without opening it: the first message's ids, and the key all share."""
+    message_id, session_id, _ = identity
+    annotations = b""
+    if key is not None:
+        annotations = encode_descriptor(MESSAGE_ANNOTATIONS) + encode_value({PARTITION_KEY: key})
+    properties = MessageProperties(message_id=message_id, group_id=session_id)
+    return annotations + encode_descriptor(PROPERTIES) + encode_value(trimmed(properties))

@@ -1,0 +1,159 @@
+"""The bulk client for code that blocks: the same verbs, run on an event loop in a thread of its own.
+
+    with BlockingNamespace.connect(connection_string) as namespace:
+        outcomes = namespace.sender("orders").send_batches(payloads)
+
+For Spark executors, scripts and the command line. All that decides is in `Namespace`, `Sender` and `Receiver`; a call
+here hands the work over to their loop and waits. Any thread may call, and several may wait at the same time.
+"""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from twinbus.amqp.types import Value
+from twinbus.client.entity_node import EntityNode
+from twinbus.client.namespace import TIMEOUT_S, Namespace
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.client.receiver import Receiver
+from twinbus.client.sender import Sender
+from twinbus.clock import Clock
+from twinbus.errors import MessagingError
+
+T = TypeVar("T")
+Errors = list[MessagingError | None]
+
+
+class LoopThread:
+    """An event loop that runs in a daemon thread until it is stopped."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="twinbus-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result, or what it raises. If the wait is interrupted, so is the work."""
+        waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return waiting.result()
+        except BaseException:
+            waiting.cancel()
+            raise
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class BlockingNamespace:
+    def __init__(self, loop: LoopThread, namespace: Namespace) -> None:
+        self._loop = loop
+        self._namespace = namespace
+
+    @classmethod
+    def connect(
+        cls,
+        connection_string: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> "BlockingNamespace":
+        loop = LoopThread()
+        try:
+            connecting = Namespace.connect(connection_string, tls=tls, clock=clock, timeout_s=timeout_s)
+            return cls(loop, loop.run(connecting))
+        except BaseException:
+            loop.stop()
+            raise
+
+    def sender(self, path: str) -> "BlockingSender":
+        return BlockingSender(self._loop, self._loop.run(self._namespace.sender(path)))
+
+    def receiver(self, path: str, **options: Any) -> "BlockingReceiver":
+        """`options` are those of `Namespace.receiver`."""
+        return BlockingReceiver(self._loop, self._loop.run(self._namespace.receiver(path, **options)))
+
+    def session_receiver(self, path: str, session_id: str | None = None, **options: Any) -> "BlockingReceiver":
+        """`options` are those of `Namespace.session_receiver`."""
+        opening = self._namespace.session_receiver(path, session_id, **options)
+        return BlockingReceiver(self._loop, self._loop.run(opening))
+
+    def entity(self, path: str) -> EntityNode:
+        """Its verbs are coroutines for `run`: `namespace.run(namespace.entity("orders").peek(10))`."""
+        return self._namespace.entity(path)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Any coroutine of the client, on the client's loop."""
+        return self._loop.run(work)
+
+    def close(self) -> None:
+        try:
+            self._loop.run(self._namespace.close())
+        finally:
+            self._loop.stop()
+
+    def __enter__(self) -> "BlockingNamespace":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class BlockingSender:
+    def __init__(self, loop: LoopThread, sender: Sender) -> None:
+        self._loop = loop
+        self._sender = sender
+
+    def send(self, payloads: Sequence[bytes]) -> Errors:
+        return self._loop.run(self._sender.send(payloads))
+
+    def send_batches(self, payloads: Sequence[bytes], *, keeps_keys_apart: bool = True) -> Errors:
+        return self._loop.run(self._sender.send_batches(payloads, keeps_keys_apart=keeps_keys_apart))
+
+    def close(self) -> None:
+        self._loop.run(self._sender.close())
+
+
+class BlockingReceiver:
+    def __init__(self, loop: LoopThread, receiver: Receiver) -> None:
+        self._loop = loop
+        self._receiver = receiver
+
+    @property
+    def session_id(self) -> str | None:
+        return self._receiver.session_id
+
+    def receive(self, count_max: int, wait_s: float) -> list[ReceivedMessage]:
+        return self._loop.run(self._receiver.receive(count_max, wait_s))
+
+    def complete(self, messages: Sequence[ReceivedMessage]) -> Errors:
+        return self._loop.run(self._receiver.complete(messages))
+
+    def abandon(self, messages: Sequence[ReceivedMessage], properties: Mapping[str, Value] | None = None) -> Errors:
+        return self._loop.run(self._receiver.abandon(messages, properties))
+
+    def defer(self, messages: Sequence[ReceivedMessage], properties: Mapping[str, Value] | None = None) -> Errors:
+        return self._loop.run(self._receiver.defer(messages, properties))
+
+    def dead_letter(
+        self,
+        messages: Sequence[ReceivedMessage],
+        reason: str | None = None,
+        description: str | None = None,
+        properties: Mapping[str, Value] | None = None,
+    ) -> Errors:
+        return self._loop.run(self._receiver.dead_letter(messages, reason, description, properties))
+
+    def release(self, messages: Sequence[ReceivedMessage]) -> Errors:
+        return self._loop.run(self._receiver.release(messages))
+
+    def close(self) -> None:
+        self._loop.run(self._receiver.close())

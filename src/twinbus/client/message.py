@@ -1,0 +1,140 @@
+"""Messages as they are sent: Python values in, an encoded message out.
+
+    payload = encode_message("hello", message_id="1", session_id="a", application_properties={"n": 1})
+
+Bytes and text become a data section, other bodies an amqp-value; `DataBody`, `SequenceBody` and `ValueBody` of
+`twinbus.amqp.sections` say it in so many words. Among the values of properties, a datetime becomes a timestamp, and the
+classes of `twinbus.amqp.types` choose a type where Python has but one.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from twinbus.amqp.encode import encode_binary, encode_value
+from twinbus.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    Body,
+    DataBody,
+    Header,
+    MessageProperties,
+    SequenceBody,
+    ValueBody,
+    encode_descriptor,
+    trimmed,
+)
+from twinbus.amqp.types import Symbol, Timestamp, UInt, Value
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError
+from twinbus.model.header import TIME_TO_LIVE_MAX
+
+PARTITION_KEY = Symbol("x-opt-partition-key")
+VIA_PARTITION_KEY = Symbol("x-opt-via-partition-key")
+SCHEDULED_TIME = Symbol("x-opt-scheduled-enqueue-time")
+
+_MILLISECOND = timedelta(milliseconds=1)
+_HEADER, _ANNOTATIONS, _PROPERTIES, _APPLICATION, _DATA, _SEQUENCE, _VALUE = map(
+    encode_descriptor, (HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE)
+)
+
+
+def encode_message(
+    body: bytes | str | Body | Value = None,
+    *,
+    message_id: str | int | UUID | bytes | None = None,
+    session_id: str | None = None,
+    partition_key: str | None = None,
+    via_partition_key: str | None = None,
+    subject: str | None = None,
+    correlation_id: str | int | UUID | bytes | None = None,
+    content_type: str | None = None,
+    to: str | None = None,
+    reply_to: str | None = None,
+    reply_to_session_id: str | None = None,
+    time_to_live: timedelta | None = None,
+    created_at: datetime | None = None,
+    scheduled_at: datetime | None = None,
+    application_properties: Mapping[str, Value] | None = None,
+    annotations: Mapping[str, Value] | None = None,
+) -> bytes:
+    """Without a body there is no body section; without a message id the namespace draws one.
+
+    A time to live of more than 49 days is told as a span of dates, and so needs `created_at`.
+    """
+    properties = MessageProperties(
+        message_id=message_id,
+        to=to,
+        subject=subject,
+        reply_to=reply_to,
+        correlation_id=correlation_id,
+        content_type=None if content_type is None else Symbol(content_type),
+        creation_time=None if created_at is None else timestamp(created_at),
+        group_id=session_id,
+        reply_to_group_id=reply_to_session_id,
+    )
+    parts = []
+    if time_to_live is not None:
+        parts += [_HEADER, encode_value(trimmed(_header(time_to_live, properties)))]
+    entries = {Symbol(name): _value(value) for name, value in annotations.items()} if annotations else {}
+    if partition_key is not None:
+        entries[PARTITION_KEY] = partition_key
+    if via_partition_key is not None:
+        entries[VIA_PARTITION_KEY] = via_partition_key
+    if scheduled_at is not None:
+        entries[SCHEDULED_TIME] = timestamp(scheduled_at)
+    if entries:
+        parts += [_ANNOTATIONS, encode_value(entries)]
+    fields = trimmed(properties)
+    if fields:
+        parts += [_PROPERTIES, encode_value(fields)]
+    if application_properties:
+        named = {name: _value(value) for name, value in application_properties.items()}
+        parts += [_APPLICATION, encode_value(named)]
+    return b"".join([*parts, *_body_parts(body)])
+
+
+def timestamp(time: datetime) -> Timestamp:
+    if time.tzinfo is None:
+        raise ArgumentError(f"{time} has no time zone. Use datetime.now(UTC) or the like.")
+    return Timestamp(time.timestamp() * 1000)
+
+
+def _header(time_to_live: timedelta, properties: MessageProperties) -> Header:
+    span: Millis = time_to_live // _MILLISECOND
+    if span <= 0:
+        raise ArgumentError(f"A time to live of {time_to_live} is over before the message is sent.")
+    if span > TIME_TO_LIVE_MAX:
+        if properties.creation_time is None:
+            raise ArgumentError(f"A time to live of {time_to_live} needs created_at: it is told as a span of dates.")
+        properties.absolute_expiry_time = Timestamp(properties.creation_time + span)
+        span = TIME_TO_LIVE_MAX
+    return Header(ttl=UInt(span))
+
+
+def _value(value: Value) -> Value:
+    return timestamp(value) if isinstance(value, datetime) else value
+
+
+def _body_parts(body: Any) -> list[bytes]:
+    match body:
+        case None:
+            return []
+        case bytes():
+            return [_DATA, encode_binary(body)]
+        case str():
+            return [_DATA, encode_binary(body.encode())]
+        case DataBody(parts):
+            return [piece for part in parts for piece in (_DATA, encode_binary(part))]
+        case SequenceBody(rows):
+            return [piece for row in rows for piece in (_SEQUENCE, encode_value(row))]
+        case ValueBody(value):
+            return [_VALUE, encode_value(value)]
+        case _:
+            return [_VALUE, encode_value(body)]

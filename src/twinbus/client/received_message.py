@@ -1,0 +1,163 @@
+"""A message as it is received: the payload in, its parts out, each read when somebody asks for it.
+
+Whoever moves messages from here to there needs a key or a property of them at most, so nothing is
+decoded before. The value never changes; what was read once is kept.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from functools import cached_property
+from uuid import UUID
+
+from twinbus.amqp.section_bounds import section_bounds
+from twinbus.amqp.sections import (
+    DataBody,
+    Header,
+    MessageProperties,
+    Sections,
+    SequenceBody,
+    ValueBody,
+    canonical,
+    decode_sections,
+)
+from twinbus.amqp.types import Value
+from twinbus.clock import Millis
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Places of the sections in what `section_bounds` returns.
+_HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS, _PROPERTIES, _APPLICATION_PROPERTIES, _BODY = range(6)
+
+
+class MessageState(IntEnum):
+    """As peek tells it; a message that is received, and was not asked for by its number, is active."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+@dataclass(frozen=True, eq=False)
+class ReceivedMessage:
+    """Reading a part that is malformed raises DecodeError.
+
+    `delivery_tag` is the lock token as links carry it, empty where there is no lock. `delivery_id` is the delivery's
+    number on its link, None where the link has nothing to settle.
+    """
+
+    payload: bytes
+    delivery_tag: bytes = b""
+    delivery_id: int | None = None
+
+    @cached_property
+    def header(self) -> Header:
+        return self._section(_HEADER).header or Header()
+
+    @cached_property
+    def annotations(self) -> dict[str, Value]:
+        return {str(name): value for name, value in (self._section(_ANNOTATIONS).message_annotations or {}).items()}
+
+    @cached_property
+    def properties(self) -> MessageProperties:
+        return self._section(_PROPERTIES).properties or MessageProperties()
+
+    @cached_property
+    def application_properties(self) -> dict[str, Value]:
+        return self._section(_APPLICATION_PROPERTIES).application_properties or {}
+
+    @cached_property
+    def body(self) -> Value:
+        """Data as bytes, an amqp-value as its value, a sequence as its elements; None where there is no body."""
+        match self._section(_BODY).body:
+            case DataBody(parts):
+                return b"".join(parts)
+            case SequenceBody(rows):
+                return [element for row in rows for element in row]
+            case ValueBody(value):
+                return value
+        return None
+
+    @property
+    def message_id(self) -> Value:
+        return self.properties.message_id
+
+    @property
+    def session_id(self) -> str | None:
+        return self.properties.group_id
+
+    @property
+    def subject(self) -> str | None:
+        return self.properties.subject
+
+    @property
+    def partition_key(self) -> str | None:
+        return self.annotations.get("x-opt-partition-key")
+
+    @property
+    def sequence_number(self) -> int | None:
+        return self.annotations.get("x-opt-sequence-number")
+
+    @property
+    def enqueued_sequence_number(self) -> int | None:
+        return self.annotations.get("x-opt-enqueue-sequence-number")
+
+    @property
+    def enqueued_at(self) -> datetime | None:
+        return _time(self.annotations.get("x-opt-enqueued-time"))
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        return _time(self.annotations.get("x-opt-scheduled-enqueue-time"))
+
+    @property
+    def locked_until(self) -> datetime | None:
+        return _time(self.annotations.get("x-opt-locked-until"))
+
+    @property
+    def state(self) -> MessageState:
+        return MessageState(self.annotations.get("x-opt-message-state", MessageState.ACTIVE))
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered before without being settled for good."""
+        return self.header.delivery_count or 0
+
+    @property
+    def time_to_live(self) -> timedelta | None:
+        return None if self.header.ttl is None else timedelta(milliseconds=self.header.ttl)
+
+    @property
+    def lock_token(self) -> UUID | None:
+        """As `$management` requests name the lock."""
+        return UUID(bytes_le=self.delivery_tag) if self.delivery_tag else None
+
+    @property
+    def dead_letter_reason(self) -> str | None:
+        return self.application_properties.get("DeadLetterReason")
+
+    @property
+    def dead_letter_description(self) -> str | None:
+        return self.application_properties.get("DeadLetterErrorDescription")
+
+    @cached_property
+    def _ordered(self) -> tuple[bytes, tuple[int, ...]]:
+        """The payload with its sections in the standard order, which it nearly always has, and where they start."""
+        payload = self.payload
+        bounds = section_bounds(payload)
+        if bounds is None:
+            payload = canonical(payload)
+            bounds = section_bounds(payload)
+            assert bounds is not None
+        return payload, (*bounds, len(payload))
+
+    def _section(self, place: int) -> Sections:
+        payload, bounds = self._ordered
+        return decode_sections(payload[bounds[place] : bounds[place + 1]])
+
+
+def time_of(millis: Millis) -> datetime:
+    return _EPOCH + timedelta(milliseconds=millis)
+
+
+def _time(millis: Millis | None) -> datetime | None:
+    return None if millis is None else time_of(millis)

@@ -1,0 +1,32 @@
+"""How a receiver tells what shall become of a message: Service Bus verbs in, AMQP delivery states out."""
+
+from collections.abc import Mapping
+
+from twinbus.amqp.delivery_state import DeliveryState, Modified, Rejected
+from twinbus.amqp.error_condition import ErrorCondition
+from twinbus.amqp.types import Symbol, Value
+
+DEAD_LETTER = "com.microsoft:dead-letter"
+
+
+def abandoned(properties: Mapping[str, Value] | None = None) -> DeliveryState:
+    return Modified(delivery_failed=True, undeliverable_here=False, message_annotations=_symbols(properties))
+
+
+def deferred(properties: Mapping[str, Value] | None = None) -> DeliveryState:
+    return Modified(delivery_failed=True, undeliverable_here=True, message_annotations=_symbols(properties))
+
+
+def dead_lettered(
+    reason: str | None = None, description: str | None = None, properties: Mapping[str, Value] | None = None
+) -> DeliveryState:
+    info = {**(_symbols(properties) or {})}
+    if reason is not None:
+        info[Symbol("DeadLetterReason")] = reason
+    if description is not None:
+        info[Symbol("DeadLetterErrorDescription")] = description
+    return Rejected(error=ErrorCondition(condition=DEAD_LETTER, info=info))
+
+
+def _symbols(properties: Mapping[str, Value] | None) -> dict[Symbol, Value] | None:
+    return None if properties is None else {Symbol(name): value for name, value in properties.items()}
