@@ -39,6 +39,7 @@ SENDS = AuthorizationRule("Sends", "send-key", "other-key", frozenset({Right.SEN
 LISTENS = AuthorizationRule("Listens", "listen-key", "other-key", frozenset({Right.LISTEN}))
 
 MESSAGE_SIZE_MAX = 20_000
+STEP: Millis = 60_000
 
 
 def payload(text: str, **properties: Any) -> bytes:
@@ -119,9 +120,14 @@ class Client:
             is_busy = bool(sent or answered)
 
     def advance(self, by: Millis) -> None:
-        self.front.sim.advance(by)
-        self.gateway.tick(self.front.sim.now)
-        self.run()
+        """Let time pass, with heartbeats both ways."""
+        while by > 0:
+            step = min(by, STEP)
+            by -= step
+            self.front.sim.advance(step)
+            self.connection.tick(self.front.sim.now)
+            self.gateway.tick(self.front.sim.now)
+            self.run()
 
     def take(self, kind: type[E]) -> list[E]:
         found: list[E] = [event for event in self.events if isinstance(event, kind)]

@@ -1,0 +1,78 @@
+"""Links whose entity, token or use has come to an end."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.front import Client, Front, payload
+from twinbus.amqp.events import Deliveries, LinkDetached
+from twinbus.amqp.types import Symbol
+from twinbus.gateway.link_watch import IDLE_MAX
+from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.simulation import Answer
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Front:
+    front = Front(tmp_path)
+    front.sim.queue(QueueDescription("orders"))
+    front.sim.queue(QueueDescription("talks", requires_session=True))
+    return front
+
+
+def conditions(client: Client) -> list[str]:
+    return [event.error.condition for event in client.take(LinkDetached) if event.error is not None]
+
+
+def delete(front: Front, path: str) -> None:
+    answer: Answer[None] = Answer()
+    front.sim.entities.delete(path, front.sim.now, answer)
+    front.sim.run()
+    assert answer.has_come
+
+
+def test_the_links_of_an_entity_end_when_it_is_deleted(front: Front) -> None:
+    client = front.client()
+    client.sender("orders")
+    client.receiver("orders", credit=1)
+    client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): None})
+    delete(front, "orders")
+    delete(front, "talks")
+    client.advance(1_000)
+    assert conditions(client) == ["amqp:not-found"] * 3
+
+
+def test_links_do_not_pass_to_an_entity_made_anew_under_the_name(front: Front) -> None:
+    client = front.client()
+    client.receiver("orders", credit=1)
+    node = client.node("orders/$management")
+    delete(front, "orders")
+    front.sim.queue(QueueDescription("orders"))
+    client.advance(1_000)
+    assert conditions(client) == ["amqp:not-found"]
+    # A node is its address: it speaks for whatever entity is there.
+    reply = node.ask("com.microsoft:peek-message", {})
+    assert (reply.application_properties or {})["statusCode"] == 204
+
+
+def test_a_sender_that_is_not_used_is_detached_and_one_that_is_used_stays(front: Front) -> None:
+    client = front.client()
+    client.sender("orders")
+    used = client.sender("orders")
+    client.advance(IDLE_MAX // 2)
+    used.transfer(payload("a"), b"1")
+    client.run()
+    client.advance(IDLE_MAX // 2 + 1_000)
+    assert conditions(client) == ["amqp:link:detach-forced"]
+    assert used.is_attached
+
+
+def test_a_receiver_that_waits_for_messages_is_in_use(front: Front) -> None:
+    client = front.client()
+    client.receiver("orders", credit=1)
+    client.receiver("orders")
+    client.advance(IDLE_MAX + 1_000)
+    assert conditions(client) == ["amqp:link:detach-forced"]
+    client.sender("orders").transfer(payload("a"), b"1")
+    client.run()
+    assert len(client.take(Deliveries)) == 1

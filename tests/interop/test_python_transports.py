@@ -1,0 +1,51 @@
+"""The official Python SDK over WebSocket and over TLS."""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+
+from tests.interop.running_server import RunningServer
+
+
+def test_messages_pass_over_websocket(server: RunningServer) -> None:
+    queue = server.create_queue("over-websocket")
+    client = ServiceBusClient.from_connection_string(
+        server.connection_string,
+        transport_type=TransportType.AmqpOverWebsocket,
+        custom_endpoint_address=f"ws://127.0.0.1:{server.server.http_port}",
+        retry_total=0,
+    )
+    with client, client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages([ServiceBusMessage("a" * 200_000), ServiceBusMessage("b")])
+        sizes: list[int] = []
+        while len(sizes) < 2:
+            for message in receiver.receive_messages(2, max_wait_time=5):
+                sizes.append(len(str(message)))
+                receiver.complete_message(message)
+        assert sizes == [200_000, 1]
+
+
+@pytest.fixture
+def secure_server(tmp_path: Path) -> Iterator[RunningServer]:
+    server = RunningServer(tmp_path / "data", store_count=2, tls_port=0)
+    yield server
+    server.stop()
+
+
+def test_messages_pass_over_tls(secure_server: RunningServer) -> None:
+    queue, server = secure_server.create_queue("over-tls"), secure_server.server
+    text = f"Endpoint=sb://localhost;SharedAccessKeyName={server.root_rule.name};SharedAccessKey={server.root_rule.primary_key}"
+    client = ServiceBusClient.from_connection_string(
+        text,
+        custom_endpoint_address=f"sb://127.0.0.1:{server.tls_port}",
+        ssl_context=ssl.create_default_context(cafile=str(server.tls_authority)),
+        retry_total=0,
+    )
+    with client, client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage("a" * 200_000))
+        (message,) = receiver.receive_messages(1, max_wait_time=5)
+        receiver.complete_message(message)
+        assert len(str(message)) == 200_000

@@ -1,0 +1,134 @@
+"""A whole namespace in a process: HTTP side, stores that break, restarts."""
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from twinbus.errors import ArgumentError, StoreInUse
+from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.server.namespace import NamespaceServer
+from twinbus.server.settings import ServerSettings
+
+STORE_COUNT = 4
+
+
+def settings(folder: Path) -> ServerSettings:
+    return ServerSettings("test", folder, amqp_port=0, http_port=0, store_count=STORE_COUNT)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NamespaceServer]:
+    server = NamespaceServer(settings(tmp_path))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def http(server: NamespaceServer) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.http_port}") as http:
+        yield http
+
+
+def signed(server: NamespaceServer, key: str | None = None) -> dict[str, str]:
+    resource, expiry = "http%3a%2f%2flocalhost", str(int(time.time()) + 60)
+    secret = (key or server.root_rule.primary_key).encode()
+    digest = hmac.new(secret, f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
+    sig = base64.b64encode(digest).decode().replace("+", "%2B")
+    return {"authorization": f"SharedAccessSignature sr={resource}&sig={sig}&se={expiry}&skn={server.root_rule.name}"}
+
+
+async def test_health_tells_ill_stores(server: NamespaceServer, http: httpx.AsyncClient) -> None:
+    healthy = await http.get("/health")
+    assert (healthy.status_code, healthy.json()["status"]) == (200, "healthy")
+    await http.post("/$stores/2/down", headers=signed(server))
+    while server.stores.brokers[2].is_available:
+        await http.get("/health")
+    limited = await http.get("/health")
+    assert (limited.status_code, limited.json()) == (
+        200,
+        {"namespace": "test", "status": "limited", "ill_stores": {"2": "down"}},
+    )
+
+
+async def test_stores_are_listed_broken_and_mended_by_who_may_manage(
+    server: NamespaceServer, http: httpx.AsyncClient
+) -> None:
+    assert (await http.get("/$stores")).status_code == 401
+    assert (await http.post("/$stores/0/down")).status_code == 401
+    assert (await http.post("/$stores/0/down", headers=signed(server, "wrong"))).status_code == 401
+    listed = (await http.get("/$stores", headers=signed(server))).json()
+    assert [(store["index"], store["condition"]) for store in listed] == [(index, "up") for index in range(STORE_COUNT)]
+    assert (await http.post("/$stores/1/down", headers=signed(server))).status_code == 202
+    while server.stores.brokers[1].is_available:
+        await http.get("/health")
+    assert (await http.post("/$stores/1/up", headers=signed(server))).status_code == 202
+    while not server.stores.brokers[1].is_available:
+        await http.get("/health")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/$stores/9/down", 404),
+        ("/$stores/0/explode", 404),
+        ("/$stores/0/slow?seconds=x", 400),
+        ("/$stores/0/slow?seconds=0", 202),
+    ],
+)
+async def test_a_switch_that_does_not_exist_is_refused(
+    server: NamespaceServer, http: httpx.AsyncClient, path: str, status: int
+) -> None:
+    assert (await http.post(path, headers=signed(server))).status_code == status
+
+
+async def test_metrics_show_stores_connections_and_every_sub_queue(
+    server: NamespaceServer, http: httpx.AsyncClient
+) -> None:
+    await server.control.create_queue(QueueDescription("orders"))
+    await server.control.create_topic(TopicDescription("news"))
+    await server.control.create_subscription(SubscriptionDescription("news", "all"))
+    server.traffic.of("orders").messages_in += 3
+    text = (await http.get("/metrics")).text
+    assert 'twinbus_entity_messages_in_total{entity="orders",namespace="test"} 3.0' in text
+    assert 'twinbus_queue_active{entity="news/Subscriptions/all",namespace="test",sub_queue="dead_letter"} 0.0' in text
+    assert 'twinbus_store_up{namespace="test",store="03"} 1.0' in text
+    assert 'twinbus_connections{namespace="test"} 0.0' in text
+
+
+async def test_a_restart_finds_entities_and_key(tmp_path: Path) -> None:
+    first = NamespaceServer(settings(tmp_path))
+    await first.start()
+    await first.control.create_queue(QueueDescription("orders", enable_partitioning=True))
+    key = first.root_rule.primary_key
+    await first.stop()
+    second = NamespaceServer(settings(tmp_path))
+    await second.start()
+    assert second.entities.queue("ORDERS").description.enable_partitioning
+    assert second.root_rule.primary_key == key
+    await second.stop()
+
+
+async def test_a_second_process_on_the_same_folder_is_refused_in_one_line(tmp_path: Path) -> None:
+    first = NamespaceServer(settings(tmp_path))
+    await first.start()
+    with pytest.raises(StoreInUse, match="in use by process") as refused:
+        await NamespaceServer(settings(tmp_path)).start()
+    assert "\n" not in str(refused.value)
+    await first.stop()
+
+
+async def test_a_taken_port_is_named_and_the_folder_is_let_go(server: NamespaceServer, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    taken = ServerSettings("other", folder, amqp_port=server.amqp_port, http_port=0, store_count=1)
+    with pytest.raises(ArgumentError, match=f"Port {server.amqp_port}"):
+        await NamespaceServer(taken).start()
+    again = NamespaceServer(ServerSettings("other", folder, amqp_port=0, http_port=0, store_count=1))
+    await again.start()
+    await again.stop()
