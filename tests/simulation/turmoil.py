@@ -42,19 +42,29 @@ class SettleAudit:
         self._messages = [delivery.message for delivery in deliveries]
         self._names = [message_id_of(message.content) for message in self._messages]
         self._outcome = outcome
+        self._open = set(range(len(deliveries)))
         turmoil.excused.update(self._names)
+        turmoil.settling.append(self)
 
     def settled(self, indexes: Sequence[int]) -> None:
         for index in indexes:
-            name = self._names[index]
+            self._open.remove(index)
+            name, number = self._names[index], self._messages[index].sequence_number
             if self._outcome == COMPLETE:
-                self._turmoil.auditor.completed(name, self._messages[index].sequence_number)
+                self._turmoil.auditor.completed(name, number)
+            elif isinstance(self._outcome, Defer):
+                self._turmoil.deferred.append(number)
             elif isinstance(self._outcome, Abandon | Release):
                 self._turmoil.excused.discard(name)
 
     def failed(self, index: int, error: MessagingError) -> None:
+        self._open.remove(index)
         if self._outcome == COMPLETE:
             self._turmoil.auditor.completion_failed(self._names[index])
+
+    def crashed(self) -> None:
+        for index in list(self._open):
+            self.failed(index, StoreUnavailable("the process ended"))
 
 
 class Turmoil:
@@ -65,6 +75,9 @@ class Turmoil:
         self.auditor = Auditor()
         self.receivers: list[AuditedReceiver] = []
         self.excused: set[str] = set()
+        self.settling: list[SettleAudit] = []
+        self.deferred: list[int] = []
+        self._unanswered: set[str] = set()
         self._sent_count = 0
         self._commands: list[tuple[Callable[[], None], int]] = [
             (self.send, 30),
@@ -72,12 +85,15 @@ class Turmoil:
             (self.detach, 4),
             (self.raise_credit, 20),
             (self.settle, 40),
+            (self.renew, 3),
+            (self.receive_deferred, 4),
             (self.step, 120),
             (self.pass_time, 8),
             (self.fail_next, 3),
             (self.lose, 1),
             (self.hang, 1),
             (self.mend, 5),
+            (self.crash, 1),
         ]
 
     def run(self, count: int) -> None:
@@ -102,7 +118,10 @@ class Turmoil:
             for name in names
         ]
 
+        self._unanswered.update(names)
+
         def answered(answer: list[int] | MessagingError) -> None:
+            self._unanswered.difference_update(names)
             for name in names:
                 self.auditor.refused(name) if isinstance(answer, MessagingError) else self.auditor.accepted(name)
 
@@ -145,6 +164,25 @@ class Turmoil:
         audit = SettleAudit(self, deliveries, outcome)
         self.queue.main.settle_each(tokens, outcome, self.sim.now, audit)
 
+    def renew(self) -> None:
+        receiver = self.random.choice(self.receivers) if self.receivers else None
+        if receiver is not None and receiver.session is not None:
+            self.queue.main.renew_session(receiver.session.session_id, self.sim.now, Answer[int]())
+        elif receiver is not None:
+            self.queue.main.renew(list(receiver.held), self.sim.now, Answer[list[int]]())
+
+    def receive_deferred(self) -> None:
+        receiver = self.random.choice(self.receivers) if self.receivers else None
+        if receiver is None or receiver.session is not None or not self.deferred:
+            return
+
+        def answered(answer: list[Delivery] | MessagingError) -> None:
+            if isinstance(answer, list):
+                receiver.deliver(answer)
+
+        number = self.random.choice(self.deferred)
+        self.queue.main.receive_deferred([number], ReceiveMode.PEEK_LOCK, None, self.sim.now, answered)
+
     def step(self) -> None:
         busy = [port for port in self.sim.ports if len(port)]
         if busy:
@@ -176,6 +214,18 @@ class Turmoil:
         if not broker.is_available:
             port.reopen()
             broker.store_returned()
+
+    def crash(self) -> None:
+        """The process ends with everything it had not written, and starts again on the same stores."""
+        if self.random.random() > 0.3:
+            return
+        for audit in self.settling:
+            audit.crashed()
+        for name in self._unanswered:
+            self.auditor.refused(name)
+        self.settling, self._unanswered, self.receivers = [], set(), []
+        self.sim.restart()
+        self.queue = self.sim.entities.queue(self.queue.description.name)
 
     # Watching
 
