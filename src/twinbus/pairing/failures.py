@@ -22,6 +22,10 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from twinbus import errors
+from twinbus.client.remote_errors import ConnectionLost, RemoteError
+from twinbus.errors import MessagingError
+
 
 class FailureKind(Enum):
     TIMEOUT = "timeout"
@@ -57,13 +61,25 @@ _BY_CLASS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Fa
     ((ServiceBusConnectionError, ServiceBusCommunicationError), FailureKind.OUTAGE),
     (ServiceBusServerBusyError, FailureKind.BUSY),
     (ServiceBusQuotaExceededError, FailureKind.QUOTA),
-    ((ServiceBusAuthorizationError, ServiceBusAuthenticationError), FailureKind.UNAUTHORIZED),
-    (ClientAuthenticationError, FailureKind.UNAUTHORIZED),
+    ((ServiceBusAuthorizationError, ClientAuthenticationError), FailureKind.UNAUTHORIZED),
     (MessagingEntityNotFoundError, FailureKind.NOT_FOUND),
     (MessagingEntityDisabledError, FailureKind.DISABLED),
     (MessageSizeExceededError, FailureKind.TOO_LARGE),
     (OSError, FailureKind.OUTAGE),
     ((ValueError, TypeError), FailureKind.BAD_ARGUMENT),
+)
+
+# What the bulk client raises: errors of our own tree.
+_BY_OUR_CLASS: tuple[tuple[type[MessagingError] | tuple[type[MessagingError], ...], FailureKind], ...] = (
+    (errors.OperationTimeout, FailureKind.TIMEOUT),
+    ((ConnectionLost, errors.InternalError, errors.StoreUnavailable), FailureKind.OUTAGE),
+    (errors.ServerBusy, FailureKind.BUSY),
+    (errors.QuotaExceeded, FailureKind.QUOTA),
+    (errors.Unauthorized, FailureKind.UNAUTHORIZED),
+    (errors.EntityNotFound, FailureKind.NOT_FOUND),
+    (errors.EntityDisabled, FailureKind.DISABLED),
+    (errors.MessageTooLarge, FailureKind.TOO_LARGE),
+    ((errors.ArgumentError, errors.NotAllowed, errors.NotImplementedHere), FailureKind.BAD_ARGUMENT),
 )
 
 # Errors without a class of their own carry only the AMQP condition.
@@ -89,9 +105,13 @@ _BY_CONDITION = {
 
 def classify(error: BaseException) -> FailureKind:
     """The default classifier, for what the SDK raises once its own retries are used up."""
-    for error_class, kind in _BY_CLASS:
+    if isinstance(error, ServiceBusAuthenticationError):
+        return _classify_authentication(error)
+    for error_class, kind in _BY_CLASS + _BY_OUR_CLASS:
         if isinstance(error, error_class):
             return kind
+    if isinstance(error, RemoteError):
+        return _BY_CONDITION.get(error.remote_condition, FailureKind.UNKNOWN)
     if isinstance(error, ServiceBusError):
         return _classify_unnamed(error)
     return FailureKind.UNKNOWN
@@ -105,6 +125,17 @@ def condition_of(error: BaseException) -> str | None:
         return None
     value = getattr(condition, "value", condition)
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _classify_authentication(error: ServiceBusAuthenticationError) -> FailureKind:
+    """The SDK's name for everything that goes wrong before the token is accepted.
+
+    A peer that refused the token gave a status; without one the link for tokens broke.
+    """
+    status = getattr(error.inner_exception, "status_code", None)
+    if isinstance(status, int):
+        return FailureKind.NOT_FOUND if status == 404 else FailureKind.UNAUTHORIZED
+    return FailureKind.OUTAGE if condition_of(error) == "amqp:internal-error" else FailureKind.UNAUTHORIZED
 
 
 def _classify_unnamed(error: ServiceBusError) -> FailureKind:

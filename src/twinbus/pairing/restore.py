@@ -24,6 +24,7 @@ from twinbus.amqp.sections import (
     split_sections,
 )
 from twinbus.amqp.types import Symbol, Timestamp, UInt, Value
+from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.pairing.transfer import (
     PATH,
@@ -65,6 +66,9 @@ class Restored:
     message_id: Value
     session_id: str | None
     partition_key: str | None
+    sequence_number: int
+    locked_until: Millis
+    """Both are the backlog queue's; 0 in a payload that no broker delivered."""
 
 
 def restore(payload: bytes) -> Restored:
@@ -91,7 +95,16 @@ def restore(payload: bytes) -> Restored:
         application_properties=kept or None,
     )
     partition_key = annotations.get(PARTITION_KEY_ANNOTATION)
-    return Restored(path, encode_sections(front) + rest, properties.message_id, session_id, partition_key)
+    number, locked_until = delivery_facts(sections)
+    return Restored(
+        path, encode_sections(front) + rest, properties.message_id, session_id, partition_key, number, locked_until
+    )
+
+
+def delivery_facts(sections: Sections) -> tuple[int, Millis]:
+    """Sequence number and end of the lock, as the broker of the backlog queue wrote them."""
+    annotations = sections.message_annotations or {}
+    return annotations.get("x-opt-sequence-number", 0), annotations.get("x-opt-locked-until", 0)
 
 
 def take_text(aside: dict[str, Value], name: str) -> str | None:

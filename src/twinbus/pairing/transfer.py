@@ -12,12 +12,11 @@ be obeyed there, so they are set aside as application properties, next to the de
 service may obey as well: it is cleared too and made again from the creation time.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.clock import Millis
 
@@ -34,6 +33,7 @@ SCHEDULED_ENQUEUE_TIME_ANNOTATION = "x-opt-scheduled-enqueue-time"
 _TYPE, _VALUE = "TYPE", "VALUE"
 
 AnyMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
+T = TypeVar("T")
 
 
 def set_aside(message: AnyMessage, destination: str, new_message_id: str, now: Millis) -> AmqpAnnotatedMessage:
@@ -43,8 +43,8 @@ def set_aside(message: AnyMessage, destination: str, new_message_id: str, now: M
     must be recognised as one message by a destination that detects duplicates.
     """
     raw = annotated(message)
-    header, properties = _copied_header(raw.header), _copied_properties(raw.properties)
-    annotations = dict(raw.annotations) if raw.annotations else None
+    copy = clone(raw)
+    properties = AmqpMessageProperties() if raw.properties is None else clone(raw.properties)
     aside: dict[str | bytes, Any] = dict(raw.application_properties) if raw.application_properties else {}
     aside[PATH] = destination
     if properties.message_id is None:
@@ -52,61 +52,35 @@ def set_aside(message: AnyMessage, destination: str, new_message_id: str, now: M
     if properties.group_id is not None:
         aside[SESSION_ID] = _text(properties.group_id)
         properties.group_id = None
-    if header is not None and header.time_to_live is not None:
-        aside[TIME_TO_LIVE] = {_TYPE: "LONG", _VALUE: int(header.time_to_live)}
+    if raw.header is not None and raw.header.time_to_live is not None:
+        aside[TIME_TO_LIVE] = {_TYPE: "LONG", _VALUE: int(raw.header.time_to_live)}
+        header = clone(raw.header)
         header.time_to_live = None
+        copy.header = header
         properties.creation_time, properties.absolute_expiry_time = now, None
-    scheduled_at = _take_scheduled_time(annotations)
-    if scheduled_at is not None:
-        aside[SCHEDULED_AT] = scheduled_at
-    return with_body_of(raw, header, properties, aside, annotations)
+    if raw.annotations:
+        copy.annotations = dict(raw.annotations)
+        scheduled_at = _take_scheduled_time(copy.annotations)
+        if scheduled_at is not None:
+            aside[SCHEDULED_AT] = scheduled_at
+    copy.properties = properties
+    copy.application_properties = aside
+    return copy
 
 
 def annotated(message: AnyMessage) -> AmqpAnnotatedMessage:
     return message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
 
 
-def with_body_of(
-    raw: AmqpAnnotatedMessage,
-    header: AmqpMessageHeader | None,
-    properties: AmqpMessageProperties | None,
-    application_properties: dict[str | bytes, Any] | None,
-    annotations: dict[str | bytes, Any] | None,
-) -> AmqpAnnotatedMessage:
-    """A message of these sections with the body, delivery annotations and footer of `raw`."""
-    if raw.body_type == AmqpMessageBodyType.DATA:
-        copy = AmqpAnnotatedMessage(data_body=list(raw.body))
-    elif raw.body_type == AmqpMessageBodyType.SEQUENCE:
-        copy = AmqpAnnotatedMessage(sequence_body=list(raw.body))
-    else:
-        copy = AmqpAnnotatedMessage(value_body=raw.body)
-    if header is not None:
-        copy.header = header
-    if properties is not None:
-        copy.properties = properties
-    copy.application_properties = application_properties
-    copy.annotations = annotations
-    copy.delivery_annotations = raw.delivery_annotations
-    copy.footer = raw.footer
-    return copy
+def clone(value: T) -> T:
+    """`copy.copy` for these plain objects, several times as fast: it is on the way of every message."""
+    made = object.__new__(type(value))
+    made.__dict__.update(value.__dict__)
+    return made
 
 
-def _copied_header(header: AmqpMessageHeader | None) -> AmqpMessageHeader | None:
-    return None if header is None else AmqpMessageHeader(**_fields(header))
-
-
-def _copied_properties(properties: AmqpMessageProperties | None) -> AmqpMessageProperties:
-    return AmqpMessageProperties() if properties is None else AmqpMessageProperties(**_fields(properties))
-
-
-def _fields(section: AmqpMessageHeader | AmqpMessageProperties) -> Mapping[str, Any]:
-    return dict(section.items())
-
-
-def _take_scheduled_time(annotations: dict[str | bytes, Any] | None) -> datetime | dict[str, Any] | None:
+def _take_scheduled_time(annotations: dict[str | bytes, Any]) -> datetime | dict[str, Any] | None:
     """Remove the scheduled time and return it as the SDK writes a timestamp."""
-    if not annotations:
-        return None
     value = annotations.pop(SCHEDULED_ENQUEUE_TIME_ANNOTATION, None)
     if value is None:
         value = annotations.pop(SCHEDULED_ENQUEUE_TIME_ANNOTATION.encode(), None)

@@ -36,7 +36,7 @@ from twinbus.pairing.syphon.transport import (
 LONG_POLL_S = 15 * 60.0
 BATCH_MAX = 100
 LEFT_MAX = 10_000
-LOCK_MARGIN: Millis = 5_000
+LOCK_MARGIN: Millis = 1_000
 """A send is not begun this shortly before the lock ends: the message would come again."""
 
 REASON_NOT_A_TRANSFER = "TransferPropertiesInvalid"
@@ -65,6 +65,7 @@ class Pump:
         self._on_event = on_event
         self._destinations: dict[str, Destination] = {}
         self._retry_after = RETRY_MIN
+        self._lock_duration: Millis = 0
 
     def run(self) -> Steps:
         while not self.is_stopping:
@@ -87,11 +88,20 @@ class Pump:
         if self.is_stopping:
             yield from self._give_back(taken)
             return True
-        received_at = self._clock.now()
+        received_at = self._delivered_at(taken)
         groups, did_settle = yield from self._group(taken)
         is_new = self._note_arrivals(groups)
         did_move = yield from self._move(groups, received_at)
         return did_settle or did_move or (is_new and self._left_count() < LEFT_MAX)
+
+    def _delivered_at(self, taken: Sequence[Taken]) -> Millis:
+        """When the first of them was handed out, which prefetching makes earlier than now.
+
+        The longest lock seen at an arrival is the queue's lock duration.
+        """
+        latest, earliest = max(each.locked_until for each in taken), min(each.locked_until for each in taken)
+        self._lock_duration = max(self._lock_duration, latest - self._clock.now())
+        return earliest - self._lock_duration
 
     def _group(self, taken: Sequence[Taken]) -> Generator[Request, Answer, tuple[dict[str, Group], bool]]:
         """By destination, in order; True if one was dead-lettered because it has none."""

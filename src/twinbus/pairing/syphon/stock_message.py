@@ -8,7 +8,7 @@ inside of value and sequence bodies are taken for text where they are valid UTF-
 from typing import Any
 
 from azure.servicebus import ServiceBusReceivedMessage
-from azure.servicebus.amqp import AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 
 from twinbus.pairing.restore import (
     BROKER_ANNOTATIONS,
@@ -25,7 +25,6 @@ from twinbus.pairing.transfer import (
     SCHEDULED_ENQUEUE_TIME_ANNOTATION,
     SESSION_ID,
     TIME_TO_LIVE,
-    with_body_of,
 )
 
 INT_MAX = 2**31 - 1
@@ -46,15 +45,13 @@ def transfer_of(received: ServiceBusReceivedMessage) -> Transfer | NotATransfer:
     annotations = _named(raw.annotations, BROKER_ANNOTATIONS)
     if scheduled_at is not None:
         annotations[SCHEDULED_ENQUEUE_TIME_ANNOTATION] = {"TYPE": "TIMESTAMP", "VALUE": scheduled_at}
-    if raw.body_type != AmqpMessageBodyType.DATA:
-        _retype_body(raw)
-    message = with_body_of(
-        raw,
-        _header(raw.header, time_to_live),
-        _properties(raw.properties, session_id),
-        {name: value for name, value in aside.items() if name not in RESERVED_NAMES} or None,
-        annotations or None,
-    )
+    message = _same_body(raw)
+    message.header = _header(raw.header, time_to_live)
+    message.properties = _properties(raw.properties, session_id)
+    kept: dict[str | bytes, Any] = {name: value for name, value in aside.items() if name not in RESERVED_NAMES}
+    message.application_properties = kept or None
+    message.annotations = annotations or None
+    message.footer = raw.footer
     message.delivery_annotations = _named(raw.delivery_annotations, BROKER_DELIVERY_ANNOTATIONS) or None
     return Transfer(path, message, _size(received), session_id, received.partition_key)
 
@@ -79,11 +76,12 @@ def _named(entries: dict[Any, Any] | None, without: frozenset[str]) -> dict[str 
     return {name: value for name, value in named.items() if name not in without}
 
 
-def _retype_body(raw: Any) -> None:
-    if raw.body_type == AmqpMessageBodyType.VALUE:
-        raw._value_body = _typed(raw.body)
-    else:
-        raw._sequence_body = [_typed(row) for row in raw.body]
+def _same_body(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    if raw.body_type == AmqpMessageBodyType.DATA:
+        return AmqpAnnotatedMessage(data_body=list(raw.body))
+    if raw.body_type == AmqpMessageBodyType.SEQUENCE:
+        return AmqpAnnotatedMessage(sequence_body=[_typed(row) for row in raw.body])
+    return AmqpAnnotatedMessage(value_body=_typed(raw.body))
 
 
 def _typed(value: Any) -> Any:

@@ -1,0 +1,123 @@
+"""Real namespaces for tests: a `twinbus serve` process each, which can be killed, hung and started again."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus.amqp.sections import DataBody, decode_sections
+from twinbus.client.administration import administration_client
+from twinbus.client.namespace import Namespace
+
+SERVE = "import sys; from twinbus.cli.app import run; sys.exit(run(sys.argv[1:]))"
+PATIENCE_S = 20.0
+CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 0}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other processes and threads bring about."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.01)
+
+
+class NamespaceProcess:
+    """Keeps its ports, key and data over restarts."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._process: subprocess.Popen[str] | None = None
+        self.amqp_port = self.http_port = 0
+        self.connection_string = ""
+        self.start()
+
+    def start(self) -> None:
+        ports = ["--amqp-port", str(self.amqp_port), "--http-port", str(self.http_port)]
+        command = [sys.executable, "-c", SERVE, "serve", self._name, "--data", str(self._folder), "--json"]
+        log = (self._folder / f"{self._name}.log").open("a")
+        with log:
+            self._process = subprocess.Popen(
+                [*command, *ports, "--stores", "2"], stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self._process.stdout is not None
+        running = json.loads(self._process.stdout.readline())
+        self.amqp_port, self.http_port = running["amqp_port"], running["http_port"]
+        self.connection_string = running["connection_string"]
+
+    def kill(self) -> None:
+        """As a machine dies: nothing is flushed, nobody is told."""
+        if self._process is not None:
+            self._signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+    def revive(self) -> None:
+        """Running and answering, whatever was done to it."""
+        if self._process is None:
+            self.start()
+        else:
+            self._signal(signal.SIGCONT)
+
+    def hang(self) -> None:
+        """Connections stay and new ones are accepted, but nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def administration(self) -> ServiceBusAdministrationClient:
+        return self.administration_with(self.connection_string)
+
+    def administration_with(self, connection_string: str) -> ServiceBusAdministrationClient:
+        """With the rights of another key, and no retries: tests know when a namespace is down."""
+        return administration_client(connection_string, f"http://127.0.0.1:{self.http_port}")
+
+    def create_queue(self, **description: Any) -> str:
+        path = f"q-{uuid.uuid4().hex[:8]}"
+        with self.administration() as administration:
+            administration.create_queue(path, **description)
+        return path
+
+    def client(self) -> ServiceBusClient:
+        return ServiceBusClient.from_connection_string(self.connection_string, **CLIENT_OPTIONS)
+
+    def take_all(self, path: str, session_id: str | None = None) -> list[str]:
+        """The bodies of all messages that can be received, in order; they are gone afterwards."""
+
+        async def take() -> list[str]:
+            bodies: list[str] = []
+            async with await Namespace.connect(self.connection_string) as namespace:
+                receiver = await namespace.receiver(path, deletes=True, session_id=session_id)
+                while taken := await receiver.receive(1000, 0.2):
+                    bodies += [_body(each.payload) for each in taken]
+            return bodies
+
+        return asyncio.run(take())
+
+    def count(self, path: str) -> int:
+        with self.administration() as administration:
+            return administration.get_queue_runtime_properties(path).total_message_count or 0
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
+
+
+def _body(payload: bytes) -> str:
+    body = decode_sections(payload).body
+    assert isinstance(body, DataBody)
+    return b"".join(body.parts).decode()

@@ -1,0 +1,247 @@
+"""What a pump decides, pass by pass, with a transport that is told what to answer."""
+
+from collections.abc import Callable
+
+import pytest
+
+from twinbus.clock import Millis
+from twinbus.errors import EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded, ServerBusy
+from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.failures import classify
+from twinbus.pairing.restore import NotATransfer
+from twinbus.pairing.steps import run
+from twinbus.pairing.syphon.pump import Pump
+from twinbus.pairing.syphon.rate_cap import RateCap
+from twinbus.pairing.syphon.transport import (
+    Abandon,
+    Answer,
+    Chunk,
+    Complete,
+    DeadLetter,
+    Receive,
+    Request,
+    SendAll,
+    Taken,
+    Transfer,
+    Wait,
+)
+from twinbus.testing.sim_clock import SimClock
+
+LOCK: Millis = 60_000
+
+
+class Bench:
+    """A pump on a bench: messages to take, and a say in how each chunk is answered."""
+
+    def __init__(
+        self, refuse: Callable[[Chunk], Exception | None] = lambda _: None, per_second: float | None = None
+    ) -> None:
+        self.clock = SimClock()
+        self.events: list[PairingEvent] = []
+        self.pump = Pump("backlog", classify, RateCap(per_second), self.clock, self.events.append)
+        self.refuse = refuse
+        self.ready: list[Taken] = []
+        self.requests: list[Request] = []
+
+    def put(self, number: int, path: str = "orders", key: str | None = None, size: int = 100) -> None:
+        content = Transfer(path, number, size, key, None)
+        self.ready.append(Taken(None, number, self.clock.now() + LOCK, content))
+
+    def do_pass(self) -> bool:
+        return run(self.pump.do_pass(900), self.perform)
+
+    def perform(self, request: Request) -> Answer:
+        self.requests.append(request)
+        if isinstance(request, Receive):
+            taken, self.ready = self.ready, []
+            return taken
+        if isinstance(request, SendAll):
+            return [self.refuse(chunk) for chunk in request.chunks]
+        if isinstance(request, Wait):
+            self.clock.advance(request.duration)
+        return None
+
+    def sent(self) -> list[tuple[str, list[object]]]:
+        return [
+            (chunk.path, [transfer.message for transfer in chunk.transfers])
+            for request in self.requests
+            if isinstance(request, SendAll)
+            for chunk in request.chunks
+        ]
+
+    def completed(self) -> list[int]:
+        return [
+            each.sequence_number for request in self.requests if isinstance(request, Complete) for each in request.taken
+        ]
+
+    def dead(self) -> list[DeadLetter]:
+        return [request for request in self.requests if isinstance(request, DeadLetter)]
+
+
+def test_a_pass_takes_up_to_a_hundred_and_waits_for_fifteen_minutes() -> None:
+    bench = Bench()
+    steps = bench.pump.run()
+    assert next(steps) == Receive(100, 900)
+
+
+def test_a_pass_sends_by_destination_in_order_and_then_completes() -> None:
+    bench = Bench()
+    for number, path in ((3, "bills"), (1, "orders"), (4, "orders"), (2, "orders")):
+        bench.put(number, path)
+    assert bench.do_pass()
+    assert bench.sent() == [("orders", [1, 2, 4]), ("bills", [3])]
+    assert sorted(bench.completed()) == [1, 2, 3, 4]
+
+
+def test_a_chunk_stays_below_the_size_of_a_batch() -> None:
+    bench = Bench()
+    for number in range(5):
+        bench.put(number, size=100 * 1024)
+    bench.do_pass()
+    assert [numbers for _, numbers in bench.sent()] == [[0, 1], [2, 3], [4]]
+
+
+def test_a_destination_that_wants_one_key_a_batch_is_learned() -> None:
+    def refuse(chunk: Chunk) -> Exception | None:
+        return NotAllowed("one key") if len({each.key for each in chunk.transfers}) > 1 else None
+
+    bench = Bench(refuse)
+    for number, key in enumerate("aabba"):
+        bench.put(number, key=key)
+    bench.do_pass()
+    assert [numbers for _, numbers in bench.sent()] == [[0, 1, 2, 3, 4], [0, 1], [2, 3], [4]]
+    assert bench.completed() == [0, 1, 2, 3, 4]
+    bench.requests.clear()
+    bench.put(5, key="a")
+    bench.put(6, key="b")
+    bench.do_pass()
+    assert [numbers for _, numbers in bench.sent()] == [[5], [6]]
+
+
+def test_a_message_that_is_too_large_is_dead_lettered_and_the_others_go_on() -> None:
+    def refuse(chunk: Chunk) -> Exception | None:
+        return MessageTooLarge("too large") if any(each.message == 1 for each in chunk.transfers) else None
+
+    bench = Bench(refuse)
+    for number in range(3):
+        bench.put(number)
+    assert bench.do_pass()
+    assert bench.completed() == [0, 2]
+    (dead,) = bench.dead()
+    assert (dead.taken.sequence_number, dead.reason) == (1, "TransferRefused")
+    assert "orders" in dead.description
+    assert "too large" in dead.description
+
+
+def test_messages_for_an_entity_that_is_gone_are_dead_lettered_with_destination_and_reason() -> None:
+    bench = Bench(lambda chunk: EntityNotFound.at(chunk.path))
+    bench.put(1, "gone")
+    bench.do_pass()
+    (dead,) = bench.dead()
+    assert dead.reason == "TransferDestinationNotFound"
+    assert "gone" in dead.description
+
+
+def test_a_message_without_a_destination_is_dead_lettered_with_its_reason() -> None:
+    bench = Bench()
+    bench.ready.append(Taken(None, 1, bench.clock.now() + LOCK, NotATransfer("no x-ms-path")))
+    assert bench.do_pass()
+    (dead,) = bench.dead()
+    assert (dead.reason, dead.description) == ("TransferPropertiesInvalid", "no x-ms-path")
+
+
+@pytest.mark.parametrize("error", [ServerBusy("busy"), QuotaExceeded("full"), ConnectionError("down")])
+def test_messages_for_a_destination_that_is_down_or_full_are_left(error: Exception) -> None:
+    bench = Bench(lambda chunk: error if chunk.path == "orders" else None)
+    bench.put(1)
+    bench.put(2, "bills")
+    assert bench.do_pass()
+    assert bench.completed() == [2]
+    assert not bench.dead()
+    assert not any(isinstance(request, Abandon) for request in bench.requests)
+    assert EventKind.SYPHON_SKIPPED in [event.kind for event in bench.events]
+
+
+def test_nothing_overtakes_a_message_that_was_left() -> None:
+    answers: list[Exception | None] = [ServerBusy("busy")]
+    bench = Bench(lambda _: answers.pop() if answers else None)
+    bench.put(1)
+    bench.do_pass()
+    bench.clock.advance(10_000)
+    bench.put(2)
+    bench.do_pass()
+    assert bench.completed() == []
+    bench.clock.advance(LOCK)
+    bench.put(1)
+    bench.put(2)
+    bench.do_pass()
+    assert bench.completed() == [1, 2]
+
+
+def test_a_left_message_that_somebody_else_moved_holds_nothing_up() -> None:
+    answers: list[Exception | None] = [ServerBusy("busy")]
+    bench = Bench(lambda _: answers.pop() if answers else None)
+    bench.put(1)
+    bench.do_pass()
+    bench.clock.advance(LOCK + 2_000)
+    bench.put(2)
+    bench.do_pass()
+    assert bench.completed() == [2]
+
+
+def test_a_down_destination_is_tried_again_after_a_second_and_then_ever_more_seldom() -> None:
+    bench = Bench(lambda _: ServerBusy("busy"))
+    tried_at: list[Millis] = []
+    for step in range(4 * 60):
+        bench.put(1)
+        before = len(bench.sent())
+        bench.do_pass()
+        if len(bench.sent()) > before:
+            tried_at.append(step)
+        bench.clock.advance(1_000)
+    assert tried_at == [0, 1, 3, 7, 15, 31, 63, 127]
+
+
+def test_a_pass_that_only_met_what_was_left_before_is_not_repeated_at_once() -> None:
+    bench = Bench(lambda _: ServerBusy("busy"))
+    bench.put(1)
+    assert bench.do_pass()
+    bench.put(1)
+    assert not bench.do_pass()
+
+
+def test_a_receive_that_fails_is_repeated_after_a_wait() -> None:
+    bench = Bench()
+
+    def fail(request: Request) -> Answer:
+        raise ConnectionError("down")
+
+    assert not run(bench.pump.do_pass(900), fail)
+
+
+def test_nothing_is_sent_shortly_before_its_lock_ends() -> None:
+    bench = Bench()
+    bench.put(1)
+    bench.clock.advance(LOCK - 500)
+    bench.do_pass()
+    assert bench.sent() == []
+    assert bench.completed() == []
+
+
+def test_the_rate_cap_makes_a_burst_wait_for_the_one_before() -> None:
+    bench = Bench(per_second=10)
+    started = bench.clock.now()
+    for _ in range(3):
+        for number in range(20):
+            bench.put(number)
+        bench.do_pass()
+    assert bench.clock.now() - started == 4_000
+
+
+def test_a_stop_gives_back_what_was_taken_and_not_moved() -> None:
+    bench = Bench()
+    bench.put(1)
+    bench.pump.is_stopping = True
+    bench.do_pass()
+    assert any(isinstance(request, Abandon) for request in bench.requests)
+    assert bench.sent() == []
