@@ -23,6 +23,7 @@ from twinbus.amqp.session import Session
 from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Value
 from twinbus.clock import Millis
+from twinbus.errors import MessagingError
 from twinbus.gateway.authorization import signature
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.namespace_view import NamespaceView
@@ -68,10 +69,10 @@ class Front:
             new_id=lambda: "0" * 32,
         )
 
-    def client(self, rule: AuthorizationRule | None = ROOT) -> "Client":
+    def client(self, rule: AuthorizationRule | None = ROOT, refusal: MessagingError | None = None) -> "Client":
         """A connection that proved itself with the rule's key, or by nothing."""
         credentials = SaslCredentials() if rule is None else plain_credentials(rule.name, rule.primary_key)
-        return Client(self, credentials)
+        return Client(self, credentials, refusal)
 
     async def settled(self, change: Coroutine[Any, Any, object]) -> None:
         """Await a change of the control plane while the stores work."""
@@ -94,13 +95,14 @@ class Front:
 
 
 class Client:
-    def __init__(self, front: Front, credentials: SaslCredentials) -> None:
+    def __init__(self, front: Front, credentials: SaslCredentials, refusal: MessagingError | None) -> None:
         self.front = front
         now = front.sim.now
         settings = ConnectionSettings(container_id="client", sasl_credentials=credentials)
         self.connection = Connection(Role.CLIENT, settings, now)
         server = Connection(Role.SERVER, ConnectionSettings(container_id="server"), now)
         self.gateway = ConnectionGateway(server, front.view, now, lambda: None)
+        self.gateway.refusal = refusal
         self.events: list[Event] = []
         self.session: Session
         self._link_count = 0

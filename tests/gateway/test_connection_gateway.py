@@ -10,6 +10,7 @@ from twinbus.amqp.error_condition import ErrorCondition
 from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, Incoming, LinkDetached
 from twinbus.amqp.performatives import SenderSettleMode
 from twinbus.amqp.sections import DataBody, Sections, encode_sections
+from twinbus.errors import QuotaExceeded
 from twinbus.gateway.authorization import CLOCK_SKEW
 from twinbus.gateway.connection_gateway import TOKEN_WAIT
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, TopicDescription
@@ -249,3 +250,10 @@ def test_a_lost_connection_leaves_locks_and_takes_no_more_messages(front: Front)
     assert received(two) == []
     two.advance(61_000)
     assert len(received(two)) == 1
+
+
+def test_a_connection_over_the_limit_is_opened_and_closed_with_the_reason(front: Front) -> None:
+    client = front.client(refusal=QuotaExceeded("too many"))
+    (closed,) = client.take(ConnectionClosed)
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:resource-limit-exceeded"

@@ -20,6 +20,7 @@ from twinbus.amqp.events import (
     Event,
     LinkAttached,
     LinkDetached,
+    Opened,
     OversizeDelivery,
     SaslInit,
 )
@@ -43,6 +44,8 @@ TOKEN_WAIT: Millis = 20_000
 class ConnectionGateway:
     def __init__(self, connection: Connection, namespace: NamespaceView, now: Millis, wake: Callable[[], None]) -> None:
         self.connection = connection
+        self.refusal: MessagingError | None = None
+        """What a connection over the limit is closed with, as soon as it is open and can be told."""
         self._namespace = namespace
         self._grants = Grants()
         self._bindings: Bindings = {}
@@ -58,6 +61,7 @@ class ConnectionGateway:
             LinkDetached: self._link_detached,
             OversizeDelivery: self._oversize,
             SaslInit: self._sasl_init,
+            Opened: self._opened,
         }
         namespace.traffic.connections_opened += 1
 
@@ -153,6 +157,10 @@ class ConnectionGateway:
         binding = self._bindings.pop(event.link, None)
         if binding is not None:
             unbind(binding, now)
+
+    def _opened(self, event: Opened, now: Millis) -> None:
+        if self.refusal is not None:
+            self.connection.close(self.refusal)
 
     def _sasl_init(self, event: SaslInit, now: Millis) -> None:
         self._handle_all(self.connection.sasl_outcome(self._authenticate(event)), now)

@@ -261,4 +261,7 @@ class StoreThread:
 
 def _answer(answers: Sequence[tuple[Done, Any]]) -> None:
     for done, result in answers:
-        done(result)
+        try:
+            done(result)
+        except Exception:  # a broken invariant of one who waits must not cost the others their answers
+            log.exception("answer_broken")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
 from twinbus.clock import Clock, Millis
-from twinbus.errors import ServerBusy
+from twinbus.errors import MessagingError, QuotaExceeded
 from twinbus.gateway.connection_gateway import ConnectionGateway
 
 WRITE_BUFFER_HIGH = 1024 * 1024
@@ -42,11 +42,12 @@ class Connections:
     def __iter__(self) -> Iterator[OpenConnection]:
         return iter(self._open)
 
-    def add(self, connection: OpenConnection) -> None:
-        """Raises ServerBusy at the limit."""
-        if len(self._open) >= self._count_max:
-            raise ServerBusy(f"The namespace has {self._count_max} connections open, which is its limit.")
+    def add(self, connection: OpenConnection) -> MessagingError | None:
+        """The error it is to be closed with, once it can be told, if there are too many."""
         self._open.add(connection)
+        if len(self._open) <= self._count_max:
+            return None
+        return QuotaExceeded(f"The namespace has {self._count_max} connections open, which is its limit. Close some.")
 
     def discard(self, connection: OpenConnection) -> None:
         self._open.discard(connection)
@@ -75,17 +76,13 @@ class AmqpTransport(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports keep the interface without the base class.
         transport = cast(asyncio.Transport, transport)
-        try:
-            self._connections.add(self)
-        except ServerBusy:
-            transport.abort()
-            return
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self._transport = transport
         self._gateway = self._make_gateway(self._wake)
+        self._gateway.refusal = self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         gateway = self._gateway

@@ -6,13 +6,12 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from twinbus.clock import Clock, Millis
-from twinbus.errors import ServerBusy
+from twinbus.errors import MessagingError
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.server.listener import Connections, MakeGateway
 
 PATH = "/$servicebus/websocket"
 SUB_PROTOCOL = "AMQPWSB10"
-TRY_AGAIN_LATER = 1013
 
 
 class WebSocketConnection:
@@ -54,6 +53,9 @@ class WebSocketConnection:
                 await self._socket.close()
                 return
 
+    def refuse(self, error: MessagingError | None) -> None:
+        self._gateway.refusal = error
+
     def tick(self, now: Millis) -> None:
         self._gateway.tick(now)
         self._is_output_due.set()
@@ -68,11 +70,7 @@ def websocket_route(make_gateway: MakeGateway, connections: Connections, clock: 
         is_amqp = SUB_PROTOCOL in socket.scope.get("subprotocols", [])
         await socket.accept(subprotocol=SUB_PROTOCOL if is_amqp else None)
         connection = WebSocketConnection(socket, make_gateway, clock)
-        try:
-            connections.add(connection)
-        except ServerBusy as error:
-            await socket.close(TRY_AGAIN_LATER, str(error))
-            return
+        connection.refuse(connections.add(connection))
         try:
             await connection.run()
         finally:
