@@ -12,15 +12,16 @@ everywhere:
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from twinbus.broker.duplicates import DuplicateHistory
+from twinbus.broker.fragment_memory import FragmentMemory, no_memory, read_memory
 from twinbus.broker.hops import without_hops
 from twinbus.broker.lane import Lane
 from twinbus.broker.locks import LockTable
 from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.session_lanes import SessionLanes
 from twinbus.broker.settings import EntitySettings
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
@@ -34,25 +35,9 @@ from twinbus.store.changes import (
     SubQueue,
     fragment_parts,
 )
-from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, MessagingStore
 
 ACTIVE_ONLY = (MessageState.ACTIVE,)
-
-
-@dataclass(frozen=True, slots=True)
-class FragmentMemory:
-    """What the store remembers of a fragment, as far as memory has to know it."""
-
-    summary: FragmentSummary
-    next_due: Millis
-    next_expiry: Millis
-    sessions: Sequence[SessionSummary]
-    duplicates: Sequence[tuple[str, Millis]]
-
-
-def no_memory(key: FragmentKey) -> FragmentMemory:
-    """Of a fragment that is new."""
-    return FragmentMemory(FragmentSummary(key, 0, 0, 0, 0, 0), NEVER, NEVER, (), ())
 
 
 class FragmentWatcher(Protocol):
@@ -65,24 +50,6 @@ class FragmentWatcher(Protocol):
         ...
 
     def fragment_lost(self, fragment: "Fragment") -> None: ...
-
-
-class SessionLanes(Protocol):
-    """The lanes of a session entity: `message_sessions.MessageSessions`."""
-
-    def lane(self, session_id: str) -> Lane: ...
-
-    def is_held(self, message: StoredMessage, now: Millis) -> bool:
-        """Whether somebody holds the session that this message belongs to."""
-        ...
-
-    def load(self, sessions: Sequence[SessionSummary]) -> None: ...
-
-    def drop(self) -> None: ...
-
-    def messages_free(self, lane: Lane) -> None:
-        """The lane of a session that nobody holds has messages."""
-        ...
 
 
 class Fragment:
@@ -133,13 +100,8 @@ class Fragment:
 
     def read_memory(self, store: MessagingStore, summary: FragmentSummary) -> FragmentMemory:
         """Runs where the store runs, so it touches nothing that changes here."""
-        # Before the beginning of time nothing is due: what comes back is when the first one will be.
-        return FragmentMemory(
-            summary,
-            next_due=store.due(self.key, -1, 1)[1] if summary.scheduled_count else NEVER,
-            next_expiry=store.expired(self.key, -1, 1)[1] if summary.active_count else NEVER,
-            sessions=store.sessions(self.key) if self.sessions is not None else (),
-            duplicates=store.duplicates(self.key) if self.duplicates is not None else (),
+        return read_memory(
+            store, summary, has_sessions=self.sessions is not None, has_duplicates=self.duplicates is not None
         )
 
     def load(self, memory: FragmentMemory | None) -> None:

@@ -13,6 +13,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from twinbus.broker.fragment_memory import FragmentMemory
 from twinbus.broker.store_port import StorePort
 from twinbus.broker.wakeups import Wakeups
 from twinbus.clock import Clock, Millis
@@ -21,7 +22,7 @@ from twinbus.store.changes import Change, FragmentCreated, FragmentKey
 from twinbus.store.messaging_store import MessagingStore
 
 if TYPE_CHECKING:
-    from twinbus.broker.fragment import Fragment, FragmentMemory
+    from twinbus.broker.fragment import Fragment
 
 T = TypeVar("T")
 
@@ -182,7 +183,7 @@ class MessageBroker:
         self,
         fragments: Sequence["Fragment"],
         epoch: int,
-        answer: list["FragmentMemory | None"] | StoreUnavailable,
+        answer: list[FragmentMemory | None] | StoreUnavailable,
     ) -> None:
         if epoch != self._epoch:
             return
