@@ -23,9 +23,13 @@ class MemoryEntity:
     id: int
     description: Any
     rules: dict[str, RuleDescription] = field(default_factory=dict)
+    last_used_at: Millis = 0
     main: MemorySubQueue = field(default_factory=MemorySubQueue)
     dead_letter: MemorySubQueue = field(default_factory=MemorySubQueue)
     transfer_dead_letter: MemorySubQueue = field(default_factory=MemorySubQueue)
+
+    def counts(self) -> QueueCounts:
+        return self.main.counts()
 
 
 class MemoryRuntime:
@@ -37,8 +41,8 @@ class MemoryRuntime:
     def queue(self, path: str) -> MemoryEntity:
         return self._get(path)
 
-    def topic(self, path: str) -> MemorySubQueue:
-        return self._get(path).main
+    def topic(self, path: str) -> MemoryEntity:
+        return self._get(path)
 
     def subscription(self, topic: str, name: str) -> MemoryEntity:
         return self._get(f"{topic}|{name}")

@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tests.management.conftest import NOON
 from tests.management.memory_runtime import MemoryRuntime, MemorySubQueue
 from twinbus.broker.replies import QueueCounts
+from twinbus.management.atom.durations import write_time
 from twinbus.management.atom.xml_reader import Element, parse_xml
 from twinbus.management.rest import AdministrationApi
+from twinbus.model.descriptions import DAY
 
 VERSION = "api-version=2024-05"
 NAMESPACE = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -143,10 +146,12 @@ def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
     put(client, "/q", entry("QueueDescription"))
     runtime.queue("q").main = MemorySubQueue(QueueCounts(5, 2, 3, 1000, True))
     runtime.queue("q").dead_letter = MemorySubQueue(QueueCounts(7, 0, 0, 24, False))
+    runtime.queue("q").last_used_at = NOON + DAY
     description = described(client.get(f"/q?{VERSION}"))
     assert description.text_of("MessageCount") == "17"
     assert description.text_of("SizeInBytes") == "1024"
     assert description.text_of("EntityAvailabilityStatus") == "Limited"
+    assert description.text_of("AccessedAt") == write_time(NOON + DAY)
     details = description.child("CountDetails")
     assert details is not None
     assert [child.text for child in details.children] == ["5", "7", "3", "0", "0"]
@@ -157,7 +162,7 @@ def test_a_topic_counts_its_scheduled_messages_and_is_as_ill_as_its_subscription
 ) -> None:
     put(client, "/t", entry("TopicDescription"))
     put(client, "/t/subscriptions/s", entry("SubscriptionDescription"))
-    runtime.topic("t").result = QueueCounts(0, 0, 4, 400, False)
+    runtime.topic("t").main = MemorySubQueue(QueueCounts(0, 0, 4, 400, False))
     runtime.subscription("t", "s").main = MemorySubQueue(QueueCounts(9, 0, 0, 600, True))
     description = described(client.get(f"/t?{VERSION}"))
     details = description.child("CountDetails")

@@ -62,6 +62,10 @@ class SubQueues:
     def queues(self) -> tuple[MessageQueue, MessageQueue, MessageQueue]:
         return self.main, self.dead_letter, self.transfer_dead_letter
 
+    @property
+    def last_used_at(self) -> Millis:
+        return self.settings.last_used_at
+
     def is_idle(self, now: Millis, duration: Millis) -> bool:
         """Whether nobody has used it for so long."""
         is_received_from = any(queue.receiver_count for queue in self.queues)

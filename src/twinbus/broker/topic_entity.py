@@ -59,6 +59,10 @@ class TopicEntity:
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
         self._placement = Placement(self.settings, self.fragments, self._stage)
 
+    @property
+    def last_used_at(self) -> Millis:
+        return self.settings.last_used_at
+
     def is_idle(self, now: Millis, duration: Millis) -> bool:
         """Whether nobody has sent to it or used one of its subscriptions for so long."""
         is_sent_to = now - self.settings.last_used_at < duration

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from twinbus.clock import Millis
 from twinbus.errors import EntityNotFound
 from twinbus.management.runtime import Runtime, SubQueues
 
@@ -16,6 +17,7 @@ class EntityCounts:
     transfer_dead_letter: int = 0
     size_bytes: int = 0
     is_limited: bool = False
+    last_used_at: Millis = 0  # 0: it does not run
 
     @property
     def messages(self) -> int:
@@ -48,13 +50,15 @@ def topic_counts(runtime: Runtime, path: str, subscriptions: Iterable[EntityCoun
     """A topic holds scheduled messages itself; it is as large and as ill as it and its subscriptions are together."""
     each = list(subscriptions)
     try:
-        own = runtime.topic(path).counts()
+        topic = runtime.topic(path)
     except EntityNotFound:
         return NOTHING
+    own = topic.counts()
     return EntityCounts(
         scheduled=own.scheduled,
         size_bytes=own.size_bytes + sum(one.size_bytes for one in each),
         is_limited=own.is_limited or any(one.is_limited for one in each),
+        last_used_at=topic.last_used_at,
     )
 
 
@@ -68,4 +72,5 @@ def _sum_of(entity: SubQueues) -> EntityCounts:
         transfer_dead_letter=transfer.active + transfer.deferred,
         size_bytes=main.size_bytes + dead.size_bytes + transfer.size_bytes,
         is_limited=main.is_limited or dead.is_limited or transfer.is_limited,
+        last_used_at=entity.last_used_at,
     )

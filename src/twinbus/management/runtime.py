@@ -15,7 +15,12 @@ class Countable(Protocol):
     def counts(self) -> QueueCounts: ...
 
 
-class SubQueues(Protocol):
+class Used(Protocol):
+    @property
+    def last_used_at(self) -> Millis: ...
+
+
+class SubQueues(Used, Protocol):
     """A queue or subscription at run time."""
 
     @property
@@ -26,10 +31,14 @@ class SubQueues(Protocol):
     def transfer_dead_letter(self) -> Countable: ...
 
 
+class Topic(Countable, Used, Protocol):
+    """A topic at run time; it holds scheduled messages itself."""
+
+
 class Runtime(Protocol):
     def queue(self, path: str) -> SubQueues: ...
 
-    def topic(self, path: str) -> Countable: ...
+    def topic(self, path: str) -> Topic: ...
 
     def subscription(self, topic: str, name: str) -> SubQueues: ...
 

@@ -46,7 +46,7 @@ def write_queue(entry: Entry, queue: QueueDescription, counts: EntityCounts, vie
         leaf("IsAnonymousAccessible", False),
         write_access_rules(queue.authorization_rules),
         leaf("Status", queue.status.value),
-        *_times(entry),
+        *_times(entry, counts),
         leaf("SupportOrdering", True),
         _write_counts(counts),
         leaf("AutoDeleteOnIdle", write_duration(queue.auto_delete_on_idle)),
@@ -81,7 +81,7 @@ def write_topic(
         leaf("IsAnonymousAccessible", False),
         write_access_rules(topic.authorization_rules),
         leaf("Status", topic.status.value),
-        *_times(entry),
+        *_times(entry, counts),
         leaf("SupportOrdering", topic.support_ordering),
         _write_counts(counts),
         leaf("SubscriptionCount", subscription_count),
@@ -110,7 +110,7 @@ def write_subscription(entry: Entry, subscription: SubscriptionDescription, coun
         leaf("EnableBatchedOperations", subscription.enable_batched_operations),
         leaf("Status", subscription.status.value),
         leaf("ForwardTo", _target(subscription.forward_to, view)),
-        *_times(entry),
+        *_times(entry, counts),
         _write_counts(counts),
         leaf("ForwardDeadLetteredMessagesTo", _target(subscription.forward_dead_letters_to, view)),
         leaf("AutoDeleteOnIdle", write_duration(subscription.auto_delete_on_idle)),
@@ -120,11 +120,11 @@ def write_subscription(entry: Entry, subscription: SubscriptionDescription, coun
     return description_node("SubscriptionDescription", "".join(content))
 
 
-def _times(entry: Entry) -> list[str]:
+def _times(entry: Entry, counts: EntityCounts) -> list[str]:
     return [
         leaf("CreatedAt", write_time(entry.created_at)),
         leaf("UpdatedAt", write_time(entry.updated_at)),
-        leaf("AccessedAt", write_time(entry.updated_at)),
+        leaf("AccessedAt", write_time(max(entry.created_at, counts.last_used_at))),
     ]
 
 

@@ -1,0 +1,48 @@
+"""Deletes what nobody has used for its auto-delete duration: told the time, it asks the brokers and tells the control plane."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError
+from twinbus.management.catalog import path_of
+from twinbus.management.control_plane import ControlPlane
+from twinbus.management.records import EntityDescription
+from twinbus.model.descriptions import SubscriptionDescription
+
+log = logging.getLogger(__name__)
+
+SWEEP_EVERY: Millis = 15_000
+
+
+class IdleSweep:
+    def __init__(self, control: ControlPlane, idle: Callable[[Millis], Iterable[EntityDescription]]) -> None:
+        self._control = control
+        self._idle = idle
+        self._due: Millis = 0
+        self._leaving: set[str] = set()
+
+    def tick(self, now: Millis) -> Millis:
+        """Returns when to be called again; more often does no harm. A clock that was set back starts anew."""
+        if self._due - SWEEP_EVERY <= now < self._due:
+            return self._due
+        self._due = now + SWEEP_EVERY
+        for description in self._idle(now):
+            if path_of(description) not in self._leaving:
+                self._delete(description)
+        return self._due
+
+    def _delete(self, description: EntityDescription) -> None:
+        path = path_of(description)
+        self._leaving.add(path)
+
+        def answered(result: MessagingError | None) -> None:
+            self._leaving.discard(path)
+            # A failure is no reason to stop: the next sweep tries again.
+            outcome = "deleted" if result is None else str(result)
+            log.info("idle_entity", extra={"fields": {"path": path, "outcome": outcome}})
+
+        if isinstance(description, SubscriptionDescription):
+            self._control.submit(self._control.delete_subscription(description.topic, description.name), answered)
+        else:
+            self._control.submit(self._control.delete(description.name), answered)
