@@ -26,6 +26,7 @@ from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.traffic import Traffic
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
+from twinbus.management.idle_sweep import IdleSweep
 from twinbus.management.rest import AdministrationApi, RestSettings
 from twinbus.server.data_folder import KEY_BYTES, DataFolder
 from twinbus.server.development_certificate import development_certificate
@@ -84,7 +85,8 @@ class NamespaceServer:
         restore(self.catalog, self.entities)
         self.control = ControlPlane(self.catalog, self.entities, self.clock)
         await self.stores.start()
-        self._beat = Beat(loop, self.clock, self.stores.brokers, lambda: self._connections)
+        sweep = IdleSweep(self.control, self.entities.idle)
+        self._beat = Beat(loop, self.clock, [*self.stores.brokers, sweep], lambda: self._connections)
         self._beat.start()
         await self._listen()
         log.info(
