@@ -37,10 +37,22 @@ class ShiftedClock:
 
 
 class RunningServer:
-    def __init__(self, data_folder: Path, amqp_port: int = 0, http_port: int = 0, store_count: int = 16) -> None:
+    def __init__(
+        self,
+        data_folder: Path,
+        amqp_port: int = 0,
+        http_port: int = 0,
+        store_count: int = 16,
+        tls_port: int | None = None,
+    ) -> None:
         self.clock = ShiftedClock()
         self.settings = ServerSettings(
-            "interop", data_folder, amqp_port=amqp_port, http_port=http_port, store_count=store_count
+            "interop",
+            data_folder,
+            amqp_port=amqp_port,
+            http_port=http_port,
+            store_count=store_count,
+            tls_port=tls_port,
         )
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)

@@ -1,0 +1,116 @@
+"""Node and the JavaScript SDK: a test file and a server go in, what its tests said comes out.
+
+The packages are installed once into the build folder, which git ignores; a change of package.json installs them anew.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tests.interop.running_server import RunningServer
+
+SCRIPTS = Path(__file__).parent / "js"
+BUILD = Path(__file__).parents[2] / "build"
+NODE_MAJOR_MIN = 20
+INSTALL_TIMEOUT_S = 90.0
+RUN_TIMEOUT_S = 60.0
+
+
+class JavaScriptUnavailable(Exception):
+    """This machine cannot run the SDK; the text says what is missing."""
+
+
+def installed_packages() -> Path:
+    """The folder of the installed packages. Raises JavaScriptUnavailable where node or npm are missing or cannot get them."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        raise JavaScriptUnavailable(f"node and npm are not installed; Node {NODE_MAJOR_MIN} or later is needed")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    if int(version.removeprefix("v").split(".")[0]) < NODE_MAJOR_MIN:
+        raise JavaScriptUnavailable(f"Node {version.strip()} is too old; {NODE_MAJOR_MIN} or later is needed")
+    manifest = SCRIPTS / "package.json"
+    folder = BUILD / f"javascript-{hashlib.sha256(manifest.read_bytes()).hexdigest()[:12]}"
+    if not (folder / "installed").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(manifest, folder)
+        _install(folder)
+        (folder / "installed").touch()
+    return folder / "node_modules"
+
+
+def _install(folder: Path) -> None:
+    command = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise JavaScriptUnavailable("npm could not get the packages of the JavaScript SDK in time") from None
+    if done.returncode != 0:
+        raise JavaScriptUnavailable(f"npm could not install the JavaScript SDK: {done.stderr.strip()[-500:]}")
+
+
+class TestRun:
+    """A Node process that runs one file; `result` waits for it."""
+
+    __test__ = False  # not a test, though it is called one
+
+    def __init__(self, script: str, transport: str, server: RunningServer, packages: Path, clock_url: str) -> None:
+        authority = server.server.tls_authority
+        assert authority is not None
+        environment = {
+            **os.environ,
+            "NODE_PATH": str(packages),
+            "NODE_EXTRA_CA_CERTS": str(authority),
+            "TWINBUS_TRANSPORT": transport,
+            "TWINBUS_PLAIN": server.connection_string,
+            "TWINBUS_TLS": server.server.tls_connection_string or "",
+            "TWINBUS_HTTP": f"http://127.0.0.1:{server.server.http_port}",
+            "TWINBUS_CLOCK": clock_url,
+        }
+        self._process = subprocess.Popen(
+            ["node", "--test-reporter=spec", str(SCRIPTS / script)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def result(self) -> tuple[int, str]:
+        try:
+            said, _ = self._process.communicate(timeout=RUN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            said, _ = self._process.communicate()
+            return -1, said + f"\nnot done after {RUN_TIMEOUT_S:.0f} s"
+        return self._process.returncode, said
+
+
+@contextmanager
+def clock_control(server: RunningServer) -> Iterator[str]:
+    """An address that moves the server's clock: POST /SECONDS answers what the clock shows then."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            server.clock.advance(float(self.path[1:]))
+            shown = str(server.clock.now()).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(shown)))
+            self.end_headers()
+            self.wfile.write(shown)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{http.server_port}"
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()

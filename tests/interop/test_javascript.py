@@ -1,0 +1,51 @@
+"""The JavaScript SDK, unchanged, over every transport. What is tested is in js/*.test.js."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.javascript import JavaScriptUnavailable, TestRun, clock_control, installed_packages
+from tests.interop.running_server import RunningServer
+
+TRANSPORTS = ("tcp", "tls", "wss")
+SCRIPTS = (
+    "administration.test.js",
+    "errors.test.js",
+    "partitioned.test.js",
+    "queues.test.js",
+    "sessions.test.js",
+    "topics.test.js",
+)
+
+
+@pytest.fixture(scope="module")
+def packages() -> Path:
+    try:
+        return installed_packages()
+    except JavaScriptUnavailable as missing:
+        pytest.skip(f"the JavaScript SDK cannot be run: {missing}")
+
+
+@pytest.fixture(scope="module")
+def tls_server(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = RunningServer(tmp_path_factory.mktemp("data"), tls_port=0)
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_sdk_gets_what_it_expects(tls_server: RunningServer, packages: Path, script: str, transport: str) -> None:
+    code, said = TestRun(script, transport, tls_server, packages, "").result()
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_the_sdk_is_told_what_time_has_ended(tmp_path: Path, packages: Path, transport: str) -> None:
+    """On a server of its own, whose clock the script moves."""
+    server = RunningServer(tmp_path, tls_port=0)
+    with clock_control(server) as clock_url:
+        code, said = TestRun("scheduling.test.js", transport, server, packages, clock_url).result()
+    server.stop()
+    assert code == 0, said
