@@ -213,7 +213,7 @@ def test_peek_pages_through_without_taking_anything(
 def test_a_scheduled_message_waits_for_its_time_and_a_cancelled_one_never_comes(
     client: ServiceBusClient, server: RunningServer, queue: str
 ) -> None:
-    due = datetime.now(UTC) + timedelta(seconds=60 * 30)
+    due = datetime.fromtimestamp(server.clock.now() // 1000 + 60, UTC)
     with client.get_queue_sender(queue) as sender:
         kept = sender.schedule_messages(ServiceBusMessage("kept", partition_key="k"), due)
         cancelled = sender.schedule_messages(ServiceBusMessage("cancelled", partition_key="k"), due)
@@ -223,6 +223,13 @@ def test_a_scheduled_message_waits_for_its_time_and_a_cancelled_one_never_comes(
     with client.get_queue_receiver(queue) as receiver:
         (peeked,) = receiver.peek_messages(2)
         assert (peeked.state, peeked.sequence_number) == (ServiceBusMessageState.SCHEDULED, kept[0])
+        assert receive(receiver, 1, SHORT) == []
+        server.clock.advance(61)
+        (message,) = receive(receiver, 1)
+        assert str(message) == "kept"
+        assert message.enqueued_time_utc is not None
+        assert message.enqueued_time_utc >= due
+        receiver.complete_message(message)
         assert receive(receiver, 1, SHORT) == []
 
 
