@@ -1,0 +1,131 @@
+"""Administration of a real namespace: brokers, stores, HTTP and the official client together."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+from azure.servicebus.management import AccessRights, AuthorizationRule, ServiceBusAdministrationClient
+
+from tests.interop.running_server import RunningServer, wait_until
+from twinbus.client.administration import administration_client
+from twinbus.model.descriptions import MINUTE
+
+STORE_COUNT = 4
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    server = RunningServer(tmp_path, store_count=STORE_COUNT)
+    yield server
+    server.stop()
+
+
+def administration(server: RunningServer, connection_string: str | None = None) -> ServiceBusAdministrationClient:
+    endpoint = f"http://127.0.0.1:{server.server.http_port}"
+    return administration_client(connection_string or server.connection_string, endpoint)
+
+
+def switch_off(server: RunningServer, index: int) -> None:
+    server.server.stores.threads[index].down()
+    wait_until(lambda: not server.server.stores.brokers[index].is_available)
+
+
+def test_counts_of_a_partitioned_queue_are_summed_over_its_fragments(server: RunningServer) -> None:
+    server.create_queue("q", enable_partitioning=True)
+    server.put("q", *(f"message {number}" for number in range(40)))
+    with administration(server) as client:
+        counts = client.get_queue_runtime_properties("q")
+        assert (counts.active_message_count, counts.total_message_count) == (40, 40)
+        assert counts.size_in_bytes is not None
+        assert counts.size_in_bytes > 40 * len("message 0")
+
+
+def test_an_ill_store_limits_the_entities_it_holds_and_fails_their_changes(server: RunningServer) -> None:
+    server.create_queue("split", enable_partitioning=True)
+    # Ids are given in order, so these four lie in the four stores.
+    for number in range(STORE_COUNT):
+        server.create_queue(f"whole{number}")
+    switch_off(server, 1)
+    with administration(server) as client:
+        states = {queue.name: queue.availability_status for queue in client.list_queues()}
+        assert states["split"] == "Limited"
+        assert [states[f"whole{number}"] for number in range(STORE_COUNT)].count("Limited") == 1
+        with pytest.raises(HttpResponseError, match="cannot be reached"):
+            client.delete_queue("split", retry_total=0)
+        with pytest.raises(HttpResponseError, match="cannot be reached"):
+            client.create_queue("another", enable_partitioning=True, retry_total=0)
+        names = [queue.name for queue in client.list_queues()]
+        assert "split" in names
+        assert "another" not in names
+        server.server.stores.threads[1].up()
+        wait_until(lambda: server.server.stores.brokers[1].is_available)
+        assert client.get_queue("split").availability_status == "Available"
+        client.delete_queue("split")
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    first = RunningServer(tmp_path, store_count=STORE_COUNT)
+    with administration(first) as client:
+        client.create_queue("q", enable_partitioning=True, max_delivery_count=3)
+        client.create_topic("t")
+        client.create_subscription("t", "s", requires_session=True)
+        client.create_rule("t", "s", "r")
+        client.create_queue("gone")
+        client.delete_queue("gone")
+    first.put("q", "one", "two")
+    first.stop()
+    second = RunningServer(tmp_path, store_count=STORE_COUNT)
+    with administration(second) as client:
+        assert [queue.name for queue in client.list_queues()] == ["q"]
+        assert client.get_queue("q").max_delivery_count == 3
+        assert client.get_queue_runtime_properties("q").active_message_count == 2
+        assert [rule.name for rule in client.list_rules("t", "s")] == ["$Default", "r"]
+        assert client.get_subscription("t", "s").requires_session
+    second.stop()
+
+
+def test_a_queue_of_the_same_name_starts_empty(server: RunningServer) -> None:
+    server.create_queue("q")
+    server.put("q", "old")
+    with administration(server) as client:
+        client.delete_queue("q")
+        client.create_queue("q")
+        assert client.get_queue_runtime_properties("q").total_message_count == 0
+
+
+def test_an_entity_that_nobody_used_is_deleted_after_its_idle_time(server: RunningServer) -> None:
+    server.create_queue("idle", auto_delete_on_idle=5 * MINUTE)
+    server.create_queue("kept", auto_delete_on_idle=60 * MINUTE)
+    server.create_topic("t", "s", auto_delete_on_idle=5 * MINUTE)
+    server.clock.advance(299)
+    server.put("kept", "used")
+    server.clock.advance(2)
+    wait_until(lambda: server.server.catalog.find("idle") is None and server.server.catalog.find("t") is None)
+    assert server.server.catalog.find("t/Subscriptions/s") is None
+    with administration(server) as client:
+        assert [queue.name for queue in client.list_queues()] == ["kept"]
+
+
+def test_the_key_of_an_entity_manages_that_entity_and_nothing_else(server: RunningServer) -> None:
+    rule = AuthorizationRule(
+        type="SharedAccessAuthorizationRule",
+        claim_type="SharedAccessKey",
+        claim_value="None",
+        key_name="owner",
+        rights=[AccessRights.MANAGE, AccessRights.LISTEN, AccessRights.SEND],
+        primary_key="primary of owner",
+        secondary_key="secondary of owner",
+    )
+    with administration(server) as client:
+        client.create_queue("own", authorization_rules=[rule])
+        client.create_queue("other")
+    root = server.connection_string
+    name, key = root.split("SharedAccessKeyName=")[1].split(";SharedAccessKey=")
+    for own_key in ("primary of owner", "secondary of owner"):
+        owner = root.replace(name, "owner").replace(key.split(";")[0], own_key)
+        with administration(server, owner) as client:
+            assert client.get_queue("own").name == "own"
+            for refused in (lambda: client.get_queue("other"), lambda: list(client.list_queues())):
+                with pytest.raises(ClientAuthenticationError):
+                    refused()
