@@ -58,7 +58,7 @@ def apply_broker_properties(given: object, sections: Sections, now: Millis) -> N
     scheduled_for = _text(values, "ScheduledEnqueueTimeUtc")
     if scheduled_for is not None:
         annotations[SCHEDULED_FOR] = Timestamp(read_time(scheduled_for, "ScheduledEnqueueTimeUtc"))
-    sections.message_annotations = {key: value for key, value in annotations.items() if value is not None}
+    sections.message_annotations = {key: value for key, value in annotations.items() if value is not None} or None
     _set_time_to_live(_time_to_live(values), sections, now)
 
 

@@ -6,7 +6,7 @@ GET  /$stores                         conditions as JSON                        
 POST /$stores/{index}/down|up         break and mend one messaging store        Manage
 POST /$stores/{index}/slow?seconds=S  make every call of it take longer         Manage
 WS   /$servicebus/websocket           AMQP over WebSocket
-any other path                        the management application
+any other path                        the messaging application, and behind it the one for management
 """
 
 import asyncio
@@ -28,9 +28,11 @@ from twinbus.errors import MessagingError, Unauthorized
 from twinbus.gateway.authorization import AccessRules, Grants, verify_token
 from twinbus.model.descriptions import Right
 from twinbus.server.broker_thread import SLOW_S_MAX, StoreCondition, StoreThread
+from twinbus.server.cased_headers import CasedHttpProtocol
 from twinbus.server.metrics import CONTENT_TYPE, NamespaceMetrics
 
 SHUTDOWN_GRACE_S = 2
+KEEP_ALIVE_S = 240  # as long as an idle AMQP connection
 
 
 class HttpSide:
@@ -142,6 +144,8 @@ class HttpServer:
     def __init__(self, application: ASGIApp, listening: socket.socket) -> None:
         config = uvicorn.Config(
             application,
+            http=CasedHttpProtocol,
+            timeout_keep_alive=KEEP_ALIVE_S,
             lifespan="off",
             access_log=False,
             log_config=None,

@@ -31,6 +31,7 @@ from twinbus.management.rest import AdministrationApi, RestSettings
 from twinbus.server.data_folder import KEY_BYTES, DataFolder
 from twinbus.server.development_certificate import development_certificate
 from twinbus.server.http import HttpServer, HttpSide
+from twinbus.server.http_messaging import HttpMessaging
 from twinbus.server.listener import AmqpTransport, Connections, listen
 from twinbus.server.metrics import NamespaceMetrics, SubQueueCounts
 from twinbus.server.settings import ServerSettings
@@ -154,7 +155,8 @@ class NamespaceServer:
         )
         api = AdministrationApi(self.control, side.authorize, rest)
         routes: list[BaseRoute] = [websocket_route(self._gateway, self._connections, self.clock)]
-        return side.application(api, routes)
+        self._messaging = HttpMessaging(self._view(), side.authorize, self.clock, behind=api)
+        return side.application(self._messaging, routes)
 
     def _counts(self) -> Iterator[SubQueueCounts]:
         entities: list[tuple[str, object]] = [(queue.description.name, queue) for queue in self.entities.queues()]
@@ -171,6 +173,7 @@ class NamespaceServer:
         for server in self._servers:
             server.close()
         self._connections.close_all()
+        self._messaging.close()
         await self._http.stop()
         self._beat.stop()
         await self.stores.stop()
