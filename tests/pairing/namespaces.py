@@ -100,7 +100,10 @@ class NamespaceProcess:
         async def take() -> list[str]:
             bodies: list[str] = []
             async with await Namespace.connect(self.connection_string) as namespace:
-                receiver = await namespace.receiver(path, deletes=True, session_id=session_id)
+                if session_id is None:
+                    receiver = await namespace.receiver(path, deletes=True)
+                else:
+                    receiver = await namespace.session_receiver(path, session_id, deletes=True)
                 while taken := await receiver.receive(1000, 0.2):
                     bodies += [_body(each.payload) for each in taken]
             return bodies

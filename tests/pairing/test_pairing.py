@@ -21,6 +21,7 @@ from twinbus.pairing import (
 )
 from twinbus.pairing.backlog import FOREVER
 from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.pairing.syphon.threads import ThreadedSyphon
 
 
 def options(**chosen: Any) -> SendAvailabilityPairedNamespaceOptions:
@@ -121,8 +122,10 @@ class FastClock(SteadyClock):
 def with_syphon(spaces: Spaces) -> tuple[PairedNamespaceClient, list[PairingEvent]]:
     events: list[PairingEvent] = []
     chosen = options(enable_syphon=True, backlog_queue_count=1, on_event=events.append)
+    primary, secondary, clock = spaces.primary.client(), spaces.secondary.client(), FastClock()
     path = spaces.secondary.create_queue()
-    client = PairedNamespaceClient(spaces.primary.client(), spaces.secondary.client(), chosen, {0: path}, FastClock())
+    syphon = ThreadedSyphon(primary, secondary, [path], chosen, clock)
+    client = PairedNamespaceClient(primary, secondary, chosen, {0: path}, clock, syphon)
     return client, events
 
 

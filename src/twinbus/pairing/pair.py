@@ -3,7 +3,7 @@
 import threading
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -26,6 +26,8 @@ from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.sender import PairedSender
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.steps import run
+from twinbus.pairing.syphon.running import RunningSyphon
+from twinbus.pairing.syphon.tasks import SyphonThread
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 from twinbus.pairing.validation import check_hosts, check_same_kind, credential_of, enter_pair, leave_pair, on_close
 
@@ -58,7 +60,9 @@ def pair_namespaces(
         else:
             with _administration(secondary) as administration:
                 queues = run(steps, _management(administration))
-        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, SteadyClock())
+        clock = SteadyClock()
+        syphon = _syphon(primary, secondary, clients, chosen, queues.values(), clock) if chosen.enable_syphon else None
+        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, clock, syphon)
     except BaseException:
         leave_pair(*clients)
         raise
@@ -77,6 +81,7 @@ class PairedNamespaceClient:
         options: SendAvailabilityPairedNamespaceOptions,
         backlog_queues: dict[int, str],
         clock: Clock,
+        syphon: RunningSyphon | None = None,
     ) -> None:
         self.primary, self.secondary = primary, secondary
         self.options = options
@@ -88,9 +93,11 @@ class PairedNamespaceClient:
         self._is_closed = False
         self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
         self._partnership_lock = threading.Lock()
-        self._syphon: ThreadedSyphon | None = None
-        if options.enable_syphon:
-            self._start_syphon()
+        self._syphon = syphon
+        self._has_syphon = syphon is not None
+        if syphon is not None:
+            syphon.start()
+            self._watch_partners()
         self._attendant = Attendant(primary, self._availability, clock, self._watch)
         self._attendant.start()
 
@@ -123,7 +130,7 @@ class PairedNamespaceClient:
     def fault(self, partner: Partner, error: BaseException) -> None:
         """Give up on a client that cannot be used any more; where a syphon runs, on the other too."""
         with self._partnership_lock:
-            effects = self._partnership.faulted(partner) if self.options.enable_syphon else []
+            effects = self._partnership.faulted(partner) if self._has_syphon else []
         self._carry_out([FaultPartner(partner), *effects], error)
 
     def close(self) -> None:
@@ -136,7 +143,7 @@ class PairedNamespaceClient:
         for sender in list(self._senders):
             sender.close()
         leave_pair(self.primary, self.secondary)
-        if self.options.enable_syphon:
+        if self._has_syphon:
             self.secondary.close()
 
     def _sender(self, stock: ServiceBusSender) -> PairedSender:
@@ -157,9 +164,7 @@ class PairedNamespaceClient:
         path = self._availability.backlog_queues[index]
         return GuardedSender(self.secondary.get_queue_sender(path), self._clock)
 
-    def _start_syphon(self) -> None:
-        self._syphon = ThreadedSyphon(self.primary, self.secondary, self.backlog_queues, self.options, self._clock)
-        self._syphon.start()
+    def _watch_partners(self) -> None:
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):
             on_close(client, lambda partner=partner: self._partner_closed(partner))  # type: ignore[misc]
 
@@ -178,7 +183,7 @@ class PairedNamespaceClient:
         for sender in list(self._senders):
             sender.interrupt_if_late(now)
         if self._syphon is not None:
-            self._syphon.destinations.interrupt_if_late(now)
+            self._syphon.interrupt_if_late(now)
         with self._partnership_lock:
             effects = self._partnership.advance(now)
         self._carry_out(effects, TimeoutError("its partner was closed and the pair was not"))
@@ -218,3 +223,17 @@ def _management(administration: ServiceBusAdministrationClient) -> Callable[[Req
         return [queue.name for queue in administration.list_queues()]
 
     return perform
+
+
+def _syphon(
+    primary: ServiceBusClient | str,
+    secondary: ServiceBusClient | str,
+    clients: list[ServiceBusClient],
+    options: SendAvailabilityPairedNamespaceOptions,
+    queues: Iterable[str],
+    clock: Clock,
+) -> RunningSyphon:
+    """Over the bulk client where connection strings allow it, else over the SDK, which takes any credential."""
+    if isinstance(primary, str) and isinstance(secondary, str):
+        return SyphonThread(primary, secondary, queues, options, clock)
+    return ThreadedSyphon(clients[0], clients[1], queues, options, clock)

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -27,6 +27,8 @@ from twinbus.pairing.provision import CreateQueue, Request, provision
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.steps import run_async
+from twinbus.pairing.syphon.running import RunningSyphon
+from twinbus.pairing.syphon.tasks import SyphonThread
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 from twinbus.pairing.validation import (
     check_hosts,
@@ -60,7 +62,9 @@ async def pair_namespaces(
         else:
             async with _administration(secondary) as administration:
                 queues = await run_async(steps, _management(administration))
-        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, SteadyClock())
+        clock = SteadyClock()
+        syphon = _syphon(primary, secondary, clients, chosen, queues.values(), clock) if chosen.enable_syphon else None
+        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, clock, syphon)
     except BaseException:
         leave_pair(*clients)
         raise
@@ -76,6 +80,7 @@ class PairedNamespaceClient:
         options: SendAvailabilityPairedNamespaceOptions,
         backlog_queues: dict[int, str],
         clock: Clock,
+        syphon: RunningSyphon | None = None,
     ) -> None:
         self.primary, self.secondary = primary, secondary
         self.options = options
@@ -86,9 +91,11 @@ class PairedNamespaceClient:
         self._fault: PairFaulted | None = None
         self._is_closed = False
         self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
-        self._syphon: ThreadedSyphon | None = None
-        if options.enable_syphon:
-            self._start_syphon()
+        self._syphon = syphon
+        self._has_syphon = syphon is not None
+        if syphon is not None:
+            syphon.start()
+            self._watch_partners()
         self._attendant = Attendant(primary, self._availability, clock, self._watch)
         self._attendant.start()
 
@@ -118,7 +125,7 @@ class PairedNamespaceClient:
 
     async def fault(self, partner: Partner, error: BaseException) -> None:
         """Give up on a client that cannot be used any more; where a syphon runs, on the other too."""
-        effects = self._partnership.faulted(partner) if self.options.enable_syphon else []
+        effects = self._partnership.faulted(partner) if self._has_syphon else []
         await self._carry_out([FaultPartner(partner), *effects], error)
 
     async def close(self) -> None:
@@ -131,7 +138,7 @@ class PairedNamespaceClient:
         for sender in list(self._senders):
             await sender.close()
         leave_pair(self.primary, self.secondary)
-        if self.options.enable_syphon:
+        if self._has_syphon:
             await self.secondary.close()
 
     def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
@@ -146,11 +153,7 @@ class PairedNamespaceClient:
         path = self._availability.backlog_queues[index]
         return GuardedSender(lambda: self.secondary.get_queue_sender(path))
 
-    def _start_syphon(self) -> None:
-        loop = asyncio.get_running_loop()
-        primary, secondary = blocking_client(self.primary, loop), blocking_client(self.secondary, loop)
-        self._syphon = ThreadedSyphon(primary, secondary, self.backlog_queues, self.options, self._clock)
-        self._syphon.start()
+    def _watch_partners(self) -> None:
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):
             on_close_async(client, lambda partner=partner: self._partner_closed(partner))  # type: ignore[misc]
 
@@ -166,7 +169,7 @@ class PairedNamespaceClient:
 
     async def _watch(self, now: Millis) -> None:
         if self._syphon is not None:
-            self._syphon.destinations.interrupt_if_late(now)
+            self._syphon.interrupt_if_late(now)
         effects = self._partnership.advance(now)
         await self._carry_out(effects, TimeoutError("its partner was closed and the pair was not"))
 
@@ -204,3 +207,19 @@ def _management(administration: ServiceBusAdministrationClient) -> Callable[[Req
         return [queue.name async for queue in administration.list_queues()]
 
     return perform
+
+
+def _syphon(
+    primary: ServiceBusClient | str,
+    secondary: ServiceBusClient | str,
+    clients: list[ServiceBusClient],
+    options: SendAvailabilityPairedNamespaceOptions,
+    queues: Iterable[str],
+    clock: Clock,
+) -> RunningSyphon:
+    """Over the bulk client where connection strings allow it, else over the SDK, which takes any credential."""
+    if isinstance(primary, str) and isinstance(secondary, str):
+        return SyphonThread(primary, secondary, queues, options, clock)
+    loop = asyncio.get_running_loop()
+    one, other = (blocking_client(client, loop) for client in clients)
+    return ThreadedSyphon(one, other, queues, options, clock)

@@ -17,7 +17,7 @@ STOP_MAX_S = 10.0
 
 
 class ThreadedSyphon:
-    """Takes whatever credentials the clients have. `destinations` has deadlines that somebody must watch."""
+    """Takes whatever credentials the clients have. Somebody must call `interrupt_if_late` now and then."""
 
     def __init__(
         self,
@@ -27,12 +27,12 @@ class ThreadedSyphon:
         options: SendAvailabilityPairedNamespaceOptions,
         clock: Clock,
     ) -> None:
-        self.destinations = DestinationSenders(primary, clock)
+        self._destinations = DestinationSenders(primary, clock)
         self._stop = threading.Event()
         rate_cap = RateCap(options.syphon_messages_per_second_max)
         self._pumps = [Pump(queue, options.classifier, rate_cap, clock, options.on_event) for queue in queues]
         self._transports = [
-            StockTransport(secondary.get_queue_receiver(pump.queue), self.destinations, self._wait)
+            StockTransport(secondary.get_queue_receiver(pump.queue), self._destinations, self._wait)
             for pump in self._pumps
         ]
         self._threads = [
@@ -63,7 +63,10 @@ class ThreadedSyphon:
                 thread.join(STOP_LOOK_S / len(self._threads))
         for transport in self._transports:
             transport.close()
-        self.destinations.close()
+        self._destinations.close()
+
+    def interrupt_if_late(self, now: Millis) -> None:
+        self._destinations.interrupt_if_late(now)
 
     def _wait(self, duration: Millis) -> None:
         self._stop.wait(duration / 1000)

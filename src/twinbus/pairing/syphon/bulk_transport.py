@@ -1,0 +1,178 @@
+"""The syphon over our bulk client: messages pass as bytes, settlements are pipelined, one connection each way.
+
+Connections and links are made when they are needed and forgotten at their first failure, so the
+next pass begins with new ones.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from twinbus.amqp.delivery_state import ACCEPTED, DeliveryState
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.sections import decode_sections
+from twinbus.client.namespace import Namespace
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.client.receiver import Receiver
+from twinbus.client.sender import Sender
+from twinbus.client.settlements import abandoned, dead_lettered
+from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
+from twinbus.pairing.restore import NotATransfer, delivery_facts, restore
+from twinbus.pairing.syphon.pump import BATCH_MAX
+from twinbus.pairing.syphon.transport import (
+    Abandon,
+    Answer,
+    Chunk,
+    Complete,
+    DeadLetter,
+    Receive,
+    Request,
+    SendAll,
+    Taken,
+    Transfer,
+    Wait,
+)
+
+CREDIT = 4 * BATCH_MAX
+TIMEOUT_S = 30.0
+LOOK_S = 0.25
+"""How late a pump notices that it is to stop."""
+
+DESCRIPTION_MAX = 4096
+
+
+class NamespaceLinks:
+    """One connection to a namespace and its senders, shared by all pumps."""
+
+    def __init__(self, connection_string: str) -> None:
+        self._connection_string = connection_string
+        self._namespace: Namespace | None = None
+        self._senders: dict[str, Sender] = {}
+        self._opening = asyncio.Lock()
+
+    async def sender(self, path: str) -> Sender:
+        sender = self._senders.get(path)
+        if sender is not None and sender.fault is None:
+            return sender
+        async with self._opening:
+            sender = self._senders.get(path)
+            if sender is None or sender.fault is not None:
+                sender = self._senders[path] = await (await self._connected()).sender(path)
+            return sender
+
+    async def receiver(self, path: str) -> Receiver:
+        async with self._opening:
+            return await (await self._connected()).receiver(path, credit=CREDIT)
+
+    async def drop(self) -> None:
+        """Begin anew: the peer does not answer, so what is open may be half dead."""
+        namespace, self._namespace = self._namespace, None
+        self._senders.clear()
+        if namespace is not None:
+            await namespace.close()
+
+    async def _connected(self) -> Namespace:
+        if self._namespace is not None and self._namespace.fault is not None:
+            await self.drop()
+        if self._namespace is None:
+            self._namespace = await Namespace.connect(self._connection_string, timeout_s=TIMEOUT_S)
+        return self._namespace
+
+
+class BulkTransport:
+    """Of one pump."""
+
+    def __init__(
+        self, queue: str, primary: NamespaceLinks, secondary: NamespaceLinks, is_stopping: Callable[[], bool]
+    ) -> None:
+        self._queue = queue
+        self._primary = primary
+        self._secondary = secondary
+        self._is_stopping = is_stopping
+        self._receiver: Receiver | None = None
+        self._held_count = 0
+
+    async def perform(self, request: Request) -> Answer:
+        match request:
+            case Receive(count_max, wait_s):
+                return await self._receive(count_max, wait_s)
+            case SendAll(chunks):
+                return await asyncio.gather(*(self._send(chunk) for chunk in chunks))
+            case Complete(taken):
+                await self._settle(taken, ACCEPTED)
+            case Abandon(taken):
+                await self._settle(taken, abandoned())
+            case DeadLetter(each, reason, description):
+                await self._settle([each], dead_lettered(reason, description[:DESCRIPTION_MAX]))
+            case Wait(duration):
+                await self._wait(duration / 1000)
+        return None
+
+    async def close(self) -> None:
+        """What was handed to us in advance is given back at once; what was left keeps its lock."""
+        receiver, self._receiver = self._receiver, None
+        self._held_count = 0
+        if receiver is not None:
+            await receiver.close()
+
+    async def _receive(self, count_max: int, wait_s: float) -> list[Taken]:
+        # A link counts what was left against its credit for ever; a new one begins with all of it.
+        if self._held_count > CREDIT // 2:
+            await self.close()
+        if self._receiver is None or self._receiver.fault is not None:
+            self._held_count = 0
+            self._receiver = await self._secondary.receiver(self._queue)
+        received: list[ReceivedMessage] = []
+        # Looking often costs nothing: the link has its credit all the time.
+        for _ in range(max(1, int(wait_s / LOOK_S))):
+            received = await self._receiver.receive(count_max, min(LOOK_S, wait_s))
+            if received or self._is_stopping():
+                break
+        self._held_count += len(received)
+        return [_taken(each) for each in received]
+
+    async def _send(self, chunk: Chunk) -> Exception | None:
+        payloads = [transfer.message for transfer in chunk.transfers if isinstance(transfer.message, bytes)]
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                sender = await self._primary.sender(chunk.path)
+                outcomes = await sender.send_batches(payloads, keeps_keys_apart=False)
+        except TimeoutError:
+            await self._primary.drop()
+            return OperationTimeout(f"'{chunk.path}' did not answer within {TIMEOUT_S:g} s.")
+        except MessagingError as error:
+            return error
+        return next((outcome for outcome in outcomes if outcome is not None), None)
+
+    async def _settle(self, taken: Sequence[Taken], state: DeliveryState) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            raise MessageLockLost("The link that these messages came by is gone; they come again.")
+        held = [each.handle for each in taken if isinstance(each.handle, ReceivedMessage)]
+        held.sort(key=lambda each: each.delivery_id or 0)
+        self._held_count -= len(held)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                outcomes = await receiver.settle(held, state)
+        except TimeoutError:
+            await self._secondary.drop()
+            raise
+        failure = next((outcome for outcome in outcomes if outcome is not None), None)
+        if failure is not None:
+            raise failure
+
+    async def _wait(self, seconds: float) -> None:
+        while seconds > 0 and not self._is_stopping():
+            await asyncio.sleep(min(LOOK_S, seconds))
+            seconds -= LOOK_S
+
+
+def _taken(received: ReceivedMessage) -> Taken:
+    try:
+        restored = restore(received.payload)
+    except (NotATransfer, DecodeError) as error:
+        number, locked_until = delivery_facts(decode_sections(received.payload))
+        return Taken(received, number, locked_until, NotATransfer(str(error)))
+    transfer = Transfer(
+        restored.path, restored.payload, len(restored.payload), restored.session_id, restored.partition_key
+    )
+    return Taken(received, restored.sequence_number, restored.locked_until, transfer)

@@ -1,0 +1,79 @@
+"""The syphon on asyncio over our bulk client: one pump per backlog queue, one connection to each namespace."""
+
+import asyncio
+import threading
+from collections.abc import Iterable
+
+from twinbus.clock import Clock, Millis
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.steps import run_async
+from twinbus.pairing.syphon.bulk_transport import BulkTransport, NamespaceLinks
+from twinbus.pairing.syphon.pump import Pump
+from twinbus.pairing.syphon.rate_cap import RateCap
+
+
+class BulkSyphon:
+    """Of one pair, from connection strings. Made and run on one event loop; `stop` may come from a signal handler."""
+
+    def __init__(
+        self,
+        primary: str,
+        secondary: str,
+        queues: Iterable[str],
+        options: SendAvailabilityPairedNamespaceOptions,
+        clock: Clock,
+    ) -> None:
+        self._primary, self._secondary = NamespaceLinks(primary), NamespaceLinks(secondary)
+        self._is_stopping = False
+        rate_cap = RateCap(options.syphon_messages_per_second_max)
+        self._pumps = [Pump(queue, options.classifier, rate_cap, clock, options.on_event) for queue in queues]
+
+    async def run(self) -> None:
+        """Until `stop`. Ends with what was taken moved or given back."""
+        transports = [
+            BulkTransport(pump.queue, self._primary, self._secondary, lambda: self._is_stopping) for pump in self._pumps
+        ]
+        try:
+            async with asyncio.TaskGroup() as pumping:
+                for pump, transport in zip(self._pumps, transports, strict=True):
+                    pumping.create_task(run_async(pump.run(), transport.perform))
+        finally:
+            for transport in transports:
+                await transport.close()
+            await self._primary.drop()
+            await self._secondary.drop()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        for pump in self._pumps:
+            pump.is_stopping = True
+
+
+class SyphonThread:
+    """A BulkSyphon on an event loop of its own, for an application that has none, or one with other work to do."""
+
+    def __init__(
+        self,
+        primary: str,
+        secondary: str,
+        queues: Iterable[str],
+        options: SendAvailabilityPairedNamespaceOptions,
+        clock: Clock,
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._syphon = BulkSyphon(primary, secondary, queues, options, clock)
+        self._thread = threading.Thread(target=self._run, name="twinbus-syphon", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._syphon.stop)
+        self._thread.join()
+
+    def interrupt_if_late(self, now: Millis) -> None:
+        """Nothing to do: the bulk client keeps its own timeouts."""
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._syphon.run())
