@@ -117,6 +117,12 @@ def test_a_message_whose_reply_was_lost_is_stored_once(sim: Simulation) -> None:
     assert queue.main.counts().active == 1
 
 
+def test_a_ping_is_never_a_duplicate_and_makes_none(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("o", requires_duplicate_detection=True))
+    assert sim.send(queue, make_message("a", is_ping=True), make_message("a")).good == {0, 1}
+    assert queue.main.counts().active == 1
+
+
 def test_different_pairs_of_key_and_id_never_meet() -> None:
     pairs = [("c", "ab"), ("bc", "a"), ("\x00c", "ab"), ("c", "ab\x00"), ("c", None)]
     assert len({duplicate_key(message_id, key) for message_id, key in pairs}) == len(pairs)

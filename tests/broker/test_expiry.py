@@ -108,6 +108,15 @@ def test_messages_beyond_the_window_expire_too(sim: Simulation, queue: QueueEnti
     assert sim.receiver(queue.main, 5).ids() == ["last"]
 
 
+def test_expired_messages_that_are_locked_do_not_hide_the_others(sim: Simulation, queue: QueueEntity) -> None:
+    for _ in range(4):
+        sim.send(queue, *[make_message("m", time_to_live=5_000) for _ in range(100)])
+    receiver = sim.receiver(queue.main, 400)
+    sim.send(queue, make_message("free", time_to_live=5_001))
+    sim.advance(5_001)
+    assert queue.main.counts().active == len(receiver.deliveries) == 400
+
+
 def test_messages_that_expired_while_the_process_was_away_are_swept(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m", time_to_live=5_000))
     sim.clock.advance(6_000)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.broker.forwarding import RUN_MAX
 from twinbus.broker.hops import HOPS_MAX
 from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.outcomes import DeadLetter
@@ -100,6 +101,19 @@ def test_a_target_whose_store_is_ill_gets_the_message_when_it_is_back(sim: Simul
     assert source.main.counts().active == source.transfer_dead_letter.counts().active == 0
 
 
+def test_only_one_run_is_held_while_the_target_cannot_be_reached(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    store = target.main.fragments[0].broker.index
+    sim.lose_store(store)
+    sim.send(source, *[make_message(str(number)) for number in range(300)])
+    sim.advance(10_000, 500)
+    assert len(source.main.fragments[0].locks) <= RUN_MAX
+    sim.return_store(store)
+    sim.advance(2_000, 500)
+    assert sim.receiver(target.main, 500).ids() == [str(number) for number in range(300)]
+
+
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_message_is_forwarded_at_least_once_when_its_own_store_fails_meanwhile(sim: Simulation, fault: Fault) -> None:
     target = sim.queue(QueueDescription("target"))
@@ -165,12 +179,14 @@ def test_hops_do_not_show_when_forwarding_is_switched_off(sim: Simulation) -> No
     middle = sim.queue(QueueDescription("middle", forward_to="end"))
     first = sim.queue(QueueDescription("first", forward_to="middle"))
     sim.lose_store(end.main.fragments[0].broker.index)
-    sim.send(first, make_message("m"))
+    sim.send(first, *[make_message(str(number)) for number in range(150)])
     sim.entities.update(QueueDescription("middle"), sim.now, Answer[None]())
     sim.advance(2_000, 500)
-    assert only(sim, middle.main).message.enqueued_sequence_number == 1
+    numbers = [delivery.message.enqueued_sequence_number for delivery in sim.receiver(middle.main, 500).take()]
+    assert sorted(numbers) == list(range(1, 151))
     sim.restart()
-    assert only(sim, sim.entities.queue("middle").main).message.enqueued_sequence_number == 1
+    again = sim.receiver(sim.entities.queue("middle").main, 500).take()
+    assert [delivery.message.enqueued_sequence_number for delivery in again] == list(range(1, 151))
 
 
 def test_dead_letters_are_forwarded_and_name_their_source(sim: Simulation) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.broker.message_sessions import MessageSessions
 from twinbus.broker.outcomes import Abandon, Defer
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
@@ -177,6 +178,39 @@ def test_a_session_whose_lock_ended_can_be_taken_before_the_next_tick(sim: Simul
     assert isinstance(old.lost, SessionLockLost)
     assert new.lost is None
     assert sim.settle(queue.main, new.take()).good == {0}
+
+
+def test_closing_after_the_lock_ended_is_no_orderly_close(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    receiver = session_receiver(sim, queue, "x")
+    sim.clock.advance(LOCK)
+    queue.main.detach(receiver, sim.now)
+    sim.run()
+    (again,) = session_receiver(sim, queue, "x").take()
+    assert again.message.delivery_count == 1
+
+
+def test_a_session_that_is_empty_and_free_takes_no_memory(sim: Simulation, queue: QueueEntity) -> None:
+    for number in range(50):
+        send(sim, queue, f"session-{number}", "m")
+        receiver = session_receiver(sim, queue, f"session-{number}")
+        sim.settle(queue.main, receiver.take())
+        queue.main.detach(receiver, sim.now)
+    for fragment in queue.main.fragments:
+        assert isinstance(fragment.sessions, MessageSessions)
+        assert len(fragment.sessions) == 0
+
+
+def test_a_message_that_expired_while_its_session_was_held_goes_when_it_is_free(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    sim.send(queue, make_message("m", session_id="x", time_to_live=5_000))
+    receiver = session_receiver(sim, queue, "x")
+    sim.advance(6_000)
+    assert queue.main.counts().active == 1
+    queue.main.detach(receiver, sim.now)
+    sim.advance(2_000)
+    assert queue.main.counts().active == 0
 
 
 def test_renewing_keeps_the_session(sim: Simulation, queue: QueueEntity) -> None:

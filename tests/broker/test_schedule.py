@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.broker.outcomes import Abandon
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.errors import MessageNotFound
 from twinbus.model.descriptions import QueueDescription
@@ -97,6 +98,23 @@ def test_a_message_cancelled_while_it_is_becoming_active_is_one_or_the_other(
     sim.run()
     assert (answer.error is None) == (receiver.deliveries == [])
     assert queue.main.counts().active == len(receiver.deliveries)
+
+
+def test_the_time_to_live_of_a_message_that_was_due_while_the_process_was_away_is_not_used_up(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    sim.send(queue, make_message("m", scheduled_at=sim.now + 10_000, time_to_live=3_000))
+    sim.clock.advance(20_000)
+    sim.restart()
+    sim.tick()
+    assert sim.receiver(sim.entities.queue("q").main, 1).ids() == ["m"]
+
+
+def test_a_message_that_hides_after_it_was_abandoned_cannot_be_cancelled(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    deliveries = sim.receiver(queue.main, 1).take()
+    sim.settle(queue.main, deliveries, Abandon(delay=10_000))
+    assert isinstance(cancel(sim, queue, deliveries[0].message.sequence_number).error, MessageNotFound)
 
 
 def test_the_time_to_live_of_a_scheduled_message_counts_from_when_it_is_active(

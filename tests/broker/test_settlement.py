@@ -56,6 +56,15 @@ def test_an_abandoned_message_comes_again_with_a_higher_count(sim: Simulation, q
     assert application_properties(second.message.content)["note"] == "later"
 
 
+def test_the_size_follows_properties_that_were_modified(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    before = queue.main.counts().size_bytes
+    sim.settle(queue.main, [receive_one(sim, queue)], Abandon({"note": "x" * 1_000}))
+    (fragment,) = queue.main.fragments
+    stored = {summary.fragment: summary.size_bytes for summary in sim.ports[0].store.summaries()}
+    assert queue.main.counts().size_bytes == stored[fragment.key] > before + 1_000
+
+
 def test_the_count_of_an_abandoned_message_survives_a_restart(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
     sim.settle(queue.main, [receive_one(sim, queue)], Abandon())

@@ -3,7 +3,8 @@
     ready --take, lock for good--> sent to the target --durable there--> completed here
                                       |  missing, disabled, full     --> transfer dead-letter queue
                                       |  the fifth hop               --> dead-letter queue
-                                      '  cannot be reached now       --> free again after a pause
+                                      '  cannot be reached now       --> free again after a pause, before which
+                                         nothing else of the fragment is sent on
 
 The message leaves here only when the target has it, so a crash in between forwards it twice: at least once. One run
 of each fragment is under way at a time, which keeps their order.
@@ -77,6 +78,7 @@ class _Run:
         self._now = now
         self._open_count = len(deliveries)
         self._sent: list[Delivery] = []
+        self._waiting: list[bytes] = []
 
     def send(self, target: Target | None, path: str) -> None:
         tired = [
@@ -99,10 +101,7 @@ class _Run:
     def refused(self, index: int, error: MessagingError) -> None:
         delivery = self._sent[index]
         if error.is_transient:
-            fragment = self._fragment
-            when = fragment.broker.clock.now() + RETRY_PAUSE
-            fragment.broker.wakeups.at(when, lambda now: self._release(delivery, now))
-            self._close(1)
+            self._wait(delivery)
         else:
             self._move(delivery, self._fragment.transfer_dead_letters, type(error).__name__, str(error))
 
@@ -129,8 +128,15 @@ class _Run:
         decision.move(held[0], target, reason, description)
         decision.commit(lambda: self._close(1), lambda _: self._close(1))
 
-    def _release(self, delivery: Delivery, now: Millis) -> None:
-        settle_each(self._fragment, [delivery.lock_token], [0], RELEASE, now, _NobodyWaits())
+    def _wait(self, delivery: Delivery) -> None:
+        """All that wait are released together, or the first to be free would overtake those before it."""
+        if not self._waiting:
+            broker = self._fragment.broker
+            broker.wakeups.at(broker.clock.now() + RETRY_PAUSE, self._release)
+        self._waiting.append(delivery.lock_token)
+
+    def _release(self, now: Millis) -> None:
+        settle_each(self._fragment, self._waiting, range(len(self._waiting)), RELEASE, now, self)
 
     def _outgoing(self, message: StoredMessage) -> Message:
         content = message.content
@@ -142,14 +148,6 @@ class _Run:
         self._open_count -= count
         if self._open_count == 0:
             self._forwarder.run_ended(self._fragment)
-
-
-class _NobodyWaits:
-    def settled(self, indexes: Sequence[int]) -> None:
-        """Back in its place, where the next run finds it."""
-
-    def failed(self, index: int, error: MessagingError) -> None:
-        """Gone with its store, and read again with it."""
 
 
 def _next_origin(message: StoredMessage) -> int:

@@ -39,6 +39,10 @@ class MessageSessions:
         self._free: list[tuple[int, str]] = []
         self._listed: dict[str, int] = {}  # what the heap says of a session, as far as it is true
 
+    def __len__(self) -> int:
+        """How many sessions are kept in memory: those with messages, and those somebody holds."""
+        return len(self._lanes)
+
     # As a part of the fragment
 
     def lane(self, session_id: str) -> Lane:
