@@ -163,6 +163,26 @@ def test_messages_are_scheduled_and_cancelled(front: Front) -> None:
     assert status(reply) == (404, "com.microsoft:message-not-found")
 
 
+def test_the_oldest_messages_are_deleted_and_younger_or_held_ones_stay(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("orders")
+    node = client.node("orders/$management")
+    none = node.ask("com.microsoft:batch-delete-messages", {"message-count": Int(10)})
+    assert status(none)[0] == 204
+    sender.transfers([(b"%d" % number, payload(str(number))) for number in range(3_000)])
+    client.run()
+    lock_one(client)
+    client.take(Deliveries)
+    before = front.sim.now
+    client.advance(1_000)
+    sender.transfer(payload("young"), b"y")
+    client.run()
+    arguments = {"message-count": Int(2_500), "enqueued-time-utc": Timestamp(before)}
+    deleted = [body(node.ask("com.microsoft:batch-delete-messages", arguments))["message-count"] for _ in range(2)]
+    assert deleted == [2_500, 499]
+    assert front.sim.entities.queue("orders").main.counts().active == 2
+
+
 def test_a_message_session_is_accepted_listed_renewed_and_remembered(front: Front) -> None:
     put(front, "a", "talks", group_id="s1")
     client = front.client()

@@ -35,6 +35,7 @@ from twinbus.gateway.sender_binding import SenderBinding
 from twinbus.model.descriptions import Right
 
 REQUEST_SIZE_FACTOR = 4
+TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
 
 
 class Attachment:
@@ -82,6 +83,9 @@ class Attachment:
 
     def _bind_sender(self, link: IncomingLink, address: Address, path: str, now: Millis) -> None:
         self._grants.require(Right.SEND, path, now)
+        if TRANSFER_DESTINATION in link.properties:
+            # Taken as an ordinary link, its messages would end here and never reach their destination.
+            raise NotImplementedHere("Sending via another entity is not supported. Send to the destination itself.")
         node = resolve(self._namespace.entities, address)
         if node.target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
@@ -153,7 +157,7 @@ class Attachment:
 
 def _address_of(link: Link) -> str:
     if isinstance(link.target, Coordinator):
-        raise NotImplementedHere("Transactions are not supported by this version.")
+        raise NotImplementedHere("Transactions are not supported. Send and settle without one.")
     terminus = link.target if isinstance(link, IncomingLink) else link.source
     if terminus is None or not isinstance(terminus.address, str) or not terminus.address:
         raise ArgumentError("The link has no address: name a queue, topic, subscription or node.")

@@ -107,6 +107,10 @@ class ConnectionGateway:
         self._watch.tick(now)
         self._check_grants(now)
 
+    def force_detach(self, path: str, now: Millis) -> int:
+        """Detach the links to an entity; returns how many there were."""
+        return self._watch.force_detach(path, now)
+
     def lost(self, now: Millis) -> None:
         """The transport is gone: give back what the links held."""
         self._handle_all(self.connection.lost(), now)

@@ -1,10 +1,11 @@
 """Looks after the links of a connection as time passes: tokens that run out, entities that go, links nobody uses."""
 
 from twinbus.amqp.errors import DETACH_FORCED, LinkFault
+from twinbus.amqp.link import Link
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import EntityNotFound, MessagingError, TokenExpired, Unauthorized
 from twinbus.gateway.addresses import is_current
-from twinbus.gateway.authorization import Grants
+from twinbus.gateway.authorization import Grants, covers
 from twinbus.gateway.bindings import Binding, Bindings, EntityBinding
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.pending_session import PendingSession
@@ -33,9 +34,24 @@ class LinkWatch:
         for link, binding in list(self._bindings.items()):
             error = self._fault_of(binding, now) if isinstance(binding, EntityBinding) else None
             if error is not None:
-                del self._bindings[link]
-                unbind(binding, now)
-                link.detach(error)
+                self._detach(link, binding, error, now)
+
+    def force_detach(self, path: str, now: Millis) -> int:
+        """Detach the links to an entity and all below it, as the service does when an entity moves; returns how many."""
+        fault = LinkFault("The link was detached by a fault on purpose. Attach again.", DETACH_FORCED)
+        found = [
+            (link, binding)
+            for link, binding in self._bindings.items()
+            if isinstance(binding, EntityBinding) and covers(path, binding.path)
+        ]
+        for link, binding in found:
+            self._detach(link, binding, fault, now)
+        return len(found)
+
+    def _detach(self, link: Link, binding: Binding, error: MessagingError, now: Millis) -> None:
+        del self._bindings[link]
+        unbind(binding, now)
+        link.detach(error)
 
     def _fault_of(self, binding: EntityBinding, now: Millis) -> MessagingError | None:
         if not is_current(self._namespace.entities, binding.node):

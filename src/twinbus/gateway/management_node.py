@@ -11,6 +11,7 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotImplementedHere, OperationTimeout
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.authorization import Grants
+from twinbus.gateway.batch_delete import batch_delete_messages
 from twinbus.gateway.browse_operations import peek_message, receive_by_sequence_number
 from twinbus.gateway.lock_operations import renew_lock, update_disposition
 from twinbus.gateway.operations import Call, OperationEntry, Respond
@@ -42,6 +43,7 @@ OPERATIONS: dict[str, OperationEntry] = {
     "com.microsoft:get-session-state": OperationEntry(get_session_state, Right.LISTEN),
     "com.microsoft:set-session-state": OperationEntry(set_session_state, Right.LISTEN),
     "com.microsoft:get-message-sessions": OperationEntry(get_message_sessions, Right.LISTEN),
+    "com.microsoft:batch-delete-messages": OperationEntry(batch_delete_messages, Right.LISTEN),
     "com.microsoft:add-rule": OperationEntry(add_rule, Right.LISTEN),
     "com.microsoft:remove-rule": OperationEntry(remove_rule, Right.LISTEN),
     "com.microsoft:enumerate-rules": OperationEntry(enumerate_rules, Right.LISTEN),

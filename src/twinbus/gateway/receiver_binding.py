@@ -12,7 +12,7 @@ from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.addresses import Node
-from twinbus.gateway.settlement import confirmation, outcome_of, ranges
+from twinbus.gateway.settlement import confirmation, outcome_of, raise_if_transactional, ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import encode_delivery
 
@@ -27,6 +27,7 @@ class ReceiverBinding:
         "_is_paused",
         "_link",
         "_queue",
+        "_settling",
         "_traffic",
         "_under_way",
         "_used_at",
@@ -61,6 +62,7 @@ class ReceiverBinding:
         self._wake = wake
         self._granted = 0  # what `credit` was set to last
         self._under_way = 0  # messages the queue took from earlier credit and has not delivered yet
+        self._settling = 0  # settlements that the client waits for
         self._is_drain_due = False
         self._is_paused = False
         self._is_over = False  # the queue has let go of this receiver
@@ -113,6 +115,8 @@ class ReceiverBinding:
                 self._queue.pump(now, self)
         if link.is_draining:
             self._drain()
+        else:
+            self._is_drain_due = False
 
     def _grant(self, credit: int) -> None:
         """Set the queue's credit, less what it has taken of earlier credit and not delivered yet."""
@@ -123,10 +127,11 @@ class ReceiverBinding:
         """Answered with what is there: the JavaScript SDK closes a link that makes it wait.
 
         Messages in receive-and-delete are on their way until their removal is durable; they come first, or they
-        would reach a client that has stopped to listen.
+        would reach a client that has stopped to listen. So do answers to settlements: that SDK drains a link before
+        it closes it, and does not see what comes after.
         """
         self._grant(0)
-        self._is_drain_due = self._under_way > 0
+        self._is_drain_due = self._under_way > 0 or self._settling > 0
         if not self._is_drain_due:
             self._link.drained()
             self._wake()
@@ -144,6 +149,12 @@ class ReceiverBinding:
         self, deliveries: Sequence[tuple[int, bytes]], state: DeliveryState | None, *, is_settled: bool, now: Millis
     ) -> None:
         self._used_at = now
+        try:
+            raise_if_transactional(state)
+        except MessagingError as error:
+            self._settling += len(deliveries)
+            self.confirm([delivery_id for delivery_id, _ in deliveries], Rejected.because(error))
+            return
         outcome = outcome_of(state)
         if outcome is None or (state is None and not is_settled):
             return
@@ -152,6 +163,7 @@ class ReceiverBinding:
         if is_settled:
             self._queue.settle_each(tokens, outcome, now, SILENT)
             return
+        self._settling += len(deliveries)
         reply = _SettleReply(self, [delivery_id for delivery_id, _ in deliveries], confirmation(state))
         self._queue.settle_each(tokens, outcome, now, reply)
 
@@ -159,6 +171,13 @@ class ReceiverBinding:
         for first, last in ranges(ids):
             self._link.confirm(first, last, state)
         self._wake()
+
+    def answer(self, ids: Sequence[int], state: DeliveryState) -> None:
+        """Confirm settlements that the queue has decided."""
+        self.confirm(ids, state)
+        self._settling -= len(ids)
+        if self._is_drain_due:
+            self._drain()
 
     def is_idle_since(self, when: Millis) -> bool:
         """One that waits for messages is in use, however long none comes."""
@@ -188,10 +207,10 @@ class _SettleReply:
 
     def settled(self, indexes: Sequence[int]) -> None:
         ids = self._ids
-        self._binding.confirm(ids if len(indexes) == len(ids) else [ids[index] for index in indexes], self._state)
+        self._binding.answer(ids if len(indexes) == len(ids) else [ids[index] for index in indexes], self._state)
 
     def failed(self, index: int, error: MessagingError) -> None:
-        self._binding.confirm([self._ids[index]], Rejected.because(error))
+        self._binding.answer([self._ids[index]], Rejected.because(error))
 
 
 class _Silent:

@@ -15,7 +15,7 @@ from twinbus.broker.topic_entity import TopicEntity
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError
 from twinbus.gateway.addresses import Node
-from twinbus.gateway.settlement import ranges
+from twinbus.gateway.settlement import raise_if_transactional, ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import BATCH_FORMAT, Message, read_batch, read_message
 
@@ -53,13 +53,15 @@ class SenderBinding:
         messages: list[Message] = []
         ids: list[int] = []
         size_max, new_id, size = self._message_size_max, self._new_id, 0
-        for delivery_id, _, payload, message_format, is_settled, _ in deliveries:
+        for delivery_id, _, payload, message_format, is_settled, state in deliveries:
             # An id of -1 is one that nobody waits for.
             answer_id = -1 if is_settled else delivery_id
             size += len(payload)
             try:
                 if len(payload) > size_max:
                     raise MessageTooLarge(f"The message has {len(payload)} bytes; {size_max} are the limit.")
+                if state is not None:
+                    raise_if_transactional(state)
                 if message_format == BATCH_FORMAT:
                     self._send(messages, ids, now)
                     messages, ids = [], []
