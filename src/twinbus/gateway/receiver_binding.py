@@ -152,7 +152,6 @@ class ReceiverBinding:
         try:
             raise_if_transactional(state)
         except MessagingError as error:
-            self._settling += len(deliveries)
             self.confirm([delivery_id for delivery_id, _ in deliveries], Rejected.because(error))
             return
         outcome = outcome_of(state)
