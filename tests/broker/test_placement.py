@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.broker.outcomes import DeadLetter
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.errors import EntityDisabled, FragmentUnavailable, NotAllowed, QuotaExceeded
 from twinbus.model.descriptions import EntityStatus, QueueDescription
@@ -184,6 +185,15 @@ def test_a_full_queue_takes_nothing_more_until_something_leaves(sim: Simulation)
     assert isinstance(sim.send(queue, big[3]).errors[0], QuotaExceeded)
     sim.settle(queue.main, sim.receiver(queue.main, 1).take())
     assert sim.send(queue, big[3]).good == {0}
+
+
+def test_dead_letters_count_in_the_size_of_their_queue(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("small", max_size_mb=1))
+    sim.send(queue, make_message("m", body=bytes(900_000)))
+    sim.settle(queue.main, sim.receiver(queue.main, 1).take(), DeadLetter("why"))
+    assert isinstance(sim.send(queue, make_message("n", body=bytes(200_000))).errors[0], QuotaExceeded)
+    sim.settle(queue.dead_letter, sim.receiver(queue.dead_letter, 1).take())
+    assert sim.send(queue, make_message("n", body=bytes(200_000))).good == {0}
 
 
 @pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])

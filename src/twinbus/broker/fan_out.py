@@ -44,7 +44,7 @@ def stage(
     origins: Sequence[int] | None = None,
 ) -> Staged:
     """Copies of all of them, or QuotaExceeded."""
-    taken = sum([subscriber.fragment(fragment.index).size_bytes for subscriber in subscribers])
+    taken = sum([subscriber.fragment(fragment.index).taken_bytes for subscriber in subscribers])
     check_size(fragment, fragment.size_bytes + taken, sum([len(message.content) for message in messages]))
     changes: list[Change] = []
     fresh = [True] * len(messages)

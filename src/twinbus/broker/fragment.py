@@ -95,6 +95,12 @@ class Fragment:
         return self.settings.forward_dead_letters_to if self.sub_queue is SubQueue.DEAD_LETTER else None
 
     @property
+    def taken_bytes(self) -> int:
+        """Of the size that the entity may have here: its dead letters count too."""
+        others = (self.dead_letters, self.transfer_dead_letters)
+        return self.size_bytes + sum([other.size_bytes for other in others if other is not None])
+
+    @property
     def is_available(self) -> bool:
         return self.is_loaded and self.broker.is_available
 

@@ -48,7 +48,7 @@ def expiry_of(now: Millis, time_to_live: Millis | None, default: Millis) -> Mill
 
 def stage(fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None = None) -> Staged:
     """Make rows of them, all or QuotaExceeded. `origins`: their numbers at the first point of submission."""
-    check_size(fragment, fragment.size_bytes, sum([len(message.content) for message in messages]))
+    check_size(fragment, fragment.taken_bytes, sum([len(message.content) for message in messages]))
     fresh = [True] * len(messages)
     changes: list[Change] = []
     if fragment.duplicates is not None:
