@@ -101,7 +101,7 @@ def test_on_a_good_day_messages_go_to_the_primary_unchanged(spaces: Spaces) -> N
 
 def test_a_killed_primary_costs_no_accepted_message(spaces: Spaces) -> None:
     path = spaces.primary.create_queue()
-    with paired(spaces, enable_syphon=True) as (client, events), client.get_queue_sender(path) as sender:
+    with paired(spaces) as (client, events), client.get_queue_sender(path) as sender:
         sending = Sending(sender)
         assert sending.send()
         spaces.primary.kill()
@@ -110,11 +110,12 @@ def test_a_killed_primary_costs_no_accepted_message(spaces: Spaces) -> None:
         spaces.primary.revive()
         sending.send_until(is_in(client, Availability.HEALTHY))
         assert sending.send()
-        assert set(arrived(spaces, path, sending.accepted)) == set(sending.accepted)
         kinds = [event.kind for event in events]
         assert kinds.index(EventKind.TIMER_STARTED) < kinds.index(EventKind.FAILED_OVER)
         assert kinds.index(EventKind.FAILED_OVER) < kinds.index(EventKind.BACKLOG_SEND)
         assert kinds.count(EventKind.RECOVERED) == 1
+    with paired(spaces, enable_syphon=True):
+        assert set(arrived(spaces, path, sending.accepted)) == set(sending.accepted)
 
 
 def test_a_hung_primary_is_failed_over_within_the_timeouts(spaces: Spaces) -> None:
@@ -170,7 +171,7 @@ def test_a_backlog_queue_that_refuses_is_taken_out_and_the_send_succeeds(spaces:
             spaces.primary.hang()
             sending = Sending(sender)
             sending.send_until(is_in(client, Availability.FAILED_OVER), timeout=0.3)
-            others = [Sending(client.get_queue_sender(path)) for _ in range(5)]
+            others = [Sending(client.get_queue_sender(path)) for _ in range(2)]
             assert all(each.send() for each in others)
             assert [event.kind for event in events].count(EventKind.QUEUE_TAKEN_OUT) <= 1
         finally:

@@ -1,0 +1,137 @@
+"""`twinbus syphon`: brings home what waits in the backlog queues of one or more pairs."""
+
+import asyncio
+import contextlib
+import signal
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
+from twinbus.cli.output import Output
+from twinbus.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from twinbus.pairing.syphon.service import PairToDrain
+
+SHOW_INTERVAL_S = 0.5
+
+NamespaceOption = "A namespace that runs on this machine, or a connection string."
+PrimaryOption = Annotated[str, typer.Option("--primary", envvar="TWINBUS_PRIMARY", help=NamespaceOption)]
+SecondaryOption = Annotated[str, typer.Option("--secondary", envvar="TWINBUS_SECONDARY", help=NamespaceOption)]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("syphon")(syphon)
+
+
+def syphon(
+    primary: PrimaryOption = "primary",
+    secondary: SecondaryOption = "secondary",
+    primary_name: Annotated[
+        str | None, typer.Option("--primary-name", help="Name of the primary in its backlog queues, if not its host's.")
+    ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option("--pairs", metavar="FILE", exists=True, dir_okay=False, help="TOML with several [[pair]] tables."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.1, help="At most so many messages a second and pair.")
+    ] = None,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="Stop when nothing is left in the backlog.")
+    ] = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Move messages from backlog queues to where they were sent, until Ctrl-C."""
+    from twinbus.pairing.syphon.service import find_backlog
+
+    output = Output(as_json=as_json)
+    wanted = [(primary, secondary, primary_name)] if pairs is None else _read_pairs(pairs)
+    found = []
+    for one, other, name in wanted:
+        home, spare = _namespace(one, data, output), _namespace(other, data, output)
+        found.append(find_backlog(home.connection_string, spare.connection_string, spare.administration(), name))
+    asyncio.run(_run(found, rate, until_empty, output))
+    output.table(
+        ("pair", "backlog_queues", "moved", "left", "dead_lettered", "last_error"),
+        [
+            {
+                "pair": f"{one} <- {other}" if "=" not in one + other else f"pair {number}",
+                "backlog_queues": len(pair.queues),
+                "moved": pair.tally.moved,
+                "left": pair.tally.left,
+                "dead_lettered": pair.tally.dead_lettered,
+                "last_error": None if pair.tally.last_error is None else str(pair.tally.last_error),
+            }
+            for number, ((one, other, _), pair) in enumerate(zip(wanted, found, strict=True), 1)
+        ],
+    )
+
+
+def _read_pairs(file: Path) -> list[tuple[str, str, str | None]]:
+    """[[pair]] tables with `primary`, `secondary` and, if need be, `primary_name`."""
+    try:
+        tables: list[dict[str, Any]] = tomllib.loads(file.read_text()).get("pair", [])
+        pairs = [(str(each["primary"]), str(each["secondary"]), each.get("primary_name")) for each in tables]
+    except tomllib.TOMLDecodeError as error:
+        raise ArgumentError(f"{file} is not TOML: {error}.") from None
+    except KeyError as missing:
+        raise ArgumentError(f"A [[pair]] of {file} has no {missing}.") from None
+    if not pairs:
+        raise ArgumentError(f"{file} has no [[pair]] table.")
+    return pairs
+
+
+def _namespace(given: str, data: Path, output: Output) -> Call:
+    """A connection string has '=' in it, and the name of a namespace cannot."""
+    is_connection_string = "=" in given
+    return Call(output, given, data, given if is_connection_string else None, None)
+
+
+async def _run(pairs: "Sequence[PairToDrain]", rate: float | None, until_empty: bool, output: Output) -> None:
+    from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+    from twinbus.pairing.steady_clock import SteadyClock
+    from twinbus.pairing.syphon.service import run_syphons
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    options = SendAvailabilityPairedNamespaceOptions(syphon_messages_per_second_max=rate)
+    async with _shown(pairs, output):
+        await run_syphons(pairs, options, SteadyClock(), stop, until_empty=until_empty)
+
+
+@contextlib.asynccontextmanager
+async def _shown(pairs: "Sequence[PairToDrain]", output: Output) -> "AsyncIterator[None]":
+    """A bar per pair on a terminal: of what waited at the start, how much is home."""
+    if output.as_json or not output.console.is_terminal:
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=output.console) as progress:
+        showing = asyncio.create_task(_show(pairs, progress))
+        try:
+            yield
+        finally:
+            showing.cancel()
+
+
+async def _show(pairs: "Sequence[PairToDrain]", progress: Progress) -> None:
+    waiting = await asyncio.gather(*(asyncio.to_thread(pair.waiting_count) for pair in pairs))
+    bars = [
+        progress.add_task(f"pair {number}", total=pair.tally.moved + count)
+        for number, (pair, count) in enumerate(zip(pairs, waiting, strict=True), 1)
+    ]
+    while True:
+        for bar, pair in zip(bars, pairs, strict=True):
+            done = pair.tally.moved + pair.tally.dead_lettered
+            total = max(progress.tasks[bar].total or 0, done)
+            progress.update(bar, completed=done, total=total)
+        await asyncio.sleep(SHOW_INTERVAL_S)
