@@ -78,8 +78,8 @@ async def test_stores_are_listed_broken_and_mended_by_who_may_manage(
     [
         ("/$stores/9/down", 404),
         ("/$stores/0/explode", 404),
-        ("/$stores/0/slow?seconds=x", 400),
-        ("/$stores/0/slow?seconds=0", 202),
+        ("/$stores/0/slow?ms=x", 400),
+        ("/$stores/0/slow?ms=0", 202),
     ],
 )
 async def test_a_switch_that_does_not_exist_is_refused(

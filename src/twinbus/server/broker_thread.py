@@ -8,7 +8,8 @@ Batches form by themselves: what arrives while the previous sync runs is taken t
 hangs holds up its own thread and nobody else. A store that raises is closed at once, everything that waits for it
 fails, and it is opened anew after a pause, for as long as it takes.
 
-`down` and `up` are the fault switch of `twinbus store`; `slow` makes every call take longer.
+`down` and `up` are the fault switch of `twinbus store`; `slow` makes every call take longer, and `lose_acks` lets the
+next commits happen and fail all the same, as when the reply to a commit gets lost.
 """
 
 import logging
@@ -31,6 +32,7 @@ CHANGES_PER_COMMIT_MAX = 4_096
 INBOX_MAX = 65_536
 REOPEN_PAUSE_S = 1.0
 SLOW_S_MAX = 60.0
+LOST_ACKS_MAX = 1_000
 
 Done = Callable[[Any], None]
 ToLoop = Callable[..., object]
@@ -41,6 +43,10 @@ class StoreCondition(Enum):
     UP = "up"
     LOST = "lost"  # failed by itself; it is being opened anew
     DOWN = "down"  # switched off
+
+
+class _AckLost(StoreUnavailable):
+    """The commit happened and nobody is told so."""
 
 
 class _Commit(NamedTuple):
@@ -76,6 +82,7 @@ class StoreThread:
         self._wake = threading.Condition()
         self._is_wanted_up = True
         self._is_stopping = False
+        self.acks_to_lose = 0
         self._delay_s = 0.0
         self._reopen_at = 0.0
         self._is_loss_told = True
@@ -112,6 +119,15 @@ class StoreThread:
         """Make every call take this much longer; 0 ends it."""
         assert 0.0 <= delay_s <= SLOW_S_MAX
         self._delay_s = delay_s
+
+    def lose_acks(self, count: int) -> None:
+        """Let the next commits happen and answer them as failed, and everything after each as the store's loss."""
+        assert 0 <= count <= LOST_ACKS_MAX
+        self.acks_to_lose = count
+
+    @property
+    def delay_s(self) -> float:
+        return self._delay_s
 
     def stop(self) -> None:
         """Finish what is waiting and close the store. `join` tells when that is done."""
@@ -194,6 +210,9 @@ class StoreThread:
                 position = self._serve_run(store, requests, position, answers)
         except StoreUnavailable as fault:
             self._lose(store, str(fault), requests, answers)
+            if isinstance(fault, _AckLost):
+                # Nothing is wrong with the store itself.
+                self._reopen_at = 0.0
             return False
         except Exception as broken:  # a broken invariant ends this store's run; it starts anew from what is durable
             log.exception("store_broken index=%d", self.index)
@@ -221,6 +240,9 @@ class StoreThread:
             end += 1
         if changes:
             store.commit(changes)
+            if self.acks_to_lose:
+                self.acks_to_lose -= 1
+                raise _AckLost(f"messaging store {self.index} lost the reply to a commit, on purpose")
         answers += [(request.done, None) for request in requests[start:end]]
         return end
 

@@ -1,18 +1,14 @@
-"""The HTTP side of a namespace: health, metrics, the fault switches of its stores, and the management application.
+"""The HTTP side of a namespace: health and metrics, whatever routes others bring, and the application behind them.
 
-GET  /health                          200 while every store works, 503 with their conditions otherwise
-GET  /metrics                         Prometheus text
-GET  /$stores                         conditions as JSON                        Manage
-POST /$stores/{index}/down|up         break and mend one messaging store        Manage
-POST /$stores/{index}/slow?seconds=S  make every call of it take longer         Manage
-WS   /$servicebus/websocket           AMQP over WebSocket
-any other path                        the messaging application, and behind it the one for management
+GET  /health     200 while some store works, with those that do not; 503 while none does
+GET  /metrics    Prometheus text
+any other path   the application behind
 """
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import uvicorn
@@ -24,10 +20,9 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twinbus.clock import Clock
-from twinbus.errors import MessagingError, Unauthorized
 from twinbus.gateway.authorization import AccessRules, Grants, verify_token
 from twinbus.model.descriptions import Right
-from twinbus.server.broker_thread import SLOW_S_MAX, StoreCondition, StoreThread
+from twinbus.server.broker_thread import StoreCondition, StoreThread
 from twinbus.server.cased_headers import CasedHttpProtocol
 from twinbus.server.metrics import CONTENT_TYPE, NamespaceMetrics
 
@@ -45,16 +40,10 @@ class HttpSide:
         self._clock = clock
         self._metrics = metrics
 
-    def application(self, management: ASGIApp | None, routes: Sequence[BaseRoute] = ()) -> Starlette:
-        own: list[BaseRoute] = [
-            Route("/health", self._health),
-            Route("/metrics", self._metrics_text),
-            Route("/$stores", self._list_stores),
-            Route("/$stores/{index:int}/{action}", self._switch_store, methods=["POST"]),
-            *routes,
-        ]
-        if management is not None:
-            own.append(Mount("/", app=management))
+    def application(self, behind: ASGIApp | None, routes: Sequence[BaseRoute] = ()) -> Starlette:
+        own: list[BaseRoute] = [Route("/health", self._health), Route("/metrics", self._metrics_text), *routes]
+        if behind is not None:
+            own.append(Mount("/", app=behind))
         return Starlette(routes=own)
 
     async def _health(self, _: Request) -> Response:
@@ -64,43 +53,6 @@ class HttpSide:
 
     async def _metrics_text(self, _: Request) -> Response:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})
-
-    async def _list_stores(self, request: Request) -> Response:
-        return self._guarded(request, lambda: JSONResponse([_store_record(store) for store in self._stores]))
-
-    async def _switch_store(self, request: Request) -> Response:
-        return self._guarded(request, lambda: self._switch(request))
-
-    def _switch(self, request: Request) -> Response:
-        index, action = request.path_params["index"], request.path_params["action"]
-        if not 0 <= index < len(self._stores):
-            return _problem(404, f"There is no messaging store {index}; the last one is {len(self._stores) - 1}.")
-        store = self._stores[index]
-        if action == "down":
-            store.down()
-        elif action == "up":
-            store.up()
-            store.slow(0.0)
-        elif action == "slow":
-            seconds = _seconds(request.query_params.get("seconds", ""))
-            if seconds is None:
-                return _problem(400, f"'seconds' has to be a number from 0 to {SLOW_S_MAX:.0f}.")
-            store.slow(seconds)
-        else:
-            return _problem(404, f"'{action}' is no switch of a store: use down, up or slow.")
-        return JSONResponse(_store_record(store), status_code=202)
-
-    def _guarded(self, request: Request, answer: Callable[[], Response]) -> Response:
-        try:
-            self._require_manage(request.headers.get("authorization", ""))
-        except MessagingError as error:
-            return _problem(error.status, str(error))
-        return answer()
-
-    def _require_manage(self, token: str) -> None:
-        if not token:
-            raise Unauthorized("This needs an Authorization header with a shared access signature that has Manage.")
-        self.authorize(token, "", Right.MANAGE)
 
     def authorize(self, token: str, path: str, right: Right) -> None:
         """Raise Unauthorized unless the token gives this right on the path ("" is the namespace)."""
@@ -112,22 +64,6 @@ class HttpSide:
 
 def _is_up(store: StoreThread) -> bool:
     return store.condition is StoreCondition.UP
-
-
-def _store_record(store: StoreThread) -> dict[str, Any]:
-    return {"index": store.index, "condition": store.condition.value, "fault": store.fault or None}
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    return seconds if 0.0 <= seconds <= SLOW_S_MAX else None
-
-
-def _problem(status: int, text: str) -> Response:
-    return JSONResponse({"error": text}, status_code=status)
 
 
 class _QuietServer(uvicorn.Server):

@@ -28,6 +28,12 @@ class OpenConnection(Protocol):
 
     def close(self) -> None: ...
 
+    def cut(self) -> None:
+        """Drop the connection without a word, as a network does."""
+        ...
+
+    def force_detach(self, path: str, now: Millis) -> int: ...
+
 
 class Connections:
     """All open connections of a namespace, over every kind of transport."""
@@ -55,6 +61,16 @@ class Connections:
     def close_all(self) -> None:
         for connection in list(self._open):
             connection.close()
+
+    def cut_all(self) -> int:
+        connections = list(self._open)
+        for connection in connections:
+            connection.cut()
+        return len(connections)
+
+    def force_detach(self, path: str, now: Millis) -> int:
+        """Detach all links to an entity; returns how many there were."""
+        return sum(connection.force_detach(path, now) for connection in list(self._open))
 
 
 class AmqpTransport(asyncio.Protocol):
@@ -121,6 +137,15 @@ class AmqpTransport(asyncio.Protocol):
             self._flush()
         if self._transport is not None:
             self._transport.close()
+
+    def cut(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def force_detach(self, path: str, now: Millis) -> int:
+        count = self._gateway.force_detach(path, now) if self._gateway is not None else 0
+        self._flush()
+        return count
 
     def _wake(self) -> None:
         if not self._is_in_receive and not self._is_flush_due:

@@ -31,6 +31,7 @@ from twinbus.management.rest import AdministrationApi, RestSettings
 from twinbus.server.data_folder import KEY_BYTES, DataFolder
 from twinbus.server.development_certificate import development_certificate
 from twinbus.server.http import HttpServer, HttpSide
+from twinbus.server.http_faults import FaultSwitches
 from twinbus.server.http_messaging import HttpMessaging
 from twinbus.server.listener import AmqpTransport, Connections, listen
 from twinbus.server.metrics import NamespaceMetrics, SubQueueCounts
@@ -154,7 +155,9 @@ class NamespaceServer:
             new_key=new_key,
         )
         api = AdministrationApi(self.control, side.authorize, rest)
-        routes: list[BaseRoute] = [websocket_route(self._gateway, self._connections, self.clock)]
+        faults = FaultSwitches(self.stores.threads, self._connections, self.clock, side.authorize)
+        websocket = websocket_route(self._gateway, self._connections, self.clock)
+        routes: list[BaseRoute] = [websocket, *faults.routes()]
         self._messaging = HttpMessaging(self._view(), side.authorize, self.clock, behind=api)
         return side.application(self._messaging, routes)
 

@@ -21,6 +21,7 @@ class WebSocketConnection:
         self._socket = socket
         self._clock = clock
         self._is_output_due = asyncio.Event()
+        self._is_cut = False
         self._gateway: ConnectionGateway = make_gateway(self._is_output_due.set)
 
     async def run(self) -> None:
@@ -49,7 +50,7 @@ class WebSocketConnection:
                 self._gateway.pause()
                 await self._socket.send_bytes(chunk)
                 self._gateway.resume(self._clock.now())
-            if self._gateway.is_closed:
+            if self._gateway.is_closed or self._is_cut:
                 await self._socket.close()
                 return
 
@@ -63,6 +64,15 @@ class WebSocketConnection:
     def close(self) -> None:
         self._gateway.shut_down()
         self._is_output_due.set()
+
+    def cut(self) -> None:
+        self._is_cut = True
+        self._is_output_due.set()
+
+    def force_detach(self, path: str, now: Millis) -> int:
+        count = self._gateway.force_detach(path, now)
+        self._is_output_due.set()
+        return count
 
 
 def websocket_route(make_gateway: MakeGateway, connections: Connections, clock: Clock) -> WebSocketRoute:
