@@ -219,9 +219,12 @@ class Fragment:
             self.lane.admit(rows, size_bytes)
             self.announce(self.lane)
             return
+        by_session: dict[str | None, list[StoredMessage]] = {}
         for row in rows:
-            lane = self.lane_of(row)
-            lane.admit([row], len(row.content))
+            by_session.setdefault(row.session_id, []).append(row)
+        for group in by_session.values():
+            lane = self.lane_of(group[0])
+            lane.admit(group, sum([len(row.content) for row in group]))
             self.announce(lane)
 
     def put_back(self, messages: Sequence[StoredMessage]) -> None:
