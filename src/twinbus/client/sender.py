@@ -21,13 +21,11 @@ from twinbus.amqp.serial_number import MASK
 from twinbus.client.batches import BATCH_SIZE_DEFAULT, BATCH_SIZE_MAX, plan_batches
 from twinbus.client.outcomes import Outcomes, Settles, SharedOutcome
 from twinbus.client.remote_errors import ConnectionLost, error_of
-from twinbus.client.wire import Wire
+from twinbus.client.wire import BURST_SIZE_MAX, Wire
 from twinbus.errors import InternalError, MessageTooLarge, MessagingError
 
 _tag = Struct(">I").pack
 _BATCH_SIZE_PROPERTY = "com.microsoft:max-message-batch-size"
-_BURST_SIZE_MAX = 1_048_576
-"""Turned into frames at once; what lies behind it waits as payloads until the socket has taken these."""
 
 
 @dataclass(slots=True)
@@ -158,15 +156,13 @@ class Sender:
                 wire.when_writable(self._send_queued)
                 return
             run = queue[0]
-            end = _burst_end(run, link.credit)
+            end, size = _burst(run, link.credit)
             self._transmit(link, run, end)
             if end == len(run.payloads):
                 queue.popleft()
             else:
                 run.start = end
-                # So that the socket can say that it has enough.
-                wire.flush()
-        wire.flush_soon()
+            wire.flush_soon(size)
 
     def _transmit(self, link: OutgoingLink, run: _Run, end: int) -> None:
         payloads = run.payloads[run.start : end]
@@ -195,12 +191,14 @@ class Sender:
             self._send_queued()
 
 
-def _burst_end(run: _Run, credit: int) -> int:
-    """As many as there is credit for, and no more bytes than the socket should be given at once; at least one."""
+def _burst(run: _Run, credit: int) -> tuple[int, int]:
+    """Where to stop, and how many bytes that is: as many messages as there is credit for, but no more than the socket
+    should be given at once; at least one.
+    """
     end = min(run.start + credit, len(run.payloads))
-    while end - run.start > 1 and sum(map(len, run.payloads[run.start : end])) > _BURST_SIZE_MAX:
+    while (size := sum(map(len, run.payloads[run.start : end]))) > BURST_SIZE_MAX and end - run.start > 1:
         end = run.start + (end - run.start) // 2
-    return end
+    return end, size
 
 
 def _refuse(run: _Run, error: MessagingError) -> None:

@@ -34,6 +34,8 @@ from twinbus.errors import MessagingError, OperationTimeout
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 5.0
+BURST_SIZE_MAX = 1_048_576
+"""Bytes of messages that are turned into frames before the socket is given them."""
 # What may wait in the socket's buffer before senders are held back: enough to keep it busy, little to keep in memory.
 _WRITE_BUFFER_MAX = 4 * 1_048_576
 
@@ -61,6 +63,7 @@ class Wire(asyncio.Protocol):
         self._begun: dict[Session, asyncio.Future[None]] = {}
         self._attached: dict[Link, asyncio.Future[None]] = {}
         self._is_flush_due = False
+        self._unflushed_size = 0
         self._is_closing = False
         self._resumed: list[Callable[[], None]] = []
         self.is_congested = False
@@ -159,14 +162,22 @@ class Wire(asyncio.Protocol):
         if resume not in self._resumed:
             self._resumed.append(resume)
 
-    def flush_soon(self) -> None:
-        """Write what is queued at the end of this turn of the loop: one write for all who call."""
-        if not self._is_flush_due:
+    def flush_soon(self, size: int = 0) -> None:
+        """Write what is queued at the end of this turn of the loop: one write for all who call.
+
+        `size` tells how many bytes were queued, where they are many: beyond a bound they are written at once, so that
+        the socket can say that it has enough.
+        """
+        self._unflushed_size += size
+        if self._unflushed_size > BURST_SIZE_MAX:
+            self.flush()
+        elif not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         self._is_flush_due = False
+        self._unflushed_size = 0
         data = self._connection.data_to_send()
         if data and self._transport is not None:
             self._transport.write(data)

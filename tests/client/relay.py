@@ -1,0 +1,54 @@
+"""A relay between client and server that a test can cut, or hold so that bytes go nowhere."""
+
+import asyncio
+import ssl
+
+
+class Relay:
+    """Listens on `port` and passes everything on to another port of this machine. With `tls` it ends TLS here."""
+
+    def __init__(self, target_port: int, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
+        self._target_port = target_port
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._may_pass = asyncio.Event()
+        self._may_pass.set()
+
+    async def start(self) -> None:
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
+        self.port: int = self._listener.sockets[0].getsockname()[1]
+
+    def hold(self) -> None:
+        """Read and pass on nothing, in both directions: a peer that hangs."""
+        self._may_pass.clear()
+
+    def pass_on(self) -> None:
+        self._may_pass.set()
+
+    def cut(self) -> None:
+        """Drop every connection without a word."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        self._listener.close()
+        self.cut()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._target_port)
+        self._writers += (writer, back)
+        self._tasks += (asyncio.create_task(self._pump(reader, back)), asyncio.create_task(self._pump(there, writer)))
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(1 << 16):
+                await self._may_pass.wait()
+                sink.write(data)
+                await sink.drain()
+        except OSError:
+            pass
+        sink.close()
