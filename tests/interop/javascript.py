@@ -54,11 +54,12 @@ def _install(folder: Path) -> None:
 
 
 class TestRun:
-    """A Node process that runs one file; `result` waits for it."""
+    """A Node process that runs one file over one transport."""
 
     __test__ = False  # not a test, though it is called one
 
-    def __init__(self, script: str, transport: str, server: RunningServer, packages: Path, clock_url: str) -> None:
+    def __init__(self, script: str, transport: str, server: RunningServer, packages: Path, clock_url: str = "") -> None:
+        self._transport = transport
         authority = server.server.tls_authority
         assert authority is not None
         environment = {
@@ -79,14 +80,15 @@ class TestRun:
             text=True,
         )
 
-    def result(self) -> tuple[int, str]:
+    def failure(self) -> str:
+        """What it said if a test failed, else nothing. Waits for the end."""
         try:
             said, _ = self._process.communicate(timeout=RUN_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             said, _ = self._process.communicate()
-            return -1, said + f"\nnot done after {RUN_TIMEOUT_S:.0f} s"
-        return self._process.returncode, said
+            return f"{self._transport}: not done after {RUN_TIMEOUT_S:.0f} s\n{said}"
+        return f"{self._transport}:\n{said}" if self._process.returncode else ""
 
 
 @contextmanager
@@ -102,7 +104,7 @@ def clock_control(server: RunningServer) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(shown)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *_: object) -> None:
             """Nobody reads it."""
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
