@@ -9,6 +9,7 @@ from twinbus.errors import (
     EntityNotFound,
     ForwardTargetMissing,
     FragmentUnavailable,
+    InternalError,
     MessagingError,
     OperationInProgress,
     QuotaExceeded,
@@ -61,6 +62,16 @@ async def test_an_update_reaches_the_brokers_and_the_catalog(
     assert after.updated_at > before.updated_at
 
 
+async def test_an_update_that_cannot_be_written_is_taken_back_from_the_brokers(
+    control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
+) -> None:
+    await control.create_queue(QueueDescription("q"))
+    catalog.close()
+    with pytest.raises(InternalError):
+        await control.update(QueueDescription("q", lock_duration=2 * MINUTE))
+    assert runtime.queue("q").description == QueueDescription("q")
+
+
 async def test_a_queue_and_a_topic_cannot_have_the_same_name(control: ControlPlane) -> None:
     await control.create_queue(QueueDescription("name"))
     with pytest.raises(EntityAlreadyExists):
@@ -108,6 +119,8 @@ async def test_forwarding_needs_a_target_that_exists_and_receives(control: Contr
     await control.update(QueueDescription("q", forward_to="q"))
     with pytest.raises(ForwardTargetMissing, match="'gone'"):
         await control.create_queue(QueueDescription("q2", forward_to="gone"))
+    with pytest.raises(ForwardTargetMissing, match="'gone'"):
+        await control.update(QueueDescription("q", forward_dead_letters_to="gone"))
     with pytest.raises(MessagingError, match="is a subscription"):
         await control.create_queue(QueueDescription("q2", forward_to="t/subscriptions/s"))
 

@@ -252,14 +252,15 @@ class Catalog:
         with self._writing:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
-                yield self._database
-                self._database.execute("COMMIT")
+                try:
+                    yield self._database
+                    self._database.execute("COMMIT")
+                finally:
+                    # Also after a COMMIT that failed, which leaves the transaction open.
+                    if self._database.in_transaction:
+                        self._database.rollback()
             except sqlite3.Error as fault:
                 raise InternalError(f"The catalog could not be written: {fault}. Nothing was changed.") from fault
-            finally:
-                # Also after a COMMIT that failed, which leaves the transaction open.
-                if self._database.in_transaction:
-                    self._database.rollback()
 
     def _remember(self, entry: Entry) -> Entry:
         self._entries[path_key(path_of(entry.description))] = entry
