@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.amqp.sections import DataBody, decode_sections
+from twinbus.cli.app import run as run_command
 from twinbus.client.administration import administration_client
 from twinbus.client.namespace import Namespace
 
@@ -78,6 +79,15 @@ class NamespaceProcess:
         """Connections stay and new ones are accepted, but nothing answers."""
         self._signal(signal.SIGSTOP)
 
+    @contextlib.contextmanager
+    def stores_down(self) -> Iterator[None]:
+        """The process runs and none of its messaging stores does."""
+        assert run_command(["store", "down", self._name, "--data", str(self._folder)]) == 0
+        try:
+            yield
+        finally:
+            assert run_command(["store", "up", self._name, "--data", str(self._folder)]) == 0
+
     def administration(self) -> ServiceBusAdministrationClient:
         return self.administration_with(self.connection_string)
 
@@ -95,7 +105,9 @@ class NamespaceProcess:
         return ServiceBusClient.from_connection_string(self.connection_string, **CLIENT_OPTIONS)
 
     def take_all(self, path: str, session_id: str | None = None) -> list[str]:
-        """The bodies of all messages that can be received, in order; they are gone afterwards."""
+        """The bodies of all active messages, in order; they are gone afterwards."""
+        with self.administration() as administration:
+            expected = administration.get_queue_runtime_properties(path).active_message_count or 0
 
         async def take() -> list[str]:
             bodies: list[str] = []
@@ -104,7 +116,9 @@ class NamespaceProcess:
                     receiver = await namespace.receiver(path, deletes=True)
                 else:
                     receiver = await namespace.session_receiver(path, session_id, deletes=True)
-                while taken := await receiver.receive(1000, 0.2):
+                while len(bodies) < expected:
+                    taken = await receiver.receive(1000, PATIENCE_S)
+                    assert taken, f"{expected} messages are announced, and only {len(bodies)} come"
                     bodies += [_body(each.payload) for each in taken]
             return bodies
 

@@ -55,7 +55,9 @@ class Sending:
 
 
 @contextmanager
-def paired(spaces: Spaces, **options: Any) -> Iterator[tuple[PairedNamespaceClient, list[PairingEvent]]]:
+def paired(
+    spaces: Spaces, primary: str | None = None, **options: Any
+) -> Iterator[tuple[PairedNamespaceClient, list[PairingEvent]]]:
     events: list[PairingEvent] = []
     chosen = SendAvailabilityPairedNamespaceOptions(
         **{
@@ -69,7 +71,7 @@ def paired(spaces: Spaces, **options: Any) -> Iterator[tuple[PairedNamespaceClie
     with (
         spaces.secondary.administration() as administration,
         pair_namespaces(
-            spaces.primary.connection_string,
+            primary or spaces.primary.connection_string,
             spaces.secondary.connection_string,
             chosen,
             secondary_administration=administration,
@@ -215,3 +217,31 @@ def test_messages_of_a_session_come_home_in_order_and_with_their_session(spaces:
         spaces.primary.revive()
         until(lambda: spaces.primary.count(path) >= len(sending.accepted))
         assert spaces.primary.take_all(path, session_id="s") == sending.accepted
+
+
+def test_a_revoked_key_is_raised_and_never_fails_over(spaces: Spaces) -> None:
+    head, _, tail = spaces.primary.connection_string.partition("SharedAccessKey=")
+    revoked = f"{head}SharedAccessKey=cmV2b2tlZA==;{tail.partition(';')[2]}"
+    path = spaces.primary.create_queue()
+    with (
+        paired(spaces, primary=revoked, failover_interval=timedelta(0)) as (client, events),
+        client.get_queue_sender(path) as sender,
+    ):
+        with pytest.raises(ServiceBusError) as caught:
+            sender.send_messages(ServiceBusMessage("x"), timeout=2)
+        assert classify(caught.value) is FailureKind.UNAUTHORIZED
+        assert client.state().entities[0].availability is Availability.HEALTHY
+        assert events == []
+
+
+def test_a_dead_store_makes_the_primary_busy_and_never_fails_over(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    with (
+        paired(spaces, failover_interval=timedelta(0)) as (client, _),
+        client.get_queue_sender(path) as sender,
+        spaces.primary.stores_down(),
+    ):
+        with pytest.raises(ServiceBusError) as caught:
+            sender.send_messages(ServiceBusMessage("x"), timeout=5)
+        assert classify(caught.value) is FailureKind.BUSY
+        assert client.state().entities[0].availability is Availability.HEALTHY

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import signal
 import tomllib
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -21,9 +22,19 @@ if TYPE_CHECKING:
 
 SHOW_INTERVAL_S = 0.5
 
-NamespaceOption = "A namespace that runs on this machine, or a connection string."
-PrimaryOption = Annotated[str, typer.Option("--primary", envvar="TWINBUS_PRIMARY", help=NamespaceOption)]
-SecondaryOption = Annotated[str, typer.Option("--secondary", envvar="TWINBUS_SECONDARY", help=NamespaceOption)]
+NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string."
+PrimaryOption = Annotated[str, typer.Option("--primary", envvar="TWINBUS_PRIMARY", help=NAMESPACE_HELP)]
+SecondaryOption = Annotated[str, typer.Option("--secondary", envvar="TWINBUS_SECONDARY", help=NAMESPACE_HELP)]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPair:
+    """Namespaces by name or connection string."""
+
+    primary: str
+    secondary: str
+    primary_name: str | None = None
+    secondary_endpoint: str | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +46,9 @@ def syphon(
     secondary: SecondaryOption = "secondary",
     primary_name: Annotated[
         str | None, typer.Option("--primary-name", help="Name of the primary in its backlog queues, if not its host's.")
+    ] = None,
+    secondary_endpoint: Annotated[
+        str | None, typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is unusual.")
     ] = None,
     pairs: Annotated[
         Path | None,
@@ -53,46 +67,49 @@ def syphon(
     from twinbus.pairing.syphon.service import find_backlog
 
     output = Output(as_json=as_json)
-    wanted = [(primary, secondary, primary_name)] if pairs is None else _read_pairs(pairs)
+    single = WantedPair(primary, secondary, primary_name, secondary_endpoint)
+    wanted = [single] if pairs is None else _read_pairs(pairs)
     found = []
-    for one, other, name in wanted:
-        home, spare = _namespace(one, data, output), _namespace(other, data, output)
-        found.append(find_backlog(home.connection_string, spare.connection_string, spare.administration(), name))
+    for each in wanted:
+        home = _namespace(each.primary, None, data, output)
+        spare = _namespace(each.secondary, each.secondary_endpoint, data, output)
+        found.append(
+            find_backlog(home.connection_string, spare.connection_string, spare.administration(), each.primary_name)
+        )
     asyncio.run(_run(found, rate, until_empty, output))
     output.table(
         ("pair", "backlog_queues", "moved", "left", "dead_lettered", "last_error"),
         [
             {
-                "pair": f"{one} <- {other}" if "=" not in one + other else f"pair {number}",
+                "pair": number,
                 "backlog_queues": len(pair.queues),
                 "moved": pair.tally.moved,
                 "left": pair.tally.left,
                 "dead_lettered": pair.tally.dead_lettered,
                 "last_error": None if pair.tally.last_error is None else str(pair.tally.last_error),
             }
-            for number, ((one, other, _), pair) in enumerate(zip(wanted, found, strict=True), 1)
+            for number, pair in enumerate(found, 1)
         ],
     )
 
 
-def _read_pairs(file: Path) -> list[tuple[str, str, str | None]]:
-    """[[pair]] tables with `primary`, `secondary` and, if need be, `primary_name`."""
+def _read_pairs(file: Path) -> list[WantedPair]:
+    """[[pair]] tables with `primary`, `secondary` and, where needed, `primary_name` and `secondary_endpoint`."""
     try:
-        tables: list[dict[str, Any]] = tomllib.loads(file.read_text()).get("pair", [])
-        pairs = [(str(each["primary"]), str(each["secondary"]), each.get("primary_name")) for each in tables]
+        pairs = [WantedPair(**table) for table in tomllib.loads(file.read_text()).get("pair", [])]
     except tomllib.TOMLDecodeError as error:
         raise ArgumentError(f"{file} is not TOML: {error}.") from None
-    except KeyError as missing:
-        raise ArgumentError(f"A [[pair]] of {file} has no {missing}.") from None
+    except TypeError:
+        names = ", ".join(field.name for field in fields(WantedPair))
+        raise ArgumentError(f"A [[pair]] of {file} needs primary and secondary, and may have: {names}.") from None
     if not pairs:
         raise ArgumentError(f"{file} has no [[pair]] table.")
     return pairs
 
 
-def _namespace(given: str, data: Path, output: Output) -> Call:
+def _namespace(given: str, endpoint: str | None, data: Path, output: Output) -> Call:
     """A connection string has '=' in it, and the name of a namespace cannot."""
-    is_connection_string = "=" in given
-    return Call(output, given, data, given if is_connection_string else None, None)
+    return Call(output, given, data, given if "=" in given else None, endpoint)
 
 
 async def _run(pairs: "Sequence[PairToDrain]", rate: float | None, until_empty: bool, output: Output) -> None:

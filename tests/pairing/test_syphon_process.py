@@ -1,0 +1,125 @@
+"""`twinbus syphon` as a process between two real namespaces: killed, doubled and told to stop."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from azure.servicebus import ServiceBusSubQueue
+
+from tests.pairing.conftest import Spaces
+from tests.pairing.namespaces import SERVE, until
+from twinbus.client.message import encode_message
+from twinbus.client.namespace import Namespace
+from twinbus.pairing.backlog import backlog_queue_path
+
+COUNT = 3000
+
+
+class Backlog:
+    """A backlog of its own for a test: two queues on the secondary, filled with messages for `path`."""
+
+    def __init__(self, spaces: Spaces) -> None:
+        self.spaces = spaces
+        self.name = f"p{uuid.uuid4().hex[:8]}"
+        self.queues = [backlog_queue_path(self.name, index) for index in range(2)]
+        with spaces.secondary.administration() as administration:
+            for queue in self.queues:
+                administration.create_queue(queue, max_delivery_count=1000)
+
+    def fill(self, path: str | None, count: int = COUNT) -> list[str]:
+        """Returns the bodies, in the order in which each queue has them."""
+        bodies = [f"m{number}" for number in range(count)]
+        asyncio.run(self._fill(path, bodies))
+        return bodies
+
+    async def _fill(self, path: str | None, bodies: list[str]) -> None:
+        properties = {} if path is None else {"x-ms-path": path}
+        async with await Namespace.connect(self.spaces.secondary.connection_string) as namespace:
+            for index, queue in enumerate(self.queues):
+                payloads = [
+                    encode_message(body.encode(), message_id=body, application_properties=properties)
+                    for body in bodies[index::2]
+                ]
+                assert not any(await (await namespace.sender(queue)).send_batches(payloads, keeps_keys_apart=False))
+
+    def waiting(self) -> int:
+        return sum(self.spaces.secondary.count(queue) for queue in self.queues)
+
+    def command(self, *more: str) -> list[str]:
+        return [
+            *(sys.executable, "-c", SERVE, "syphon", "--json", "--primary-name", self.name),
+            *("--primary", self.spaces.primary.connection_string),
+            *("--secondary", self.spaces.secondary.connection_string),
+            *("--secondary-endpoint", f"http://127.0.0.1:{self.spaces.secondary.http_port}", *more),
+        ]
+
+    @contextmanager
+    def running(self, *more: str) -> Iterator[subprocess.Popen[str]]:
+        with subprocess.Popen(self.command(*more), stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+def test_a_syphon_killed_in_the_middle_loses_nothing_and_duplicates_are_detected(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue(requires_duplicate_detection=True)
+    backlog = Backlog(spaces)
+    bodies = backlog.fill(path)
+    with backlog.running("--rate", "2000"):
+        until(lambda: spaces.primary.count(path) > 0)
+    assert 0 < spaces.primary.count(path) < COUNT
+    spaces.secondary.kill()  # so that the locks of the killed syphon are gone at once
+    spaces.secondary.revive()
+    with backlog.running("--until-empty") as second:
+        assert second.wait(30) == 0
+    assert backlog.waiting() == 0
+    assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
+
+
+def test_two_syphons_at_once_move_every_message_once(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    backlog = Backlog(spaces)
+    bodies = backlog.fill(path)
+    with backlog.running("--until-empty") as one, backlog.running("--until-empty") as other:
+        assert (one.wait(30), other.wait(30)) == (0, 0)
+        assert one.stdout is not None
+        assert other.stdout is not None
+        moved = [json.loads(process.stdout.read())[0]["moved"] for process in (one, other) if process.stdout]
+    assert sum(moved) == COUNT
+    assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
+
+
+def test_a_syphon_that_is_told_to_stop_gives_back_what_it_has_not_moved(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    backlog = Backlog(spaces)
+    bodies = backlog.fill(path)
+    with backlog.running("--rate", "500") as process:
+        until(lambda: spaces.primary.count(path) > 0)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    home = spaces.primary.take_all(path)
+    still = [body for queue in backlog.queues for body in spaces.secondary.take_all(queue)]
+    assert sorted(home + still) == sorted(bodies)
+
+
+def test_what_can_never_arrive_is_dead_lettered_with_destination_and_reason(spaces: Spaces) -> None:
+    backlog = Backlog(spaces)
+    backlog.fill("no-such-queue", count=2)
+    backlog.fill(None, count=2)
+    with backlog.running("--until-empty") as process:
+        assert process.wait(30) == 0
+    with (
+        spaces.secondary.client() as client,
+        client.get_queue_receiver(backlog.queues[0], sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver,
+    ):
+        dead = receiver.receive_messages(max_message_count=2, max_wait_time=2)
+        reasons = {str(message.dead_letter_reason): str(message.dead_letter_error_description) for message in dead}
+    assert set(reasons) == {"TransferDestinationNotFound", "TransferPropertiesInvalid"}
+    assert "no-such-queue" in reasons["TransferDestinationNotFound"]
+    assert "x-ms-path" in reasons["TransferPropertiesInvalid"]
