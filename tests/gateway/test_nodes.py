@@ -103,6 +103,17 @@ def test_management_needs_some_claim_to_attach(front: Front) -> None:
     assert [event.error.condition for event in client.take(LinkDetached) if event.error] == ["amqp:unauthorized-access"]
 
 
+def test_peek_leaves_bodies_out_where_asked_to(front: Front) -> None:
+    put(front, "a", subject="shown")
+    node = front.client().node("orders/$management")
+    arguments = {"from-sequence-number": Long(1), "message-count": Int(10), "omit-message-body": True}
+    (message,) = body(node.ask("com.microsoft:peek-message", arguments))["messages"]
+    sections = decode_sections(message["message"])
+    assert sections.body is None
+    assert sections.properties is not None
+    assert sections.properties.subject == "shown"
+
+
 def test_peek_shows_messages_and_their_state(front: Front) -> None:
     node = front.client().node("orders/$management")
     arguments = {"from-sequence-number": Long(0), "message-count": Int(10)}

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from twinbus.amqp.section_bounds import section_bounds
 from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import MessageNotFound
 from twinbus.gateway.operations import Call
@@ -23,14 +24,22 @@ def peek_message(call: Call) -> None:
         count,
         arguments.optional_text("session-id"),
         call.now,
-        call.answer(_peeked),
+        call.answer(_without_bodies if arguments.is_set("omit-message-body") else _peeked),
     )
 
 
 def _peeked(messages: list[StoredMessage]) -> Response:
-    if not messages:
+    return _page([encode_peeked(message) for message in messages])
+
+
+def _without_bodies(messages: list[StoredMessage]) -> Response:
+    return _page([without_body(encode_peeked(message)) for message in messages])
+
+
+def _page(payloads: list[bytes]) -> Response:
+    if not payloads:
         return NOTHING_FOUND
-    return Response.ok({"messages": [{"message": encode_peeked(message)} for message in messages]})
+    return Response.ok({"messages": [{"message": payload} for payload in payloads]})
 
 
 def encode_peeked(message: StoredMessage) -> bytes:
@@ -43,6 +52,12 @@ def encode_peeked(message: StoredMessage) -> bytes:
         show_state=True,
         enqueued_sequence_number=message.enqueued_sequence_number,
     )
+
+
+def without_body(payload: bytes) -> bytes:
+    bounds = section_bounds(payload)
+    assert bounds is not None, "what we encode has its sections in order"
+    return payload[: bounds[-1]]
 
 
 def receive_by_sequence_number(call: Call) -> None:

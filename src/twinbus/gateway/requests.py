@@ -112,6 +112,11 @@ class Arguments:
             raise ArgumentError(f"'{name}' has to be a number.")
         return int(_of_type(name, value, int, "a number"))
 
+    def is_set(self, name: str) -> bool:
+        """A boolean that may be left out, and is false then."""
+        value = self.fields.get(name)
+        return False if value is None else _of_type(name, value, bool, "a boolean")
+
     def binary(self, name: str) -> bytes | None:
         value = self.fields.get(name)
         return None if value is None else _of_type(name, value, bytes, "binary")
