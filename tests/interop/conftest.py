@@ -1,13 +1,15 @@
 """The server that the official SDKs are run against, and SDKs that do not idle while they poll."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-import azure.servicebus._pyamqp.client
-import azure.servicebus._servicebus_receiver
-import azure.servicebus._servicebus_sender
 import pytest
+from azure.servicebus import _servicebus_receiver, _servicebus_sender
+from azure.servicebus._pyamqp import client
+from azure.servicebus._pyamqp.aio import _client_async
+from azure.servicebus.aio import _servicebus_receiver_async, _servicebus_sender_async
 
 from tests.interop.running_server import RunningServer
 
@@ -17,15 +19,14 @@ POLL_S = 0.005
 @pytest.fixture(scope="session", autouse=True)
 def quick_polling() -> Iterator[None]:
     """Opening and closing a link costs the SDK a second of sleep between polls, whatever the server does."""
-    patient = SimpleNamespace(**vars(time))
-    patient.sleep = lambda seconds: time.sleep(min(seconds, POLL_S))
+    blocking, awaiting = SimpleNamespace(**vars(time)), SimpleNamespace(**vars(asyncio))
+    blocking.sleep = lambda seconds: time.sleep(min(seconds, POLL_S))
+    awaiting.sleep = lambda seconds: asyncio.sleep(min(seconds, POLL_S))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (
-            azure.servicebus._servicebus_sender,
-            azure.servicebus._servicebus_receiver,
-            azure.servicebus._pyamqp.client,
-        ):
-            patch.setattr(module, "time", patient)
+        for module in (_servicebus_sender, _servicebus_receiver, client):
+            patch.setattr(module, "time", blocking)
+        for module in (_servicebus_sender_async, _servicebus_receiver_async, _client_async):
+            patch.setattr(module, "asyncio", awaiting)
         yield
 
 
