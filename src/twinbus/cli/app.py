@@ -15,7 +15,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.servicebus.exceptions import ServiceBusError
 from typer.exceptions import TyperException
 
-from twinbus.cli import doctor, messages, queues, rules, serving, stores, subscriptions, syphon, topics
+from twinbus.cli import access, doctor, faults, messages, queues, rules, serving, stores, subscriptions, syphon, topics
 from twinbus.errors import ArgumentError, MessagingError
 
 WRONG_USE, FAILED, INTERRUPTED = 2, 1, 130
@@ -31,6 +31,8 @@ app = typer.Typer(
 )
 serving.register(app)
 app.add_typer(stores.app, name="store")
+app.add_typer(faults.app, name="fault")
+app.add_typer(access.app, name="access")
 app.add_typer(queues.app, name="queue")
 app.add_typer(topics.app, name="topic")
 app.add_typer(subscriptions.app, name="subscription")

@@ -14,9 +14,9 @@ from base64 import b64encode
 from pathlib import Path
 
 from twinbus.errors import ArgumentError, StoreInUse
+from twinbus.management.access import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
 
-ROOT_RULE_NAME = "RootManageSharedAccessKey"
 KEY_BYTES = 32
 
 

@@ -10,6 +10,7 @@ import secrets
 import ssl
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -24,6 +25,8 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.traffic import Traffic
+from twinbus.management.access import AccessControl
+from twinbus.management.access_rest import AccessApi
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.idle_sweep import IdleSweep
@@ -81,7 +84,7 @@ class NamespaceServer:
         self.root_rule = folder.root_rule(settings.shared_access_key)
         self.catalog = Catalog(folder.path / "catalog.db", settings.name, self.clock.now())
         self._closers.append(self.catalog.close)
-        self.catalog.set_namespace_rule(self.root_rule)
+        self._keep_root_rule()
         self.stores = StorePool(folder.store_paths(settings.store_count), self._open_store, self.clock, loop)
         self.entities = Entities(self.stores.brokers)
         restore(self.catalog, self.entities)
@@ -94,6 +97,13 @@ class NamespaceServer:
         log.info(
             "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
         )
+
+    def _keep_root_rule(self) -> None:
+        """The folder knows its first key; a second one may have been drawn since."""
+        known = {rule.name: rule for rule in self.catalog.namespace_rules()}.get(self.root_rule.name)
+        if known is not None:
+            self.root_rule = replace(known, primary_key=self.root_rule.primary_key)
+        self.catalog.set_namespace_rule(self.root_rule)
 
     def _bind(self) -> None:
         host = self.settings.plain_host
@@ -157,7 +167,8 @@ class NamespaceServer:
         api = AdministrationApi(self.control, side.authorize, rest)
         faults = FaultSwitches(self.stores.threads, self._connections, self.clock, side.authorize)
         websocket = websocket_route(self._gateway, self._connections, self.clock)
-        routes: list[BaseRoute] = [websocket, *faults.routes()]
+        access = AccessApi(AccessControl(self.control, new_key, self.clock), side.authorize)
+        routes: list[BaseRoute] = [websocket, *faults.routes(), *access.routes()]
         self._messaging = HttpMessaging(self._view(), side.authorize, self.clock, behind=api)
         return side.application(self._messaging, routes)
 
