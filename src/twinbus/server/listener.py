@@ -87,7 +87,7 @@ class AmqpTransport(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_in_receive = False
         self._is_flush_due = False
-        self._is_reading_paused = False
+        self.is_reading_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports keep the interface without the base class.
@@ -162,9 +162,9 @@ class AmqpTransport(asyncio.Protocol):
             transport.write(chunk)
         if gateway.is_closed:
             transport.close()
-        elif gateway.is_flooded != self._is_reading_paused:
-            self._is_reading_paused = not self._is_reading_paused
-            if self._is_reading_paused:
+        elif gateway.is_flooded != self.is_reading_paused:
+            self.is_reading_paused = not self.is_reading_paused
+            if self.is_reading_paused:
                 transport.pause_reading()
             else:
                 transport.resume_reading()

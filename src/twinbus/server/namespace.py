@@ -64,7 +64,7 @@ class NamespaceServer:
         self.tls_authority: Path | None = None  # what clients have to trust where no certificate was given
         self.http_port = settings.http_port
         self._open_store = open_store or partial(DurableStore, limits=StoreLimits.shared_by(settings.store_count))
-        self._connections = Connections(settings.connections_max)
+        self.connections = Connections(settings.connections_max)
         self._servers: list[asyncio.Server] = []
         self._closers: list[Callable[[], None]] = []
 
@@ -91,7 +91,7 @@ class NamespaceServer:
         self.control = ControlPlane(self.catalog, self.entities, self.clock)
         await self.stores.start()
         sweep = IdleSweep(self.control, self.entities.idle)
-        self._beat = Beat(loop, self.clock, [*self.stores.brokers, sweep], lambda: self._connections)
+        self._beat = Beat(loop, self.clock, [*self.stores.brokers, sweep], lambda: self.connections)
         self._beat.start()
         await self._listen()
         log.info(
@@ -136,7 +136,7 @@ class NamespaceServer:
         return server_context(made.certificate, made.key)
 
     def _transport(self) -> AmqpTransport:
-        return AmqpTransport(self._gateway, self._connections, self.clock, asyncio.get_running_loop())
+        return AmqpTransport(self._gateway, self.connections, self.clock, asyncio.get_running_loop())
 
     def _gateway(self, wake: Callable[[], None]) -> ConnectionGateway:
         now = self.clock.now()
@@ -155,7 +155,7 @@ class NamespaceServer:
 
     def _http_application(self) -> ASGIApp:
         metrics = NamespaceMetrics(
-            self.settings.name, self.traffic, self.stores.threads, self._counts, lambda: len(self._connections)
+            self.settings.name, self.traffic, self.stores.threads, self._counts, lambda: len(self.connections)
         )
         side = HttpSide(self.settings.name, self.stores.threads, self.catalog, self.clock, metrics)
         rest = RestSettings(
@@ -165,8 +165,8 @@ class NamespaceServer:
             new_key=new_key,
         )
         api = AdministrationApi(self.control, side.authorize, rest)
-        faults = FaultSwitches(self.stores.threads, self._connections, self.clock, side.authorize)
-        websocket = websocket_route(self._gateway, self._connections, self.clock)
+        faults = FaultSwitches(self.stores.threads, self.connections, self.clock, side.authorize)
+        websocket = websocket_route(self._gateway, self.connections, self.clock)
         access = AccessApi(AccessControl(self.control, new_key, self.clock), side.authorize)
         routes: list[BaseRoute] = [websocket, *faults.routes(), *access.routes()]
         self._messaging = HttpMessaging(self._view(), side.authorize, self.clock, behind=api)
@@ -186,7 +186,7 @@ class NamespaceServer:
         """Everything that was acknowledged is durable already; this lets clients and files go in good order."""
         for server in self._servers:
             server.close()
-        self._connections.close_all()
+        self.connections.close_all()
         self._messaging.close()
         await self._http.stop()
         self._beat.stop()

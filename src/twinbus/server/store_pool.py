@@ -1,6 +1,7 @@
 """The message brokers of a namespace, each with its messaging store and the thread that serves it."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import SystemRandom
@@ -10,6 +11,8 @@ from twinbus.clock import Clock
 from twinbus.errors import StoreUnavailable
 from twinbus.server.broker_thread import StoreCondition, StoreThread
 from twinbus.store.messaging_store import MessagingStore
+
+log = logging.getLogger(__name__)
 
 READY_WAIT_S = 10.0
 READY_POLL_S = 0.005
@@ -29,9 +32,11 @@ class StorePool:
 
     def _thread(self, index: int, path: Path, open_store: OpenStore, loop: asyncio.AbstractEventLoop) -> StoreThread:
         def lost(error: StoreUnavailable) -> None:
+            log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})
             self.brokers[index].store_lost(error)
 
         def returned() -> None:
+            log.debug("store_opened", extra={"fields": {"store": index}})
             self.brokers[index].store_returned()
 
         return StoreThread(
