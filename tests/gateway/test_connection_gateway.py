@@ -292,3 +292,11 @@ def test_what_belongs_to_a_transaction_is_refused_in_words(front: Front) -> None
     client.run()
     assert link.target is None
     assert conditions(client) == ["amqp:not-implemented"]
+
+
+def test_messages_sent_settled_are_taken_without_an_answer(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfers([(b"1", payload("a")), (b"2", payload("b"))], settled=True)
+    client.run()
+    assert client.take(Dispositions) == []
+    assert front.sim.entities.queue("orders").main.counts().active == 2

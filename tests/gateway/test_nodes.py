@@ -7,7 +7,7 @@ import pytest
 
 from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload
 from twinbus.amqp.events import Deliveries, LinkDetached
-from twinbus.amqp.sections import Sections, ValueBody, decode_sections
+from twinbus.amqp.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
 from twinbus.amqp.types import Array, Int, Long, Symbol, Timestamp, UInt, Value
 from twinbus.gateway.session_attach import TICKS_AT_EPOCH
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
@@ -310,3 +310,46 @@ def test_only_subscriptions_have_rules(front: Front) -> None:
     node = front.client().node("orders/$management")
     reply = node.ask("com.microsoft:enumerate-rules", {"skip": Int(0), "top": Int(10)})
     assert status(reply) == (400, "amqp:not-allowed")
+
+
+def test_a_reply_goes_to_the_link_that_the_request_names(front: Front) -> None:
+    client = front.client()
+    one, two = (client.receiver("orders/$management", credit=10) for _ in range(2))
+    requests = client.sender("orders/$management")
+    for number, link in enumerate((two, one, two)):
+        request = Sections(
+            properties=MessageProperties(message_id=f"{number}", reply_to=link.name),
+            application_properties={"operation": "com.microsoft:peek-message"},
+            body=ValueBody({}),
+        )
+        requests.transfer(encode_sections(request), b"%d" % number)
+        client.run()
+    links = [event.link for event in client.take(Deliveries)]
+    assert links == [two, one, two]
+
+
+def test_replies_wait_for_credit_and_come_in_order(front: Front) -> None:
+    client = front.client()
+    node = client.node("orders/$management")
+    node.replies.grant(0)
+    client.run()
+    for _ in range(3):
+        node.send("com.microsoft:peek-message", {})
+    assert node.answers() == []
+    node.replies.grant(2)
+    client.run()
+    ids = [reply.properties.correlation_id for reply in node.answers() if reply.properties]
+    assert ids == ["request-1", "request-2"]
+
+
+def test_a_request_without_a_place_for_the_reply_is_taken_all_the_same(front: Front) -> None:
+    client = front.client(None)
+    requests = client.sender("$cbs")
+    request = Sections(
+        application_properties={"operation": "put-token", "name": "sb://host/orders"},
+        body=ValueBody(front.token("orders")),
+    )
+    requests.transfer(encode_sections(request), b"1")
+    client.run()
+    client.sender("orders")
+    assert client.take(LinkDetached) == []

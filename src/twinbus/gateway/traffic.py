@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+ENTITIES_MAX = 20_000
+"""Twice as many as a namespace holds at a time."""
+
 
 @dataclass(slots=True)
 class EntityTraffic:
@@ -27,5 +30,8 @@ class Traffic:
         key = path.lower()
         traffic = self.entities.get(key)
         if traffic is None:
+            if len(self.entities) >= ENTITIES_MAX:
+                # Entities long deleted: the first ones seen go first.
+                del self.entities[next(iter(self.entities))]
             traffic = self.entities[key] = EntityTraffic()
         return traffic
