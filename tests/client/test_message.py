@@ -1,5 +1,6 @@
 """Encoded messages and received ones: what goes in comes out, as the types that it was."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.amqp.encode import encode_value
 from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.sections import DataBody, SequenceBody, ValueBody, decode_sections
 from twinbus.amqp.types import Timestamp
@@ -39,7 +41,10 @@ def received(payload: bytes, **facts: Any) -> ReceivedMessage:
         (None, None),
         ({"a": [1, 2]}, {"a": [1, 2]}),
         (5, 5),
+        (bytes(255), bytes(255)),
+        (bytes(256), bytes(256)),
         (DataBody([b"a", b"b"]), b"ab"),
+        (DataBody([bytes(300), b"b"]), bytes(300) + b"b"),
         (SequenceBody([[1, 2], ["x"]]), [1, 2, "x"]),
         (ValueBody("text"), "text"),
         (ValueBody(None), None),
@@ -126,6 +131,19 @@ def test_nothing_is_decoded_before_it_is_asked_for() -> None:
     assert broken.delivery_id is None
     with pytest.raises(DecodeError):
         _ = broken.body
+
+
+def test_a_header_of_too_many_fields_is_malformed() -> None:
+    with pytest.raises(DecodeError):
+        _ = ReceivedMessage(b"\x00\x53\x70" + encode_value([None] * 6)).delivery_count
+
+
+@given(st.binary(max_size=80))
+def test_whatever_the_payload_is_reading_it_raises_nothing_but_a_decode_error(payload: bytes) -> None:
+    message = ReceivedMessage(payload)
+    for part in ("header", "annotations", "properties", "application_properties", "body"):
+        with suppress(DecodeError):
+            getattr(message, part)
 
 
 def test_a_received_message_cannot_be_changed() -> None:

@@ -23,12 +23,9 @@ from twinbus.amqp.sections import (
     VALUE,
     Body,
     DataBody,
-    Header,
-    MessageProperties,
     SequenceBody,
     ValueBody,
     encode_descriptor,
-    trimmed,
 )
 from twinbus.amqp.types import Symbol, Timestamp, UInt, Value
 from twinbus.clock import Millis
@@ -68,30 +65,22 @@ def encode_message(
 
     A time to live of more than 49 days is told as a span of dates, and so needs `created_at`.
     """
-    properties = MessageProperties(
-        message_id=message_id,
-        to=to,
-        subject=subject,
-        reply_to=reply_to,
-        correlation_id=correlation_id,
-        content_type=None if content_type is None else Symbol(content_type),
-        creation_time=None if created_at is None else timestamp(created_at),
-        group_id=session_id,
-        reply_to_group_id=reply_to_session_id,
-    )
-    parts = []
+    created = None if created_at is None else timestamp(created_at)
+    expires, parts = None, []
     if time_to_live is not None:
-        parts += [_HEADER, encode_value(trimmed(_header(time_to_live, properties)))]
-    entries = {Symbol(name): _value(value) for name, value in annotations.items()} if annotations else {}
-    if partition_key is not None:
-        entries[PARTITION_KEY] = partition_key
-    if via_partition_key is not None:
-        entries[VIA_PARTITION_KEY] = via_partition_key
-    if scheduled_at is not None:
-        entries[SCHEDULED_TIME] = timestamp(scheduled_at)
-    if entries:
+        ttl, expires = _lifetime(time_to_live, created)
+        parts += [_HEADER, encode_value([None, None, ttl])]
+    if annotations or scheduled_at or partition_key is not None or via_partition_key is not None:
+        entries = _annotations(annotations or {}, partition_key, via_partition_key, scheduled_at)
         parts += [_ANNOTATIONS, encode_value(entries)]
-    fields = trimmed(properties)
+    # Field by field of the section; a list ends with the last field that is set.
+    fields: list[Value] = [message_id, None, to, subject, reply_to, correlation_id, None, None, expires, created]
+    if content_type is not None:
+        fields[6] = Symbol(content_type)
+    if session_id is not None or reply_to_session_id is not None:
+        fields += [session_id, None, reply_to_session_id]
+    while fields and fields[-1] is None:
+        fields.pop()
     if fields:
         parts += [_PROPERTIES, encode_value(fields)]
     if application_properties:
@@ -106,16 +95,29 @@ def timestamp(time: datetime) -> Timestamp:
     return Timestamp(time.timestamp() * 1000)
 
 
-def _header(time_to_live: timedelta, properties: MessageProperties) -> Header:
+def _lifetime(time_to_live: timedelta, created: Timestamp | None) -> tuple[UInt, Timestamp | None]:
+    """For the header, and the absolute expiry of a life that is too long for it."""
     span: Millis = time_to_live // _MILLISECOND
     if span <= 0:
         raise ArgumentError(f"A time to live of {time_to_live} is over before the message is sent.")
-    if span > TIME_TO_LIVE_MAX:
-        if properties.creation_time is None:
-            raise ArgumentError(f"A time to live of {time_to_live} needs created_at: it is told as a span of dates.")
-        properties.absolute_expiry_time = Timestamp(properties.creation_time + span)
-        span = TIME_TO_LIVE_MAX
-    return Header(ttl=UInt(span))
+    if span <= TIME_TO_LIVE_MAX:
+        return UInt(span), None
+    if created is None:
+        raise ArgumentError(f"A time to live of {time_to_live} needs created_at: it is told as a span of dates.")
+    return UInt(TIME_TO_LIVE_MAX), Timestamp(created + span)
+
+
+def _annotations(
+    given: Mapping[str, Value], partition_key: str | None, via_partition_key: str | None, scheduled_at: datetime | None
+) -> dict[Symbol, Value]:
+    entries = {Symbol(name): _value(value) for name, value in given.items()}
+    if partition_key is not None:
+        entries[PARTITION_KEY] = partition_key
+    if via_partition_key is not None:
+        entries[VIA_PARTITION_KEY] = via_partition_key
+    if scheduled_at is not None:
+        entries[SCHEDULED_TIME] = timestamp(scheduled_at)
+    return entries
 
 
 def _value(value: Value) -> Value:
@@ -123,11 +125,11 @@ def _value(value: Value) -> Value:
 
 
 def _body_parts(body: Any) -> list[bytes]:
+    if isinstance(body, bytes):
+        return [_DATA, encode_binary(body)]
     match body:
         case None:
             return []
-        case bytes():
-            return [_DATA, encode_binary(body)]
         case str():
             return [_DATA, encode_binary(body.encode())]
         case DataBody(parts):

@@ -4,27 +4,33 @@ Whoever moves messages from here to there needs a key or a property of them at m
 decoded before. The value never changes; what was read once is kept.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from functools import cached_property
 from uuid import UUID
 
+from twinbus.amqp.decode import decode_value
+from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.section_bounds import section_bounds
 from twinbus.amqp.sections import (
     DataBody,
     Header,
     MessageProperties,
-    Sections,
     SequenceBody,
     ValueBody,
     canonical,
+    decode_properties,
     decode_sections,
 )
 from twinbus.amqp.types import Value
 from twinbus.clock import Millis
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DESCRIPTOR_SIZE = 3
+_HEADER_FIELD_COUNT = len(fields(Header))
+# Code of the section and constructor of its value.
+_DATA_SHORT, _DATA_LONG = b"\x75\xa0", b"\x75\xb0"
 # Places of the sections in what `section_bounds` returns.
 _HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS, _PROPERTIES, _APPLICATION_PROPERTIES, _BODY = range(6)
 
@@ -51,24 +57,31 @@ class ReceivedMessage:
 
     @cached_property
     def header(self) -> Header:
-        return self._section(_HEADER).header or Header()
+        found = self._section(_HEADER) or []
+        if len(found) > _HEADER_FIELD_COUNT:
+            raise DecodeError(f"a header section has at most {_HEADER_FIELD_COUNT} fields, not {len(found)}")
+        return Header(*found)
 
     @cached_property
     def annotations(self) -> dict[str, Value]:
-        return {str(name): value for name, value in (self._section(_ANNOTATIONS).message_annotations or {}).items()}
+        return self._section(_ANNOTATIONS) or {}
 
     @cached_property
     def properties(self) -> MessageProperties:
-        return self._section(_PROPERTIES).properties or MessageProperties()
+        return decode_properties(self._section(_PROPERTIES) or [])
 
     @cached_property
     def application_properties(self) -> dict[str, Value]:
-        return self._section(_APPLICATION_PROPERTIES).application_properties or {}
+        return self._section(_APPLICATION_PROPERTIES) or {}
 
     @cached_property
     def body(self) -> Value:
         """Data as bytes, an amqp-value as its value, a sequence as its elements; None where there is no body."""
-        match self._section(_BODY).body:
+        payload, bounds = self._ordered
+        found = _only_data(payload, bounds[_BODY])
+        if found is not None:
+            return found
+        match decode_sections(payload[bounds[_BODY] :]).body:
             case DataBody(parts):
                 return b"".join(parts)
             case SequenceBody(rows):
@@ -150,9 +163,25 @@ class ReceivedMessage:
             assert bounds is not None
         return payload, (*bounds, len(payload))
 
-    def _section(self, place: int) -> Sections:
+    def _section(self, place: int) -> Value:
+        """The value of a section, None where there is none."""
         payload, bounds = self._ordered
-        return decode_sections(payload[bounds[place] : bounds[place + 1]])
+        start = bounds[place]
+        return None if start == bounds[place + 1] else decode_value(payload, start + _DESCRIPTOR_SIZE)[0]
+
+
+def _only_data(payload: bytes, pos: int) -> bytes | None:
+    """The body where it is one data section and nothing follows, as in nearly every message; else None."""
+    mark = payload[pos + 2 : pos + 4]
+    if mark == _DATA_SHORT:
+        start = pos + 5
+        size = payload[pos + 4]
+    elif mark == _DATA_LONG:
+        start = pos + 8
+        size = int.from_bytes(payload[pos + 4 : start], "big")
+    else:
+        return None
+    return payload[start:] if start + size == len(payload) else None
 
 
 def time_of(millis: Millis) -> datetime:
