@@ -1,0 +1,59 @@
+"""An application that goes on sending while its namespace is down, and shows what happens as it does.
+
+Start two namespaces with `twinbus up --queue orders`, then run this with the two connection strings it prints:
+
+    python examples/paired_sender.py PRIMARY SECONDARY
+
+Kill the primary's process and watch sends fail, fail over and succeed; start it again with
+`twinbus serve primary` and watch the backlog come home.
+"""
+
+import argparse
+import contextlib
+import itertools
+import time
+from datetime import timedelta
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from twinbus.pairing import PairingEvent, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+
+
+def show(event: PairingEvent) -> None:
+    where = event.path or event.queue or ""
+    why = f" ({event.error})" if event.error is not None else ""
+    print(f"    {event.kind.value} {where}{why}")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description="Send a message a second through a pair of namespaces.")
+    arguments.add_argument("primary", help="connection string")
+    arguments.add_argument("secondary", help="connection string")
+    arguments.add_argument("--queue", default="orders")
+    arguments.add_argument("--count", type=int, help="stop after so many messages")
+    given = arguments.parse_args()
+
+    options = SendAvailabilityPairedNamespaceOptions(
+        failover_interval=timedelta(seconds=10),
+        ping_primary_interval=timedelta(seconds=5),
+        enable_syphon=True,
+        on_event=show,
+    )
+    with (
+        pair_namespaces(given.primary, given.secondary, options, retry_total=1) as client,
+        client.get_queue_sender(given.queue) as sender,
+        contextlib.suppress(KeyboardInterrupt),
+    ):
+        for number in itertools.islice(itertools.count(1), given.count):
+            try:
+                sender.send_messages(ServiceBusMessage(f"order {number}", message_id=str(number)), timeout=5)
+            except ServiceBusError as error:
+                print(f"order {number} was not accepted: {error}")
+            else:
+                print(f"order {number} accepted, {client.state().entities[0].availability.value}")
+            time.sleep(1)
+
+
+if __name__ == "__main__":
+    main()
