@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from struct import error
 
-from twinbus.amqp.decode import decode_value
 from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.layout import skip_value
 from twinbus.amqp.section_bounds import section_bounds
 from twinbus.amqp.sections import (
     DATA,
-    SEQUENCE,
-    VALUE,
+    FOOTER,
     MessageProperties,
     canonical,
-    split_sections,
 )
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge
@@ -95,15 +92,23 @@ def read_message(payload: bytes, new_id: Callable[[], str]) -> Message:
 
 def read_batch(payload: bytes, new_id: Callable[[], str]) -> list[Message]:
     """The messages of a transfer in the batch format. What its envelope says of itself counts for nothing."""
+    bounds = section_bounds(payload)
+    if bounds is None:
+        payload = canonical(payload)
+        bounds = section_bounds(payload)
+        assert bounds is not None
     messages = []
-    for code, start, _ in split_sections(payload):
-        if code in (SEQUENCE, VALUE):
+    pos = bounds[-1]
+    while pos < len(payload):
+        code, form = payload[pos + 2], payload[pos + 3]
+        if code == FOOTER:
+            break
+        if code != DATA:
             raise DecodeError("a batch holds its messages in data sections only")
-        if code == DATA:
-            inner, _ = decode_value(payload, start)
-            if not isinstance(inner, bytes):
-                raise DecodeError("a data section of the batch is not binary")
-            messages.append(read_message(inner, new_id))
+        # `section_bounds` has seen that each is a binary and ends where it says.
+        start = pos + (5 if form == 0xA0 else 8)
+        pos = start + (payload[pos + 4] if form == 0xA0 else int.from_bytes(payload[pos + 4 : start], "big"))
+        messages.append(read_message(payload[start:pos], new_id))
     return messages
 
 
