@@ -1,0 +1,232 @@
+"""A namespace for tests of applications: real server, real ports on loopback, its data in a folder of the test's.
+
+It runs in a thread of the test's process and starts in a fraction of a second. Its methods may be called from any
+thread; each returns when what it says has happened, so that a test need not wait for anything.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import uvloop
+
+from twinbus.client.administration import administration_client
+from twinbus.clock import Clock
+from twinbus.errors import ArgumentError
+from twinbus.gateway.addresses import parse_address, resolve
+from twinbus.server.broker_thread import LOST_ACKS_MAX, SLOW_S_MAX
+from twinbus.server.namespace import NamespaceServer, authority
+from twinbus.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusClient
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+T = TypeVar("T")
+
+STORE_COUNT_DEFAULT = 4
+WAIT_S = 30.0
+POLL_S = 0.005
+
+
+class LocalNamespace:
+    """Keeps its ports, key, entities and messages over `restart` and `kill`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str = "local",
+        *,
+        store_count: int = STORE_COUNT_DEFAULT,
+        message_size_max: int = 256 * 1024,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self._folder = folder
+        self._store_count = store_count
+        self._message_size_max = message_size_max
+        self._clock = clock
+        self._server: NamespaceServer | None = None
+        self._amqp_port = self._http_port = 0
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"namespace-{name}", daemon=True)
+        self._thread.start()
+        try:
+            self.start()
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def __enter__(self) -> "LocalNamespace":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # How to reach it
+
+    @property
+    def connection_string(self) -> str:
+        """For the official SDKs, with the right to everything."""
+        return self._running.connection_string
+
+    @property
+    def endpoint(self) -> str:
+        """Where administration and the REST API answer."""
+        return f"http://{authority(self._running.settings.plain_host, self._http_port)}"
+
+    def client(self, **options: Any) -> "ServiceBusClient":
+        """The official client. `options` are its own, such as `retry_total`."""
+        from azure.servicebus import ServiceBusClient
+
+        return ServiceBusClient.from_connection_string(self.connection_string, **options)
+
+    @cached_property
+    def administration(self) -> "ServiceBusAdministrationClient":
+        """The official administration client."""
+        return administration_client(self.connection_string, self.endpoint)
+
+    # Entities
+
+    def create_queue(self, name: str, **properties: Any) -> str:
+        """`properties` are those of the official `create_queue`. Returns the name."""
+        self.administration.create_queue(name, **properties)
+        return name
+
+    def create_topic(self, name: str, *subscriptions: str, **properties: Any) -> str:
+        """A topic with subscriptions that take every message. Returns the name of the topic."""
+        self.administration.create_topic(name, **properties)
+        for subscription in subscriptions:
+            self.administration.create_subscription(name, subscription)
+        return name
+
+    def message_count(self, path: str) -> int:
+        """Active messages in a queue, `topic/Subscriptions/name`, or either with `/$DeadLetterQueue` behind it."""
+        return self._call(lambda: self._count(path))
+
+    def _count(self, path: str) -> int:
+        queue = resolve(self._running.entities, parse_address(path)).queue
+        if queue is None:
+            raise ArgumentError(f"'{path}' is a topic and holds no messages: count one of its subscriptions.")
+        return queue.counts().active
+
+    # Faults
+
+    def store_down(self, index: int) -> None:
+        """Switch a messaging store off, as if its disk were gone."""
+        self._store(index).down()
+        self._until(lambda: not self._running.stores.brokers[index].is_available)
+
+    def store_up(self, index: int) -> None:
+        """Switch it on again and end its other faults."""
+        thread = self._store(index)
+        thread.slow(0.0)
+        thread.lose_acks(0)
+        thread.up()
+        self._until(lambda: self._running.stores.brokers[index].is_available)
+
+    def store_slow(self, index: int, milliseconds: int) -> None:
+        """Every call of the store takes so much longer; 0 ends it."""
+        if not 0 <= milliseconds <= SLOW_S_MAX * 1000:
+            raise ArgumentError(f"A store can be made 0 to {SLOW_S_MAX * 1000:.0f} milliseconds slower.")
+        self._store(index).slow(milliseconds / 1000)
+
+    def lose_acks(self, index: int, count: int = 1) -> None:
+        """The next commits of the store happen, and whoever waits for them is told that they failed."""
+        if not 0 <= count <= LOST_ACKS_MAX:
+            raise ArgumentError(f"A store can lose the replies to 0 to {LOST_ACKS_MAX} commits.")
+        self._store(index).lose_acks(count)
+
+    def store_of(self, path: str) -> int:
+        """The messaging store that an entity lives in; that of its first fragment if it is partitioned."""
+        node = resolve(self._running.entities, parse_address(path))
+        fragments = node.queue.fragments if node.queue is not None else getattr(node.target, "fragments", ())
+        return int(fragments[0].broker.index)
+
+    def disconnect(self, entity: str | None = None) -> int:
+        """Cut every connection, or detach every link to one entity; returns how many there were."""
+        running = self._running
+        if entity is None:
+            return self._call(running.connections.cut_all)
+        return self._call(lambda: running.connections.force_detach(entity, running.clock.now()))
+
+    # Its life
+
+    def start(self) -> None:
+        """Again after `stop` or `kill`, at the same ports."""
+        assert self._server is None, "the namespace runs already"
+        settings = ServerSettings(
+            name=self.name,
+            data_folder=self._folder,
+            amqp_port=self._amqp_port,
+            http_port=self._http_port,
+            store_count=self._store_count,
+            message_size_max=self._message_size_max,
+        )
+        server = NamespaceServer(settings, clock=self._clock)
+        self._run(server.start())
+        self._server, self._amqp_port, self._http_port = server, server.amqp_port, server.http_port
+
+    def stop(self) -> None:
+        """As a service is stopped: clients are told. Nothing answers until `start`."""
+        server, self._server = self._running, None
+        self._run(server.stop())
+
+    def kill(self) -> None:
+        """As a process is killed: connections end without a word and locks are forgotten. What was acknowledged stays."""
+        server, self._server = self._running, None
+
+        async def crash() -> None:
+            server.connections.cut_all()
+            await server.stop()
+
+        self._run(crash())
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """For good."""
+        if self._server is not None:
+            self.stop()
+        self._end_loop()
+
+    @property
+    def _running(self) -> NamespaceServer:
+        if self._server is None:
+            raise ArgumentError(f"The namespace '{self.name}' does not run. Start it first.")
+        return self._server
+
+    def _store(self, index: int) -> Any:
+        if not 0 <= index < self._store_count:
+            raise ArgumentError(f"There is no messaging store {index}; the last one is {self._store_count - 1}.")
+        return self._running.stores.threads[index]
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    def _call(self, function: Callable[[], T]) -> T:
+        async def call() -> T:
+            return function()
+
+        return self._run(call())
+
+    def _until(self, is_done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not is_done():
+            if time.monotonic() > deadline:
+                raise TimeoutError("The messaging store did not change in time.")
+            time.sleep(POLL_S)
