@@ -148,6 +148,20 @@ class OperationTimeout(MessagingError):
     is_transient = True
 
 
+class TransactionTimeout(MessagingError):
+    """The transaction was open for too long and has been rolled back."""
+
+    condition = "amqp:transaction:timeout"
+    status = 408
+
+
+class TransactionUnknown(MessagingError):
+    """No transaction of this connection has this id, or no longer."""
+
+    condition = "amqp:transaction:unknown-id"
+    status = 404
+
+
 class ServerBusy(MessagingError):
     condition = "com.microsoft:server-busy"
     status = 503

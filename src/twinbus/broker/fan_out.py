@@ -35,6 +35,12 @@ class Subscriber(Protocol):
     def __hash__(self) -> int: ...
 
 
+def check_room(subscribers: Sequence[Subscriber], fragment: Fragment, messages: Sequence[Message]) -> None:
+    """Raises QuotaExceeded if `stage` would."""
+    taken = sum([subscriber.fragment(fragment.index).taken_bytes for subscriber in subscribers])
+    check_size(fragment, fragment.size_bytes + taken, sum([len(message.content) for message in messages]))
+
+
 def stage(
     rules: RuleIndex[Subscriber],
     subscribers: Sequence[Subscriber],
@@ -44,8 +50,7 @@ def stage(
     origins: Sequence[int] | None = None,
 ) -> Staged:
     """Copies of all of them, or QuotaExceeded."""
-    taken = sum([subscriber.fragment(fragment.index).taken_bytes for subscriber in subscribers])
-    check_size(fragment, fragment.size_bytes + taken, sum([len(message.content) for message in messages]))
+    check_room(subscribers, fragment, messages)
     changes: list[Change] = []
     fresh = [True] * len(messages)
     if fragment.duplicates is not None:

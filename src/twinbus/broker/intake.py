@@ -39,6 +39,11 @@ def check_size(fragment: Fragment, taken_bytes: int, size_bytes: int) -> None:
         )
 
 
+def check_room(fragment: Fragment, messages: Sequence[Message]) -> None:
+    """Raises QuotaExceeded if `stage` would."""
+    check_size(fragment, fragment.taken_bytes, sum([len(message.content) for message in messages]))
+
+
 def expiry_of(now: Millis, time_to_live: Millis | None, default: Millis) -> Millis:
     """The entity's default is a ceiling."""
     if time_to_live is None or time_to_live > default:
@@ -48,7 +53,7 @@ def expiry_of(now: Millis, time_to_live: Millis | None, default: Millis) -> Mill
 
 def stage(fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None = None) -> Staged:
     """Make rows of them, all or QuotaExceeded. `origins`: their numbers at the first point of submission."""
-    check_size(fragment, fragment.taken_bytes, sum([len(message.content) for message in messages]))
+    check_room(fragment, messages)
     fresh = [True] * len(messages)
     changes: list[Change] = []
     if fragment.duplicates is not None:

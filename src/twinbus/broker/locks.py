@@ -33,6 +33,8 @@ def fragment_index_of(token: bytes) -> int:
 class LockTable:
     def __init__(self, index: int, random: Random) -> None:
         self.held: dict[bytes, Held] = {}
+        self.enlisted: set[bytes] = set()
+        """Locks that a transaction settles, and so nobody else can; they end and are renewed as all others."""
         self._prefix = bytes([index]) + random.randbytes(SALT_SIZE)
         self._counter = 0
         self._bursts: list[tuple[Millis, int, Sequence[bytes]]] = []

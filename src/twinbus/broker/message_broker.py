@@ -7,7 +7,8 @@ fails, every fragment drops what it holds in memory and everybody who waits is t
 made is not known, and the next load shows it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from random import Random
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from twinbus.broker.fragment import Fragment
 
 T = TypeVar("T")
+
+Done = Callable[[FragmentUnavailable | None], None]
 
 # A store that is silent for so long is given up, so that messages without a key can go elsewhere while their
 # sender still waits (contract, Numbers: operation timeout).
@@ -52,6 +55,7 @@ class MessageBroker:
         self._waiting: dict[int, _Waiting] = {}
         self._epoch = 0
         self._is_silent = False
+        self._joint: list[tuple[list[Change], Done]] | None = None
         self.fault = ""  # why the store was lost last
 
     def start(self) -> None:
@@ -92,13 +96,32 @@ class MessageBroker:
             self._fragments.pop(fragment.key, None)
             fragment.drop()
 
-    def commit(self, changes: list[Change], done: Callable[[FragmentUnavailable | None], None]) -> None:
+    def commit(self, changes: list[Change], done: Done) -> None:
         """`done(None)` when they are durable. Calls back at once only if the store is known to be lost."""
+        if self._joint is not None:
+            self._joint.append((changes, done))
+            return
         if not self.is_available:
             done(self.unavailable())
             return
         ticket = self._wait_for(done)
         self._port.commit(changes, partial(self._committed, ticket, done))
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Whatever is committed inside is one commit, made at the end: the store has all of it or none."""
+        assert self._joint is None, "a joint commit is not part of another"
+        parts: list[tuple[list[Change], Done]] = []
+        self._joint = parts
+        try:
+            yield
+        finally:
+            self._joint = None
+            changes = [change for part, _ in parts for change in part]
+            if changes:
+                self.commit(changes, partial(_tell_all, parts))
+            else:
+                _tell_all(parts, None)
 
     def query(self, read: Callable[[MessagingStore], T], done: Callable[[T | FragmentUnavailable], None]) -> None:
         if not self.is_available:
@@ -198,6 +221,11 @@ class MessageBroker:
             self.commit(missing, _ignore)
         for fragment, memory in loaded:
             fragment.load(memory)
+
+
+def _tell_all(parts: Sequence[tuple[list[Change], Done]], error: FragmentUnavailable | None) -> None:
+    for _, done in parts:
+        done(error)
 
 
 def _ignore(_: FragmentUnavailable | None) -> None:

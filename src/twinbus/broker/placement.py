@@ -25,6 +25,7 @@ TURN_MAX = 64
 """Messages without a key that one fragment takes before it is the next one's turn."""
 
 Stage = Callable[[Fragment, Sequence[Message], Millis, Sequence[int] | None], Staged]
+CheckRoom = Callable[[Fragment, Sequence[Message]], None]
 
 
 @dataclass(slots=True)
@@ -39,12 +40,18 @@ class _Run:
 
 
 class Placement:
-    """The way into a queue or topic. `stage` says what taking messages means there."""
+    """The way into a queue or topic. `stage` says what taking messages means there.
 
-    def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment], stage: Stage) -> None:
-        self._settings = settings
-        self._fragments = fragments
-        self._stage = stage
+    What is public here is for transactions, which choose the fragment by rules of their own.
+    """
+
+    def __init__(
+        self, settings: EntitySettings, fragments: Sequence[Fragment], stage: Stage, check_room: CheckRoom
+    ) -> None:
+        self.settings = settings
+        self.fragments = fragments
+        self.stage = stage
+        self.check_room = check_room
         self._turn = -1
         self._turn_left = 0
         self._turn_under_way = 0  # messages of this turn that are not answered yet
@@ -52,7 +59,7 @@ class Placement:
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
     ) -> None:
-        self._settings.last_used_at = now
+        self.settings.last_used_at = now
         places = self._places(messages, reply)
         for fragment_index, indexes in places.items():
             if fragment_index is not None:
@@ -66,21 +73,21 @@ class Placement:
                 start += len(run)
                 self._turn_left -= len(run)
                 self._turn_under_way += len(run)
-                order = candidates(None, len(self._fragments), self._turn)
+                order = candidates(None, len(self.fragments), self._turn)
                 self._send_some(messages, run, order, now, reply, origins, turn=self._turn)
 
     def send_together(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """All or none, in one fragment; replies their numbers."""
-        self._settings.last_used_at = now
+        self.settings.last_used_at = now
         try:
-            self._settings.check_can_send()
-            keys = {self._key(message) for message in messages}
+            self.settings.check_can_send()
+            keys = {self.key_of(message) for message in messages}
         except MessagingError as error:
             reply(error)
             return
         if not messages:
             reply([])
-        elif len(self._fragments) == 1:
+        elif len(self.fragments) == 1:
             self._attempt(_Run(messages, [0], reply, reply, None), now)
         elif len(keys) > 1:
             reply(
@@ -93,23 +100,23 @@ class Placement:
             (key,) = keys
             if key is None:
                 self._next_turn()
-            places = candidates(key, len(self._fragments), self._turn)
+            places = candidates(key, len(self.fragments), self._turn)
             self._attempt(_Run(messages, places, reply, reply, None), now)
 
     def _places(self, messages: Sequence[Message], reply: SendReply) -> dict[int | None, list[int]]:
         """Indexes of the messages by the fragment they are pinned to; those that cannot be taken are refused."""
         places: dict[int | None, list[int]] = {}
-        fragment_count = len(self._fragments)
+        fragment_count = len(self.fragments)
         refusal: MessagingError | None = None
         try:
-            self._settings.check_can_send()
+            self.settings.check_can_send()
         except MessagingError as error:
             refusal = error
         for index, message in enumerate(messages):
             try:
                 if refusal is not None:
                     raise refusal
-                key = self._key(message)
+                key = self.key_of(message)
             except MessagingError as error:
                 reply.refused(index, error)
                 continue
@@ -117,8 +124,9 @@ class Placement:
             places.setdefault(place, []).append(index)
         return places
 
-    def _key(self, message: Message) -> str | None:
-        settings = self._settings
+    def key_of(self, message: Message) -> str | None:
+        """The key that pins it to a fragment. NotAllowed where the message does not fit the entity."""
+        settings = self.settings
         if message.session_id is None and settings.requires_session:
             raise NotAllowed(f"'{settings.path}' requires message sessions. Set a session id on every message.")
         return pinning_key(message.session_id, message.partition_key, message.message_id, settings.duplicate_window > 0)
@@ -159,13 +167,13 @@ class Placement:
 
     def _attempt(self, run: _Run, now: Millis) -> None:
         """Give the run to its first candidate that is there."""
-        fragment = self._fragments[run.candidates[0]]
+        fragment = self.fragments[run.candidates[0]]
         while run.candidates:
-            fragment = self._fragments[run.candidates.pop(0)]
+            fragment = self.fragments[run.candidates.pop(0)]
             if not fragment.is_available:
                 continue
             try:
-                staged = self._stage(fragment, run.messages, now, run.origins)
+                staged = self.stage(fragment, run.messages, now, run.origins)
             except MessagingError as error:
                 run.refused(error)
                 return

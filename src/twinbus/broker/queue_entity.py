@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from twinbus.broker.forwarding import Find
-from twinbus.broker.intake import stage
+from twinbus.broker.intake import check_room, stage
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.placement import Placement
 from twinbus.broker.replies import Reply, SendReply
@@ -21,7 +21,7 @@ class QueueEntity(SubQueues):
         settings = queue_settings(description)
         super().__init__(entity_id, settings, brokers_of(entity_id, settings, brokers), find)
         self.description = description
-        self._placement = Placement(settings, self.main.fragments, stage)
+        self.placement = Placement(settings, self.main.fragments, stage, check_room)
 
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
@@ -30,15 +30,15 @@ class QueueEntity(SubQueues):
 
         `origins`: their numbers at the first point of submission, for messages that are forwarded.
         """
-        self._placement.send_each(messages, now, reply, origins)
+        self.placement.send_each(messages, now, reply, origins)
 
     def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """Take all or none, into one fragment; replies the sequence numbers (0 for a dropped duplicate)."""
-        self._placement.send_together(messages, now, reply)
+        self.placement.send_together(messages, now, reply)
 
     def schedule(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """As `send_batch`; each becomes active at its `scheduled_at`."""
-        self._placement.send_together(messages, now, reply)
+        self.placement.send_together(messages, now, reply)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""

@@ -39,11 +39,15 @@ def settle_each(
             reply.failed(index, refusal)
         return
     held, messages, good = fragment.locks.held, [], []
+    enlisted = fragment.locks.enlisted
     sessions = fragment.sessions
     for index, token in zip(indexes, tokens, strict=True):
         lock = held.get(token)
         if lock is None or lock[1] <= now or (sessions is not None and not sessions.is_held(lock[0], now)):
             reply.failed(index, lock_lost(fragment))
+            continue
+        if token in enlisted:
+            reply.failed(index, in_transaction())
             continue
         del held[token]
         messages.append(lock[0])
@@ -67,6 +71,8 @@ def settle_all(
 ) -> None:
     """Settle all of them in one commit, or none."""
     error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now)
+    if error is None and not fragment.locks.enlisted.isdisjoint(tokens):
+        error = in_transaction()
     if error is not None:
         failed(error)
         return
@@ -97,6 +103,10 @@ def lock_lost(fragment: Fragment) -> MessagingError:
     return MessageLockLost(
         "The lock on the message is gone: it ended, or the message was settled before. Receive the message again."
     )
+
+
+def in_transaction() -> MessagingError:
+    return NotAllowed("The message is being settled in a transaction. Commit that, or roll it back first.")
 
 
 def apply(

@@ -57,7 +57,7 @@ class TopicEntity:
                 fragment.duplicates = DuplicateHistory()
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by lower-case name
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
-        self._placement = Placement(self.settings, self.fragments, self._stage)
+        self.placement = Placement(self.settings, self.fragments, self._stage, self._check_room)
 
     @property
     def last_used_at(self) -> Millis:
@@ -82,15 +82,15 @@ class TopicEntity:
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
     ) -> None:
         """As that of a queue; each message and all of its copies are one commit."""
-        self._placement.send_each(messages, now, reply, origins)
+        self.placement.send_each(messages, now, reply, origins)
 
     def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """As that of a queue; the numbers are the topic's."""
-        self._placement.send_together(messages, now, reply)
+        self.placement.send_together(messages, now, reply)
 
     def schedule(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """As `send_batch`; each is copied to the subscriptions that match at its `scheduled_at`."""
-        self._placement.send_together(messages, now, reply)
+        self.placement.send_together(messages, now, reply)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""
@@ -118,6 +118,9 @@ class TopicEntity:
     def remove_subscription(self, subscription: SubscriptionEntity) -> None:
         self.rules.remove_subscription(subscription)
         self.subscriptions.pop(subscription.description.name.lower(), None)
+
+    def _check_room(self, fragment: Fragment, messages: Sequence[Message]) -> None:
+        fan_out.check_room(list(self.subscriptions.values()), fragment, messages)
 
     def _stage(
         self, fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
