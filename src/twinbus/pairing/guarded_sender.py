@@ -24,6 +24,7 @@ T = TypeVar("T")
 class GuardedSender:
     def __init__(self, stock: ServiceBusSender, clock: Clock) -> None:
         self.deadline: Millis = NEVER
+        self._was_interrupted = False
         self._stock = stock
         self._clock = clock
         self._lock = threading.Lock()
@@ -36,14 +37,21 @@ class GuardedSender:
                 raise OperationTimeoutError(message="Another operation on this sender took all of the timeout.")
             timeout_s = max(0.001, timeout_s - (self._clock.now() - started) / 1000)
         try:
+            self._was_interrupted = False
             self.deadline = self._clock.now() + int(timeout_s * 1000)
             return operation(self._stock, timeout_s)
+        except Exception as error:
+            if self._was_interrupted:
+                # What the SDK makes of a socket that is shut under it varies with what it was about to read.
+                raise OperationTimeoutError(message="The peer did not answer within the timeout.") from error
+            raise
         finally:
             self.deadline = NEVER
             self._lock.release()
 
     def interrupt_if_late(self, now: Millis) -> None:
         if now > self.deadline:
+            self._was_interrupted = True
             interrupt(self._stock)
 
     def close(self) -> None:

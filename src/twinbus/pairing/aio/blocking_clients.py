@@ -29,4 +29,5 @@ def blocking_client(client: AioServiceBusClient, loop: asyncio.AbstractEventLoop
     # The SDK has no way to ask a client for its credential and whether it speaks TLS.
     uses_tls = getattr(client._config, "use_tls", True)
     credential: Any = BlockingCredential(client._credential, loop)
-    return ServiceBusClient(client.fully_qualified_namespace, credential, use_tls=uses_tls)
+    # No retries: pumps have their own, and one that is told to stop should not sit through the SDK's.
+    return ServiceBusClient(client.fully_qualified_namespace, credential, retry_total=0, use_tls=uses_tls)

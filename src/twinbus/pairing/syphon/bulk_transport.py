@@ -37,6 +37,9 @@ TIMEOUT_S = 30.0
 LOOK_S = 0.25
 """How late a pump notices that it is to stop."""
 
+LINK_LIFE_MIN_S = 5.0
+"""A link that ends sooner has a fault; one that ends later may have been idle."""
+
 DESCRIPTION_MAX = 4096
 
 
@@ -118,17 +121,26 @@ class BulkTransport:
         # A link counts what was left against its credit for ever; a new one begins with all of it.
         if self._held_count > CREDIT // 2:
             await self.close()
-        if self._receiver is None or self._receiver.fault is not None:
+        receiver = self._receiver
+        if receiver is None or receiver.fault is not None:
+            receiver = self._receiver = await self._secondary.receiver(self._queue)
             self._held_count = 0
-            self._receiver = await self._secondary.receiver(self._queue)
-        received: list[ReceivedMessage] = []
-        # Looking often costs nothing: the link has its credit all the time.
-        for _ in range(max(1, int(wait_s / LOOK_S))):
-            received = await self._receiver.receive(count_max, min(LOOK_S, wait_s))
-            if received or self._is_stopping():
-                break
+        received = await self._wait_for_messages(receiver, count_max, wait_s)
         self._held_count += len(received)
         return [_taken(each) for each in received]
+
+    async def _wait_for_messages(self, receiver: Receiver, count_max: int, wait_s: float) -> list[ReceivedMessage]:
+        # Looking often costs nothing: the link has its credit all the time.
+        for look in range(max(1, int(wait_s / LOOK_S))):
+            try:
+                received = await receiver.receive(count_max, min(LOOK_S, wait_s))
+            except MessagingError:
+                if look * LOOK_S < LINK_LIFE_MIN_S:
+                    raise
+                return []  # services end links on which nothing happens; the next pass opens another
+            if received or self._is_stopping():
+                return received
+        return []
 
     async def _send(self, chunk: Chunk) -> Exception | None:
         payloads = [transfer.message for transfer in chunk.transfers if isinstance(transfer.message, bytes)]

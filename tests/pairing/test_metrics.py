@@ -1,0 +1,23 @@
+from prometheus_client import CollectorRegistry
+
+from twinbus.pairing import EventKind, PairingEvent, PairingMetrics
+
+
+def test_messages_are_counted_by_step_path_and_outcome() -> None:
+    registry = CollectorRegistry()
+    metrics = PairingMetrics(registry)
+    metrics.observe(PairingEvent(EventKind.BACKLOG_SEND, 0, "orders", "p/x-servicebus-transfer/0", 5))
+    metrics.observe(PairingEvent(EventKind.PING, 0, "orders", error=ConnectionError()))
+    labels = {"step": "backlog-send", "path": "orders", "queue": "p/x-servicebus-transfer/0", "outcome": "ok"}
+    assert registry.get_sample_value("twinbus_pairing_steps_total", labels) == 5
+    labels = {"step": "ping", "path": "orders", "queue": "", "outcome": "failed"}
+    assert registry.get_sample_value("twinbus_pairing_steps_total", labels) == 1
+
+
+def test_a_gauge_shows_which_entities_are_failed_over() -> None:
+    registry = CollectorRegistry()
+    metrics = PairingMetrics(registry)
+    metrics.observe(PairingEvent(EventKind.FAILED_OVER, 0, "orders"))
+    assert registry.get_sample_value("twinbus_pairing_failed_over", {"path": "orders"}) == 1
+    metrics.observe(PairingEvent(EventKind.RECOVERED, 0, "orders"))
+    assert registry.get_sample_value("twinbus_pairing_failed_over", {"path": "orders"}) == 0

@@ -1,0 +1,129 @@
+"""The syphon over the SDK's clients, for credentials that the bulk client does not take."""
+
+import asyncio
+import json
+import threading
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+from tests.pairing.conftest import Spaces
+from tests.pairing.namespaces import CLIENT_OPTIONS, until
+from twinbus.client.administration import async_administration_client
+from twinbus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
+from twinbus.pairing.transfer import AnyMessage, set_aside
+
+
+def options() -> SendAvailabilityPairedNamespaceOptions:
+    return SendAvailabilityPairedNamespaceOptions(
+        primary_name=f"p{uuid.uuid4().hex[:8]}", backlog_queue_count=1, enable_syphon=True
+    )
+
+
+def put(spaces: Spaces, queue: str, path: str, messages: list[AnyMessage]) -> None:
+    with spaces.secondary.client() as client, client.get_queue_sender(queue) as sender:
+        aside: Any = [set_aside(message, path, str(uuid.uuid4()), 0) for message in messages]
+        sender.send_messages(aside)
+
+
+def take(spaces: Spaces, path: str, count: int) -> list[ServiceBusReceivedMessage]:
+    with spaces.primary.client() as client, client.get_queue_receiver(path) as receiver:
+        return receiver.receive_messages(max_message_count=count, max_wait_time=2)
+
+
+def test_messages_come_home_as_they_were_sent(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    with pair_namespaces(
+        spaces.primary.client(),
+        spaces.secondary.client(),
+        options(),
+        secondary_administration=spaces.secondary.administration(),
+    ) as client:
+        put(
+            spaces,
+            client.backlog_queues[0],
+            path,
+            [
+                ServiceBusMessage(
+                    b"\x00body",
+                    session_id="s",
+                    message_id="m1",
+                    subject="label",
+                    correlation_id="c",
+                    time_to_live=timedelta(hours=1),
+                    application_properties={"text": "t", "number": 5, "flag": True, "id": uuid.UUID(int=7)},
+                ),
+                AmqpAnnotatedMessage(value_body={"a": ["text", 1]}, properties={"message_id": "m2"}),
+            ],
+        )
+        until(lambda: spaces.primary.count(path) == 2)
+        first, second = take(spaces, path, 2)
+    assert b"".join(first.body) == b"\x00body"
+    assert (first.session_id, first.message_id, first.subject, first.correlation_id) == ("s", "m1", "label", "c")
+    assert first.time_to_live == timedelta(hours=1)
+    properties = {b"text": b"t", b"number": 5, b"flag": True, b"id": uuid.UUID(int=7)}
+    assert first.application_properties == properties
+    assert second.body == {b"a": [b"text", 1]}
+    assert not second.application_properties
+
+
+def test_what_is_no_transfer_is_dead_lettered_and_what_is_scheduled_stays_scheduled(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    with pair_namespaces(
+        spaces.primary.client(),
+        spaces.secondary.client(),
+        options(),
+        secondary_administration=spaces.secondary.administration(),
+    ) as client:
+        queue = client.backlog_queues[0]
+        later = datetime.now(UTC) + timedelta(hours=1)
+        put(spaces, queue, path, [ServiceBusMessage("x", scheduled_enqueue_time_utc=later)])
+        with spaces.secondary.client() as other, other.get_queue_sender(queue) as sender:
+            sender.send_messages(ServiceBusMessage(json.dumps({"no": "transfer"})))
+        until(lambda: spaces.primary.count(path) == 1)
+        with spaces.secondary.administration() as administration:
+            until(lambda: administration.get_queue_runtime_properties(queue).dead_letter_message_count == 1)
+    with spaces.primary.administration() as administration:
+        assert administration.get_queue_runtime_properties(path).scheduled_message_count == 1
+
+
+async def test_clients_of_asyncio_lend_their_credentials_to_the_pumps(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    clients = [
+        AioServiceBusClient.from_connection_string(space.connection_string, **CLIENT_OPTIONS)
+        for space in (spaces.primary, spaces.secondary)
+    ]
+    endpoint = f"http://127.0.0.1:{spaces.secondary.http_port}"
+    async with async_administration_client(spaces.secondary.connection_string, endpoint) as administration:
+        pairing = aio_pair_namespaces(clients[0], clients[1], options(), secondary_administration=administration)
+        async with await pairing as client:
+            messages: list[AnyMessage] = [ServiceBusMessage(str(number)) for number in range(10)]
+            await asyncio.to_thread(put, spaces, client.backlog_queues[0], path, messages)
+            await asyncio.to_thread(until, lambda: spaces.primary.count(path) == 10)
+
+
+def test_threads_share_one_paired_sender(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    with pair_namespaces(
+        spaces.primary.client(),
+        spaces.secondary.client(),
+        SendAvailabilityPairedNamespaceOptions(backlog_queue_count=1),
+        secondary_administration=spaces.secondary.administration(),
+    ) as client:
+        sender = client.get_queue_sender(path)
+
+        def send() -> None:
+            for _ in range(20):
+                sender.send_messages(ServiceBusMessage("x"))
+
+        threads = [threading.Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert spaces.primary.count(path) == 80
