@@ -86,8 +86,13 @@ class HttpServer:
             access_log=False,
             log_config=None,
             ws="websockets-sansio",
+            # AMQP has heartbeats of its own, and the Python SDK reads too seldom to answer these in time.
+            ws_ping_interval=None,
+            ws_per_message_deflate=False,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         )
+        # Here, where a package that is missing keeps the namespace from starting, and not in the task below.
+        config.load()
         self._server = _QuietServer(config)
         self._listening = listening
         self._task: asyncio.Task[None] | None = None
@@ -98,8 +103,6 @@ class HttpServer:
     def protocol(self) -> asyncio.Protocol:
         """For a connection that another listener has accepted; it ends with this server."""
         config = self._server.config
-        if not config.loaded:
-            config.load()
         make = cast(type[HttpToolsProtocol], config.http_protocol_class)
         return make(config=config, server_state=self._server.server_state, app_state={})
 
