@@ -110,6 +110,17 @@ def test_a_grant_opens_what_lies_below_its_scope_and_nothing_beside_it() -> None
             grants.require(right, path, NOW)
 
 
+def test_the_rule_of_an_entity_opens_nothing_of_one_whose_path_lies_below() -> None:
+    grants = Grants()
+    grants.add(verify_token(signed(AUDIENCE, "orders-key", "OrdersOnly"), "Orders", RULES, NOW))
+    for path in ("orders", "ORDERS/$management", "orders/Subscriptions/one"):
+        grants.require(Right.SEND, path, NOW)
+    with pytest.raises(Unauthorized):
+        grants.require(Right.SEND, "orders/secret", NOW)
+    grants.add(verify_token(signed(AUDIENCE), "orders", RULES, NOW))
+    grants.require(Right.SEND, "orders/secret", NOW)
+
+
 def test_a_new_token_for_an_audience_replaces_the_old_one() -> None:
     grants = Grants()
     grants.add(Grant("orders", frozenset(Right), NOW + 1_000, "Root"))

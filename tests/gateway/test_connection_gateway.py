@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.front import LISTENS, MESSAGE_SIZE_MAX, ROOT, SENDS, Client, Front, payload, text_of
-from twinbus.amqp.delivery_state import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected, TransactionalState
+from twinbus.amqp.delivery_state import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
 from twinbus.amqp.error_condition import ErrorCondition
 from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, Incoming, LinkDetached
 from twinbus.amqp.performatives import SenderSettleMode
 from twinbus.amqp.sections import DataBody, Sections, encode_sections
-from twinbus.amqp.terminus import Coordinator
 from twinbus.errors import QuotaExceeded
 from twinbus.gateway.authorization import CLOCK_SKEW
 from twinbus.gateway.connection_gateway import TOKEN_WAIT
@@ -274,24 +273,6 @@ def test_a_connection_over_the_limit_is_opened_and_closed_with_the_reason(front:
     (closed,) = client.take(ConnectionClosed)
     assert closed.error is not None
     assert closed.error.condition == "amqp:resource-limit-exceeded"
-
-
-def test_what_belongs_to_a_transaction_is_refused_in_words(front: Front) -> None:
-    client = front.client()
-    sender = client.sender("orders")
-    in_transaction = TransactionalState(txn_id=b"1")
-    sender.transfer(payload("a"), b"1", state=in_transaction)
-    sender.transfer(payload("b"), b"2")
-    receiver = client.receiver("orders", credit=5)
-    (message,) = received(client)
-    receiver.update(message.delivery_id, message.delivery_id, in_transaction)
-    client.run()
-    refused = [answer.state for answer in client.take(Dispositions) if isinstance(answer.state, Rejected)]
-    assert [state.error.condition for state in refused if state.error] == ["amqp:transaction:unknown-id"] * 2
-    link = client.begin().attach("txn", is_sender=True, target=Coordinator())
-    client.run()
-    assert link.target is None
-    assert conditions(client) == ["amqp:not-implemented"]
 
 
 def test_messages_sent_settled_are_taken_without_an_answer(front: Front) -> None:

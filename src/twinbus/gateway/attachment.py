@@ -13,7 +13,7 @@ from collections.abc import Callable
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.link import Link
 from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.terminus import Coordinator
+from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.broker.receiver import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotAllowed, NotImplementedHere, Unauthorized
@@ -21,6 +21,8 @@ from twinbus.gateway.addresses import CBS, Address, parse_address, resolve, stri
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.bindings import Bindings
 from twinbus.gateway.cbs_node import CbsNode
+from twinbus.gateway.coordinator import CREDIT as COORDINATOR_CREDIT
+from twinbus.gateway.coordinator import CoordinatorBinding, Transactions
 from twinbus.gateway.management_node import ASSOCIATED_LINK, ManagementNode
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.operations import Respond
@@ -52,12 +54,18 @@ class Attachment:
         self._grants = grants
         self._bindings = bindings
         self._wake = wake
-        self._receivers = ReceiverAttach(bindings, namespace.traffic, wake)
+        self._transactions = Transactions()
+        self._receivers = ReceiverAttach(bindings, namespace.traffic, self._transactions, wake)
         self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic)
-        self._management = ManagementNode(grants, namespace.control, namespace.message_size_max, namespace.new_id)
+        self._management = ManagementNode(grants, namespace, self._transactions)
 
     def bind(self, link: Link, now: Millis) -> None:
         """Accept the link, now or once a session is free. Raises MessagingError where it has to be refused."""
+        if isinstance(link, IncomingLink) and isinstance(link.target, Coordinator):
+            # Needs no token: what is done in a transaction is done on other links.
+            link.accept(credit=COORDINATOR_CREDIT)
+            self._bindings[link] = CoordinatorBinding(link, self._transactions, self._wake)
+            return
         address = _address_of(link)
         if isinstance(link, IncomingLink):
             self._bind_incoming(link, address, now)
@@ -96,6 +104,7 @@ class Attachment:
             node.target,
             path,
             self._namespace.traffic.of(node.path),
+            self._transactions,
             now=now,
             message_size_max=self._namespace.message_size_max,
             new_id=self._namespace.new_id,
@@ -156,9 +165,7 @@ class Attachment:
 
 
 def _address_of(link: Link) -> str:
-    if isinstance(link.target, Coordinator):
-        raise NotImplementedHere("Transactions are not supported. Send and settle without one.")
     terminus = link.target if isinstance(link, IncomingLink) else link.source
-    if terminus is None or not isinstance(terminus.address, str) or not terminus.address:
+    if not isinstance(terminus, Source | Target) or not isinstance(terminus.address, str) or not terminus.address:
         raise ArgumentError("The link has no address: name a queue, topic, subscription or node.")
     return str(terminus.address)

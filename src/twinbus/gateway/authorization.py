@@ -21,6 +21,7 @@ from urllib.parse import unquote_plus
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError, Unauthorized
 from twinbus.model.descriptions import AuthorizationRule, Right
+from twinbus.model.paths import parse_address, path_key
 
 TOKEN_PREFIX = "SharedAccessSignature "
 TOKEN_LENGTH_MAX = 8_192
@@ -40,12 +41,19 @@ class AccessRules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Rights on everything at and below `scope` ("" is the namespace) until `expires_at`."""
+    """Rights on everything at and below `scope` ("" is the namespace) until `expires_at`.
+
+    Those of an entity's own rule end with the entity: a queue `a` opens nothing of a queue `a/b`.
+    """
 
     scope: str
     rights: frozenset[Right]
     expires_at: Millis
     key_name: str
+    entity: str | None = None  # whose own rule it is; None: one of the namespace
+
+    def opens(self, path: str) -> bool:
+        return covers(self.scope, path) and self.entity in (None, _entity_of(path))
 
 
 class SignedToken(NamedTuple):
@@ -94,15 +102,13 @@ def verify_token(token: str, path: str, rules: AccessRules, now: Millis) -> Gran
         raise Unauthorized("The token has expired. Sign a new one, or check the clock of the client.")
     if not _resource_covers(parsed.resource, path):
         raise Unauthorized(f"The token was signed for '{parsed.resource}', which does not cover '{path}'.")
-    rights: set[Right] = set()
-    for rule in rules.rules_named(parsed.key_name, path):
-        if _is_signed_by(parsed, rule):
-            rights |= rule.rights
+    rights = _rights(parsed, rules.rules_named(parsed.key_name, path))
     if not rights:
         raise Unauthorized(
             f"The signature of the token does not fit the key '{parsed.key_name}', or there is no such key. Check the connection string."
         )
-    return Grant(path, frozenset(rights), expires_at, parsed.key_name)
+    wide_rights = _rights(parsed, rules.rules_named(parsed.key_name, ""))
+    return Grant(path, rights, expires_at, parsed.key_name, None if rights == wide_rights else _entity_of(path))
 
 
 def verify_key(key_name: str, key: str, rules: AccessRules) -> Grant:
@@ -111,6 +117,15 @@ def verify_key(key_name: str, key: str, rules: AccessRules) -> Grant:
         if key and _equal(key, rule.primary_key) | _equal(key, rule.secondary_key):
             return Grant("", rule.rights, NEVER, key_name)
     raise Unauthorized(f"The key given for '{key_name}' is wrong, or there is no such key.")
+
+
+def _rights(token: SignedToken, rules: Iterable[AuthorizationRule]) -> frozenset[Right]:
+    return frozenset().union(*(rule.rights for rule in rules if _is_signed_by(token, rule)))
+
+
+def _entity_of(path: str) -> str:
+    """The queue or topic that an address lies in, in the form that is compared."""
+    return path_key(parse_address(path).path)
 
 
 def _expiry(text: str) -> Millis:
@@ -151,7 +166,7 @@ class Grants:
     def rights_on(self, path: str, now: Millis) -> frozenset[Right]:
         rights: frozenset[Right] = frozenset()
         for grant in self._by_scope.values():
-            if grant.expires_at + CLOCK_SKEW > now and covers(grant.scope, path):
+            if grant.expires_at + CLOCK_SKEW > now and grant.opens(path):
                 rights |= grant.rights
         return rights
 

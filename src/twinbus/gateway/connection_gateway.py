@@ -30,6 +30,7 @@ from twinbus.errors import MessageTooLarge, MessagingError, Unauthorized
 from twinbus.gateway.attachment import Attachment
 from twinbus.gateway.authorization import Grants, verify_key
 from twinbus.gateway.bindings import Bindings
+from twinbus.gateway.coordinator import CoordinatorBinding
 from twinbus.gateway.link_watch import LinkWatch, unbind
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.receiver_binding import ReceiverBinding
@@ -127,7 +128,7 @@ class ConnectionGateway:
 
     def _deliveries(self, event: Deliveries, now: Millis) -> None:
         binding = self._bindings.get(event.link)
-        if isinstance(binding, SenderBinding | RequestBinding):
+        if isinstance(binding, SenderBinding | RequestBinding | CoordinatorBinding):
             binding.receive(event.deliveries, now)
 
     def _oversize(self, event: OversizeDelivery, now: Millis) -> None:

@@ -7,6 +7,7 @@ from twinbus.errors import EntityNotFound, MessagingError, TokenExpired, Unautho
 from twinbus.gateway.addresses import is_current
 from twinbus.gateway.authorization import Grants, covers
 from twinbus.gateway.bindings import Binding, Bindings, EntityBinding
+from twinbus.gateway.coordinator import CoordinatorBinding
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.pending_session import PendingSession
 from twinbus.gateway.receiver_binding import ReceiverBinding
@@ -74,5 +75,5 @@ class LinkWatch:
 
 def unbind(binding: Binding, now: Millis) -> None:
     """The link is gone: give back what it held."""
-    if isinstance(binding, ReceiverBinding | PendingSession):
+    if isinstance(binding, ReceiverBinding | PendingSession | CoordinatorBinding):
         binding.unbind(now)

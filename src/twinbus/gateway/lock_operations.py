@@ -17,6 +17,10 @@ def renew_lock(call: Call) -> None:
 
 def update_disposition(call: Call) -> None:
     outcome = outcome_of(call.arguments)
+    if call.transaction is not None:
+        call.transaction.settle(call.queue(), lock_tokens(call.arguments), outcome, call.now)
+        call.respond(Response.ok())
+        return
     call.queue().settle(lock_tokens(call.arguments), outcome, call.now, call.answer(done))
 
 

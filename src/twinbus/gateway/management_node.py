@@ -4,16 +4,16 @@ The client says how long it waits (`com.microsoft:server-timeout`); whatever is 
 timeout, and what the broker says later is dropped.
 """
 
-from collections.abc import Callable
-
 from twinbus.broker.receiver import SessionLock
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError, NotImplementedHere, OperationTimeout
+from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.batch_delete import batch_delete_messages
 from twinbus.gateway.browse_operations import peek_message, receive_by_sequence_number
+from twinbus.gateway.coordinator import Transactions
 from twinbus.gateway.lock_operations import renew_lock, update_disposition
+from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.operations import Call, OperationEntry, Respond
 from twinbus.gateway.requests import Arguments, Request, Response
 from twinbus.gateway.rule_operations import add_rule, enumerate_rules, remove_rule
@@ -24,7 +24,6 @@ from twinbus.gateway.session_operations import (
     renew_session_lock,
     set_session_state,
 )
-from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import Right
 
 SERVER_TIMEOUT = "com.microsoft:server-timeout"
@@ -34,7 +33,7 @@ PENDING_MAX = 5_000
 
 OPERATIONS: dict[str, OperationEntry] = {
     "com.microsoft:renew-lock": OperationEntry(renew_lock, Right.LISTEN),
-    "com.microsoft:update-disposition": OperationEntry(update_disposition, Right.LISTEN),
+    "com.microsoft:update-disposition": OperationEntry(update_disposition, Right.LISTEN, can_be_in_transaction=True),
     "com.microsoft:peek-message": OperationEntry(peek_message, Right.LISTEN),
     "com.microsoft:receive-by-sequence-number": OperationEntry(receive_by_sequence_number, Right.LISTEN),
     "com.microsoft:schedule-message": OperationEntry(schedule_message, Right.SEND),
@@ -69,11 +68,10 @@ class PendingResponse:
 class ManagementNode:
     """Serves the management requests of one connection."""
 
-    def __init__(self, grants: Grants, control: ControlPlane, message_size_max: int, new_id: Callable[[], str]) -> None:
+    def __init__(self, grants: Grants, namespace: NamespaceView, transactions: Transactions) -> None:
         self._grants = grants
-        self._control = control
-        self._message_size_max = message_size_max
-        self._new_id = new_id
+        self._namespace = namespace
+        self._transactions = transactions
         self._pending: list[PendingResponse] = []
 
     def handle(
@@ -86,12 +84,38 @@ class ManagementNode:
             if entry is None:
                 raise NotImplementedHere(f"'{request.operation}' is no operation of this node.")
             self._grants.require(entry.right, address, now)
-            arguments = Arguments.of(request)
-            entry.run(Call(node, arguments, now, self._control, session, self._message_size_max, self._new_id, pending))
+            entry.run(self._call(request, entry, node, session, now, pending))
         except MessagingError as error:
             pending(Response.failed(error))
         if not pending.is_answered:
             self._remember(pending)
+
+    def _call(
+        self,
+        request: Request,
+        entry: OperationEntry,
+        node: Node,
+        session: SessionLock | None,
+        now: Millis,
+        respond: Respond,
+    ) -> Call:
+        transaction = None
+        if request.txn_id is not None:
+            if not entry.can_be_in_transaction:
+                raise NotAllowed(f"'{request.operation}' cannot be part of a transaction. Ask for it outside of one.")
+            transaction = self._transactions.find(request.txn_id)
+        namespace = self._namespace
+        return Call(
+            node=node,
+            arguments=Arguments.of(request),
+            now=now,
+            control=namespace.control,
+            session=session,
+            message_size_max=namespace.message_size_max,
+            new_id=namespace.new_id,
+            respond=respond,
+            transaction=transaction,
+        )
 
     def _remember(self, pending: PendingResponse) -> None:
         if len(self._pending) >= PENDING_MAX:

@@ -14,6 +14,7 @@ from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import SessionLock
 from twinbus.broker.replies import Reply
 from twinbus.broker.topic_entity import TopicEntity
+from twinbus.broker.transactions import Transaction
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, SessionLockLost
 from twinbus.gateway.addresses import Node
@@ -40,6 +41,7 @@ class Call:
     message_size_max: int
     new_id: Callable[[], str]
     respond: Respond
+    transaction: Transaction | None = None  # what the request is part of
 
     def queue(self) -> MessageQueue:
         if self.node.queue is None:
@@ -71,6 +73,7 @@ Operation: TypeAlias = Callable[[Call], None]
 class OperationEntry(NamedTuple):
     run: Operation
     right: Right
+    can_be_in_transaction: bool = False
 
 
 def lock_tokens(arguments: Arguments) -> list[bytes]:

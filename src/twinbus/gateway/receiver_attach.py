@@ -11,6 +11,7 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, QuotaExceeded
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.bindings import Bindings
+from twinbus.gateway.coordinator import Transactions
 from twinbus.gateway.pending_session import PendingSession
 from twinbus.gateway.receiver_binding import ReceiverBinding
 from twinbus.gateway.session_attach import (
@@ -27,8 +28,11 @@ RECEIVERS_MAX = 5_000
 
 
 class ReceiverAttach:
-    def __init__(self, bindings: Bindings, traffic: Traffic, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, bindings: Bindings, traffic: Traffic, transactions: Transactions, wake: Callable[[], None]
+    ) -> None:
         self._bindings = bindings
+        self._transactions = transactions
         self._traffic = traffic
         self._wake = wake
 
@@ -52,7 +56,8 @@ class ReceiverAttach:
     def _receiver(self, link: OutgoingLink, node: Node, path: str, session: SessionLock | None) -> ReceiverBinding:
         is_settled = link.snd_settle_mode is SenderSettleMode.SETTLED
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
-        return ReceiverBinding(link, node, path, mode, session, self._traffic.of(node.path), self._wake)
+        traffic = self._traffic.of(node.path)
+        return ReceiverBinding(link, node, path, mode, session, traffic, self._transactions, self._wake)
 
     def _wait_for_session(
         self, link: OutgoingLink, source: Source, queue: MessageQueue, pending: PendingSession, now: Millis

@@ -6,13 +6,14 @@ link (protocol.md rule 20); a message session does not.
 
 from collections.abc import Callable, Sequence
 
-from twinbus.amqp.delivery_state import DeliveryState, Rejected
+from twinbus.amqp.delivery_state import DeliveryState, Rejected, TransactionalState
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError
+from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.addresses import Node
-from twinbus.gateway.settlement import confirmation, outcome_of, raise_if_transactional, ranges
+from twinbus.gateway.coordinator import Transactions, in_transaction
+from twinbus.gateway.settlement import confirmation, outcome_of, ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import encode_delivery
 
@@ -29,6 +30,7 @@ class ReceiverBinding:
         "_queue",
         "_settling",
         "_traffic",
+        "_transactions",
         "_under_way",
         "_used_at",
         "_wake",
@@ -47,6 +49,7 @@ class ReceiverBinding:
         mode: ReceiveMode,
         session: SessionLock | None,
         traffic: EntityTraffic,
+        transactions: Transactions,
         wake: Callable[[], None],
     ) -> None:
         assert node.queue is not None
@@ -59,6 +62,7 @@ class ReceiverBinding:
         self._queue = node.queue
         self._used_at: Millis = 0
         self._traffic = traffic
+        self._transactions = transactions
         self._wake = wake
         self._granted = 0  # what `credit` was set to last
         self._under_way = 0  # messages the queue took from earlier credit and has not delivered yet
@@ -149,10 +153,8 @@ class ReceiverBinding:
         self, deliveries: Sequence[tuple[int, bytes]], state: DeliveryState | None, *, is_settled: bool, now: Millis
     ) -> None:
         self._used_at = now
-        try:
-            raise_if_transactional(state)
-        except MessagingError as error:
-            self.confirm([delivery_id for delivery_id, _ in deliveries], Rejected.because(error))
+        if isinstance(state, TransactionalState):
+            self._settle_in_transaction(deliveries, state, now)
             return
         outcome = outcome_of(state)
         if outcome is None or (state is None and not is_settled):
@@ -165,6 +167,19 @@ class ReceiverBinding:
         self._settling += len(deliveries)
         reply = _SettleReply(self, [delivery_id for delivery_id, _ in deliveries], confirmation(state))
         self._queue.settle_each(tokens, outcome, now, reply)
+
+    def _settle_in_transaction(
+        self, deliveries: Sequence[tuple[int, bytes]], state: TransactionalState, now: Millis
+    ) -> None:
+        outcome = outcome_of(state.outcome)
+        answer: DeliveryState = in_transaction(state, confirmation(state.outcome))
+        try:
+            if outcome is None:
+                raise ArgumentError("A message is settled in a transaction with one of the four outcomes.")
+            self._transactions.find(state.txn_id).settle(self._queue, [tag for _, tag in deliveries], outcome, now)
+        except MessagingError as error:
+            answer = Rejected.because(error)
+        self.confirm([delivery_id for delivery_id, _ in deliveries], answer)
 
     def confirm(self, ids: Sequence[int], state: DeliveryState) -> None:
         for first, last in ranges(ids):

@@ -1,12 +1,14 @@
 """A client's link to a `$cbs` or `$management` node: requests in, replies out on the paired link."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from twinbus.amqp.delivery_state import ACCEPTED, Rejected
+from twinbus.amqp.delivery_state import ACCEPTED, DeliveryState, Rejected, TransactionalState
 from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
+from twinbus.gateway.coordinator import in_transaction
 from twinbus.gateway.operations import Respond
 from twinbus.gateway.requests import ReplyNames, Request, Response, encode_response, read_request
 from twinbus.gateway.response_links import ResponseLink
@@ -43,7 +45,11 @@ class RequestBinding:
             except MessagingError as error:
                 self._link.settle(delivery.delivery_id, delivery.delivery_id, Rejected.because(error))
                 continue
-            self._link.settle(delivery.delivery_id, delivery.delivery_id, ACCEPTED)
+            answer: DeliveryState = ACCEPTED
+            if isinstance(delivery.state, TransactionalState):
+                answer = in_transaction(delivery.state, ACCEPTED)
+                request = replace(request, txn_id=delivery.state.txn_id)
+            self._link.settle(delivery.delivery_id, delivery.delivery_id, answer)
             self._handle(request, now, self._respond_to(request))
 
     def _respond_to(self, request: Request) -> Respond:

@@ -20,6 +20,7 @@ class Request:
     reply_to: str | None
     properties: dict[str, Value]
     body: Value
+    txn_id: bytes | None = None  # of the transaction that it is part of
 
     @property
     def operation(self) -> str:

@@ -7,7 +7,7 @@ returns from a send that was answered with any other outcome.
 
 from collections.abc import Callable, Sequence
 
-from twinbus.amqp.delivery_state import ACCEPTED, Rejected
+from twinbus.amqp.delivery_state import ACCEPTED, Rejected, TransactionalState
 from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.broker.queue_entity import QueueEntity
@@ -15,7 +15,8 @@ from twinbus.broker.topic_entity import TopicEntity
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError
 from twinbus.gateway.addresses import Node
-from twinbus.gateway.settlement import raise_if_transactional, ranges
+from twinbus.gateway.coordinator import Transactions, in_transaction
+from twinbus.gateway.settlement import ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import BATCH_FORMAT, Message, read_batch, read_message
 
@@ -23,7 +24,18 @@ CREDIT = 2_000
 
 
 class SenderBinding:
-    __slots__ = ("_link", "_message_size_max", "_new_id", "_target", "_traffic", "_used_at", "_wake", "node", "path")
+    __slots__ = (
+        "_link",
+        "_message_size_max",
+        "_new_id",
+        "_target",
+        "_traffic",
+        "_transactions",
+        "_used_at",
+        "_wake",
+        "node",
+        "path",
+    )
 
     def __init__(
         self,
@@ -32,6 +44,7 @@ class SenderBinding:
         target: QueueEntity | TopicEntity,
         path: str,
         traffic: EntityTraffic,
+        transactions: Transactions,
         *,
         now: Millis,
         message_size_max: int,
@@ -44,6 +57,7 @@ class SenderBinding:
         self._link = link
         self._target = target
         self._traffic = traffic
+        self._transactions = transactions
         self._message_size_max = message_size_max
         self._new_id = new_id
         self._wake = wake
@@ -60,9 +74,9 @@ class SenderBinding:
             try:
                 if len(payload) > size_max:
                     raise MessageTooLarge(f"The message has {len(payload)} bytes; {size_max} are the limit.")
-                if state is not None:
-                    raise_if_transactional(state)
-                if message_format == BATCH_FORMAT:
+                if isinstance(state, TransactionalState):
+                    self._send_in_transaction(state, payload, message_format, answer_id, now)
+                elif message_format == BATCH_FORMAT:
                     self._send(messages, ids, now)
                     messages, ids = [], []
                     self._send_batch(payload, answer_id, now)
@@ -95,6 +109,22 @@ class SenderBinding:
             self._target.send_batch(messages, now, reply)
         else:
             self.accepted([delivery_id])
+
+    def _send_in_transaction(
+        self, state: TransactionalState, payload: bytes, message_format: int, delivery_id: int, now: Millis
+    ) -> None:
+        is_batch = message_format == BATCH_FORMAT
+        transaction = self._transactions.find(state.txn_id)
+        try:
+            messages = read_batch(payload, self._new_id) if is_batch else [read_message(payload, self._new_id)]
+            transaction.send(self._target.placement, messages, now)
+        except MessagingError as error:
+            if delivery_id < 0:
+                transaction.doom(error)
+            raise
+        self._traffic.messages_in += len(messages)
+        if delivery_id >= 0:
+            self._link.settle(delivery_id, delivery_id, in_transaction(state, ACCEPTED))
 
     def accepted(self, ids: Sequence[int]) -> None:
         self._traffic.messages_in += len(ids)

@@ -17,9 +17,7 @@ from twinbus.amqp.delivery_state import (
     Received,
     Rejected,
     Released,
-    TransactionalState,
 )
-from twinbus.amqp.errors import TRANSACTION_UNKNOWN_ID, AmqpError
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
 
 REASON = "DeadLetterReason"
@@ -43,12 +41,6 @@ def outcome_of(state: DeliveryState | None) -> Outcome | None:
     if isinstance(state, Released):
         return RELEASE
     return None
-
-
-def raise_if_transactional(state: DeliveryState | None) -> None:
-    """No transaction was ever declared here, so none has the id that the client says."""
-    if isinstance(state, TransactionalState):
-        raise AmqpError("There is no such transaction.", TRANSACTION_UNKNOWN_ID)
 
 
 def confirmation(state: DeliveryState | None) -> DeliveryState:

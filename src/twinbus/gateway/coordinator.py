@@ -1,0 +1,121 @@
+"""Transactions on the wire (AMQP 1.0 part 4): a control link declares and discharges them, other links name them.
+
+    declare                  -> declared(id)
+    transfer, disposition    state transactional-state(id, outcome) -> the same back; nothing happens yet
+    discharge(id, fail)      -> accepted once all of it is durable or forgotten, or rejected with the reason
+
+A transaction belongs to the connection that declared it, and ends with the control link it was declared on.
+"""
+
+from collections.abc import Callable, Sequence
+
+from twinbus.amqp.delivery_state import ACCEPTED, Declared, DeliveryState, Rejected, TransactionalState
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.events import Incoming
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.sections import ValueBody, decode_sections
+from twinbus.amqp.types import Described
+from twinbus.broker.transactions import Transaction
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError, QuotaExceeded, TransactionUnknown
+
+CREDIT = 100
+OPEN_MAX = 100
+"""Transactions of one connection at a time."""
+
+_DECLARE, _DISCHARGE = 0x31, 0x32
+_NAMES = {"amqp:declare:list": _DECLARE, "amqp:discharge:list": _DISCHARGE}
+
+
+class Transactions:
+    """Those of one connection that are open, by id."""
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, Transaction] = {}
+        self._last_id = 0
+
+    def declare(self) -> bytes:
+        if len(self._open) >= OPEN_MAX:
+            raise QuotaExceeded(f"The connection has {OPEN_MAX} transactions open, which is the limit. Discharge some.")
+        self._last_id += 1
+        txn_id = self._last_id.to_bytes(8, "big")
+        self._open[txn_id] = Transaction()
+        return txn_id
+
+    def find(self, txn_id: bytes) -> Transaction:
+        found = self._open.get(txn_id)
+        if found is None:
+            raise TransactionUnknown("No transaction of this connection has this id. Declare one first.")
+        return found
+
+    def take(self, txn_id: bytes) -> Transaction:
+        """For its discharge: nobody can add to it any more."""
+        found = self.find(txn_id)
+        del self._open[txn_id]
+        return found
+
+
+class CoordinatorBinding:
+    """A control link."""
+
+    __slots__ = ("_declared", "_link", "_transactions", "_wake")
+
+    def __init__(self, link: IncomingLink, transactions: Transactions, wake: Callable[[], None]) -> None:
+        self._link = link
+        self._transactions = transactions
+        self._wake = wake
+        self._declared: set[bytes] = set()
+
+    def receive(self, deliveries: Sequence[Incoming], now: Millis) -> None:
+        for delivery in deliveries:
+            try:
+                self._handle(delivery.delivery_id, delivery.payload, now)
+            except MessagingError as error:
+                self._answer(delivery.delivery_id, Rejected.because(error))
+
+    def _handle(self, delivery_id: int, payload: bytes, now: Millis) -> None:
+        code, fields = read_request(payload)
+        if code == _DECLARE:
+            txn_id = self._transactions.declare()
+            self._declared.add(txn_id)
+            self._answer(delivery_id, Declared(txn_id=txn_id))
+            return
+        txn_id = fields[0] if fields and isinstance(fields[0], bytes) else b""
+        transaction = self._transactions.take(txn_id)
+        self._declared.discard(txn_id)
+        if len(fields) > 1 and fields[1] is True:
+            transaction.rollback()
+            self._answer(delivery_id, ACCEPTED)
+            return
+
+        def reply(error: MessagingError | None) -> None:
+            self._answer(delivery_id, ACCEPTED if error is None else Rejected.because(error))
+
+        transaction.commit(now, reply)
+
+    def _answer(self, delivery_id: int, state: DeliveryState) -> None:
+        self._link.settle(delivery_id, delivery_id, state)
+        self._wake()
+
+    def unbind(self, now: Millis) -> None:
+        """The control link is gone: everything it declared is rolled back."""
+        for txn_id in self._declared:
+            self._transactions.take(txn_id).rollback()
+        self._declared.clear()
+
+
+def read_request(payload: bytes) -> tuple[int, list[object]]:
+    """The kind of a request to a control link, and its fields."""
+    body = decode_sections(payload).body
+    value = body.value if isinstance(body, ValueBody) else None
+    if isinstance(value, Described) and isinstance(value.value, list):
+        code = _NAMES.get(value.descriptor, value.descriptor)
+        if code in (_DECLARE, _DISCHARGE):
+            return int(code), value.value
+    raise DecodeError("A control link takes declare and discharge, and this is neither.")
+
+
+def in_transaction(state: TransactionalState, outcome: DeliveryState) -> TransactionalState:
+    """The answer to what was done in a transaction."""
+    assert not isinstance(outcome, TransactionalState)
+    return TransactionalState(txn_id=state.txn_id, outcome=outcome)  # type: ignore[arg-type]

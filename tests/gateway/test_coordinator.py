@@ -1,0 +1,204 @@
+"""Transactions over a real pair of AMQP connections."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.gateway.front import Client, Front, payload, text_of
+from twinbus.amqp.delivery_state import ACCEPTED, Declared, DeliveryState, Rejected, TransactionalState
+from twinbus.amqp.events import Deliveries, Dispositions, Incoming, LinkDetached
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
+from twinbus.amqp.terminus import Coordinator
+from twinbus.amqp.types import Array, Described, ULong, Value
+from twinbus.gateway.coordinator import OPEN_MAX
+from twinbus.model.descriptions import QueueDescription
+
+DECLARE, DISCHARGE = 0x31, 0x32
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Front:
+    front = Front(tmp_path)
+    front.sim.queue(QueueDescription("orders"))
+    front.sim.queue(QueueDescription("other"))
+    return front
+
+
+class Control:
+    """A client's control link."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        link = client.begin().attach("control", is_sender=True, target=Coordinator())
+        assert isinstance(link, OutgoingLink)
+        self.link = link
+        client.run()
+
+    def ask(self, code: int, *fields: Value) -> DeliveryState | None:
+        self._client.take(Dispositions)
+        self.link.transfer(encode_sections(Sections(body=ValueBody(Described(ULong(code), list(fields))))), b"c")
+        self._client.run()
+        (answer,) = self._client.take(Dispositions)
+        return answer.state
+
+    def declare(self) -> bytes:
+        state = self.ask(DECLARE, None)
+        assert isinstance(state, Declared)
+        return state.txn_id
+
+
+def answers(client: Client) -> list[DeliveryState | None]:
+    return [event.state for event in client.take(Dispositions)]
+
+
+def received(client: Client) -> list[Incoming]:
+    return [each for event in client.take(Deliveries) for each in event.deliveries]
+
+
+def condition(state: DeliveryState | None) -> str | None:
+    return state.error.condition if isinstance(state, Rejected) and state.error else None
+
+
+def active(front: Front, path: str = "orders") -> int:
+    return front.sim.entities.queue(path).main.counts().active
+
+
+@pytest.mark.parametrize("is_failed", [False, True])
+def test_messages_sent_in_a_transaction_are_there_after_the_commit_and_never_after_a_rollback(
+    front: Front, is_failed: bool
+) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    txn_id = control.declare()
+    sender.transfer(payload("a"), b"1", state=TransactionalState(txn_id=txn_id))
+    batch = encode_sections(Sections(body=DataBody([payload("b"), payload("c")])))
+    sender.transfer(batch, b"2", message_format=0x80013700, state=TransactionalState(txn_id=txn_id))
+    client.run()
+    assert answers(client) == [TransactionalState(txn_id=txn_id, outcome=ACCEPTED)]
+    assert active(front) == 0
+    assert control.ask(DISCHARGE, txn_id, is_failed) == ACCEPTED
+    assert active(front) == (0 if is_failed else 3)
+
+
+def test_a_message_is_settled_and_another_sent_together(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    sender.transfer(payload("in"), b"1")
+    receiver = client.receiver("orders", credit=1)
+    (message,) = received(client)
+    txn_id = control.declare()
+    client.take(Dispositions)
+    state = TransactionalState(txn_id=txn_id, outcome=ACCEPTED)
+    receiver.update(message.delivery_id, message.delivery_id, state)
+    sender.transfer(payload("out"), b"2", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    assert answers(client) == [state, state]
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert active(front) == 1
+    client.receiver("orders", credit=1)
+    assert [text_of(each.payload) for each in received(client)] == ["out"]
+
+
+def test_a_message_settled_in_a_transaction_that_is_rolled_back_stays_locked(front: Front) -> None:
+    client = front.client()
+    control = Control(client)
+    client.sender("orders").transfer(payload("a"), b"1")
+    receiver = client.receiver("orders", credit=5)
+    (message,) = received(client)
+    txn_id = control.declare()
+    receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
+    client.run()
+    assert control.ask(DISCHARGE, txn_id, True) == ACCEPTED
+    assert received(client) == []
+    client.advance(61_000)
+    assert len(received(client)) == 1
+
+
+def test_settling_by_token_takes_part_in_a_transaction_and_peeking_does_not(front: Front) -> None:
+    client = front.client()
+    control = Control(client)
+    client.sender("orders").transfer(payload("a"), b"1")
+    client.receiver("orders", credit=1)
+    (message,) = received(client)
+    node = client.node("orders/$management")
+    txn_id = control.declare()
+    arguments = {"disposition-status": "completed", "lock-tokens": Array([UUID(bytes_le=message.delivery_tag)])}
+    for operation, status in (("update-disposition", 200), ("peek-message", 400)):
+        request = Sections(
+            properties=MessageProperties(message_id="1"),
+            application_properties={"operation": f"com.microsoft:{operation}"},
+            body=ValueBody(arguments),
+        )
+        node.requests.transfer(encode_sections(request), b"1", state=TransactionalState(txn_id=txn_id))
+        client.run()
+        (reply,) = node.answers()
+        assert (reply.application_properties or {})["statusCode"] == status
+    assert active(front) == 1
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert active(front) == 0
+
+
+def test_an_operation_that_does_not_fit_is_refused_and_the_rest_goes_on(front: Front) -> None:
+    client = front.client()
+    control = Control(client)
+    orders, other = client.sender("orders"), client.sender("other")
+    txn_id = control.declare()
+    orders.transfer(payload("a"), b"1", state=TransactionalState(txn_id=txn_id))
+    other.transfer(payload("b"), b"2", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    assert [condition(state) for state in answers(client)] == [None, "amqp:not-allowed"]
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert (active(front), active(front, "other")) == (1, 0)
+
+
+def test_a_transaction_with_a_refused_message_that_nobody_heard_of_cannot_be_committed(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    txn_id = control.declare()
+    sender.transfer(payload("a"), b"1", state=TransactionalState(txn_id=txn_id))
+    sender.transfer(b"\x00", b"2", settled=True, state=TransactionalState(txn_id=txn_id))
+    client.run()
+    assert condition(control.ask(DISCHARGE, txn_id, False)) == "amqp:decode-error"
+    assert active(front) == 0
+
+
+def test_an_unknown_transaction_is_refused_wherever_it_is_named(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    sender.transfer(payload("a"), b"1")
+    receiver = client.receiver("orders", credit=1)
+    (message,) = received(client)
+    client.take(Dispositions)
+    unknown = TransactionalState(txn_id=b"?", outcome=ACCEPTED)
+    sender.transfer(payload("b"), b"2", state=unknown)
+    receiver.update(message.delivery_id, message.delivery_id, unknown)
+    client.run()
+    assert [condition(state) for state in answers(client)] == ["amqp:transaction:unknown-id"] * 2
+    assert condition(control.ask(DISCHARGE, b"?", False)) == "amqp:transaction:unknown-id"
+    assert condition(control.ask(0x30)) == "amqp:decode-error"
+
+
+def test_transactions_end_with_the_link_that_declared_them(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    txn_id = control.declare()
+    sender.transfer(payload("a"), b"1", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    client.take(Dispositions)
+    control.link.detach()
+    client.run()
+    assert len(client.take(LinkDetached)) == 1
+    sender.transfer(payload("b"), b"2", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    assert [condition(state) for state in answers(client)] == ["amqp:transaction:unknown-id"]
+    assert active(front) == 0
+
+
+def test_a_connection_has_a_limited_number_of_open_transactions(front: Front) -> None:
+    control = Control(front.client(None))
+    ids = [control.declare() for _ in range(OPEN_MAX)]
+    assert condition(control.ask(DECLARE, None)) == "amqp:resource-limit-exceeded"
+    assert control.ask(DISCHARGE, ids[0], True) == ACCEPTED
+    assert control.declare() not in ids
