@@ -7,12 +7,13 @@ Two namespaces are started for it. Turns are short and alternate, so that what e
 
 import argparse
 import logging
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 from azure.servicebus import ServiceBusMessage
 
@@ -25,10 +26,16 @@ LISTS_A_TURN = 20
 LIST_LENGTH = 100
 
 
-def rate(send: Callable[[object], object], turn: Callable[[Callable[[object], object]], int]) -> float:
-    started = time.perf_counter()
+class Measured(NamedTuple):
+    rate: float
+    cpu_us: float
+    """Of this process, a message: what others do on the machine does not change it."""
+
+
+def measure(send: Callable[[object], object], turn: Callable[[Callable[[object], object]], int]) -> Measured:
+    started, cpu = time.perf_counter(), time.process_time()
     count = turn(send)
-    return count / (time.perf_counter() - started)
+    return Measured(count / (time.perf_counter() - started), (time.process_time() - cpu) / count * 1e6)
 
 
 def singles(send: Callable[[object], object]) -> int:
@@ -45,19 +52,21 @@ def lists(send: Callable[[object], object]) -> int:
 
 def compare(name: str, stock: Callable[[object], object], paired: Callable[[object], object], turns: int) -> None:
     for turn in (singles, lists):
-        ratios, rates = [], []
+        pairs: list[tuple[Measured, Measured]] = []
         for number in range(turns):
             # Each goes first as often as the other: a turn may leave work behind for the next.
             if number % 2:
-                one, other = rate(stock, turn), rate(paired, turn)
+                one, other = measure(stock, turn), measure(paired, turn)
             else:
-                other, one = rate(paired, turn), rate(stock, turn)
-            ratios.append(other / one)
-            rates.append((one, other))
-        stock_rate, paired_rate = (statistics.median(each) for each in zip(*rates, strict=True))
+                other, one = measure(paired, turn), measure(stock, turn)
+            pairs.append((one, other))
         print(
-            f"{name:12} {turn.__name__:8} stock {stock_rate:7.0f}/s  paired {paired_rate:7.0f}/s  "
-            f"ratio {statistics.median(ratios):.3f}"
+            f"{name:12} {turn.__name__:8}"
+            f" stock {median(one.rate for one, _ in pairs):7.0f}/s {median(one.cpu_us for one, _ in pairs):6.0f} us"
+            f"  paired {median(other.rate for _, other in pairs):7.0f}/s"
+            f" {median(other.cpu_us for _, other in pairs):6.0f} us"
+            f"  rate ratio {median(other.rate / one.rate for one, other in pairs):.3f}"
+            f"  cpu ratio {median(one.cpu_us / other.cpu_us for one, other in pairs):.3f}"
         )
 
 

@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from azure.servicebus import ServiceBusSubQueue
 
@@ -50,9 +51,9 @@ class Backlog:
     def waiting(self) -> int:
         return sum(self.spaces.secondary.count(queue) for queue in self.queues)
 
-    def command(self, *more: str) -> list[str]:
+    def command(self, *more: str, name: str = "syphon") -> list[str]:
         return [
-            *(sys.executable, "-c", SERVE, "syphon", "--json", "--primary-name", self.name),
+            *(sys.executable, "-c", SERVE, name, "--json", "--primary-name", self.name),
             *("--primary", self.spaces.primary.connection_string),
             *("--secondary", self.spaces.secondary.connection_string),
             *("--secondary-endpoint", f"http://127.0.0.1:{self.spaces.secondary.http_port}", *more),
@@ -123,3 +124,39 @@ def test_what_can_never_arrive_is_dead_lettered_with_destination_and_reason(spac
     assert set(reasons) == {"TransferDestinationNotFound", "TransferPropertiesInvalid"}
     assert "no-such-queue" in reasons["TransferDestinationNotFound"]
     assert "x-ms-path" in reasons["TransferPropertiesInvalid"]
+
+
+def test_the_backlog_is_shown_by_queue_and_destination(spaces: Spaces) -> None:
+    backlog = Backlog(spaces)
+    backlog.fill("orders", count=600)
+    backlog.fill("bills", count=4)
+    backlog.fill(None, count=2)
+    shown = subprocess.run(backlog.command(name="backlog"), capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout) == [
+        {"queue": queue, "destination": path, "waiting": count, "is_all": True}
+        for queue in backlog.queues
+        for path, count in (("orders", 300), ("bills", 2), (None, 1))
+    ]
+
+
+def test_pairs_come_from_a_file(spaces: Spaces, tmp_path: Path) -> None:
+    path = spaces.primary.create_queue()
+    backlogs = [Backlog(spaces), Backlog(spaces)]
+    for backlog in backlogs:
+        backlog.fill(path, count=10)
+    file = tmp_path / "pairs.toml"
+    file.write_text(
+        "\n".join(
+            f"""[[pair]]
+            primary = "{spaces.primary.connection_string}"
+            secondary = "{spaces.secondary.connection_string}"
+            primary_name = "{backlog.name}"
+            secondary_endpoint = "http://127.0.0.1:{spaces.secondary.http_port}"
+            """
+            for backlog in backlogs
+        )
+    )
+    command = [sys.executable, "-c", SERVE, "syphon", "--json", "--until-empty", "--pairs", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [pair["moved"] for pair in json.loads(done.stdout)] == [10, 10]
+    assert spaces.primary.count(path) == 20

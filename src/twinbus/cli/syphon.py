@@ -1,4 +1,4 @@
-"""`twinbus syphon`: brings home what waits in the backlog queues of one or more pairs."""
+"""`twinbus syphon` brings home what waits in the backlog queues of pairs; `twinbus backlog` shows what that is."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import signal
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -25,6 +25,16 @@ SHOW_INTERVAL_S = 0.5
 NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string."
 PrimaryOption = Annotated[str, typer.Option("--primary", envvar="TWINBUS_PRIMARY", help=NAMESPACE_HELP)]
 SecondaryOption = Annotated[str, typer.Option("--secondary", envvar="TWINBUS_SECONDARY", help=NAMESPACE_HELP)]
+PrimaryNameOption = Annotated[
+    str | None, typer.Option("--primary-name", help="Name of the primary in its backlog queues, if not its host's.")
+]
+SecondaryEndpointOption = Annotated[
+    str | None, typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is unusual.")
+]
+PairsOption = Annotated[
+    Path | None,
+    typer.Option("--pairs", metavar="FILE", exists=True, dir_okay=False, help="TOML with several [[pair]] tables."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +49,15 @@ class WantedPair:
 
 def register(app: typer.Typer) -> None:
     app.command("syphon")(syphon)
+    app.command("backlog")(backlog)
 
 
 def syphon(
     primary: PrimaryOption = "primary",
     secondary: SecondaryOption = "secondary",
-    primary_name: Annotated[
-        str | None, typer.Option("--primary-name", help="Name of the primary in its backlog queues, if not its host's.")
-    ] = None,
-    secondary_endpoint: Annotated[
-        str | None, typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is unusual.")
-    ] = None,
-    pairs: Annotated[
-        Path | None,
-        typer.Option("--pairs", metavar="FILE", exists=True, dir_okay=False, help="TOML with several [[pair]] tables."),
-    ] = None,
+    primary_name: PrimaryNameOption = None,
+    secondary_endpoint: SecondaryEndpointOption = None,
+    pairs: PairsOption = None,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.1, help="At most so many messages a second and pair.")
     ] = None,
@@ -64,18 +68,8 @@ def syphon(
     as_json: JsonOption = False,
 ) -> None:
     """Move messages from backlog queues to where they were sent, until Ctrl-C."""
-    from twinbus.pairing.syphon.service import find_backlog
-
     output = Output(as_json=as_json)
-    single = WantedPair(primary, secondary, primary_name, secondary_endpoint)
-    wanted = [single] if pairs is None else _read_pairs(pairs)
-    found = []
-    for each in wanted:
-        home = _namespace(each.primary, None, data, output)
-        spare = _namespace(each.secondary, each.secondary_endpoint, data, output)
-        found.append(
-            find_backlog(home.connection_string, spare.connection_string, spare.administration(), each.primary_name)
-        )
+    found = _find(WantedPair(primary, secondary, primary_name, secondary_endpoint), pairs, data, output)
     asyncio.run(_run(found, rate, until_empty, output))
     output.table(
         ("pair", "backlog_queues", "moved", "left", "dead_lettered", "last_error"),
@@ -91,6 +85,48 @@ def syphon(
             for number, pair in enumerate(found, 1)
         ],
     )
+
+
+def backlog(
+    primary: PrimaryOption = "primary",
+    secondary: SecondaryOption = "secondary",
+    primary_name: PrimaryNameOption = None,
+    secondary_endpoint: SecondaryEndpointOption = None,
+    pairs: PairsOption = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how many messages wait in each backlog queue for which destination."""
+    output = Output(as_json=as_json)
+    found = _find(WantedPair(primary, secondary, primary_name, secondary_endpoint), pairs, data, output)
+    output.table(("queue", "destination", "waiting", "is_all"), asyncio.run(_survey(found)))
+
+
+async def _survey(pairs: "Sequence[PairToDrain]") -> list[dict[str, Any]]:
+    from twinbus.client.namespace import Namespace
+    from twinbus.pairing.syphon.survey import survey
+
+    rows: list[dict[str, Any]] = []
+    for pair in pairs:
+        async with await Namespace.connect(pair.secondary) as namespace:
+            rows += [
+                {"queue": each.queue, "destination": each.path, "waiting": each.count, "is_all": each.is_all}
+                for each in await survey(namespace, pair.queues)
+            ]
+    return rows
+
+
+def _find(single: WantedPair, file: Path | None, data: Path, output: Output) -> "list[PairToDrain]":
+    from twinbus.pairing.syphon.service import find_backlog
+
+    found = []
+    for each in [single] if file is None else _read_pairs(file):
+        home = _namespace(each.primary, None, data, output)
+        spare = _namespace(each.secondary, each.secondary_endpoint, data, output)
+        found.append(
+            find_backlog(home.connection_string, spare.connection_string, spare.administration(), each.primary_name)
+        )
+    return found
 
 
 def _read_pairs(file: Path) -> list[WantedPair]:
