@@ -8,12 +8,7 @@ from twinbus.errors import MessageTooLarge, MessagingError, NotAllowed
 
 async def numbers(namespace: Namespace, path: str, count: int) -> list[int]:
     receiver = await namespace.receiver(path, deletes=True)
-    found: list[int] = []
-    while len(found) < count:
-        messages = await receiver.receive(count, wait_s=5)
-        assert messages, f"{len(found)} of {count} came"
-        found += [int(message.message_id) for message in messages]
-    return found
+    return [int(message.message_id) for message in await receiver.collect(count, wait_s=5)]
 
 
 async def test_batches_arrive_whole_and_in_order(server: RunningServer, namespace: Namespace) -> None:

@@ -25,7 +25,7 @@ def test_messages_go_in_and_come_out(server: RunningServer, blocking: BlockingNa
     assert sender.send([encode_message("a")]) == [None]
     assert sender.send_batches([encode_message("b"), encode_message("c")]) == [None, None]
     receiver = blocking.receiver("plain")
-    messages = receiver.receive(1, WAIT_S) + receiver.receive(1, WAIT_S) + receiver.receive(1, WAIT_S)
+    messages = receiver.collect(3, WAIT_S)
     assert [message.body for message in messages] == [b"a", b"b", b"c"]
     assert receiver.complete(messages) == [None] * 3
     receiver.close()

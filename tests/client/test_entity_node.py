@@ -26,13 +26,10 @@ def in_an_hour(server: RunningServer) -> datetime:
 
 async def take(namespace: Namespace, path: str, count: int) -> list[ReceivedMessage]:
     receiver = await namespace.receiver(path, credit=count)
-    found: list[ReceivedMessage] = []
-    while len(found) < count:
-        messages = await receiver.receive(count, WAIT_S)
-        assert messages
-        found += messages
+    messages = await receiver.collect(count, WAIT_S)
+    assert len(messages) == count
     await receiver.close()
-    return found
+    return messages
 
 
 async def spread(server: RunningServer, namespace: Namespace, name: str) -> list[ReceivedMessage]:

@@ -18,12 +18,9 @@ WAIT_S = 5.0
 
 
 async def take(receiver: Receiver, count: int) -> list[ReceivedMessage]:
-    found: list[ReceivedMessage] = []
-    while len(found) < count:
-        messages = await receiver.receive(count - len(found), WAIT_S)
-        assert messages, f"{len(found)} of {count} came"
-        found += messages
-    return found
+    messages = await receiver.collect(count, WAIT_S)
+    assert len(messages) == count
+    return messages
 
 
 async def is_empty(namespace: Namespace, path: str) -> bool:
@@ -50,6 +47,43 @@ async def test_receive_returns_nothing_when_nothing_comes_in_time(server: Runnin
     receiver = await namespace.receiver(server.create_queue("silent"))
     assert await receiver.receive(10, wait_s=0.01) == []
     assert await receiver.receive(10, wait_s=0) == []
+
+
+async def test_messages_are_collected_until_there_are_enough_or_the_time_is_over(
+    server: RunningServer, namespace: Namespace
+) -> None:
+    server.put(server.create_queue("collected"), "a", "b")
+    receiver = await namespace.receiver("collected")
+    collecting = asyncio.create_task(receiver.collect(3, WAIT_S))
+    await namespace.entity("collected").peek(1)
+    assert not collecting.done()
+    server.put("collected", "c", "d")
+    assert [message.body for message in await collecting] == [b"a", b"b", b"c"]
+    assert [message.body for message in await receiver.collect(3, SOON_S)] == [b"d"]
+    assert await receiver.collect(3, 0) == []
+
+
+async def test_collecting_returns_what_came_before_the_link_ended(server: RunningServer, namespace: Namespace) -> None:
+    server.put(server.create_queue("ended"), "a", "b")
+    receiver = await namespace.receiver("ended")
+    collecting = asyncio.create_task(receiver.collect(3, WAIT_S))
+    await namespace.entity("ended").peek(1)
+    server.run(server.server.control.delete("ended"))
+    assert len(await collecting) == 2
+    with pytest.raises(EntityNotFound):
+        await receiver.collect(3, WAIT_S)
+
+
+async def test_forgotten_messages_keep_their_locks_and_make_room_for_others(
+    server: RunningServer, namespace: Namespace
+) -> None:
+    server.put(server.create_queue("forgotten"), *"abcd")
+    receiver = await namespace.receiver("forgotten", credit=2)
+    messages = await take(receiver, 2)
+    receiver.forget(messages)
+    assert [message.body for message in await take(receiver, 2)] == [b"c", b"d"]
+    assert [type(error) for error in await receiver.complete(messages)] == [NotAllowed, NotAllowed]
+    await namespace.entity("forgotten").complete(messages)
 
 
 async def test_several_may_wait_on_one_receiver(server: RunningServer, namespace: Namespace) -> None:

@@ -29,12 +29,7 @@ def half_broken(server: RunningServer) -> Iterator[str]:
 
 async def bodies(namespace: Namespace, path: str, count: int) -> list[bytes]:
     receiver = await namespace.receiver(path, deletes=True)
-    found: list[bytes] = []
-    while len(found) < count:
-        messages = await receiver.receive(count, wait_s=5)
-        assert messages, f"{len(found)} of {count} came"
-        found += [message.body for message in messages]
-    return found
+    return [message.body for message in await receiver.collect(count, wait_s=5)]
 
 
 async def test_what_is_sent_is_in_the_queue_in_order(server: RunningServer, namespace: Namespace) -> None:
@@ -128,14 +123,24 @@ async def test_a_closed_sender_sends_no_more(server: RunningServer, namespace: N
     assert await again.send([encode_message("a")]) == [None]
 
 
-async def test_links_that_are_closed_leave_nothing_behind(server: RunningServer, namespace: Namespace) -> None:
+async def test_links_that_ended_leave_nothing_behind(server: RunningServer, namespace: Namespace) -> None:
+    """Closed by us, refused, or ended by the namespace: the channel of each is used again, once its end is answered."""
+
+    async def channel() -> int:
+        sender = await namespace.sender("reopened")
+        assert sender._link is not None
+        used = sender._link.session.channel
+        await sender.close()
+        return used
+
     server.create_queue("reopened")
-    await (await namespace.sender("reopened")).close()
-    channel = (await namespace.sender("reopened"))._link.session.channel  # type: ignore[union-attr]
-    for _ in range(5):
-        await (await namespace.sender("reopened")).close()
+    first = await channel()
+    for _ in range(4):
+        assert await channel() <= first + 2
         with pytest.raises(EntityNotFound):
             await namespace.sender("unknown")
-    last = await namespace.sender("reopened")
-    assert last._link is not None
-    assert last._link.session.channel <= channel + 1
+        ended = await namespace.sender("reopened")
+        server.run(server.server.control.delete("reopened"))
+        assert [type(error) for error in await ended.send([encode_message("a")])] == [EntityNotFound]
+        server.create_queue("reopened")
+    assert await channel() <= first + 2

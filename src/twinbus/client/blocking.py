@@ -31,7 +31,7 @@ class LoopThread:
     """An event loop that runs in a daemon thread until it is stopped."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="twinbus-client", daemon=True)
         self._thread.start()
 
@@ -48,6 +48,15 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # there is none for Windows
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 class BlockingNamespace:
@@ -133,6 +142,9 @@ class BlockingReceiver:
 
     def receive(self, count_max: int, wait_s: float) -> list[ReceivedMessage]:
         return self._loop.run(self._receiver.receive(count_max, wait_s))
+
+    def collect(self, count: int, wait_s: float) -> list[ReceivedMessage]:
+        return self._loop.run(self._receiver.collect(count, wait_s))
 
     def complete(self, messages: Sequence[ReceivedMessage]) -> Errors:
         return self._loop.run(self._receiver.complete(messages))

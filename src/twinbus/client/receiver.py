@@ -9,6 +9,7 @@ it counts what was not taken out of the inbox. Either way the inbox has a bound.
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from twinbus.amqp.delivery_state import ACCEPTED, RELEASED, DeliveryState, Rejected, Released
 from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, Event
@@ -37,6 +38,7 @@ class Receiver:
         self._credit = 0
         self._link: IncomingLink | None = None
         self._inbox: deque[ReceivedMessage] = deque()
+        # By delivery id. Ids repeat from link to link, so what is settled has to be the very same message.
         self._held: dict[int, ReceivedMessage] = {}
         self._settling: dict[int, tuple[Outcomes, int]] = {}
         self._arrival: asyncio.Future[None] | None = None
@@ -68,6 +70,28 @@ class Receiver:
             self._top_up()
         return taken
 
+    async def collect(self, count: int, wait_s: float) -> list[ReceivedMessage]:
+        """Messages until there are `count` of them or the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        found = await self.receive(count, wait_s)
+        # What ends the link must not take away what is here already.
+        while found and len(found) < count and self.fault is None and (left := deadline - loop.time()) > 0:
+            with suppress(MessagingError):
+                found += await self.receive(count - len(found), left)
+        return found
+
+    def forget(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Leave them to their locks: they are not settled, and do not count against the credit any more."""
+        count = 0
+        for message in messages:
+            if message.delivery_id is not None and self._held.get(message.delivery_id) is message:
+                del self._held[message.delivery_id]
+                count += 1
+        if self._link is not None and count:
+            self._link.settled_by_peer(count)
+            self._wire.flush_soon()
+
     def submit(self, messages: Sequence[ReceivedMessage], state: DeliveryState = ACCEPTED) -> Outcomes:
         """Settle them without waiting; in order of arrival one frame does for a run of them."""
         outcomes = Outcomes(len(messages))
@@ -75,7 +99,6 @@ class Receiver:
         first = last = -1
         for index, message in enumerate(messages):
             delivery_id = message.delivery_id
-            # Numbers repeat from link to link: a message of another receiver must not settle one of ours.
             if delivery_id is None or held.get(delivery_id) is not message:
                 outcomes.settle(index, self.fault or _NOT_HELD)
                 continue

@@ -104,7 +104,8 @@ class RequestNode:
                     event.link.settle(delivery.delivery_id, delivery.delivery_id, ACCEPTED)
 
     def link_lost(self, error: MessagingError) -> None:
-        self.fault = error
+        # The second of the two links ends because the first one did.
+        self.fault = self.fault or error
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(error)

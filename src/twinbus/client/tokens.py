@@ -56,7 +56,7 @@ class Tokens:
         await asyncio.gather(self._looking, return_exceptions=True)
 
     async def _look(self) -> None:
-        while True:
+        while self._wire.fault is None:
             await asyncio.sleep(_LOOK_EVERY_S)
             await self.renew_due()
 

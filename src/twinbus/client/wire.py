@@ -98,7 +98,7 @@ class Wire(asyncio.Protocol):
             raise ConnectionLost(f"Nothing answers at {host}:{port}: {error.strerror or error}.") from None
         try:
             await _within(asyncio.shield(wire._opened), timeout_s)
-        except MessagingError:
+        except BaseException:
             wire._abort()
             raise
         return wire
@@ -258,6 +258,8 @@ class Wire(asyncio.Protocol):
         _resolve(waiting, error)
         if waiting is None and link.context is not None:
             link.context.link_lost(error)
+        # A session serves one link, or the two of a request node, of which each is useless without the other.
+        self.end(link.session)
 
     def _end(self, error: MessagingError) -> None:
         if self.fault is not None:
