@@ -35,11 +35,11 @@ def count_filters(subscriptions: Iterable[Entry]) -> FilterCounts:
 
 def check_room_for_entity(catalog: Catalog, description: QueueDescription | TopicDescription) -> None:
     """Queues and topics share one quota; partitioned ones count in it and have their own."""
-    existing = [*catalog.entries(QueueDescription), *catalog.entries(TopicDescription)]
-    if len(existing) >= ENTITY_COUNT_MAX:
+    if catalog.count(QueueDescription) + catalog.count(TopicDescription) >= ENTITY_COUNT_MAX:
         raise QuotaExceeded(f"The namespace holds {ENTITY_COUNT_MAX} entities, which is the limit. Delete some first.")
     if not description.enable_partitioning:
         return
+    existing = [*catalog.entries(QueueDescription), *catalog.entries(TopicDescription)]
     partitioned = sum(is_partitioned(entry) for entry in existing)
     if partitioned >= PARTITIONED_COUNT_MAX:
         raise QuotaExceeded(
