@@ -30,6 +30,7 @@ RUN_MAX = 64
 RETRY_PAUSE: Millis = 1_000
 HOP_LIMIT_REASON = "MaxTransferHopCountExceeded"
 DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
+TRANSFER_DESTINATION = "x-opt-transfer-destination"
 
 
 class Target(Protocol):
@@ -60,7 +61,7 @@ class Forwarder:
             return
         deliveries = fragment.locks.lock(messages, NEVER)
         self._busy.add(fragment.key)
-        _Run(self, fragment, deliveries, now).send(self._find(path), path)
+        ForwardingRun(self, fragment, deliveries, now).send(self._find(path), path)
 
     def run_ended(self, fragment: Fragment) -> None:
         self._busy.discard(fragment.key)
@@ -68,11 +69,15 @@ class Forwarder:
             self.pump(fragment, fragment.broker.clock.now())
 
 
-class _Run:
+class RunOwner(Protocol):
+    def run_ended(self, fragment: Fragment) -> None: ...
+
+
+class ForwardingRun:
     """Messages of one fragment on their way to the target; takes the target's answers."""
 
-    def __init__(self, forwarder: Forwarder, fragment: Fragment, deliveries: list[Delivery], now: Millis) -> None:
-        self._forwarder = forwarder
+    def __init__(self, owner: RunOwner, fragment: Fragment, deliveries: list[Delivery], now: Millis) -> None:
+        self._owner = owner
         self._fragment = fragment
         self._deliveries = deliveries
         self._now = now
@@ -142,12 +147,14 @@ class _Run:
         content = message.content
         if self._fragment.sub_queue is SubQueue.DEAD_LETTER:
             content = with_annotations(content, {DEAD_LETTER_SOURCE: self._fragment.settings.path})
+        elif self._fragment.sub_queue is SubQueue.TRANSFER:
+            content = with_annotations(content, {TRANSFER_DESTINATION: None})
         return read_content(content)
 
     def _close(self, count: int) -> None:
         self._open_count -= count
         if self._open_count == 0:
-            self._forwarder.run_ended(self._fragment)
+            self._owner.run_ended(self._fragment)
 
 
 def _next_origin(message: StoredMessage) -> int:

@@ -56,6 +56,10 @@ class Placement:
         self._turn_left = 0
         self._turn_under_way = 0  # messages of this turn that are not answered yet
 
+    def prepare(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """As they are to be stored here. For those who stage them by themselves."""
+        return messages
+
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
     ) -> None:

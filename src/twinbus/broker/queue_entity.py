@@ -8,10 +8,12 @@ from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.placement import Placement
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.broker.settings import queue_settings
-from twinbus.broker.sub_queues import SubQueues, brokers_of
+from twinbus.broker.sub_queues import SubQueues, brokers_of, make_fragments
+from twinbus.broker.transfers import Transfers, ViaTarget
 from twinbus.clock import Millis
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import Message
+from twinbus.store.changes import SubQueue
 
 
 class QueueEntity(SubQueues):
@@ -19,7 +21,13 @@ class QueueEntity(SubQueues):
         self, entity_id: int, description: QueueDescription, brokers: Sequence[MessageBroker], find: Find
     ) -> None:
         settings = queue_settings(description)
-        super().__init__(entity_id, settings, brokers_of(entity_id, settings, brokers), find)
+        own_brokers = brokers_of(entity_id, settings, brokers)
+        super().__init__(entity_id, settings, own_brokers, find)
+        transfer = make_fragments(entity_id, SubQueue.TRANSFER, settings, own_brokers)
+        for fragment in transfer:
+            fragment.transfer_dead_letters = self.transfer_dead_letter.fragments[fragment.index]
+        self.fragments += transfer
+        self.transfers = Transfers(settings, transfer, find)
         self.description = description
         self.placement = Placement(settings, self.main.fragments, stage, check_room)
 
@@ -39,6 +47,10 @@ class QueueEntity(SubQueues):
     def schedule(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         """As `send_batch`; each becomes active at its `scheduled_at`."""
         self.placement.send_together(messages, now, reply)
+
+    def via(self, destination: str) -> ViaTarget:
+        """Takes messages here that are handed on to another entity."""
+        return self.transfers.target(destination)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""

@@ -76,15 +76,15 @@ class Transaction:
     def send(self, placement: Placement, messages: Sequence[Message], now: Millis) -> None:
         """All of them or none."""
         self._check_open(now)
+        messages = placement.prepare(messages)
         placement.settings.check_can_send()
         keys = {placement.key_of(message) for message in messages}
         if not keys:
             return
         place = self._place_of(placement.settings, keys)
-        sent = [*self._sends.get(placement, ()), *messages]
-        _check_room(placement, place.index, sent)
+        _check_room(placement, place.index, [*self._sent_to(placement), *messages])
         self._enlist(place, placement.fragments[place.index], len(messages), now)
-        self._sends[placement] = sent
+        self._sends.setdefault(placement, []).extend(messages)
 
     def settle(self, queue: MessageQueue, tokens: Sequence[bytes], outcome: Outcome, now: Millis) -> None:
         """All of them or none."""
@@ -158,10 +158,19 @@ class Transaction:
             lost = check_live(fragment, tokens, now)
             if lost is not None:
                 raise lost
-        for placement, messages in self._sends.items():
+        for placement in self._sends:
             assert self._place is not None
             placement.settings.check_can_send()
-            _check_room(placement, self._place.index, messages)
+            _check_room(placement, self._place.index, self._sent_to(placement))
+
+    def _sent_to(self, placement: Placement) -> list[Message]:
+        """What goes into the same sub-queue: links to several destinations share the one of the queue they go via."""
+        return [
+            message
+            for other, messages in self._sends.items()
+            if other.fragments is placement.fragments
+            for message in messages
+        ]
 
     def _enlist(self, place: _Place, fragment: Fragment, count: int, now: Millis) -> None:
         if self.message_count + count > MESSAGES_MAX:

@@ -141,6 +141,19 @@ def with_properties(content: bytes, changes: Mapping[str, Value]) -> bytes:
     return pack(parts._replace(properties=encode_descriptor(PROPERTIES) + encode_list(elements)))
 
 
+def annotation(content: bytes, name: str) -> Value:
+    """The value of one message annotation; None if there is none."""
+    entries = unpack(content).entries
+    names = {encode_symbol(name), encode_string(name)}
+    pos = 0
+    while pos < len(entries):
+        value_at = skip_value(entries, pos)
+        if entries[pos:value_at] in names:
+            return decode_value(entries, value_at)[0]
+        pos = skip_value(entries, value_at)
+    return None
+
+
 def with_annotations(content: bytes, changes: Mapping[str, Value]) -> bytes:
     """The content with these message annotations set, or removed by None; all others stay byte for byte."""
     parts = unpack(content)

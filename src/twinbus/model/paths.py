@@ -26,17 +26,19 @@ _SUBSCRIPTION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 
 
 class SubQueue(IntEnum):
-    """The queues that every queue and subscription consists of."""
+    """The queues that every queue and subscription consists of. Nobody but the broker uses the transfer queue."""
 
     MAIN = 0
     DEAD_LETTER = 1
     TRANSFER_DEAD_LETTER = 2
+    TRANSFER = 3
 
 
 _SUFFIXES = {
     SubQueue.MAIN: "",
     SubQueue.DEAD_LETTER: "/$DeadLetterQueue",
     SubQueue.TRANSFER_DEAD_LETTER: "/$Transfer/$DeadLetterQueue",
+    SubQueue.TRANSFER: "/$Transfer",
 }
 
 

@@ -14,6 +14,7 @@ def make_message(
     body: bytes = b"",
     session_id: str | None = None,
     partition_key: str | None = None,
+    via_partition_key: str | None = None,
     time_to_live: Millis | None = None,
     scheduled_at: Millis | None = None,
     is_ping: bool = False,
@@ -22,6 +23,8 @@ def make_message(
     annotations: dict[Value, Value] = {}
     if partition_key is not None:
         annotations[Symbol("x-opt-partition-key")] = partition_key
+    if via_partition_key is not None:
+        annotations[Symbol("x-opt-via-partition-key")] = via_partition_key
     if scheduled_at is not None:
         annotations[Symbol("x-opt-scheduled-enqueue-time")] = Timestamp(scheduled_at)
     sections = Sections(
