@@ -108,9 +108,14 @@ def test_access_rules_count_for_their_entity_and_what_is_below_it(catalog: Catal
     catalog.add(catalog.new_id(), QueueDescription("a/b", authorization_rules=(ACCESS,)), NOON)
     catalog.add(catalog.new_id(), QueueDescription("c"), NOON)
     assert list(catalog.rules_named("reader", "A/B/$management")) == [ACCESS]
+    assert list(catalog.rules_named("reader", "a/b/c")) == []
     assert list(catalog.rules_named("reader", "c")) == []
     assert list(catalog.rules_named("reader", "a")) == []
     assert list(catalog.rules_named("writer", "a/b")) == []
+    catalog.add(catalog.new_id(), TopicDescription("t", authorization_rules=(ACCESS,)), NOON)
+    for below in ("t", "T/Subscriptions", "t/subscriptions/s", "t/subscriptions/s/rules", "t/subscriptions/s/rules/r"):
+        assert list(catalog.rules_named("reader", below)) == [ACCESS]
+    assert list(catalog.rules_named("reader", "t/other")) == []
     catalog.set_namespace_rule(other)
     assert list(catalog.rules_named("reader", "a/b")) == [other, ACCESS]
     assert list(catalog.rules_named("reader", "")) == [other]

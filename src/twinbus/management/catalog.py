@@ -33,7 +33,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.model.paths import path_key
+from twinbus.model.paths import parse_address, path_key
 
 KINDS: dict[str, type[EntityDescription]] = {
     "queue": QueueDescription,
@@ -112,6 +112,12 @@ def path_of(description: EntityDescription) -> str:
     return description.name
 
 
+def _topic_of(path: str) -> str:
+    """Of a path of the administration API the part before `/Subscriptions`; no entity has that word inside its path."""
+    parts = path.split("/")
+    return "/".join(parts[: [path_key(part) for part in [*parts, "subscriptions"]].index("subscriptions")])
+
+
 class Catalog:
     def __init__(self, path: Path, namespace: str, now: Millis) -> None:
         """Open the file, or make it. An existing one keeps the namespace name it was made with."""
@@ -181,12 +187,10 @@ class Catalog:
         """The SAS rules of this name that count at an address: the namespace's and those of the entity it lies in."""
         if (rule := self._access_rules.get(name)) is not None:
             yield rule
-        parts = path.split("/")
-        for length in range(len(parts), 0, -1):
-            entry = self.find("/".join(parts[:length]))
-            if entry is not None and not isinstance(entry.description, SubscriptionDescription):
-                yield from (rule for rule in entry.description.authorization_rules if rule.name == name)
-                return
+        # Not every entity whose path is a part of this one: a queue `a` has no say about a queue `a/b`.
+        entry = self.find(parse_address(path).path) or self.find(_topic_of(path))
+        if entry is not None and not isinstance(entry.description, SubscriptionDescription):
+            yield from (rule for rule in entry.description.authorization_rules if rule.name == name)
 
     # Writes: one transaction each, then the memory.
 
