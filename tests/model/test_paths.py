@@ -50,7 +50,7 @@ def test_the_token_node_is_known_in_any_case() -> None:
     assert not parse_address("q/$cbs").is_cbs
 
 
-@pytest.mark.parametrize("sub_queue", SubQueue)
+@pytest.mark.parametrize("sub_queue", set(SubQueue) - {SubQueue.TRANSFER})
 @pytest.mark.parametrize("subscription", [None, "s"])
 def test_an_address_that_is_written_out_is_read_as_the_same(sub_queue: SubQueue, subscription: str | None) -> None:
     for is_management in (False, True):

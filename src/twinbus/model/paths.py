@@ -26,7 +26,7 @@ _SUBSCRIPTION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 
 
 class SubQueue(IntEnum):
-    """The queues that every queue and subscription consists of. Nobody but the broker uses the transfer queue."""
+    """The queues that an entity consists of. The transfer queue is the broker's own and has no address."""
 
     MAIN = 0
     DEAD_LETTER = 1
@@ -38,7 +38,6 @@ _SUFFIXES = {
     SubQueue.MAIN: "",
     SubQueue.DEAD_LETTER: "/$DeadLetterQueue",
     SubQueue.TRANSFER_DEAD_LETTER: "/$Transfer/$DeadLetterQueue",
-    SubQueue.TRANSFER: "/$Transfer",
 }
 
 
