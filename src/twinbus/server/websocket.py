@@ -1,9 +1,10 @@
 """AMQP over WebSocket: binary messages are pieces of one byte stream, their borders mean nothing (protocol.md section 2)."""
 
 import asyncio
+import contextlib
 
 from starlette.routing import WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
@@ -12,6 +13,7 @@ from twinbus.server.listener import Connections, MakeGateway
 
 PATH = "/$servicebus/websocket"
 SUB_PROTOCOL = "AMQPWSB10"
+NOT_BINARY = 1003
 
 
 class WebSocketConnection:
@@ -21,27 +23,36 @@ class WebSocketConnection:
         self._socket = socket
         self._clock = clock
         self._is_output_due = asyncio.Event()
-        self._is_cut = False
+        self._is_calm = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
         self._gateway: ConnectionGateway = make_gateway(self._is_output_due.set)
 
     async def run(self) -> None:
-        writing = asyncio.create_task(self._write())
+        """Until one of the two sides has closed."""
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
         try:
-            await self._read()
-        except WebSocketDisconnect:
-            pass
+            done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                with contextlib.suppress(WebSocketDisconnect, asyncio.CancelledError):
+                    task.result()
         finally:
             self._gateway.lost(self._clock.now())
-            writing.cancel()
+            self.cut()
 
     async def _read(self) -> None:
-        while True:
-            data = await self._socket.receive_bytes()
+        while (message := await self._socket.receive())["type"] == "websocket.receive":
+            data = message.get("bytes")
+            if data is None:
+                await self._socket.close(NOT_BINARY, "AMQP comes in binary messages.")
+                return
             self._gateway.receive(data, self._clock.now())
             self._is_output_due.set()
+            if self._gateway.is_flooded:
+                self._is_calm.clear()
+                await self._is_calm.wait()
 
     async def _write(self) -> None:
-        while self._socket.application_state is WebSocketState.CONNECTED:
+        while True:
             await self._is_output_due.wait()
             self._is_output_due.clear()
             chunk = self._gateway.data_to_send()
@@ -50,7 +61,9 @@ class WebSocketConnection:
                 self._gateway.pause()
                 await self._socket.send_bytes(chunk)
                 self._gateway.resume(self._clock.now())
-            if self._gateway.is_closed or self._is_cut:
+            if not self._gateway.is_flooded:
+                self._is_calm.set()
+            if self._gateway.is_closed:
                 await self._socket.close()
                 return
 
@@ -66,8 +79,8 @@ class WebSocketConnection:
         self._is_output_due.set()
 
     def cut(self) -> None:
-        self._is_cut = True
-        self._is_output_due.set()
+        for task in self._tasks:
+            task.cancel()
 
     def force_detach(self, path: str, now: Millis) -> int:
         count = self._gateway.force_detach(path, now)

@@ -1,0 +1,53 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
+
+from twinbus.server.namespace import NamespaceServer
+from twinbus.server.settings import ServerSettings
+from twinbus.server.websocket import NOT_BINARY, PATH, SUB_PROTOCOL
+
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NamespaceServer]:
+    server = NamespaceServer(ServerSettings("test", tmp_path, amqp_port=0, http_port=0, store_count=1))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def client(server: NamespaceServer) -> AsyncIterator[ClientConnection]:
+    url = f"ws://127.0.0.1:{server.http_port}{PATH}"
+    async with connect(url, subprotocols=[Subprotocol(SUB_PROTOCOL)], proxy=None) as connection:
+        yield connection
+
+
+async def test_the_sub_protocol_is_agreed_on_and_nothing_is_compressed(client: ClientConnection) -> None:
+    assert client.subprotocol == SUB_PROTOCOL
+    assert not client.protocol.extensions
+
+
+async def test_the_borders_of_messages_mean_nothing(client: ClientConnection) -> None:
+    for byte in SASL_HEADER:
+        await client.send(bytes([byte]))
+    answer = await client.recv(decode=False)
+    assert answer[:8] == SASL_HEADER
+
+
+async def test_text_is_no_amqp(client: ClientConnection) -> None:
+    await client.send("AMQP")
+    with pytest.raises(ConnectionClosed) as closed:
+        await client.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == NOT_BINARY
+
+
+async def test_what_breaks_the_protocol_ends_the_connection(client: ClientConnection) -> None:
+    await client.send(b"HTTP, maybe?")
+    assert [message async for message in client] == [b"AMQP\x00\x01\x00\x00"]
