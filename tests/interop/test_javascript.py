@@ -11,6 +11,7 @@ from tests.interop.running_server import RunningServer
 TRANSPORTS = ("tcp", "tls", "wss")
 SCRIPTS = (
     "administration.test.js",
+    "amqp.test.js",
     "errors.test.js",
     "partitioned.test.js",
     "queues.test.js",
@@ -44,10 +45,17 @@ def test_the_sdk_gets_what_it_expects_over_every_transport(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_sdk_is_told_what_time_has_ended(tmp_path: Path, packages: Path, transport: str) -> None:
-    """On a server of its own, whose clock the script moves."""
+def test_the_sdk_is_told_what_time_has_ended_and_goes_on_after_faults(
+    tmp_path: Path, packages: Path, transport: str
+) -> None:
+    """On a server of its own: the scripts move its clock and cut its connections."""
     server = RunningServer(tmp_path, tls_port=0)
     with clock_control(server) as clock_url:
-        failure = TestRun("scheduling.test.js", transport, server, packages, clock_url).failure()
+        scripts = ("scheduling.test.js", "faults.test.js")
+        failures = [TestRun(script, transport, server, packages, clock_url).failure() for script in scripts]
     server.stop()
-    assert not failure, failure
+    assert not any(failures), "\n".join(failures)
+
+
+def test_the_sdk_can_be_shown_the_way_to_a_websocket_without_tls(tls_server: RunningServer, packages: Path) -> None:
+    assert not (failure := TestRun("amqp.test.js", "ws", tls_server, packages).failure()), failure

@@ -8,9 +8,13 @@
 //
 // Everything below hands out stock SDK objects; only where the SDK knows no way to do without TLS is it shown one.
 
-const { randomBytes } = require("node:crypto");
+const { createHmac, randomBytes } = require("node:crypto");
 const { after } = require("node:test");
-const { ServiceBusAdministrationClient, ServiceBusClient } = require("@azure/service-bus");
+const {
+  ServiceBusAdministrationClient,
+  ServiceBusClient,
+  parseServiceBusConnectionString,
+} = require("@azure/service-bus");
 const WebSocket = require("ws");
 
 const { TWINBUS_TRANSPORT, TWINBUS_PLAIN, TWINBUS_TLS, TWINBUS_HTTP, TWINBUS_CLOCK } = process.env;
@@ -73,6 +77,22 @@ async function passTime(seconds) {
   return Number(await answer.text());
 }
 
+/** Cuts every connection to the namespace, or detaches the links to one entity. */
+async function disconnect(entity = undefined) {
+  const path = "/$connections/disconnect" + (entity === undefined ? "" : `?entity=${entity}`);
+  const answer = await fetch(TWINBUS_HTTP + path, { method: "POST", headers: { authorization: signature() } });
+  if (!answer.ok) throw new Error(`nothing was disconnected: ${answer.status} ${await answer.text()}`);
+}
+
+/** A token for the whole namespace. */
+function signature(expiresInSeconds = 600) {
+  const { endpoint, sharedAccessKey, sharedAccessKeyName } = parseServiceBusConnectionString(connectionString);
+  const resource = encodeURIComponent(endpoint);
+  const expiry = Math.floor(Date.now() / 1000) + expiresInSeconds;
+  const signed = createHmac("sha256", sharedAccessKey).update(`${resource}\n${expiry}`).digest("base64");
+  return `SharedAccessSignature sr=${resource}&sig=${encodeURIComponent(signed)}&se=${expiry}&skn=${sharedAccessKeyName}`;
+}
+
 async function newQueue(administration, options = {}) {
   const { name } = await administration.createQueue(freshName("queue"), options);
   return name;
@@ -106,12 +126,14 @@ const bodies = (messages) => messages.map((message) => message.body);
 module.exports = {
   bodies,
   connectionString,
+  disconnect,
   freshName,
   newQueue,
   newTopic,
   openAdministration,
   openClient,
   passTime,
+  signature,
   take,
   takeNone,
 };
