@@ -63,7 +63,7 @@ def test_everything_that_waits_is_answered_when_the_store_is_lost(sim: Simulatio
     assert isinstance(sent.errors[0], FragmentUnavailable)
     assert isinstance(settled.errors[0], FragmentUnavailable)
     assert isinstance(together.error, FragmentUnavailable)
-    assert peeked.value == []  # what cannot be reached is left out
+    assert isinstance(peeked.error, FragmentUnavailable)
     sim.ports[0].is_hung = False
     sim.run()
     assert not sim.brokers[0].is_available
@@ -120,3 +120,27 @@ def test_commits_of_many_senders_are_joined(sim: Simulation, queue: QueueEntity)
     sim.run()
     assert all(reply.good == {0} for reply in replies)
     assert sim.ports[0].commit_count == before + 1
+
+
+@pytest.mark.rule("A12")
+def test_a_reader_is_told_when_no_part_of_a_queue_can_be_reached(sim: Simulation) -> None:
+    """An empty answer would look like an empty queue."""
+    queue = sim.queue(QueueDescription("talks", requires_session=True))
+    sim.send(queue, make_message("m", session_id="s"))
+    sim.lose_store(0)
+    peeked: Answer[list[StoredMessage]] = Answer()
+    queue.main.peek(0, 1, None, sim.now, peeked)
+    merged: Answer[list[StoredMessage]] = Answer()
+    queue.main.peek_merged({}, 1, sim.now, merged)
+    listed: Answer[list[str]] = Answer()
+    queue.main.list_sessions(None, 0, 10, listed)
+    for answer in (peeked, merged, listed):
+        assert isinstance(answer.error, FragmentUnavailable)
+
+
+def test_a_list_of_sessions_that_was_under_way_fails_with_its_only_store(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("talks", requires_session=True))
+    listed: Answer[list[str]] = Answer()
+    queue.main.list_sessions(None, 0, 10, listed)
+    sim.brokers[0].store_lost(StoreUnavailable("gone"))
+    assert isinstance(listed.error, FragmentUnavailable)

@@ -30,17 +30,23 @@ def peek(
         if isinstance(rows, FragmentUnavailable) or not rows:
             done(rows)
             return
-        shown = [row for row in rows if row.state is not MessageState.ACTIVE or row.expires_at > now]
-        for row in shown:
-            row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
-        if shown:
-            done(shown)
+        visible = shown(rows, now)
+        if visible:
+            done(visible)
         else:
             peek(fragment, rows[-1].sequence_number + 1, count_max, session_id, now, done)
 
     fragment.broker.query(
         lambda store: store.scan(key, from_number - 1, count_max, PEEK_BYTES_MAX, ANY_STATE, session_id), read
     )
+
+
+def shown(rows: Rows, now: Millis) -> Rows:
+    """What a reader sees of them: no expired ones, and nothing that concerns forwarding."""
+    visible = [row for row in rows if row.state is not MessageState.ACTIVE or row.expires_at > now]
+    for row in visible:
+        row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
+    return visible
 
 
 def read_deferred(

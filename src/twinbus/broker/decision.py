@@ -10,7 +10,7 @@ from twinbus.broker.fragment import Fragment
 from twinbus.broker.hops import hops_of, with_hops, without_hops
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.model.message import with_application_properties
+from twinbus.model.message import with_annotations, with_application_properties
 from twinbus.store.changes import Altered, Change, MessageState, Removed, StoredMessage
 
 REASON = "DeadLetterReason"
@@ -42,14 +42,18 @@ class Decision:
         *,
         due_at: Millis = 0,
         properties: Mapping[str, object] | None = None,
+        annotations: Mapping[str, object] | None = None,
     ) -> None:
-        """A new state, the delivery count the message has by now, and new values of properties."""
+        """A new state, the delivery count the message has by now, and new values of properties and annotations."""
         fragment = self._fragment
         fragment.count_state(message.state, -1)
         fragment.count_state(state, 1)
         content = None
         if properties:
             content = with_application_properties(message.content, properties)
+        if annotations:
+            content = with_annotations(content or message.content, annotations)
+        if content is not None:
             fragment.size_bytes += len(content) - len(message.content)
             message.content = content
         message.state, message.due_at = state, due_at

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from twinbus.broker.decision import Decision
 from twinbus.broker.fragment import Fragment
+from twinbus.broker.withdrawal import withdraw
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.store.changes import StoredMessage
@@ -57,14 +58,10 @@ def _swept(fragment: Fragment, now: Millis, answer: Sweep | FragmentUnavailable)
     expired = [row for row in rows if row.sequence_number not in out_of_lane]
     if len(expired) < len(rows):
         next_expiry = min(next_expiry, now + RETRY_AFTER)
-    lanes = {}
-    for row in expired:
-        lane = fragment.lane_of(row)
-        lane.remove(row.sequence_number)
-        lanes[id(lane)] = lane
+    lanes = withdraw(fragment, expired)
     if expired:
         expire(fragment, expired)
-    for lane in lanes.values():
+    for lane in lanes:
         fragment.announce(lane)
     fragment.next_expiry = min(fragment.next_expiry, next_expiry)
     fragment.wake()

@@ -1,24 +1,28 @@
 """Peek over the fragments of a queue: one after the other, or merged in the order of arrival (contract A12)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from twinbus.broker.browse import PEEK_BYTES_MAX, PEEK_COUNT_MAX, Rows, peek
+from twinbus.broker.browse import ANY_STATE, PEEK_BYTES_MAX, PEEK_COUNT_MAX, Rows, peek, shown
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.store.changes import SEQUENCE_BITS
+from twinbus.store.changes import SEQUENCE_BITS, FragmentKey, StoredMessage
+from twinbus.store.messaging_store import MessagingStore
+
+_Run = tuple[Rows, bool]
+"""Rows of one fragment, and whether there are more behind them."""
 
 
 class PeekPages:
-    """One page for one request. Fragments that are ill are left out."""
+    """One page for one request. Fragments that are ill are left out; if all of them are, the request fails."""
 
     def __init__(self, fragments: Sequence[Fragment], count_max: int, now: Millis, reply: Reply[Rows]) -> None:
         self._fragments = fragments
         self._count_max = min(count_max, PEEK_COUNT_MAX)
         self._now = now
         self._reply = reply
-        self._found: Rows = []
+        self._runs: list[_Run] = []
         self._open_count = 0
 
     def from_number(self, number: int, session_id: str | None) -> None:
@@ -28,7 +32,7 @@ class PeekPages:
         while index < len(self._fragments) and not self._fragments[index].is_available:
             index, number = index + 1, 0
         if index >= len(self._fragments):
-            self._reply([])
+            self._reply(self._nobody_there() or [])
             return
 
         def read(rows: Rows | FragmentUnavailable) -> None:
@@ -40,28 +44,61 @@ class PeekPages:
         peek(self._fragments[index], number, self._count_max, session_id, self._now, read)
 
     def merged(self, positions: Mapping[int, int]) -> None:
+        """A reader goes on behind the last number it saw of each fragment, and so comes past every message."""
         asked = [fragment for fragment in self._fragments if fragment.is_available]
         self._open_count = len(asked)
         if not asked:
-            self._reply([])
+            self._reply(self._nobody_there() or [])
         for fragment in asked:
             number = positions.get(fragment.index, 0)
-            peek(fragment, number, self._count_max, None, self._now, self._collect)
+            fragment.broker.query(_run_from(fragment.key, number, self._count_max, self._now), self._collect)
 
-    def _collect(self, rows: Rows | FragmentUnavailable) -> None:
-        if isinstance(rows, list):
-            self._found += rows
+    def _nobody_there(self) -> FragmentUnavailable | None:
+        if any(fragment.is_available for fragment in self._fragments):
+            return None
+        return self._fragments[0].broker.unavailable()
+
+    def _collect(self, run: _Run | FragmentUnavailable) -> None:
+        if not isinstance(run, FragmentUnavailable):
+            self._runs.append(run)
         self._open_count -= 1
         if self._open_count == 0:
-            self._found.sort(key=lambda row: (row.enqueued_at, row.sequence_number))
-            self._reply(_page(self._found[: self._count_max]))
+            self._reply(self._nobody_there() or _merge(self._runs, self._count_max))
 
 
-def _page(rows: Rows) -> Rows:
-    """As many as fit, and always the first."""
+def _run_from(key: FragmentKey, number: int, count_max: int, now: Millis) -> Callable[[MessagingStore], _Run]:
+    def read(store: MessagingStore) -> _Run:
+        after = number - 1
+        while rows := store.scan(key, after, count_max, PEEK_BYTES_MAX, ANY_STATE):
+            after = rows[-1].sequence_number
+            visible = shown(rows, now)
+            if visible:
+                return visible, bool(store.scan(key, after, 1, 1, ANY_STATE))
+        return [], False
+
+    return read
+
+
+def _merge(runs: Sequence[_Run], count_max: int) -> Rows:
+    """The oldest first, those of a fragment by number. Ends where a fragment has more that is not here, for that might
+    be next; but never before the first."""
+    page: Rows = []
     size_bytes = 0
-    for place, row in enumerate(rows):
+    heads = [(iter(rows), has_more) for rows, has_more in runs]
+    waiting: list[tuple[StoredMessage, int]] = []
+    for place, (rows, _) in enumerate(heads):
+        waiting += [(row, place) for row in [next(rows, None)] if row is not None]
+    while waiting and len(page) < count_max:
+        row, place = min(waiting, key=lambda head: (head[0].enqueued_at, head[0].sequence_number))
         size_bytes += len(row.content)
-        if size_bytes > PEEK_BYTES_MAX and place:
-            return rows[:place]
-    return rows
+        if size_bytes > PEEK_BYTES_MAX and page:
+            break
+        page.append(row)
+        waiting.remove((row, place))
+        rows, has_more = heads[place]
+        following = next(rows, None)
+        if following is not None:
+            waiting.append((following, place))
+        elif has_more:
+            break
+    return page

@@ -1,0 +1,284 @@
+"""Changing many messages of a queue without receiving them: purge, claim, delete what was claimed, un-defer.
+
+    next fragment > read some rows > leave out what somebody holds > one commit > read some more
+
+Steps are small, whatever the depth of the queue: none of them stalls a store or fills memory. What is locked, part of
+a message session that somebody holds, or being changed is left alone. A fragment that is ill is left out; only a call
+that changed nothing says so, since what was done has to be told.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from twinbus.broker.decision import Decision
+from twinbus.broker.fragment import ACTIVE_ONLY, Fragment
+from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.replies import Reply
+from twinbus.broker.withdrawal import withdraw
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError
+from twinbus.store.changes import SEQUENCE_BITS, FragmentKey, MessageState, StoredMessage
+from twinbus.store.messaging_store import MessagingStore
+
+STEP_COUNT_MAX = 500
+STEP_BYTES_MAX = 1024 * 1024
+CALL_COUNT_MAX = 10_000
+"""Messages that one call changes at most."""
+NUMBERS_MAX = 100_000
+"""Sequence numbers that one call names at most."""
+CLAIMED_BY = "x-opt-claimed-by"
+ANY_STATE = tuple(MessageState)
+DEFERRED_ONLY = (MessageState.DEFERRED,)
+
+Numbers: TypeAlias = list[int]
+Range: TypeAlias = tuple[int, int]
+"""First and last sequence number, both included."""
+Rows: TypeAlias = list[StoredMessage]
+Read: TypeAlias = Callable[[MessagingStore], Rows]
+Alter: TypeAlias = Callable[[Decision, Sequence[StoredMessage]], None]
+IsWanted: TypeAlias = Callable[[StoredMessage], bool]
+
+
+# What to do with whom
+
+
+def purge(
+    queue: MessageQueue,
+    count_max: int,
+    before: Millis,
+    now: Millis,
+    reply: Reply[Numbers],
+    states: Collection[MessageState] = ANY_STATE,
+) -> None:
+    """Remove the first messages enqueued up to a time; replies their numbers, fewer than `count_max` if it was all."""
+    pages = [_Scan(fragment, states) for fragment in queue.fragments]
+    _start(queue, pages, _remove, count_max, now, reply, lambda row: row.enqueued_at <= before)
+
+
+def claim(
+    queue: MessageQueue,
+    count_max: int,
+    owner: str | None,
+    fragment_index: int | None,
+    now: Millis,
+    reply: Reply[Numbers],
+) -> None:
+    """Set the first messages aside as if they were received and deferred, and reply their numbers, those of a fragment
+    rising. The owner, where there is one, is an annotation of the messages from then on."""
+    try:
+        queue.settings.check_can_receive()
+        fragments = _chosen(queue.fragments, fragment_index)
+    except MessagingError as error:
+        reply(error)
+        return
+
+    def defer(decision: Decision, rows: Sequence[StoredMessage]) -> None:
+        annotations = None if owner is None else {CLAIMED_BY: owner}
+        for row in rows:
+            decision.alter(row, MessageState.DEFERRED, annotations=annotations)
+
+    pages = [_Scan(fragment, ACTIVE_ONLY) for fragment in fragments]
+    _start(queue, pages, defer, count_max, now, reply, lambda row: row.expires_at > now)
+
+
+def delete_deferred(queue: MessageQueue, ranges: Iterable[Range], now: Millis, reply: Reply[Numbers]) -> None:
+    """Remove the deferred messages with these numbers. Those that are gone already are no error: it may be repeated."""
+    _start_numbers(queue, ranges, _remove, now, reply)
+
+
+def undefer(queue: MessageQueue, ranges: Iterable[Range], now: Millis, reply: Reply[Numbers]) -> None:
+    """Make the deferred messages with these numbers active again, each in its old place."""
+    _start_numbers(queue, ranges, _activate, now, reply)
+
+
+def undefer_all(queue: MessageQueue, count_max: int, now: Millis, reply: Reply[Numbers]) -> None:
+    pages = [_Scan(fragment, DEFERRED_ONLY) for fragment in queue.fragments]
+    _start(queue, pages, _activate, count_max, now, reply, _any)
+
+
+def ranges_of(numbers: Iterable[int]) -> list[Range]:
+    """The runs that rising numbers make up."""
+    ranges: list[Range] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ranges
+
+
+def _remove(decision: Decision, rows: Sequence[StoredMessage]) -> None:
+    decision.remove(rows)
+
+
+def _activate(decision: Decision, rows: Sequence[StoredMessage]) -> None:
+    for row in rows:
+        decision.alter(row, MessageState.ACTIVE)
+        decision.free(row)
+
+
+def _any(_: StoredMessage) -> bool:
+    return True
+
+
+def _is_deferred(row: StoredMessage) -> bool:
+    return row.state is MessageState.DEFERRED
+
+
+def _chosen(fragments: Sequence[Fragment], index: int | None) -> Sequence[Fragment]:
+    if index is None:
+        return fragments
+    if not 0 <= index < len(fragments):
+        raise ArgumentError(f"There is no fragment {index}: the entity has {len(fragments)}, counted from 0.")
+    return [fragments[index]]
+
+
+# Which rows
+
+
+class _Pages(Protocol):
+    """Rows of one fragment, some at a time."""
+
+    fragment: Fragment
+
+    def next_read(self, count_max: int) -> Read | None:
+        """None at the end. What is returned runs where the store runs."""
+        ...
+
+    def found(self, rows: Rows) -> None: ...
+
+
+@dataclass(slots=True)
+class _Scan:
+    fragment: Fragment
+    states: Collection[MessageState]
+    after: int = 0
+    is_over: bool = False
+
+    def next_read(self, count_max: int) -> Read | None:
+        return None if self.is_over else _scan(self.fragment.key, self.after, count_max, self.states)
+
+    def found(self, rows: Rows) -> None:
+        if rows:
+            self.after = rows[-1].sequence_number
+        else:
+            self.is_over = True
+
+
+@dataclass(slots=True)
+class _ByNumber:
+    fragment: Fragment
+    numbers: Numbers
+
+    def next_read(self, count_max: int) -> Read | None:
+        chosen, self.numbers = self.numbers[:count_max], self.numbers[count_max:]
+        return _read(self.fragment.key, chosen) if chosen else None
+
+    def found(self, rows: Rows) -> None:
+        """What is not there counts as done."""
+
+
+def _scan(key: FragmentKey, after: int, count_max: int, states: Collection[MessageState]) -> Read:
+    return lambda store: store.scan(key, after, count_max, STEP_BYTES_MAX, states)
+
+
+def _read(key: FragmentKey, numbers: Numbers) -> Read:
+    return lambda store: store.read(key, numbers)
+
+
+def _start_numbers(
+    queue: MessageQueue, ranges: Iterable[Range], alter: Alter, now: Millis, reply: Reply[Numbers]
+) -> None:
+    by_fragment: dict[int, set[int]] = {}
+    left = NUMBERS_MAX
+    for first, last in ranges:
+        left -= last - first + 1
+        if last < first or left < 0:
+            text = (
+                f"Name at most {NUMBERS_MAX} sequence numbers at a time, in ranges whose last is not below the first."
+            )
+            reply(ArgumentError(text))
+            return
+        by_fragment.setdefault(first >> SEQUENCE_BITS, set()).update(range(first, last + 1))
+    pages = [
+        _ByNumber(fragment, sorted(by_fragment[fragment.index]))
+        for fragment in queue.fragments
+        if fragment.index in by_fragment
+    ]
+    _start(queue, pages, alter, NUMBERS_MAX, now, reply, _is_deferred)
+
+
+# How
+
+
+def _start(
+    queue: MessageQueue,
+    pages: Sequence[_Pages],
+    alter: Alter,
+    count_max: int,
+    now: Millis,
+    reply: Reply[Numbers],
+    is_wanted: IsWanted,
+) -> None:
+    queue.settings.last_used_at = now
+    _Bulk(list(pages), alter, count_max, reply, is_wanted).step()
+
+
+@dataclass(slots=True)
+class _Bulk:
+    """One call under way."""
+
+    pages: list[_Pages]
+    alter: Alter
+    count_max: int
+    reply: Reply[Numbers]
+    is_wanted: IsWanted
+    done: Numbers = field(default_factory=list)
+    error: FragmentUnavailable | None = None
+
+    def step(self) -> None:
+        while self.pages and len(self.done) < self.count_max:
+            read = self.pages[0].next_read(min(STEP_COUNT_MAX, self.count_max - len(self.done)))
+            if read is not None:
+                self.pages[0].fragment.broker.query(read, self._read)
+                return
+            self.pages.pop(0)
+        self.reply(self.error if self.error is not None and not self.done else self.done)
+
+    def _read(self, answer: Rows | FragmentUnavailable) -> None:
+        if isinstance(answer, FragmentUnavailable):
+            self._skip(answer)
+            return
+        pages = self.pages[0]
+        pages.found(answer)
+        rows = self._free(pages.fragment, answer)
+        if not rows:
+            self.step()
+            return
+        lanes = withdraw(pages.fragment, rows)
+        decision = Decision(pages.fragment)
+        self.alter(decision, rows)
+        numbers = [row.sequence_number for row in rows]
+        decision.commit(lambda: self._changed(numbers), self._skip)
+        for lane in lanes:
+            pages.fragment.announce(lane)
+
+    def _free(self, fragment: Fragment, rows: Rows) -> Rows:
+        taken, sessions, now = fragment.out_of_lane(), fragment.sessions, fragment.broker.clock.now()
+        return [
+            row
+            for row in rows
+            if row.sequence_number not in taken
+            and self.is_wanted(row)
+            and not (sessions is not None and sessions.is_held(row, now))
+        ]
+
+    def _changed(self, numbers: Numbers) -> None:
+        self.done += numbers
+        self.step()
+
+    def _skip(self, error: FragmentUnavailable) -> None:
+        self.error = error
+        self.pages.pop(0)
+        self.step()

@@ -1,0 +1,272 @@
+"""Many messages changed without being received: purge, claim, delete what was claimed, un-defer."""
+
+from collections.abc import Callable
+
+import pytest
+
+from twinbus.broker import bulk, lane
+from twinbus.broker.fragment_heads import FragmentHead, fragment_heads
+from twinbus.broker.outcomes import Defer
+from twinbus.broker.queue_entity import QueueEntity
+from twinbus.broker.replies import Reply
+from twinbus.errors import ArgumentError, EntityDisabled, FragmentUnavailable, MessagingError
+from twinbus.model.content import unpack
+from twinbus.model.descriptions import EntityStatus, QueueDescription
+from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
+from twinbus.testing.messages import make_message, message_id_of
+from twinbus.testing.simulation import Answer, Simulation
+
+STORES = 4
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(STORES)
+
+
+@pytest.fixture
+def queue(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("q", enable_partitioning=True, lock_duration=5_000))
+
+
+def send(sim: Simulation, queue: QueueEntity, count: int, prefix: str = "m") -> None:
+    """One by one, so that they go round the fragments."""
+    for number in range(count):
+        assert sim.send(queue, make_message(f"{prefix}{number}")).good == {0}
+
+
+def outcome(sim: Simulation, ask: Callable[[Reply[bulk.Numbers]], None]) -> bulk.Numbers:
+    answer: Answer[bulk.Numbers] = Answer()
+    ask(answer)
+    sim.run()
+    return answer.value
+
+
+def purge(sim: Simulation, queue: QueueEntity, count_max: int = 10_000) -> int:
+    return len(outcome(sim, lambda reply: bulk.purge(queue.main, count_max, sim.now, sim.now, reply)))
+
+
+def claim(sim: Simulation, queue: QueueEntity, count_max: int, owner: str | None = None) -> bulk.Numbers:
+    return outcome(sim, lambda reply: bulk.claim(queue.main, count_max, owner, None, sim.now, reply))
+
+
+def received(sim: Simulation, queue: QueueEntity) -> set[str]:
+    receiver = sim.receiver(queue.main, 1_000)
+    queue.main.detach(receiver, sim.now)
+    return set(receiver.ids())
+
+
+def test_a_purge_empties_all_fragments(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 40)
+    sim.send(queue, make_message("later", scheduled_at=sim.now + 1_000))
+    claim(sim, queue, 1)
+    assert purge(sim, queue) == 41
+    counts = queue.main.counts()
+    assert (counts.active, counts.deferred, counts.scheduled, counts.size_bytes) == (0, 0, 0, 0)
+    sim.advance(2_000)
+    assert received(sim, queue) == set()
+
+
+def test_a_purge_leaves_locked_messages_alone(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 20)
+    receiver = sim.receiver(queue.main, 3)
+    held = receiver.take()
+    assert purge(sim, queue) == 17
+    assert sim.settle(queue.main, held).good == {0, 1, 2}
+    assert queue.main.counts().active == 0
+
+
+def test_a_purge_leaves_a_session_that_somebody_holds_alone(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("talks", enable_partitioning=True, requires_session=True))
+    sim.send(queue, *[make_message(f"m{n}", session_id=session) for n in range(3) for session in ("held", "free")])
+    lock = sim.accept(queue.main, "held").value
+    assert purge(sim, queue) == 3
+    assert len(sim.receiver(queue.main, 10, session=lock).take()) == 3
+
+
+def test_a_purge_stops_at_its_limit_and_at_its_time(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 10)
+    assert purge(sim, queue, 4) == 4
+    before = sim.now
+    sim.advance(1_000)
+    send(sim, queue, 2, "new")
+    assert len(outcome(sim, lambda reply: bulk.purge(queue.main, 100, before, sim.now, reply))) == 6
+    assert received(sim, queue) == {"new0", "new1"}
+
+
+def test_a_purge_takes_steps_that_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a deep queue is never one giant commit. Method: small steps, small memory, and commits are counted."""
+    monkeypatch.setattr(bulk, "STEP_COUNT_MAX", 10)
+    monkeypatch.setattr(lane, "READY_COUNT_MAX", 4)
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(f"m{n}") for n in range(95)])
+    before = sim.ports[0].commit_count
+    answer: Answer[bulk.Numbers] = Answer()
+    bulk.purge(queue.main, 1_000, sim.now, sim.now, answer)
+    while sim.ports[0].step(1):
+        pass
+    assert len(answer.value) == 95
+    assert sim.ports[0].commit_count - before == 10
+    assert queue.main.counts().active == 0
+
+
+def test_a_purge_goes_on_without_an_ill_fragment_and_says_so_in_the_end(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 32)
+    sim.lose_store(1)
+    assert purge(sim, queue) == 24
+    with pytest.raises(FragmentUnavailable):
+        purge(sim, queue)
+    sim.return_store(1)
+    assert purge(sim, queue) == 8
+
+
+def test_claimed_messages_are_deferred_and_told_by_number(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 40)
+    numbers = claim(sim, queue, 25)
+    assert len(numbers) == len(set(numbers)) == 25
+    assert (queue.main.counts().active, queue.main.counts().deferred) == (15, 25)
+    assert len(received(sim, queue)) == 15
+    assert claim(sim, queue, 25) == []  # the others are locked
+
+
+def test_a_claim_of_one_fragment_takes_from_that_alone(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 32)
+    numbers = outcome(sim, lambda reply: bulk.claim(queue.main, 100, None, 5, sim.now, reply))
+    assert [number >> SEQUENCE_BITS for number in numbers] == [5, 5]
+    with pytest.raises(ArgumentError):
+        outcome(sim, lambda reply: bulk.claim(queue.main, 100, None, 16, sim.now, reply))
+
+
+def test_a_claim_remembers_its_owner_also_over_a_restart(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 1)
+    claim(sim, queue, 1, "query-7")
+    sim.restart()
+    queue = sim.entities.queue("q")
+    peeked: Answer[list[StoredMessage]] = Answer()
+    queue.main.peek(0, 10, None, sim.now, peeked)
+    sim.run()
+    (row,) = peeked.value
+    assert b"x-opt-claimed-by" in unpack(row.content).entries
+    assert b"query-7" in unpack(row.content).entries
+    assert queue.main.counts().size_bytes == len(row.content)
+
+
+def test_nothing_is_claimed_from_a_queue_that_gives_no_messages(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("shut", status=EntityStatus.RECEIVE_DISABLED))
+    sim.send(queue, make_message("m"))
+    with pytest.raises(EntityDisabled):
+        claim(sim, queue, 1)
+
+
+def test_an_expired_message_is_not_claimed(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("short", time_to_live=1_000), make_message("long"))
+    sim.clock.advance(2_000)
+    assert len(claim(sim, queue, 10)) == 1
+
+
+def test_deleting_what_was_claimed_may_be_repeated(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 40)
+    ranges = bulk.ranges_of(claim(sim, queue, 30))
+    assert len(outcome(sim, lambda reply: bulk.delete_deferred(queue.main, ranges, sim.now, reply))) == 30
+    assert outcome(sim, lambda reply: bulk.delete_deferred(queue.main, ranges, sim.now, reply)) == []
+    assert (queue.main.counts().active, queue.main.counts().deferred) == (10, 0)
+
+
+def test_only_deferred_messages_are_deleted_by_number(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 16)
+    everything = [(head.first_number, head.last_number) for head in heads(sim, queue)]
+    assert outcome(sim, lambda reply: bulk.delete_deferred(queue.main, everything, sim.now, reply)) == []
+    assert queue.main.counts().active == 16
+
+
+@pytest.mark.parametrize("ranges", [[(5, 4)], [(1, bulk.NUMBERS_MAX + 1)], [(1, 2**62)]])
+def test_ranges_that_make_no_sense_are_refused(sim: Simulation, queue: QueueEntity, ranges: list[bulk.Range]) -> None:
+    with pytest.raises(ArgumentError):
+        outcome(sim, lambda reply: bulk.delete_deferred(queue.main, ranges, sim.now, reply))
+
+
+def test_undeferred_messages_take_their_old_places(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(f"m{n}") for n in range(4)])
+    receiver = sim.receiver(queue.main, 2)
+    held = receiver.take()
+    sim.settle(queue.main, held, Defer())
+    queue.main.detach(receiver, sim.now)
+    numbers = [delivery.message.sequence_number for delivery in held]
+    assert outcome(sim, lambda reply: bulk.undefer(queue.main, bulk.ranges_of(numbers), sim.now, reply)) == numbers
+    assert sim.receiver(queue.main, 10).ids() == ["m0", "m1", "m2", "m3"]
+
+
+def test_all_deferred_messages_become_active_again(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 20)
+    claim(sim, queue, 15)
+    assert len(outcome(sim, lambda reply: bulk.undefer_all(queue.main, 10, sim.now, reply))) == 10
+    assert len(outcome(sim, lambda reply: bulk.undefer_all(queue.main, 10, sim.now, reply))) == 5
+    assert len(received(sim, queue)) == 20
+
+
+def test_an_undeferred_message_comes_to_whoever_holds_its_session(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("talks", requires_session=True))
+    sim.send(queue, make_message("m", session_id="s"))
+    lock = sim.accept(queue.main, "s").value
+    receiver = sim.receiver(queue.main, 1, session=lock)
+    sim.settle(queue.main, receiver.take(), Defer())
+    queue.main.detach(receiver, sim.now)
+    assert len(outcome(sim, lambda reply: bulk.undefer_all(queue.main, 10, sim.now, reply))) == 1
+    lock = sim.accept(queue.main).value
+    assert sim.receiver(queue.main, 1, session=lock).ids() == ["m"]
+
+
+def heads(sim: Simulation, queue: QueueEntity) -> list[FragmentHead]:
+    answer: Answer[list[FragmentHead]] = Answer()
+    fragment_heads(queue.main, sim.now, answer)
+    sim.run()
+    return answer.value
+
+
+def test_heads_tell_where_every_fragment_begins_and_ends(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 40)
+    numbers = claim(sim, queue, 10)
+    outcome(
+        sim, lambda reply: bulk.delete_deferred(queue.main, [(number, number) for number in numbers], sim.now, reply)
+    )
+    sim.lose_store(3)
+    found = heads(sim, queue)
+    assert [head.fragment for head in found] == list(range(16))
+    assert [head.fragment for head in found if not head.is_available] == [3, 7, 11, 15]
+    base = 8 << SEQUENCE_BITS
+    assert found[8] == FragmentHead(8, True, base + 1, base + 2, 2, 0, 0, found[8].size_bytes)
+    empty = [head for head in found if head.is_available and not head.active]
+    assert empty
+    assert all(head.first_number == head.last_number + 1 for head in empty)
+
+
+def test_merged_pages_hold_every_message_once_and_in_order(sim: Simulation, queue: QueueEntity) -> None:
+    """Also where the size of a page and not the count ends it."""
+    names = []
+    for number in range(60):
+        sim.send(queue, make_message(f"m{number}", body=b"x" * (number * 7_919 % 60_000)))
+        sim.advance(1)
+        names.append(f"m{number}")
+    positions: dict[int, int] = {}
+    found: list[str] = []
+    for _ in range(100):
+        answer: Answer[list[StoredMessage]] = Answer()
+        queue.main.peek_merged(positions, 10, sim.now, answer)
+        sim.run()
+        if not answer.value:
+            break
+        for row in answer.value:
+            positions[row.sequence_number >> SEQUENCE_BITS] = row.sequence_number + 1
+            found.append(message_id_of(row.content))
+    assert found == names
+
+
+def test_an_error_reaches_whoever_asked_for_a_change(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 1)
+    answer: Answer[bulk.Numbers] = Answer()
+    bulk.purge(queue.main, 1, sim.now, sim.now, answer)
+    for index in range(STORES):
+        sim.lose_store(index)
+    assert isinstance(answer.error, MessagingError)
