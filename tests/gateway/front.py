@@ -142,9 +142,13 @@ class Client:
             self.run()
         return self.session
 
-    def sender(self, address: str, name: str | None = None) -> OutgoingLink:
+    def sender(self, address: str, properties: dict[Any, Any] | None = None) -> OutgoingLink:
         link = self.begin().attach(
-            name or self._name(), is_sender=True, source=Source(address="me"), target=Target(address=address)
+            self._name(),
+            is_sender=True,
+            source=Source(address="me"),
+            target=Target(address=address),
+            properties=properties,
         )
         assert isinstance(link, OutgoingLink)
         self.run()

@@ -11,7 +11,7 @@ from twinbus.amqp.events import Deliveries, Dispositions, Incoming, LinkDetached
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
 from twinbus.amqp.terminus import Coordinator
-from twinbus.amqp.types import Array, Described, ULong, Value
+from twinbus.amqp.types import Array, Described, Symbol, ULong, Value
 from twinbus.gateway.coordinator import OPEN_MAX
 from twinbus.model.descriptions import QueueDescription
 
@@ -202,3 +202,48 @@ def test_a_connection_has_a_limited_number_of_open_transactions(front: Front) ->
     assert condition(control.ask(DECLARE, None)) == "amqp:resource-limit-exceeded"
     assert control.ask(DISCHARGE, ids[0], True) == ACCEPTED
     assert control.declare() not in ids
+
+
+def via(destination: str) -> dict[Value, Value]:
+    return {Symbol("com.microsoft:transfer-destination-address"): destination}
+
+
+def test_a_message_sent_via_another_queue_reaches_its_destination_with_the_commit(front: Front) -> None:
+    client = front.client()
+    control = Control(client)
+    client.sender("orders").transfer(payload("in"), b"1")
+    receiver = client.receiver("orders", credit=1)
+    (message,) = received(client)
+    sender = client.sender("orders", via("amqps://host/other"))
+    assert sender.properties == via("amqps://host/other")
+    txn_id = control.declare()
+    state = TransactionalState(txn_id=txn_id, outcome=ACCEPTED)
+    receiver.update(message.delivery_id, message.delivery_id, state)
+    sender.transfer(payload("out"), b"2", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    assert active(front, "other") == 0
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    client.run()
+    assert (active(front), active(front, "other")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("destination", "reason"), [("missing", "amqp:not-found"), ("other/$DeadLetterQueue", "amqp:not-allowed")]
+)
+def test_messages_are_not_sent_via_a_queue_to_where_nothing_can_be_sent(
+    front: Front, destination: str, reason: str
+) -> None:
+    client = front.client()
+    client.sender("orders", via(destination))
+    assert [event.error.condition for event in client.take(LinkDetached) if event.error] == [reason]
+
+
+def test_sending_via_a_queue_needs_the_right_for_both(front: Front) -> None:
+    client = front.client(None)
+    cbs = client.node("$cbs")
+    cbs.ask("put-token", front.token("orders"), name="sb://host/orders")
+    client.sender("orders", via("other"))
+    assert len(client.take(LinkDetached)) == 1
+    cbs.ask("put-token", front.token("other"), name="sb://host/other")
+    client.sender("orders", via("other"))
+    assert client.take(LinkDetached) == []

@@ -13,10 +13,15 @@ from collections.abc import Callable
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.link import Link
 from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.terminus import Coordinator, Source, Target
+from twinbus.amqp.terminus import Coordinator, Source
+from twinbus.amqp.terminus import Target as TargetTerminus
+from twinbus.amqp.types import Symbol, Value
+from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import SessionLock
+from twinbus.broker.topic_entity import TopicEntity
+from twinbus.broker.transfers import ViaTarget
 from twinbus.clock import Millis
-from twinbus.errors import ArgumentError, MessagingError, NotAllowed, NotImplementedHere, Unauthorized
+from twinbus.errors import ArgumentError, MessagingError, NotAllowed, Unauthorized
 from twinbus.gateway.addresses import CBS, Address, parse_address, resolve, strip_authority
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.bindings import Bindings
@@ -33,11 +38,11 @@ from twinbus.gateway.request_binding import Handle, RequestBinding
 from twinbus.gateway.requests import CBS_NAMES, MANAGEMENT_NAMES, ReplyNames, Request, Response, text_of
 from twinbus.gateway.response_links import ResponseLink, find_response_link
 from twinbus.gateway.sender_binding import CREDIT as SENDER_CREDIT
-from twinbus.gateway.sender_binding import SenderBinding
+from twinbus.gateway.sender_binding import SenderBinding, Target
 from twinbus.model.descriptions import Right
 
 REQUEST_SIZE_FACTOR = 4
-TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
+TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
 
 
 class Attachment:
@@ -91,25 +96,36 @@ class Attachment:
 
     def _bind_sender(self, link: IncomingLink, address: Address, path: str, now: Millis) -> None:
         self._grants.require(Right.SEND, path, now)
-        if TRANSFER_DESTINATION in link.properties:
-            # Taken as an ordinary link, its messages would end here and never reach their destination.
-            raise NotImplementedHere("Sending via another entity is not supported. Send to the destination itself.")
         node = resolve(self._namespace.entities, address)
         if node.target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
-        link.accept(max_message_size=self._namespace.message_size_max, credit=SENDER_CREDIT)
+        destination = link.properties.get(TRANSFER_DESTINATION)
+        target: Target = node.target if destination is None else self._via(node.target, destination, now)
+        properties = None if destination is None else {TRANSFER_DESTINATION: destination}
+        size_max = self._namespace.message_size_max
+        link.accept(max_message_size=size_max, credit=SENDER_CREDIT, properties=properties)
         self._bindings[link] = SenderBinding(
             link,
             node,
-            node.target,
+            target,
             path,
             self._namespace.traffic.of(node.path),
             self._transactions,
             now=now,
-            message_size_max=self._namespace.message_size_max,
+            message_size_max=size_max,
             new_id=self._namespace.new_id,
             wake=self._wake,
         )
+
+    def _via(self, target: QueueEntity | TopicEntity, destination: Value, now: Millis) -> ViaTarget:
+        """Where messages go that are sent by way of this entity: who sends them needs the right for both."""
+        path = strip_authority(text_of(destination))
+        self._grants.require(Right.SEND, path, now)
+        if resolve(self._namespace.entities, parse_address(path)).target is None:
+            raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
+        if not isinstance(target, QueueEntity):
+            raise NotAllowed(f"'{target.description.name}' is a topic: messages are sent via queues only.")
+        return target.via(path)
 
     def _bind_outgoing(self, link: OutgoingLink, address: str, now: Millis) -> None:
         parsed, path = parse_address(address), strip_authority(address)
@@ -166,6 +182,10 @@ class Attachment:
 
 def _address_of(link: Link) -> str:
     terminus = link.target if isinstance(link, IncomingLink) else link.source
-    if not isinstance(terminus, Source | Target) or not isinstance(terminus.address, str) or not terminus.address:
+    if (
+        not isinstance(terminus, Source | TargetTerminus)
+        or not isinstance(terminus.address, str)
+        or not terminus.address
+    ):
         raise ArgumentError("The link has no address: name a queue, topic, subscription or node.")
     return str(terminus.address)

@@ -6,12 +6,14 @@ returns from a send that was answered with any other outcome.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from twinbus.amqp.delivery_state import ACCEPTED, Rejected, TransactionalState
 from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.topic_entity import TopicEntity
+from twinbus.broker.transfers import ViaTarget
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError
 from twinbus.gateway.addresses import Node
@@ -21,6 +23,8 @@ from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import BATCH_FORMAT, Message, read_batch, read_message
 
 CREDIT = 2_000
+
+Target: TypeAlias = QueueEntity | TopicEntity | ViaTarget
 
 
 class SenderBinding:
@@ -41,7 +45,7 @@ class SenderBinding:
         self,
         link: IncomingLink,
         node: Node,
-        target: QueueEntity | TopicEntity,
+        target: Target,
         path: str,
         traffic: EntityTraffic,
         transactions: Transactions,
