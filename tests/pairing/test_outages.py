@@ -196,7 +196,7 @@ def test_a_flapping_primary_costs_no_accepted_message(spaces: Spaces) -> None:
 
         flapping = threading.Thread(target=flap)
         flapping.start()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             sending.send(timeout=0.3)
         stop.set()

@@ -1,6 +1,5 @@
 """The one thread of a pair: lets time pass for it, starts pings, and ends calls that are past their deadline."""
 
-import logging
 import threading
 import uuid
 from collections.abc import Callable
@@ -17,8 +16,6 @@ LOOK_INTERVAL: Millis = 250
 """How late a blocked call may be noticed."""
 
 PINGS_AT_ONCE_MAX = 32
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class Attendant:

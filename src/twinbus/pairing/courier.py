@@ -11,7 +11,7 @@ decides anything.
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -35,8 +35,7 @@ Outgoing: TypeAlias = AnyMessage | list[AnyMessage] | ServiceBusMessageBatch
 Parcel: TypeAlias = AmqpAnnotatedMessage | ServiceBusMessageBatch
 
 
-@dataclass(frozen=True, slots=True)
-class ToPrimary:
+class ToPrimary(NamedTuple):
     """Do the operation with the primary's stock sender."""
 
     timeout_s: float
@@ -86,54 +85,64 @@ class Courier:
         elif not isinstance(outgoing, PairedMessageBatch) or outgoing.destination != self.path:
             raise ValueError("Fill a batch from this sender's create_message_batch: it checks and keeps each message.")
 
-    def deadline(self, timeout_s: float | None) -> Millis:
-        if timeout_s is not None and timeout_s <= 0:
-            raise ValueError("The timeout must be greater than 0.")
-        timeout = self._timeout_default if timeout_s is None else int(timeout_s * 1000)
-        return self._clock.now() + timeout
-
-    def send(self, outgoing: Outgoing, deadline: Millis) -> Steps:
+    def send(self, outgoing: Outgoing, timeout_s: float | None) -> Steps:
         """Attempts until the messages are accepted. Raises what the caller of `send_messages` gets."""
-        if self._availability.route(self.path, self._clock.now()) is Route.PRIMARY:
+        now, timeout = self._clock.now(), self._timeout(timeout_s)
+        if self._goes_to_primary(now):
             try:
-                yield ToPrimary(self._remaining_s(deadline))
+                yield ToPrimary(timeout / 1000)
             except Exception as error:
-                self.primary_failed(error, deadline)
+                self._primary_failed(error, now + timeout)
             else:
-                self._availability.primary_answered(self.path)
+                self._primary_answered()
                 return []
-        yield from self._to_backlog(_messages_of(outgoing), deadline)
+        yield from self._to_backlog(_messages_of(outgoing), now + timeout)
         return []
 
-    def schedule(self, messages: list[AnyMessage], at: datetime, deadline: Millis) -> Steps:
+    def schedule(self, messages: list[AnyMessage], at: datetime, timeout_s: float | None) -> Steps:
         """Sequence numbers of the primary, or `UNNUMBERED` for each message that had to go to the backlog."""
-        if self._availability.route(self.path, self._clock.now()) is Route.PRIMARY:
+        now, timeout = self._clock.now(), self._timeout(timeout_s)
+        if self._goes_to_primary(now):
             try:
-                numbers = yield ToPrimary(self._remaining_s(deadline))
+                numbers = yield ToPrimary(timeout / 1000)
             except Exception as error:
-                self.primary_failed(error, deadline)
+                self._primary_failed(error, now + timeout)
             else:
-                self._availability.primary_answered(self.path)
+                self._primary_answered()
                 return numbers or []
         for message in messages:
             _schedule(message, at)
-        yield from self._to_backlog(messages, deadline)
+        yield from self._to_backlog(messages, now + timeout)
         return [UNNUMBERED] * len(messages)
 
-    def cancel(self, sequence_numbers: int | list[int], deadline: Millis) -> Steps:
+    def cancel(self, sequence_numbers: int | list[int], timeout_s: float | None) -> Steps:
         """One attempt at the primary. How it goes counts like a send, but it never goes to the backlog."""
         numbers = sequence_numbers if isinstance(sequence_numbers, list) else [sequence_numbers]
         if UNNUMBERED in numbers:
             raise ValueError("A message that was scheduled while failed over has no sequence number to cancel it by.")
         try:
-            yield ToPrimary(self._remaining_s(deadline))
+            yield ToPrimary(self._timeout(timeout_s) / 1000)
         except Exception as error:
             self._availability.primary_failed(self.path, error, self._clock.now())
             raise
-        self._availability.primary_answered(self.path)
+        self._primary_answered()
         return []
 
-    def primary_failed(self, error: Exception, deadline: Millis) -> None:
+    def _timeout(self, timeout_s: float | None) -> Millis:
+        if timeout_s is None:
+            return self._timeout_default
+        if timeout_s <= 0:
+            raise ValueError("The timeout must be greater than 0.")
+        return max(1, int(timeout_s * 1000))
+
+    def _goes_to_primary(self, now: Millis) -> bool:
+        return self._detector.is_untroubled or self._availability.route(self.path, now) is Route.PRIMARY
+
+    def _primary_answered(self) -> None:
+        if self._detector.failing_since is not None:
+            self._availability.primary_answered(self.path)
+
+    def _primary_failed(self, error: Exception, deadline: Millis) -> None:
         """Returns where the send may go on at a backlog queue, and raises `error` where it may not."""
         now = self._clock.now()
         route = self._availability.primary_failed(self.path, error, now)

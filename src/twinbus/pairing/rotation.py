@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from twinbus.clock import NEVER, Millis
+from twinbus.clock import Millis
 
 
 @dataclass(slots=True)
@@ -39,6 +39,3 @@ class Rotation:
         for index in due:
             del self.out_until[index]
         return due
-
-    def next_action_at(self) -> Millis:
-        return min(self.out_until.values(), default=NEVER)

@@ -74,7 +74,7 @@ class PairedSender:
             return
         self._courier.check(outgoing)
         sendable: Any = outgoing  # the SDK takes lists of both kinds of message, its annotations only of one
-        steps = self._courier.send(outgoing, self._courier.deadline(timeout))
+        steps = self._courier.send(outgoing, timeout)
         self._run(steps, lambda stock, timeout_s: stock.send_messages(sendable, timeout=timeout_s))
 
     def schedule_messages(
@@ -91,7 +91,7 @@ class PairedSender:
             return []
         self._courier.check(outgoing)
         sendable: Any = outgoing
-        steps = self._courier.schedule(outgoing, schedule_time_utc, self._courier.deadline(timeout))
+        steps = self._courier.schedule(outgoing, schedule_time_utc, timeout)
         return self._run(
             steps, lambda stock, timeout_s: stock.schedule_messages(sendable, schedule_time_utc, timeout=timeout_s)
         )
@@ -99,7 +99,7 @@ class PairedSender:
     def cancel_scheduled_messages(self, sequence_numbers: int | list[int], *, timeout: float | None = None) -> None:
         """Like the SDK's, always at the primary: only it knows the numbers."""
         self._check_live()
-        steps = self._courier.cancel(sequence_numbers, self._courier.deadline(timeout))
+        steps = self._courier.cancel(sequence_numbers, timeout)
         self._run(steps, lambda stock, timeout_s: stock.cancel_scheduled_messages(sequence_numbers, timeout=timeout_s))
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:

@@ -63,7 +63,7 @@ class PairedSender:
             return
         self._courier.check(outgoing)
         sendable: Any = outgoing  # the SDK takes lists of both kinds of message, its annotations only of one
-        steps = self._courier.send(outgoing, self._courier.deadline(timeout))
+        steps = self._courier.send(outgoing, timeout)
         await self._run(steps, lambda stock, timeout_s: stock.send_messages(sendable, timeout=timeout_s))
 
     async def schedule_messages(
@@ -78,7 +78,7 @@ class PairedSender:
             return []
         self._courier.check(outgoing)
         sendable: Any = outgoing
-        steps = self._courier.schedule(outgoing, schedule_time_utc, self._courier.deadline(timeout))
+        steps = self._courier.schedule(outgoing, schedule_time_utc, timeout)
         return await self._run(
             steps, lambda stock, timeout_s: stock.schedule_messages(sendable, schedule_time_utc, timeout=timeout_s)
         )
@@ -87,7 +87,7 @@ class PairedSender:
         self, sequence_numbers: int | list[int], *, timeout: float | None = None
     ) -> None:
         self._check_live()
-        steps = self._courier.cancel(sequence_numbers, self._courier.deadline(timeout))
+        steps = self._courier.cancel(sequence_numbers, timeout)
         await self._run(
             steps, lambda stock, timeout_s: stock.cancel_scheduled_messages(sequence_numbers, timeout=timeout_s)
         )

@@ -1,0 +1,74 @@
+from datetime import timedelta
+from itertools import pairwise
+from random import Random
+
+from twinbus.pairing.events import Availability, EventKind, PairingEvent
+from twinbus.pairing.failover import Route
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.send_availability import SendAvailability
+
+NOON = 1_800_000_000_000
+MINUTE = 60_000
+DOWN = ConnectionError("down")
+QUEUES = {0: "p/x-servicebus-transfer/0"}
+
+
+def availability(**chosen: object) -> SendAvailability:
+    return SendAvailability(SendAvailabilityPairedNamespaceOptions(**chosen), QUEUES, Random(1))  # type: ignore[arg-type]
+
+
+def test_pings_come_early_by_a_random_share_and_never_late() -> None:
+    pair = availability(ping_jitter=0.2)
+    pair.primary_failed("orders", DOWN, NOON)
+    pinged: list[int] = []
+    for second in range(3600):
+        now = NOON + second * 1000
+        for path in pair.advance(now):
+            pinged.append(now)
+            pair.ping_failed(path, DOWN, now)
+    gaps = {later - earlier for earlier, later in pairwise(pinged)}
+    assert len(gaps) > 5
+    assert min(gaps) >= 0.8 * MINUTE - 1000
+    assert max(gaps) <= MINUTE
+
+
+def test_many_senders_of_one_entity_make_one_ping() -> None:
+    pair = availability(ping_jitter=0)
+    for _ in range(50):
+        pair.primary_failed("orders", DOWN, NOON)
+    assert pair.advance(NOON + 2 * MINUTE) == ["orders"]
+    assert pair.advance(NOON + 2 * MINUTE) == []
+
+
+def test_an_entity_is_one_however_its_path_is_written() -> None:
+    pair = availability(failover_interval=timedelta(0))
+    pair.primary_failed("Orders", DOWN, NOON)
+    assert pair.route("ORDERS", NOON) is Route.BACKLOG
+    assert len(pair.state().entities) == 1
+
+
+def test_a_callback_may_ask_for_the_state() -> None:
+    seen: list[tuple[EventKind, Availability]] = []
+
+    def look(event: PairingEvent) -> None:
+        seen.append((event.kind, pair.state().entities[0].availability))
+
+    pair = availability(on_event=look)
+    pair.primary_failed("orders", DOWN, NOON)
+    pair.advance(NOON + MINUTE)
+    pair.ping_answered("orders", NOON + 2 * MINUTE)
+    assert seen == [
+        (EventKind.TIMER_STARTED, Availability.FAILING),
+        (EventKind.FAILED_OVER, Availability.FAILED_OVER),
+        (EventKind.PING, Availability.FAILED_OVER),
+        (EventKind.RECOVERED, Availability.HEALTHY),
+    ]
+
+
+def test_the_pinger_is_woken_when_a_timer_starts() -> None:
+    pair = availability()
+    woken: list[int] = []
+    pair.wake = lambda: woken.append(1)
+    pair.primary_failed("orders", DOWN, NOON)
+    assert woken
+    assert pair.next_action_at() == NOON + MINUTE
