@@ -1,23 +1,15 @@
-"""`$management`: delete the oldest messages of a queue without receiving them. What somebody holds is left alone."""
+"""`$management`: delete the oldest messages of a queue without receiving them (protocol.md section 9)."""
 
-from twinbus.amqp.types import Int
-from twinbus.broker.bulk import purge
+from twinbus.broker import bulk
 from twinbus.broker.fragment import ACTIVE_ONLY
-from twinbus.errors import MessageNotFound, NotAllowed
 from twinbus.gateway.operations import Call
-from twinbus.gateway.requests import Response
+from twinbus.gateway.own_operations import count_of
 
 COUNT_MAX = 4_000
-NOTHING_DELETED = Response(204, "No messages", None, MessageNotFound.condition)
 
 
 def batch_delete_messages(call: Call) -> None:
-    if call.arguments.optional_text("session-id") is not None:
-        raise NotAllowed("Messages of one session cannot be deleted in a batch. Receive them in that session.")
+    """Never one that somebody holds, and neither deferred nor scheduled ones."""
     count = min(max(call.arguments.number("message-count"), 1), COUNT_MAX)
     before = call.arguments.number("enqueued-time-utc", call.now)
-
-    def body(numbers: list[int]) -> Response:
-        return Response.ok({"message-count": Int(len(numbers))}) if numbers else NOTHING_DELETED
-
-    purge(call.queue(), count, before, call.now, call.answer(body), ACTIVE_ONLY)
+    bulk.purge(call.queue(), count, before, call.now, call.answer(count_of), ACTIVE_ONLY)

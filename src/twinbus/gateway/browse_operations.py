@@ -1,12 +1,13 @@
 """`$management`: peek, and receive deferred messages by sequence number."""
 
+from collections.abc import Callable
 from uuid import UUID
 
 from twinbus.amqp.section_bounds import section_bounds
 from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import MessageNotFound
 from twinbus.gateway.operations import Call
-from twinbus.gateway.requests import Response
+from twinbus.gateway.requests import Arguments, Response
 from twinbus.model.message import encode_delivery
 from twinbus.store.changes import MessageState, StoredMessage
 
@@ -24,8 +25,12 @@ def peek_message(call: Call) -> None:
         count,
         arguments.optional_text("session-id"),
         call.now,
-        call.answer(_without_bodies if arguments.is_set("omit-message-body") else _peeked),
+        call.answer(peeked_body(arguments)),
     )
+
+
+def peeked_body(arguments: Arguments) -> Callable[[list[StoredMessage]], Response]:
+    return _without_bodies if arguments.is_set("omit-message-body") else _peeked
 
 
 def _peeked(messages: list[StoredMessage]) -> Response:

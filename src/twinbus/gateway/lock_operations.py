@@ -6,6 +6,11 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.gateway.operations import Call, done, lock_tokens
 from twinbus.gateway.requests import Arguments, Response
+from twinbus.model.descriptions import DAY
+
+DELAY = "com.twinbus:delay"
+"""Of an abandoned message, in milliseconds: for so long nobody receives it. The service does not know it."""
+DELAY_MAX: Millis = 7 * DAY
 
 
 def renew_lock(call: Call) -> None:
@@ -30,7 +35,7 @@ def outcome_of(arguments: Arguments) -> Outcome:
     if status == "completed":
         return COMPLETE
     if status == "abandoned":
-        return Abandon(properties)
+        return Abandon(properties, _delay(arguments))
     if status == "defered":  # spelt so on the wire
         return Defer(properties)
     if status == "suspended":
@@ -38,3 +43,10 @@ def outcome_of(arguments: Arguments) -> Outcome:
         description = arguments.optional_text("deadletter-description")
         return DeadLetter(reason, description, properties)
     raise ArgumentError(f"'{status}' is no disposition status: use completed, abandoned, defered or suspended.")
+
+
+def _delay(arguments: Arguments) -> Millis:
+    delay = arguments.number(DELAY, 0)
+    if not 0 <= delay <= DELAY_MAX:
+        raise ArgumentError(f"'{DELAY}' is {delay}. Use 0 to {DELAY_MAX} milliseconds.")
+    return delay

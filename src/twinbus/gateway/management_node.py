@@ -15,6 +15,7 @@ from twinbus.gateway.coordinator import Transactions
 from twinbus.gateway.lock_operations import renew_lock, update_disposition
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.operations import Call, OperationEntry, Respond
+from twinbus.gateway.own_operations import OWN_OPERATIONS
 from twinbus.gateway.requests import Arguments, Request, Response
 from twinbus.gateway.rule_operations import add_rule, enumerate_rules, remove_rule
 from twinbus.gateway.schedule_operations import cancel_scheduled_message, schedule_message
@@ -36,7 +37,7 @@ OPERATIONS: dict[str, OperationEntry] = {
     "com.microsoft:update-disposition": OperationEntry(update_disposition, Right.LISTEN, can_be_in_transaction=True),
     "com.microsoft:peek-message": OperationEntry(peek_message, Right.LISTEN),
     "com.microsoft:receive-by-sequence-number": OperationEntry(receive_by_sequence_number, Right.LISTEN),
-    "com.microsoft:schedule-message": OperationEntry(schedule_message, Right.SEND),
+    "com.microsoft:schedule-message": OperationEntry(schedule_message, Right.SEND, can_be_in_transaction=True),
     "com.microsoft:cancel-scheduled-message": OperationEntry(cancel_scheduled_message, Right.SEND),
     "com.microsoft:renew-session-lock": OperationEntry(renew_session_lock, Right.LISTEN),
     "com.microsoft:get-session-state": OperationEntry(get_session_state, Right.LISTEN),
@@ -46,6 +47,7 @@ OPERATIONS: dict[str, OperationEntry] = {
     "com.microsoft:add-rule": OperationEntry(add_rule, Right.LISTEN),
     "com.microsoft:remove-rule": OperationEntry(remove_rule, Right.LISTEN),
     "com.microsoft:enumerate-rules": OperationEntry(enumerate_rules, Right.LISTEN),
+    **OWN_OPERATIONS,
 }
 
 

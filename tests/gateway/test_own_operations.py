@@ -1,0 +1,137 @@
+"""`$management` operations of our own, over a real pair of AMQP connections."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.front import LISTENS, SENDS, Client, Front, NodeClient, payload, text_of
+from tests.gateway.test_nodes import body, lock_one, status
+from twinbus.amqp.events import Deliveries
+from twinbus.amqp.sections import decode_sections
+from twinbus.amqp.types import Array, Int, Long, UInt
+from twinbus.gateway.lock_operations import DELAY_MAX
+from twinbus.gateway.own_operations import OWN_OPERATIONS
+from twinbus.model.descriptions import QueueDescription, TopicDescription
+
+NODE = "spread/$management"
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Front:
+    front = Front(tmp_path, store_count=4)
+    front.sim.queue(QueueDescription("spread", enable_partitioning=True))
+    front.sim.queue(QueueDescription("orders"))
+    return front
+
+
+@pytest.fixture
+def client(front: Front) -> Client:
+    return front.client()
+
+
+@pytest.fixture
+def node(client: Client) -> NodeClient:
+    return client.node(NODE)
+
+
+def fill(client: Client, count: int, address: str = "spread") -> None:
+    sender = client.sender(address)
+    for number in range(count):
+        sender.transfer(payload(f"m{number}"), b"%d" % number)
+        client.run()
+        client.front.sim.advance(1)
+
+
+def claimed(node: NodeClient, count: int) -> Array:
+    ranges = body(node.ask("com.twinbus:claim", {"message-count": Int(count)}))["ranges"]
+    assert isinstance(ranges, Array)
+    return ranges
+
+
+@pytest.mark.rule("A17")
+@pytest.mark.parametrize("operation", OWN_OPERATIONS)
+def test_an_operation_of_our_own_needs_the_listen_claim(front: Front, operation: str) -> None:
+    refused = front.client(SENDS).node(NODE).ask(operation, {})
+    assert status(refused) == (401, "amqp:unauthorized-access")
+    assert status(front.client(LISTENS).node(NODE).ask(operation, {}))[0] in (200, 204, 400)
+
+
+@pytest.mark.parametrize("operation", OWN_OPERATIONS)
+def test_a_topic_has_no_messages_to_work_on(front: Front, operation: str) -> None:
+    front.sim.topic(TopicDescription("news"))
+    reply = front.client().node("news/$management").ask(operation, {"ranges": Array([Long(1), Long(1)])})
+    assert status(reply) == (400, "amqp:not-allowed")
+
+
+@pytest.mark.rule("A12")
+def test_a_merged_peek_pages_through_all_fragments_in_order(client: Client, node: NodeClient) -> None:
+    fill(client, 20)
+    found: list[str] = []
+    positions: dict[int, int] = {}
+    while True:
+        arguments = {"message-count": Int(6), "from-sequence-numbers": Array([Long(at) for at in positions.values()])}
+        reply = node.ask("com.twinbus:peek-merged", arguments if positions else {"message-count": Int(6)})
+        if status(reply)[0] == 204:
+            break
+        for entry in body(reply)["messages"]:
+            found.append(text_of(entry["message"]))
+            annotations = decode_sections(entry["message"]).message_annotations or {}
+            number = annotations["x-opt-sequence-number"]
+            positions[number >> 48] = number + 1
+    assert found == [f"m{number}" for number in range(20)]
+
+
+def test_a_purge_says_how_many_messages_it_removed(client: Client, node: NodeClient) -> None:
+    fill(client, 20)
+    assert body(node.ask("com.twinbus:purge", {"message-count": Int(15)})) == {"message-count": 15}
+    assert body(node.ask("com.twinbus:purge", {})) == {"message-count": 5}
+    assert status(node.ask("com.twinbus:purge", {}))[0] == 204
+
+
+def test_claimed_messages_are_deleted_by_their_ranges_as_often_as_one_likes(client: Client, node: NodeClient) -> None:
+    fill(client, 20)
+    ranges = claimed(node, 20)
+    assert len(ranges.values) == 32  # 16 fragments, one range in each
+    heads = body(node.ask("com.twinbus:fragment-heads", {}))["fragments"]
+    assert sum(head["deferred-message-count"] for head in heads) == 20
+    assert [head["first-sequence-number"] for head in heads] == ranges.values[::2]
+    for removed in (20, 0):
+        assert body(node.ask("com.twinbus:delete-claimed", {"ranges": ranges})) == {"message-count": removed}
+
+
+@pytest.mark.parametrize("ranges", [{"ranges": Array([Long(1)])}, {"ranges": "1-2"}, {}])
+def test_ranges_come_in_pairs(node: NodeClient, ranges: dict[str, object]) -> None:
+    assert status(node.ask("com.twinbus:delete-claimed", ranges)) == (400, "com.microsoft:argument-error")
+
+
+def test_deferred_messages_are_active_again_by_number_or_all(client: Client, node: NodeClient) -> None:
+    fill(client, 20)
+    ranges = claimed(node, 20)
+    some = Array(ranges.values[:4])
+    count = body(node.ask("com.twinbus:undefer", {"ranges": some}))["message-count"]
+    assert 2 <= count <= 4
+    assert body(node.ask("com.twinbus:undefer", {}))["message-count"] == 20 - count
+    client.receiver("spread", credit=50)
+    assert sum(len(event.deliveries) for event in client.take(Deliveries)) == 20
+
+
+def test_a_message_abandoned_with_a_delay_comes_again_after_it(client: Client) -> None:
+    fill(client, 1, "orders")
+    token = lock_one(client, "orders")
+    arguments = {"disposition-status": "abandoned", "lock-tokens": Array([token]), "com.twinbus:delay": UInt(30_000)}
+    assert status(client.node("orders/$management").ask("com.microsoft:update-disposition", arguments))[0] == 200
+    client.receiver("orders", credit=1)
+    client.advance(29_000)
+    assert client.take(Deliveries) == []
+    client.advance(2_000)
+    (event,) = client.take(Deliveries)
+    assert decode_sections(event.deliveries[0].payload).header is not None
+    assert text_of(event.deliveries[0].payload) == "m0"
+
+
+def test_a_delay_has_a_limit(client: Client) -> None:
+    fill(client, 1, "orders")
+    token = lock_one(client, "orders")
+    arguments = {"disposition-status": "abandoned", "lock-tokens": Array([token]), "com.twinbus:delay": DELAY_MAX + 1}
+    reply = client.node("orders/$management").ask("com.microsoft:update-disposition", arguments)
+    assert status(reply) == (400, "com.microsoft:argument-error")
