@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from twinbus.amqp.types import Value
+from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.entity_node import EntityNode
 from twinbus.client.namespace import TIMEOUT_S, Namespace
 from twinbus.client.received_message import ReceivedMessage
@@ -96,6 +97,10 @@ class BlockingNamespace:
     def entity(self, path: str) -> EntityNode:
         """Its verbs are coroutines for `run`: `namespace.run(namespace.entity("orders").peek(10))`."""
         return self._namespace.entity(path)
+
+    def extras(self, path: str) -> EntityExtras:
+        """As `entity`: `namespace.run(namespace.extras("orders").purge(100))`."""
+        return self._namespace.extras(path)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Any coroutine of the client, on the client's loop."""

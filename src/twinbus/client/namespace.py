@@ -26,6 +26,7 @@ from twinbus.amqp.sasl import SaslCredentials
 from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Symbol, UInt, Value
 from twinbus.client.connection_string import ConnectionString, parse_connection_string
+from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.entity_node import EntityNode
 from twinbus.client.receiver import Receiver
 from twinbus.client.request_node import Answer, RequestNode
@@ -145,6 +146,10 @@ class Namespace:
     def entity(self, path: str) -> EntityNode:
         """What can be asked of an entity without a link of one's own: peek, locks, deferred and scheduled messages."""
         return EntityNode(path, self.ask)
+
+    def extras(self, path: str) -> EntityExtras:
+        """What can be asked of an entity of a twinbus namespace, and of no other."""
+        return EntityExtras(path, self.ask)
 
     async def authorize(self, path: str) -> None:
         """Put a token for the entity, and keep it renewed for as long as the connection lives."""

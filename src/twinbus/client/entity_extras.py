@@ -1,0 +1,127 @@
+"""What a twinbus namespace can be asked besides what the service can: Python values in, messages and counts out.
+
+Everything raises NotImplementedHere where the namespace is another one: that is how to find out. Nothing is split by
+fragment here, since the namespace does it.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from twinbus.amqp.types import Array, Int, Long, Timestamp, UInt, Value
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.client.request_node import Answer
+from twinbus.clock import Millis
+
+Ask = Callable[[str, str, dict[str, Value]], Awaitable[Answer]]
+Range = tuple[int, int]
+"""First and last sequence number, both included; of one fragment."""
+
+_NO_CONTENT = 204
+_FRAGMENT_SHIFT = 48
+
+
+class FragmentHead(NamedTuple):
+    fragment: int
+    is_available: bool  # false: nothing is known, and all that follows is 0
+    first_number: int  # of the messages in it; one above the last where there is none
+    last_number: int  # the highest that was ever given
+    active: int
+    deferred: int
+    scheduled: int
+    size_bytes: int
+
+
+class EntityExtras:
+    """Made by `Namespace.extras`. `path` may be that of a subscription or of a dead-letter queue too."""
+
+    def __init__(self, path: str, ask: Ask) -> None:
+        self.path = path
+        self._ask = ask
+
+    async def peek_merged(self, count_max: int, positions: Mapping[int, int] | None = None) -> list[ReceivedMessage]:
+        """Messages of all fragments, the oldest first; none are locked. May be fewer than there are.
+
+        `positions`: the lowest number wanted, by fragment. See `next_positions`.
+        """
+        body: dict[str, Value] = {"message-count": Int(count_max)}
+        if positions:
+            body["from-sequence-numbers"] = Array([Long(number) for number in positions.values()])
+        answer = await self._request("peek-merged", body)
+        return [ReceivedMessage(found["message"]) for found in answer.get("messages", ())]
+
+    async def purge(self, count_max: int, before: Millis | None = None) -> int:
+        """Remove the first messages that nobody holds, whatever their state; how many it were. 0: there is none left."""
+        body: dict[str, Value] = {"message-count": Int(count_max)}
+        if before is not None:
+            body["enqueued-time-utc"] = Timestamp(before)
+        return _count(await self._request("purge", body))
+
+    async def undefer(self, ranges: Iterable[Range]) -> int:
+        """Make the deferred messages with these numbers active again; how many it were."""
+        return _count(await self._request("undefer", {"ranges": _ends(ranges)}))
+
+    async def undefer_all(self, count_max: int) -> int:
+        return _count(await self._request("undefer", {"message-count": Int(count_max)}))
+
+    async def abandon_for(self, lock_tokens: Sequence[UUID], delay: timedelta) -> None:
+        """Give back messages of one fragment, to be received by nobody before the delay is over."""
+        body = {
+            "disposition-status": "abandoned",
+            "lock-tokens": Array(list(lock_tokens)),
+            "com.twinbus:delay": UInt(delay // timedelta(milliseconds=1)),
+        }
+        (await self._ask(self.path, "com.microsoft:update-disposition", body)).require_ok()
+
+    async def fragment_heads(self) -> list[FragmentHead]:
+        return [_head(found) for found in (await self._request("fragment-heads", {})).get("fragments", ())]
+
+    async def claim(self, count_max: int, *, owner: str | None = None, fragment: int | None = None) -> list[Range]:
+        """Set the first messages aside as if they were received and deferred, in one go; where they are."""
+        body: dict[str, Value] = {"message-count": Int(count_max)}
+        if owner is not None:
+            body["owner"] = owner
+        if fragment is not None:
+            body["fragment"] = Int(fragment)
+        ends = (await self._request("claim", body)).get("ranges")
+        numbers = [int(end) for end in ends.values] if isinstance(ends, Array) else []
+        return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+    async def delete_claimed(self, ranges: Iterable[Range]) -> int:
+        """Remove the deferred messages with these numbers. May be repeated: those that are gone are no error."""
+        return _count(await self._request("delete-claimed", {"ranges": _ends(ranges)}))
+
+    async def _request(self, operation: str, body: dict[str, Value]) -> dict[str, Any]:
+        answer = (await self._ask(self.path, f"com.twinbus:{operation}", body)).require_ok()
+        return {} if answer.status == _NO_CONTENT or not answer.body else dict(answer.body)
+
+
+def next_positions(seen: Iterable[ReceivedMessage], positions: Mapping[int, int] | None = None) -> dict[int, int]:
+    """Where `peek_merged` goes on behind these messages."""
+    following = dict(positions or {})
+    for message in seen:
+        number = message.sequence_number or 0
+        following[number >> _FRAGMENT_SHIFT] = number + 1
+    return following
+
+
+def _ends(ranges: Iterable[Range]) -> Array:
+    return Array([Long(end) for pair in ranges for end in pair])
+
+
+def _count(body: Mapping[str, Any]) -> int:
+    return int(body.get("message-count", 0))
+
+
+def _head(found: Mapping[str, Any]) -> FragmentHead:
+    return FragmentHead(
+        fragment=int(found["fragment"]),
+        is_available=bool(found["is-available"]),
+        first_number=int(found["first-sequence-number"]),
+        last_number=int(found["last-sequence-number"]),
+        active=int(found["active-message-count"]),
+        deferred=int(found["deferred-message-count"]),
+        scheduled=int(found["scheduled-message-count"]),
+        size_bytes=int(found["size-in-bytes"]),
+    )

@@ -1,0 +1,71 @@
+"""What only a twinbus namespace can be asked, over a real one."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.interop.running_server import RunningServer
+from twinbus.client.entity_extras import EntityExtras, next_positions
+from twinbus.client.message import encode_message
+from twinbus.client.namespace import Namespace
+from twinbus.client.request_node import Answer
+from twinbus.errors import NotImplementedHere
+
+WAIT_S = 5.0
+COUNT = 40
+
+
+async def filled(server: RunningServer, namespace: Namespace, name: str) -> EntityExtras:
+    server.create_queue(name, enable_partitioning=True)
+    sender = await namespace.sender(name)
+    for number in range(COUNT):
+        assert await sender.send([encode_message(str(number))]) == [None]
+    return namespace.extras(name)
+
+
+async def test_a_merged_peek_goes_on_where_the_last_one_ended(server: RunningServer, namespace: Namespace) -> None:
+    extras = await filled(server, namespace, "merged")
+    found: list[bytes] = []
+    positions: dict[int, int] = {}
+    while page := await extras.peek_merged(15, positions):
+        positions = next_positions(page, positions)
+        found += [bytes(message.body) for message in page]
+    assert sorted(found, key=int) == [b"%d" % number for number in range(COUNT)]
+
+
+async def test_a_purge_removes_all_that_nobody_holds(server: RunningServer, namespace: Namespace) -> None:
+    extras = await filled(server, namespace, "purged")
+    assert [await extras.purge(30), await extras.purge(30), await extras.purge(30)] == [30, 10, 0]
+
+
+async def test_claims_are_told_by_ranges_and_deleted_by_them(server: RunningServer, namespace: Namespace) -> None:
+    extras = await filled(server, namespace, "claimed")
+    (head, *others) = await extras.fragment_heads()
+    assert sum(each.active for each in (head, *others)) == COUNT
+    assert await extras.claim(100, owner="job", fragment=0) == [(head.first_number, head.last_number)]
+    (message, *_) = await namespace.entity("claimed").peek(1)
+    assert message.annotations["x-opt-claimed-by"] == "job"
+    ranges = await extras.claim(COUNT)
+    assert await extras.claim(COUNT) == []
+    assert await extras.delete_claimed(ranges) == COUNT - head.active
+    assert await extras.delete_claimed(ranges) == 0
+    assert await extras.undefer([(head.first_number, head.last_number)]) == head.active
+    await extras.claim(1)
+    assert await extras.undefer_all(COUNT) == 1
+
+
+async def test_a_message_given_back_with_a_delay_stays_away(server: RunningServer, namespace: Namespace) -> None:
+    extras = await filled(server, namespace, "delayed")
+    receiver = await namespace.receiver("delayed", credit=1)
+    (message,) = await receiver.collect(1, WAIT_S)
+    assert message.lock_token is not None
+    await extras.abandon_for([message.lock_token], timedelta(hours=1))
+    assert sum(head.scheduled for head in await extras.fragment_heads()) == 1
+
+
+async def test_a_namespace_that_knows_none_of_this_says_so() -> None:
+    async def ask(path: str, operation: str, body: dict[str, object]) -> Answer:
+        return Answer(501, "no", "amqp:not-implemented", None)
+
+    with pytest.raises(NotImplementedHere):
+        await EntityExtras("q", ask).fragment_heads()
