@@ -5,17 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from tests.gateway.front import Client, Front, payload, text_of
-from twinbus.amqp.delivery_state import ACCEPTED, Declared, DeliveryState, Rejected, TransactionalState
-from twinbus.amqp.events import Deliveries, Dispositions, Incoming, LinkDetached
-from twinbus.amqp.outgoing_link import OutgoingLink
+from tests.gateway.control_link import DECLARE, DISCHARGE, Control, active, answers, condition, received
+from tests.gateway.front import Front, payload, text_of
+from twinbus.amqp.delivery_state import ACCEPTED, TransactionalState
+from twinbus.amqp.events import Dispositions, LinkDetached
 from twinbus.amqp.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
-from twinbus.amqp.terminus import Coordinator
-from twinbus.amqp.types import Array, Described, Symbol, ULong, Value
+from twinbus.amqp.types import Array, Symbol, Value
 from twinbus.gateway.coordinator import OPEN_MAX
 from twinbus.model.descriptions import QueueDescription
-
-DECLARE, DISCHARGE = 0x31, 0x32
 
 
 @pytest.fixture
@@ -24,45 +21,6 @@ def front(tmp_path: Path) -> Front:
     front.sim.queue(QueueDescription("orders"))
     front.sim.queue(QueueDescription("other"))
     return front
-
-
-class Control:
-    """A client's control link."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        link = client.begin().attach("control", is_sender=True, target=Coordinator())
-        assert isinstance(link, OutgoingLink)
-        self.link = link
-        client.run()
-
-    def ask(self, code: int, *fields: Value) -> DeliveryState | None:
-        self._client.take(Dispositions)
-        self.link.transfer(encode_sections(Sections(body=ValueBody(Described(ULong(code), list(fields))))), b"c")
-        self._client.run()
-        (answer,) = self._client.take(Dispositions)
-        return answer.state
-
-    def declare(self) -> bytes:
-        state = self.ask(DECLARE, None)
-        assert isinstance(state, Declared)
-        return state.txn_id
-
-
-def answers(client: Client) -> list[DeliveryState | None]:
-    return [event.state for event in client.take(Dispositions)]
-
-
-def received(client: Client) -> list[Incoming]:
-    return [each for event in client.take(Deliveries) for each in event.deliveries]
-
-
-def condition(state: DeliveryState | None) -> str | None:
-    return state.error.condition if isinstance(state, Rejected) and state.error else None
-
-
-def active(front: Front, path: str = "orders") -> int:
-    return front.sim.entities.queue(path).main.counts().active
 
 
 @pytest.mark.parametrize("is_failed", [False, True])

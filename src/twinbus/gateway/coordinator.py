@@ -1,7 +1,8 @@
 """Transactions on the wire (AMQP 1.0 part 4): a control link declares and discharges them, other links name them.
 
     declare                  -> declared(id)
-    transfer, disposition    state transactional-state(id, outcome) -> the same back; nothing happens yet
+    transfer, disposition    state transactional-state(id, outcome) -> the same back, or rejected
+                             inside of it; nothing happens yet
     discharge(id, fail)      -> accepted once all of it is durable or forgotten, or rejected with the reason
 
 A transaction belongs to the connection that declared it, and ends with the control link it was declared on.
@@ -15,9 +16,11 @@ from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.sections import ValueBody, decode_sections
 from twinbus.amqp.types import Described
+from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.transactions import Transaction
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError, QuotaExceeded, TransactionUnknown
+from twinbus.errors import ArgumentError, MessagingError, QuotaExceeded, TransactionUnknown
+from twinbus.gateway.settlement import confirmation, outcome_of
 
 CREDIT = 100
 OPEN_MAX = 100
@@ -54,6 +57,28 @@ class Transactions:
         del self._open[txn_id]
         return found
 
+    def settle(
+        self, state: TransactionalState, queue: MessageQueue, tokens: Sequence[bytes], now: Millis, *, is_settled: bool
+    ) -> DeliveryState:
+        """Settle the messages of one disposition, all or none, and return what to answer.
+
+        `is_settled`: the client waits for no answer, so a refusal has to stop the whole transaction.
+        """
+        try:
+            transaction = self.find(state.txn_id)
+        except TransactionUnknown as error:
+            return Rejected.because(error)
+        try:
+            outcome = outcome_of(state.outcome)
+            if outcome is None or state.outcome is None:
+                raise ArgumentError("A message is settled in a transaction with one of the four outcomes.")
+            transaction.settle(queue, tokens, outcome, now)
+        except MessagingError as error:
+            if is_settled:
+                transaction.doom(error)
+            return in_transaction(state, Rejected.because(error))
+        return in_transaction(state, confirmation(state.outcome))
+
 
 class CoordinatorBinding:
     """A control link."""
@@ -81,6 +106,10 @@ class CoordinatorBinding:
             self._answer(delivery_id, Declared(txn_id=txn_id))
             return
         txn_id = fields[0] if fields and isinstance(fields[0], bytes) else b""
+        if txn_id not in self._declared:
+            raise TransactionUnknown(
+                "No open transaction of this link has this id. Discharge one where it was declared."
+            )
         transaction = self._transactions.take(txn_id)
         self._declared.discard(txn_id)
         if len(fields) > 1 and fields[1] is True:

@@ -10,9 +10,9 @@ from twinbus.amqp.delivery_state import DeliveryState, Rejected, TransactionalSt
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.clock import Millis
-from twinbus.errors import ArgumentError, MessagingError
+from twinbus.errors import MessagingError
 from twinbus.gateway.addresses import Node
-from twinbus.gateway.coordinator import Transactions, in_transaction
+from twinbus.gateway.coordinator import Transactions
 from twinbus.gateway.settlement import confirmation, outcome_of, ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import encode_delivery
@@ -154,7 +154,11 @@ class ReceiverBinding:
     ) -> None:
         self._used_at = now
         if isinstance(state, TransactionalState):
-            self._settle_in_transaction(deliveries, state, now)
+            answer = self._transactions.settle(
+                state, self._queue, [tag for _, tag in deliveries], now, is_settled=is_settled
+            )
+            if not is_settled:
+                self.confirm([delivery_id for delivery_id, _ in deliveries], answer)
             return
         outcome = outcome_of(state)
         if outcome is None or (state is None and not is_settled):
@@ -167,19 +171,6 @@ class ReceiverBinding:
         self._settling += len(deliveries)
         reply = _SettleReply(self, [delivery_id for delivery_id, _ in deliveries], confirmation(state))
         self._queue.settle_each(tokens, outcome, now, reply)
-
-    def _settle_in_transaction(
-        self, deliveries: Sequence[tuple[int, bytes]], state: TransactionalState, now: Millis
-    ) -> None:
-        outcome = outcome_of(state.outcome)
-        answer: DeliveryState = in_transaction(state, confirmation(state.outcome))
-        try:
-            if outcome is None:
-                raise ArgumentError("A message is settled in a transaction with one of the four outcomes.")
-            self._transactions.find(state.txn_id).settle(self._queue, [tag for _, tag in deliveries], outcome, now)
-        except MessagingError as error:
-            answer = Rejected.because(error)
-        self.confirm([delivery_id for delivery_id, _ in deliveries], answer)
 
     def confirm(self, ids: Sequence[int], state: DeliveryState) -> None:
         for first, last in ranges(ids):

@@ -7,6 +7,8 @@ from twinbus.gateway.requests import Response
 from twinbus.model.message import Message, read_message
 
 MESSAGES_MAX = 4_500
+NUMBER_UNKNOWN = 0
+"""In a transaction: a message gets its number with the commit, so that one that is never committed leaves no gap."""
 SEQUENCE_NUMBERS_MAX = 4_096
 
 
@@ -17,6 +19,10 @@ def schedule_message(call: Call) -> None:
     def body(numbers: list[int]) -> Response:
         return Response.ok({"sequence-numbers": Array([Long(number) for number in numbers])})
 
+    if call.transaction is not None:
+        call.transaction.send(call.target().placement, messages, call.now)
+        call.respond(body([NUMBER_UNKNOWN] * len(messages)))
+        return
     call.target().schedule(messages, call.now, call.answer(body))
 
 

@@ -8,7 +8,7 @@ returns from a send that was answered with any other outcome.
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from twinbus.amqp.delivery_state import ACCEPTED, Rejected, TransactionalState
+from twinbus.amqp.delivery_state import ACCEPTED, Outcome, Rejected, TransactionalState
 from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.broker.queue_entity import QueueEntity
@@ -76,11 +76,12 @@ class SenderBinding:
             answer_id = -1 if is_settled else delivery_id
             size += len(payload)
             try:
-                if len(payload) > size_max:
-                    raise MessageTooLarge(f"The message has {len(payload)} bytes; {size_max} are the limit.")
                 if isinstance(state, TransactionalState):
                     self._send_in_transaction(state, payload, message_format, answer_id, now)
-                elif message_format == BATCH_FORMAT:
+                    continue
+                if len(payload) > size_max:
+                    raise _too_large(len(payload), size_max)
+                if message_format == BATCH_FORMAT:
                     self._send(messages, ids, now)
                     messages, ids = [], []
                     self._send_batch(payload, answer_id, now)
@@ -119,16 +120,21 @@ class SenderBinding:
     ) -> None:
         is_batch = message_format == BATCH_FORMAT
         transaction = self._transactions.find(state.txn_id)
+        outcome: Outcome = ACCEPTED
         try:
+            if len(payload) > self._message_size_max:
+                raise _too_large(len(payload), self._message_size_max)
             messages = read_batch(payload, self._new_id) if is_batch else [read_message(payload, self._new_id)]
             transaction.send(self._target.placement, messages, now)
+            self._traffic.messages_in += len(messages)
         except MessagingError as error:
+            self._traffic.refused += 1
+            outcome = Rejected.because(error)
             if delivery_id < 0:
                 transaction.doom(error)
-            raise
-        self._traffic.messages_in += len(messages)
         if delivery_id >= 0:
-            self._link.settle(delivery_id, delivery_id, in_transaction(state, ACCEPTED))
+            self._link.settle(delivery_id, delivery_id, in_transaction(state, outcome))
+            self._wake()
 
     def accepted(self, ids: Sequence[int]) -> None:
         self._traffic.messages_in += len(ids)
@@ -142,6 +148,10 @@ class SenderBinding:
         if delivery_id >= 0:
             self._link.settle(delivery_id, delivery_id, Rejected.because(error))
         self._wake()
+
+
+def _too_large(size: int, size_max: int) -> MessageTooLarge:
+    return MessageTooLarge(f"The message has {size} bytes; {size_max} are the limit.")
 
 
 class _BurstReply:

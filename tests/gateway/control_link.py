@@ -1,0 +1,53 @@
+"""A client's control link, and what its answers say."""
+
+from tests.gateway.front import Client, Front
+from twinbus.amqp.delivery_state import Declared, DeliveryState, Rejected, TransactionalState
+from twinbus.amqp.events import Deliveries, Dispositions, Incoming
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.sections import Sections, ValueBody, encode_sections
+from twinbus.amqp.terminus import Coordinator
+from twinbus.amqp.types import Described, ULong, Value
+
+DECLARE, DISCHARGE = 0x31, 0x32
+
+
+class Control:
+    """A client's control link."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        link = client.begin().attach(f"control-{id(self)}", is_sender=True, target=Coordinator())
+        assert isinstance(link, OutgoingLink)
+        self.link = link
+        client.run()
+
+    def ask(self, code: int, *fields: Value) -> DeliveryState | None:
+        self._client.take(Dispositions)
+        self.link.transfer(encode_sections(Sections(body=ValueBody(Described(ULong(code), list(fields))))), b"c")
+        self._client.run()
+        (answer,) = self._client.take(Dispositions)
+        return answer.state
+
+    def declare(self) -> bytes:
+        state = self.ask(DECLARE, None)
+        assert isinstance(state, Declared)
+        return state.txn_id
+
+
+def answers(client: Client) -> list[DeliveryState | None]:
+    return [event.state for event in client.take(Dispositions)]
+
+
+def received(client: Client) -> list[Incoming]:
+    return [each for event in client.take(Deliveries) for each in event.deliveries]
+
+
+def condition(state: DeliveryState | None) -> str | None:
+    """Of a refusal, be it inside of a transaction."""
+    if isinstance(state, TransactionalState):
+        state = state.outcome
+    return state.error.condition if isinstance(state, Rejected) and state.error else None
+
+
+def active(front: Front, path: str = "orders") -> int:
+    return front.sim.entities.queue(path).main.counts().active

@@ -1,0 +1,230 @@
+"""The rules of transactions as a client meets them on the wire: conditions, limits, and who is told what (contract A7)."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.control_link import DISCHARGE, Control, active, answers, condition, received
+from tests.gateway.front import MESSAGE_SIZE_MAX, Client, Front, NodeClient, payload
+from twinbus.amqp.delivery_state import ACCEPTED, Modified, Outcome, Rejected, TransactionalState
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
+from twinbus.amqp.types import Symbol, Timestamp, Value
+from twinbus.broker.transactions import DURATION_MAX, MESSAGES_MAX
+from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+
+NOT_ALLOWED = "amqp:not-allowed"
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Front:
+    front = Front(tmp_path, store_count=16)
+    front.sim.queue(QueueDescription("orders"))
+    front.sim.queue(QueueDescription("parts", enable_partitioning=True))
+    return front
+
+
+def keyed(text: str, key: str) -> bytes:
+    annotations: dict[Value, Value] = {Symbol("x-opt-partition-key"): key}
+    return encode_sections(Sections(message_annotations=annotations, body=DataBody([text.encode()])))
+
+
+def send(client: Client, sender: OutgoingLink, txn_id: bytes, *payloads: bytes) -> list[str | None]:
+    """The condition of every refusal, None where there is none; all answers name the transaction."""
+    conditions = []
+    for each in payloads:
+        sender.transfer(each, b"t", state=TransactionalState(txn_id=txn_id))
+        client.run()
+        (answer,) = answers(client)
+        assert isinstance(answer, TransactionalState)
+        assert answer.txn_id == txn_id
+        conditions.append(condition(answer))
+    return conditions
+
+
+def ask_in(client: Client, node: NodeClient, txn_id: bytes, operation: str, body: dict[str, Value]) -> Sections:
+    request = Sections(
+        properties=MessageProperties(message_id="1"),
+        application_properties={"operation": f"com.microsoft:{operation}"},
+        body=ValueBody(body),
+    )
+    node.requests.transfer(encode_sections(request), b"1", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    (reply,) = node.answers()
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("payloads", "refusals"),
+    [
+        ([keyed("a", "k"), keyed("b", "k")], [None, None]),
+        ([payload("a")], [NOT_ALLOWED]),
+        ([keyed("a", "k"), payload("b"), keyed("c", "k")], [None, NOT_ALLOWED, None]),
+        ([keyed("a", "k"), keyed("b", "l")], [None, NOT_ALLOWED]),
+        ([payload("a", group_id="s"), payload("b", group_id="t")], [None, NOT_ALLOWED]),
+    ],
+)
+def test_on_a_partitioned_entity_all_messages_carry_one_key(
+    front: Front, payloads: list[bytes], refusals: list[str | None]
+) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("parts")
+    txn_id = control.declare()
+    assert send(client, sender, txn_id, *payloads) == refusals
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert active(front, "parts") == refusals.count(None)
+
+
+def test_the_101st_message_is_refused_and_the_100_are_committed(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    txn_id = control.declare()
+    batch = encode_sections(Sections(body=DataBody([payload(str(number)) for number in range(MESSAGES_MAX)])))
+    sender.transfer(batch, b"1", message_format=0x80013700, state=TransactionalState(txn_id=txn_id))
+    client.run()
+    assert answers(client) == [TransactionalState(txn_id=txn_id, outcome=ACCEPTED)]
+    assert send(client, sender, txn_id, payload("more")) == ["amqp:resource-limit-exceeded"]
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert active(front) == 100
+
+
+@pytest.mark.parametrize(("age", "reason"), [(DURATION_MAX - 1, None), (DURATION_MAX, "amqp:transaction:timeout")])
+def test_a_transaction_lives_for_two_minutes(front: Front, age: int, reason: str | None) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    client.advance(DURATION_MAX)
+    txn_id = control.declare()
+    assert send(client, sender, txn_id, payload("a")) == [None]
+    client.advance(age)
+    assert send(client, sender, txn_id, payload("b")) == [reason]
+    assert condition(control.ask(DISCHARGE, txn_id, False)) == reason
+    assert active(front) == (2 if reason is None else 0)
+
+
+def test_a_transaction_that_timed_out_can_be_rolled_back(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    txn_id = control.declare()
+    send(client, sender, txn_id, payload("a"))
+    client.advance(DURATION_MAX)
+    assert control.ask(DISCHARGE, txn_id, True) == ACCEPTED
+
+
+def test_a_commit_whose_lock_ended_is_refused_as_a_lost_lock(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    sender.transfer(payload("old"), b"1")
+    receiver = client.receiver("orders", credit=1)
+    (message,) = received(client)
+    txn_id = control.declare()
+    receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
+    client.run()
+    answers(client)
+    send(client, sender, txn_id, payload("new"))
+    client.advance(61_000)
+    assert condition(control.ask(DISCHARGE, txn_id, False)) == "com.microsoft:message-lock-lost"
+    assert active(front) == 1
+
+
+def test_an_outcome_is_confirmed_inside_the_transaction_without_the_clients_error(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    for number in range(3):
+        sender.transfer(payload(str(number)), b"%d" % number)
+    receiver = client.receiver("orders", credit=3)
+    messages = received(client)
+    answers(client)
+    txn_id = control.declare()
+    outcomes: tuple[Outcome, ...] = (
+        Rejected(),
+        Modified(delivery_failed=True, undeliverable_here=True),
+        Modified(delivery_failed=True),
+    )
+    for message, outcome in zip(messages, outcomes, strict=True):
+        state = TransactionalState(txn_id=txn_id, outcome=outcome)
+        receiver.update(message.delivery_id, message.delivery_id, state)
+        client.run()
+        assert answers(client) == [state]
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    queue = front.sim.entities.queue("orders")
+    assert (queue.dead_letter.counts().active, queue.main.counts().deferred, queue.main.counts().active) == (1, 1, 1)
+
+
+def test_a_settlement_that_failed_unheard_stops_the_commit(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    sender.transfer(payload("a"), b"1")
+    receiver = client.receiver("orders", credit=1)
+    (message,) = received(client)
+    client.advance(61_000)
+    txn_id = control.declare()
+    answers(client)
+    receiver.settle(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
+    client.run()
+    assert answers(client) == []
+    assert condition(control.ask(DISCHARGE, txn_id, False)) == "com.microsoft:message-lock-lost"
+
+
+def test_what_is_no_message_or_too_large_is_refused_inside_the_transaction(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    txn_id = control.declare()
+    assert send(client, sender, txn_id, b"\x00" * 10) == ["amqp:decode-error"]
+    sender.transfer(payload("x" * MESSAGE_SIZE_MAX), b"t", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    assert [condition(state) for state in answers(client)] == ["amqp:link:message-size-exceeded"]
+
+
+def test_messages_are_scheduled_in_a_transaction(front: Front) -> None:
+    client = front.client()
+    control, node = Control(client), client.node("orders/$management")
+    txn_id = control.declare()
+    due: dict[Value, Value] = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(front.sim.now + 60_000)}
+    message = encode_sections(Sections(message_annotations=due, body=DataBody([b"later"])))
+    reply = ask_in(client, node, txn_id, "schedule-message", {"messages": [{"message-id": "1", "message": message}]})
+    assert (reply.application_properties or {})["statusCode"] == 200
+    queue = front.sim.entities.queue("orders")
+    assert queue.main.counts().scheduled == 0
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert queue.main.counts().scheduled == 1
+
+
+@pytest.mark.parametrize("operation", ["add-rule", "remove-rule", "cancel-scheduled-message", "set-session-state"])
+def test_rules_and_other_things_that_change_at_once_are_no_part_of_a_transaction(front: Front, operation: str) -> None:
+    front.sim.topic(TopicDescription("news"))
+    subscription = front.sim.subscription(SubscriptionDescription("news", "all"))
+    client = front.client()
+    control, node = Control(client), client.node("news/subscriptions/all/$management")
+    reply = ask_in(client, node, control.declare(), operation, {"rule-name": "$Default"})
+    properties = reply.application_properties or {}
+    assert (properties["statusCode"], properties["errorCondition"]) == (400, NOT_ALLOWED)
+    assert list(subscription.rules) == ["$default"]
+
+
+def test_a_transaction_is_discharged_on_the_link_that_declared_it(front: Front) -> None:
+    client = front.client()
+    control, other, sender = Control(client), Control(client), client.sender("orders")
+    txn_id = control.declare()
+    send(client, sender, txn_id, payload("a"))
+    assert condition(other.ask(DISCHARGE, txn_id, False)) == "amqp:transaction:unknown-id"
+    other.link.detach()
+    client.run()
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert active(front) == 1
+
+
+def test_a_lost_connection_rolls_back_and_frees_the_message(front: Front) -> None:
+    client, witness = front.client(), front.client()
+    control, sender = Control(client), client.sender("orders")
+    sender.transfer(payload("old"), b"1")
+    receiver = client.receiver("orders", credit=1)
+    (message,) = received(client)
+    txn_id = control.declare()
+    receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
+    sender.transfer(payload("new"), b"2", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    client.gateway.lost(front.sim.now)
+    witness.receiver("orders", credit=5)
+    assert received(witness) == []
+    witness.advance(61_000)
+    assert len(received(witness)) == 1
