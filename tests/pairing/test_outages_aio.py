@@ -45,7 +45,7 @@ class Sending:
         self._numbers = count()
         self.accepted: list[str] = []
 
-    async def send(self, timeout: float = 2) -> bool:
+    async def send(self, timeout: float = 10) -> bool:
         body = f"m{next(self._numbers)}"
         try:
             await self._sender.send_messages(ServiceBusMessage(body, message_id=body), timeout=timeout)
@@ -98,7 +98,7 @@ async def test_a_hung_primary_is_failed_over_within_the_timeouts(spaces: Spaces)
         await until(is_in(client, Availability.FAILED_OVER), lambda: sending.send(timeout=0.3))
         started = time.monotonic()
         assert all([await sending.send() for _ in range(5)])
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 5
         spaces.primary.revive()
         await until(is_in(client, Availability.HEALTHY))
         assert await sending.send()

@@ -72,3 +72,11 @@ def test_the_pinger_is_woken_when_a_timer_starts() -> None:
     pair.primary_failed("orders", DOWN, NOON)
     assert woken
     assert pair.next_action_at() == NOON + MINUTE
+
+
+def test_a_callback_that_fails_changes_nothing_for_the_sender() -> None:
+    def fail(_: PairingEvent) -> None:
+        raise RuntimeError("of the application")
+
+    pair = availability(on_event=fail, failover_interval=timedelta(0))
+    assert pair.primary_failed("orders", DOWN, NOON) is Route.BACKLOG

@@ -126,6 +126,16 @@ def test_what_can_never_arrive_is_dead_lettered_with_destination_and_reason(spac
     assert "x-ms-path" in reasons["TransferPropertiesInvalid"]
 
 
+def test_a_partitioned_destination_that_detects_duplicates_gets_its_messages_one_by_one(spaces: Spaces) -> None:
+    """It refuses batches of different keys, and message ids are keys there."""
+    path = spaces.primary.create_queue(enable_partitioning=True, requires_duplicate_detection=True)
+    backlog = Backlog(spaces)
+    bodies = backlog.fill(path, count=60)
+    with backlog.running("--until-empty") as process:
+        assert process.wait(30) == 0
+    assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
+
+
 def test_the_backlog_is_shown_by_queue_and_destination(spaces: Spaces) -> None:
     backlog = Backlog(spaces)
     backlog.fill("orders", count=600)

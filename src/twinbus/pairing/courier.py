@@ -163,18 +163,19 @@ class Courier:
         availability = self._availability
         error: Exception | None = None
         while True:
-            self.queue = availability.choose_queue(self.queue, self._clock.now())
-            if self.queue is None:
+            # Kept in a local too: another thread with the same sender may move it on meanwhile.
+            queue = self.queue = availability.choose_queue(self.queue, self._clock.now())
+            if queue is None:
                 raise self._no_queue(error)
             try:
-                yield ToBacklog(self.queue, parcel, self._attempt_s(self.queue, deadline))
+                yield ToBacklog(queue, parcel, self._attempt_s(queue, deadline))
             except Exception as failure:
                 if availability.options.classifier(failure).is_of_the_message:
                     raise
                 error = failure
-                availability.queue_failed(self.queue, failure, self._clock.now())
+                availability.queue_failed(queue, failure, self._clock.now())
             else:
-                availability.backlog_sent(self.path, self.queue, count, self._clock.now())
+                availability.backlog_sent(self.path, queue, count, self._clock.now())
                 return
 
     def _no_queue(self, error: Exception | None) -> Exception:

@@ -1,5 +1,7 @@
 """What a pair tells about itself: one value per step, and a view of every entity's state."""
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -30,6 +32,17 @@ class PairingEvent:
     queue: str | None = None
     count: int = 1
     error: BaseException | None = None
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def tell(on_event: Callable[[PairingEvent], None], event: PairingEvent) -> None:
+    """Call the user's callback. Its failure must not look like a failed send: the message was accepted."""
+    try:
+        on_event(event)
+    except Exception:
+        _LOGGER.exception("on_event failed for %s", event.kind.value)
 
 
 class Availability(Enum):

@@ -3,7 +3,7 @@
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -17,7 +17,7 @@ from twinbus.pairing.attendant import Attendant
 from twinbus.pairing.backlog import primary_name
 from twinbus.pairing.courier import Courier
 from twinbus.pairing.errors import PairFaulted
-from twinbus.pairing.events import EventKind, PairingEvent, PairState
+from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.options import PARTNER_CLOSE_GRACE, SendAvailabilityPairedNamespaceOptions, millis
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
@@ -29,7 +29,15 @@ from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.running import RunningSyphon
 from twinbus.pairing.syphon.tasks import SyphonThread
 from twinbus.pairing.syphon.threads import ThreadedSyphon
-from twinbus.pairing.validation import check_hosts, check_same_kind, credential_of, enter_pair, leave_pair, on_close
+from twinbus.pairing.validation import (
+    check_hosts,
+    check_same_kind,
+    credential_of,
+    enter_pair,
+    leave_pair,
+    on_close,
+    suits_bulk_client,
+)
 
 
 def pair_namespaces(
@@ -61,8 +69,13 @@ def pair_namespaces(
             with _administration(secondary) as administration:
                 queues = run(steps, _management(administration))
         clock = SteadyClock()
-        syphon = _syphon(primary, secondary, clients, chosen, queues.values(), clock) if chosen.enable_syphon else None
-        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, clock, syphon)
+        is_own = isinstance(primary, str)
+        syphon: RunningSyphon | None = None
+        if chosen.enable_syphon and suits_bulk_client(primary, secondary, client_options):
+            syphon = SyphonThread(str(primary), str(secondary), queues.values(), chosen, clock)
+        elif chosen.enable_syphon:
+            syphon = ThreadedSyphon(clients[0], clients[1], queues.values(), chosen, clock)
+        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, clock, syphon, owns_clients=is_own)
     except BaseException:
         leave_pair(*clients)
         raise
@@ -82,6 +95,8 @@ class PairedNamespaceClient:
         backlog_queues: dict[int, str],
         clock: Clock,
         syphon: RunningSyphon | None = None,
+        *,
+        owns_clients: bool = False,
     ) -> None:
         self.primary, self.secondary = primary, secondary
         self.options = options
@@ -95,6 +110,7 @@ class PairedNamespaceClient:
         self._partnership_lock = threading.Lock()
         self._syphon = syphon
         self._has_syphon = syphon is not None
+        self._owns_clients = owns_clients
         if syphon is not None:
             syphon.start()
             self._watch_partners()
@@ -134,7 +150,7 @@ class PairedNamespaceClient:
         self._carry_out([FaultPartner(partner), *effects], error)
 
     def close(self) -> None:
-        """Close pumps and senders, and with a syphon the secondary; the primary stays the application's."""
+        """Close pumps and senders, and with a syphon the secondary. Clients that were made here are closed too."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -143,8 +159,10 @@ class PairedNamespaceClient:
         for sender in list(self._senders):
             sender.close()
         leave_pair(self.primary, self.secondary)
-        if self._has_syphon:
+        if self._has_syphon or self._owns_clients:
             self.secondary.close()
+        if self._owns_clients:
+            self.primary.close()
 
     def _sender(self, stock: ServiceBusSender) -> PairedSender:
         courier = Courier(stock.entity_name, self._availability, self._clock, lambda: str(uuid.uuid4()))
@@ -192,7 +210,7 @@ class PairedNamespaceClient:
         for effect in effects:
             if isinstance(effect, FaultPartner):
                 self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
-                self.options.on_event(PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
+                tell(self.options.on_event, PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
                 (self.primary if effect.partner is Partner.PRIMARY else self.secondary).close()
             else:
                 self._stop_pumps()
@@ -223,17 +241,3 @@ def _management(administration: ServiceBusAdministrationClient) -> Callable[[Req
         return [queue.name for queue in administration.list_queues()]
 
     return perform
-
-
-def _syphon(
-    primary: ServiceBusClient | str,
-    secondary: ServiceBusClient | str,
-    clients: list[ServiceBusClient],
-    options: SendAvailabilityPairedNamespaceOptions,
-    queues: Iterable[str],
-    clock: Clock,
-) -> RunningSyphon:
-    """Over the bulk client where connection strings allow it, else over the SDK, which takes any credential."""
-    if isinstance(primary, str) and isinstance(secondary, str):
-        return SyphonThread(primary, secondary, queues, options, clock)
-    return ThreadedSyphon(clients[0], clients[1], queues, options, clock)

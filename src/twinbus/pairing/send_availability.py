@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from twinbus.clock import NEVER, Millis
-from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState
+from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, millis
 from twinbus.pairing.rotation import Rotation
@@ -172,7 +172,7 @@ class SendAvailability:
             self._tell(PairingEvent(EventKind.QUEUE_READMITTED, now, queue=self.backlog_queues[index]))
 
     def _tell(self, event: PairingEvent) -> None:
-        self.options.on_event(event)
+        tell(self.options.on_event, event)
 
 
 def _entity_state(path: str, detector: FailoverDetector) -> EntityState:

@@ -1,13 +1,17 @@
 """What two clients must be before they can be a pair, and which clients are paired already."""
 
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from twinbus.pairing.errors import PairingError
 
 _primaries: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _secondaries: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+_NETWORK_OPTIONS = frozenset(
+    {"transport_type", "http_proxy", "custom_endpoint_address", "connection_verify", "ssl_context"}
+)
 
 
 def check_same_kind(primary: object, secondary: object) -> None:
@@ -35,6 +39,11 @@ def enter_pair(primary: object, secondary: object) -> None:
 def leave_pair(primary: object, secondary: object) -> None:
     _primaries.discard(primary)
     _secondaries.discard(secondary)
+
+
+def suits_bulk_client(primary: object, secondary: object, client_options: Mapping[str, Any]) -> bool:
+    """The bulk client takes connection strings and goes the straight way; proxies and the like are the SDK's."""
+    return isinstance(primary, str) and isinstance(secondary, str) and _NETWORK_OPTIONS.isdisjoint(client_options)
 
 
 def credential_of(secondary: Any) -> Any:

@@ -31,3 +31,10 @@ def blocking_client(client: AioServiceBusClient, loop: asyncio.AbstractEventLoop
     credential: Any = BlockingCredential(client._credential, loop)
     # No retries: pumps have their own, and one that is told to stop should not sit through the SDK's.
     return ServiceBusClient(client.fully_qualified_namespace, credential, retry_total=0, use_tls=uses_tls)
+
+
+def blocking_clients(clients: list[AioServiceBusClient]) -> tuple[ServiceBusClient, ServiceBusClient]:
+    """Of a primary and a secondary, on the running loop."""
+    loop = asyncio.get_running_loop()
+    primary, secondary = (blocking_client(client, loop) for client in clients)
+    return primary, secondary

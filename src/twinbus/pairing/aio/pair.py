@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -14,13 +14,13 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from twinbus.client.administration import async_administration_client
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.aio.attendant import Attendant
-from twinbus.pairing.aio.blocking_clients import blocking_client
+from twinbus.pairing.aio.blocking_clients import blocking_clients
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.aio.sender import PairedSender
 from twinbus.pairing.backlog import primary_name
 from twinbus.pairing.courier import Courier
 from twinbus.pairing.errors import PairFaulted
-from twinbus.pairing.events import EventKind, PairingEvent, PairState
+from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.options import PARTNER_CLOSE_GRACE, SendAvailabilityPairedNamespaceOptions, millis
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
 from twinbus.pairing.provision import CreateQueue, Request, provision
@@ -37,6 +37,7 @@ from twinbus.pairing.validation import (
     enter_pair,
     leave_pair,
     on_close_async,
+    suits_bulk_client,
 )
 
 
@@ -63,8 +64,13 @@ async def pair_namespaces(
             async with _administration(secondary) as administration:
                 queues = await run_async(steps, _management(administration))
         clock = SteadyClock()
-        syphon = _syphon(primary, secondary, clients, chosen, queues.values(), clock) if chosen.enable_syphon else None
-        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, clock, syphon)
+        is_own = isinstance(primary, str)
+        syphon: RunningSyphon | None = None
+        if chosen.enable_syphon and suits_bulk_client(primary, secondary, client_options):
+            syphon = SyphonThread(str(primary), str(secondary), queues.values(), chosen, clock)
+        elif chosen.enable_syphon:
+            syphon = ThreadedSyphon(*blocking_clients(clients), queues.values(), chosen, clock)
+        return PairedNamespaceClient(clients[0], clients[1], chosen, queues, clock, syphon, owns_clients=is_own)
     except BaseException:
         leave_pair(*clients)
         raise
@@ -81,6 +87,8 @@ class PairedNamespaceClient:
         backlog_queues: dict[int, str],
         clock: Clock,
         syphon: RunningSyphon | None = None,
+        *,
+        owns_clients: bool = False,
     ) -> None:
         self.primary, self.secondary = primary, secondary
         self.options = options
@@ -93,6 +101,7 @@ class PairedNamespaceClient:
         self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
         self._syphon = syphon
         self._has_syphon = syphon is not None
+        self._owns_clients = owns_clients
         if syphon is not None:
             syphon.start()
             self._watch_partners()
@@ -129,7 +138,7 @@ class PairedNamespaceClient:
         await self._carry_out([FaultPartner(partner), *effects], error)
 
     async def close(self) -> None:
-        """Close pumps and senders, and with a syphon the secondary; the primary stays the application's."""
+        """Close pumps and senders, and with a syphon the secondary. Clients that were made here are closed too."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -138,8 +147,10 @@ class PairedNamespaceClient:
         for sender in list(self._senders):
             await sender.close()
         leave_pair(self.primary, self.secondary)
-        if self._has_syphon:
+        if self._has_syphon or self._owns_clients:
             await self.secondary.close()
+        if self._owns_clients:
+            await self.primary.close()
 
     def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
         self._check_live()
@@ -177,7 +188,7 @@ class PairedNamespaceClient:
         for effect in effects:
             if isinstance(effect, FaultPartner):
                 self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
-                self.options.on_event(PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
+                tell(self.options.on_event, PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
                 await (self.primary if effect.partner is Partner.PRIMARY else self.secondary).close()
             else:
                 await self._stop_pumps()
@@ -207,19 +218,3 @@ def _management(administration: ServiceBusAdministrationClient) -> Callable[[Req
         return [queue.name async for queue in administration.list_queues()]
 
     return perform
-
-
-def _syphon(
-    primary: ServiceBusClient | str,
-    secondary: ServiceBusClient | str,
-    clients: list[ServiceBusClient],
-    options: SendAvailabilityPairedNamespaceOptions,
-    queues: Iterable[str],
-    clock: Clock,
-) -> RunningSyphon:
-    """Over the bulk client where connection strings allow it, else over the SDK, which takes any credential."""
-    if isinstance(primary, str) and isinstance(secondary, str):
-        return SyphonThread(primary, secondary, queues, options, clock)
-    loop = asyncio.get_running_loop()
-    one, other = (blocking_client(client, loop) for client in clients)
-    return ThreadedSyphon(one, other, queues, options, clock)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TypeAlias
 
 from twinbus.clock import Clock, Millis
-from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.events import EventKind, PairingEvent, tell
 from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import Classifier
 from twinbus.pairing.restore import NotATransfer
@@ -220,7 +220,7 @@ class Pump:
         return sum(len(each.left) for each in self._destinations.values())
 
     def _tell(self, kind: EventKind, path: str | None, count: int, error: BaseException | None) -> None:
-        self._on_event(PairingEvent(kind, self._clock.now(), path, self.queue, count, error))
+        tell(self._on_event, PairingEvent(kind, self._clock.now(), path, self.queue, count, error))
 
 
 def _is_final(kind: FailureKind) -> bool:
