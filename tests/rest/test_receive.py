@@ -89,6 +89,17 @@ def test_a_receive_waits_for_a_message_that_comes_later(server: RunningServer, h
     assert server.server.entities.queue(queue).main.receiver_count == 0
 
 
+def test_a_receive_from_a_queue_that_is_deleted_meanwhile_ends_with_gone(
+    server: RunningServer, http: httpx.Client
+) -> None:
+    queue = server.create_queue("deleted")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(http.delete, f"/{queue}/messages/head?timeout=1")
+        wait_until(lambda: server.server.entities.queue(queue).main.receiver_count == 1)
+        server.run(server.server.control.delete(queue))
+        assert waiting.result(10).status_code == 410
+
+
 def test_a_client_that_leaves_while_it_waits_takes_no_message(server: RunningServer, client_with: ClientWith) -> None:
     queue = server.create_queue("leave")
     main = server.server.entities.queue(queue).main

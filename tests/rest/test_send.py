@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.interop.running_server import RunningServer
+from tests.interop.running_server import RunningServer, wait_until
 
 BATCH = {"Content-Type": "application/vnd.microsoft.servicebus.json"}
 
@@ -167,3 +167,18 @@ def test_a_full_queue_refuses_with_the_status_for_quotas(server: RunningServer, 
     main.fragments[0].size_bytes -= 1024 * 1024 * 1024
     assert answer.status_code == 403
     assert "<Code>403</Code>" in answer.text
+
+
+def test_only_what_is_pinned_to_a_store_that_is_down_is_refused(server: RunningServer, http: httpx.Client) -> None:
+    queue = server.create_queue("partly-down", enable_partitioning=True)
+    store, broker = server.server.stores.threads[3], server.server.stores.brokers[3]
+    store.down()
+    wait_until(lambda: not broker.is_available)
+    # order-2 belongs in fragment 11, which is in the last of four stores.
+    pinned = {"BrokerProperties": json.dumps({"PartitionKey": "order-2"})}
+    assert http.post(f"/{queue}/messages", content=b"x", headers=pinned).status_code == 503
+    assert {http.post(f"/{queue}/messages", content=b"x").status_code for _ in range(16)} == {201}
+    assert {http.delete(f"/{queue}/messages/head?timeout=1").status_code for _ in range(16)} == {200}
+    store.up()
+    wait_until(lambda: broker.is_available)
+    assert http.post(f"/{queue}/messages", content=b"x", headers=pinned).status_code == 201

@@ -31,6 +31,7 @@ from twinbus.broker.replies import Reply
 from twinbus.clock import Clock
 from twinbus.errors import (
     ArgumentError,
+    EntityNotFound,
     InternalError,
     MessageTooLarge,
     MessagingError,
@@ -39,7 +40,7 @@ from twinbus.errors import (
     ServerBusy,
     Unauthorized,
 )
-from twinbus.gateway.addresses import Node, parse_address, resolve
+from twinbus.gateway.addresses import Node, is_current, parse_address, resolve
 from twinbus.gateway.http_messages import http_message, is_batch, payload_of_request, payloads_of_batch
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.single_receive import SingleReceive
@@ -166,6 +167,8 @@ class HttpMessaging:
         await _read_body(request, self._namespace.message_size_max)
         delivery = await self._receive_one(request, queue, mode, timeout_s)
         if delivery is None:
+            if not is_current(self._namespace.entities, node):
+                raise EntityNotFound.at(node.path)
             return Response(status_code=204)
         message = http_message(delivery)
         traffic = self._namespace.traffic.of(node.path)
