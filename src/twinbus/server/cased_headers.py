@@ -1,4 +1,7 @@
-"""Request headers with the letters their sender wrote: HTTP does without, but names of message properties do not."""
+"""Request headers with the letters their sender wrote: HTTP does without, but names of message properties do not.
+
+And with a limit: the HTTP server itself takes headers without an end.
+"""
 
 from typing import cast
 
@@ -6,12 +9,30 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADER_NAMES = "twinbus.header_names"
+HEADERS_SIZE_MAX = 256 * 1024
+"""Several times what a message may have, since quoting makes properties longer; those are measured later."""
 
 
 class CasedHttpProtocol(HttpToolsProtocol):
     """The HTTP server's protocol, which besides its lower-case headers keeps their names as they came."""
 
+    _has_headers = False
+    _headers_size = 0
+
+    def data_received(self, data: bytes) -> None:
+        # What came before and did not end the headers is counted: a body may follow in the same read.
+        if not self._has_headers and self._headers_size > HEADERS_SIZE_MAX:
+            self.send_400_response("The headers of the request are too large.")
+            return
+        super().data_received(data)
+        self._headers_size = 0 if self._has_headers else self._headers_size + len(data)
+
+    def on_headers_complete(self) -> None:
+        self._has_headers = True
+        super().on_headers_complete()
+
     def on_message_begin(self) -> None:
+        self._has_headers = False
         super().on_message_begin()
         cast(Scope, self.scope)[HEADER_NAMES] = []
 
