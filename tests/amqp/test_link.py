@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from tests.amqp.wire import Script, Wire
+from twinbus.amqp.delivery_state import ACCEPTED
 from twinbus.amqp.errors import LinkFault
 from twinbus.amqp.events import (
     ConnectionClosed,
@@ -20,6 +21,7 @@ from twinbus.amqp.performatives import (
     SENDER,
     Attach,
     Detach,
+    Disposition,
     Flow,
     ReceiverSettleMode,
     SenderSettleMode,
@@ -168,6 +170,27 @@ def test_a_detach_is_answered_once_in_kind() -> None:
     script.say(Detach(handle=0, closed=False))
     assert script.heard() == [Detach(handle=0, closed=False)]
     assert script.end.only(LinkDetached).closed is False
+
+
+def test_a_detach_whose_answer_is_held_is_answered_after_what_is_still_owed() -> None:
+    script = started()
+    link = script.receiver()
+    link.is_answer_held = True
+    link.transfer(b"payload", b"tag")
+    script.raw()
+    script.say(Disposition(role=RECEIVER, first=0, state=ACCEPTED), Detach(handle=0, closed=False))
+    assert script.raw() == b""
+    script.end.only(LinkDetached)
+    assert link.transfer(b"payload", b"tag") is None
+    flow = Flow(handle=0, link_credit=5, incoming_window=10, next_outgoing_id=0, outgoing_window=10)
+    script.say(flow, Detach(handle=0, closed=True))
+    link.confirm(0, 0, ACCEPTED)
+    link.end()
+    link.end()
+    disposition, detach = script.heard()
+    assert isinstance(disposition, Disposition)
+    assert detach == Detach(handle=0, closed=False)
+    script.receiver()
 
 
 def test_the_answer_to_our_detach_gets_no_answer() -> None:

@@ -146,6 +146,21 @@ def test_a_drain_is_answered_after_the_settlements_before_it(front: Front) -> No
     assert (len(client.take(Dispositions)), receiver.credit) == (1, 0)
 
 
+def test_a_detach_is_answered_after_the_settlements_before_it(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfer(payload("a"), b"1")
+    receiver = client.receiver("orders", credit=10)
+    (message,) = received(client)
+    front.sim.ports[0].is_hung = True
+    receiver.update(message.delivery_id, message.delivery_id, ACCEPTED)
+    receiver.detach()
+    client.run()
+    assert client.take(LinkDetached) == []
+    front.sim.ports[0].is_hung = False
+    client.run()
+    assert len(client.take(LinkDetached)) == 1
+
+
 def test_a_drain_of_an_empty_queue_is_answered_at_once(front: Front) -> None:
     client = front.client()
     receiver = client.receiver("orders", credit=10)

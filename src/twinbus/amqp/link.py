@@ -4,6 +4,7 @@
 OFFERED ----------------------> ATTACHED ------------------------> DETACHING --the peer's detach--> GONE
    | refuse                        ^  | the peer's detach, answered at once                          ^
    '---------> DETACHING           |  '--------------------------------------------------------------'
+                                   |  or first ENDING, if the application holds the answer back, until its `end`
  we attach: ATTACHING --the peer's attach
 
 Links are told apart by their handles. A second link of the same name is a second link: there is no
@@ -29,6 +30,7 @@ class LinkState(Enum):
     ATTACHING = auto()
     ATTACHED = auto()
     DETACHING = auto()
+    ENDING = auto()
     GONE = auto()
 
 
@@ -46,6 +48,9 @@ class Link(ABC):
         self.state = state
         self.context: Any = None
         """For the application: whatever it binds to the link."""
+        self.is_answer_held = False
+        """Set by an application that answers the peer's detach by `end`, once it has said what it still owes."""
+        self._is_closed_by_peer = True
         self._is_reported_gone = False
 
     @property
@@ -102,10 +107,21 @@ class Link(ABC):
         if self.state is LinkState.OFFERED:
             # A detach of ours means nothing to a peer that never saw our attach.
             self._answer(source=None, target=None, properties=None, max_message_size=None)
-        if self.state in (LinkState.OFFERED, LinkState.ATTACHED):
-            self._send_detach(detach.closed, None)
-        self.state = LinkState.GONE
+        if self.state is LinkState.ATTACHED and self.is_answer_held:
+            self.state = LinkState.ENDING
+            self._is_closed_by_peer = detach.closed
+        elif self.state is not LinkState.ENDING:
+            if self.state in (LinkState.OFFERED, LinkState.ATTACHED):
+                self._send_detach(detach.closed, None)
+            self.state = LinkState.GONE
         self.report_gone(detach.closed, detach.error)
+
+    def end(self) -> None:
+        """Answer the peer's detach that was held back."""
+        if self.state is LinkState.ENDING:
+            self._send_detach(self._is_closed_by_peer, None)
+            self.state = LinkState.GONE
+            self.session.remove(self)
 
     def session_ended(self, error: ErrorCondition | None) -> None:
         self._forget()

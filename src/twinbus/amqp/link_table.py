@@ -65,7 +65,8 @@ class LinkTable:
         # A detach for no link can do no harm, so it is not worth a session.
         if link is not None:
             link.detach_received(detach)
-            self._remove(link)
+            if link.state is LinkState.GONE:
+                self.remove(link)
 
     def stop_receiving(self, link: Link) -> None:
         if link.remote_handle is not None:
@@ -124,7 +125,7 @@ class LinkTable:
         if isinstance(link, IncomingLink):
             self.receiving[remote_handle] = link
 
-    def _remove(self, link: Link) -> None:
+    def remove(self, link: Link) -> None:
         self.stop_receiving(link)
         if link.remote_handle is not None:
             self.by_remote_handle.pop(link.remote_handle, None)

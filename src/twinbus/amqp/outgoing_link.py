@@ -109,7 +109,7 @@ class OutgoingLink(Link):
 
     def confirm(self, first_id: int, last_id: int, state: DeliveryState | None) -> None:
         """Settle deliveries that the peer gave a state to and left unsettled, with the outcome that came of it."""
-        if self.state is LinkState.ATTACHED:
+        if self.state in (LinkState.ATTACHED, LinkState.ENDING):
             self.session.settlement.settle_outgoing(first_id, last_id)
             self.session.settlement.send(SENDER, first_id, last_id, True, state)
 
@@ -123,7 +123,7 @@ class OutgoingLink(Link):
         self.session.send_flow(self.handle, self._credit.delivery_count, self._credit.left, drain)
 
     def flow_received(self, flow: Flow) -> None:
-        if self.state is LinkState.DETACHING:
+        if self.state in (LinkState.DETACHING, LinkState.ENDING):
             return
         if flow.link_credit is not None:
             self._credit.flow_received(flow.delivery_count, flow.link_credit, flow.drain)

@@ -254,6 +254,9 @@ class Session:
         if self._held:
             self._held.drop(link)
 
+    def remove(self, link: Link) -> None:
+        self._links.remove(link)
+
     def forget_incoming(self, link: IncomingLink) -> None:
         self._links.stop_receiving(link)
         self.settlement.forget_incoming(link)

@@ -162,6 +162,8 @@ class ConnectionGateway:
         binding = self._bindings.pop(event.link, None)
         if binding is not None:
             unbind(binding, now)
+        else:
+            event.link.end()
 
     def _opened(self, event: Opened, now: Millis) -> None:
         if self.refusal is not None:

@@ -24,6 +24,7 @@ class ReceiverBinding:
     __slots__ = (
         "_granted",
         "_is_drain_due",
+        "_is_end_due",
         "_is_over",
         "_is_paused",
         "_link",
@@ -59,6 +60,7 @@ class ReceiverBinding:
         self.session = session
         self.path = path
         self._link = link
+        link.is_answer_held = True
         self._queue = node.queue
         self._used_at: Millis = 0
         self._traffic = traffic
@@ -68,6 +70,7 @@ class ReceiverBinding:
         self._under_way = 0  # messages the queue took from earlier credit and has not delivered yet
         self._settling = 0  # settlements that the client waits for
         self._is_drain_due = False
+        self._is_end_due = False
         self._is_paused = False
         self._is_over = False  # the queue has let go of this receiver
 
@@ -183,6 +186,8 @@ class ReceiverBinding:
         self._settling -= len(ids)
         if self._is_drain_due:
             self._drain()
+        if self._is_end_due:
+            self._end()
 
     def is_idle_since(self, when: Millis) -> bool:
         """One that waits for messages is in use, however long none comes."""
@@ -198,6 +203,14 @@ class ReceiverBinding:
         self._grant(0)
         if not self._is_over:
             self._queue.detach(self, now)
+        self._end()
+
+    def _end(self) -> None:
+        """Answer the client's detach after its settlements: it does not see what comes later, and waits for it."""
+        self._is_end_due = self._settling > 0
+        if not self._is_end_due:
+            self._link.end()
+            self._wake()
 
 
 class _SettleReply:
