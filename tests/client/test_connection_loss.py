@@ -9,7 +9,7 @@ import pytest
 
 from tests.client.relay import Relay
 from tests.interop.child_server import ChildServer
-from tests.interop.running_server import RunningServer
+from tests.interop.running_server import RunningServer, ShiftedClock
 from twinbus.client import wire
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
@@ -129,10 +129,30 @@ async def test_a_peer_that_hangs_is_a_timeout_for_requests_and_closing_does_not_
     with pytest.raises(OperationTimeout) as caught:
         await namespace.sender("hanging")
     assert caught.value.is_transient
-    under_way = flood(sender, 20_000)
+    # More than all buffers on the way take, so that there is something left to be written when it closes.
+    under_way = [sender.submit([encode_message(bytes(200_000))]) for _ in range(150)]
     async with asyncio.timeout(WAIT_S):
         await namespace.close()
     assert {type(outcome) for outcome in await all_of(under_way)} == {ConnectionLost}
+
+
+async def test_a_peer_that_is_silent_for_too_long_is_given_up(server: RunningServer, relay: Relay) -> None:
+    server.create_queue("silent")
+    clock = ShiftedClock()
+    text = server.connection_string.replace(f":{server.server.amqp_port};", f":{relay.port};")
+    namespace = await Namespace.connect(text, clock=clock)
+    sender = await namespace.sender("silent")
+    relay.hold()
+    under_way = [sender.submit([encode_message(bytes(200_000))]) for _ in range(150)]
+    clock.advance(479)
+    namespace._wire._tick()
+    assert namespace.fault is None
+    clock.advance(2)
+    namespace._wire._tick()
+    assert {type(outcome) for outcome in await all_of(under_way)} == {ConnectionLost}
+    with pytest.raises(ConnectionLost, match="too long"):
+        await namespace.sender("silent")
+    await namespace.close()
 
 
 async def test_a_peer_that_reads_slowly_is_sent_no_more_than_it_takes(server: RunningServer, relay: Relay) -> None:

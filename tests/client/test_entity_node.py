@@ -168,9 +168,16 @@ async def test_an_unknown_entity_has_no_node(namespace: Namespace) -> None:
         await namespace.entity("unknown").peek(1)
 
 
-async def test_an_entity_that_was_made_anew_is_asked_anew(server: RunningServer, namespace: Namespace) -> None:
+async def test_a_node_whose_links_ended_is_attached_anew(server: RunningServer, namespace: Namespace) -> None:
     server.put(server.create_queue("again"), "a")
-    assert len(await namespace.entity("again").peek(9)) == 1
-    server.run(server.server.control.delete("again"))
-    server.create_queue("again")
-    assert await namespace.entity("again").peek(9) == []
+    entity = namespace.entity("again")
+    assert len(await entity.peek(9)) == 1
+    first = namespace._nodes["again"]
+    assert first._requests is not None
+    first._requests.detach(closed=True)
+    namespace._wire.flush()
+    async with asyncio.timeout(WAIT_S):
+        while first.fault is None:
+            await asyncio.sleep(0)
+    assert len(await entity.peek(9)) == 1
+    assert namespace._nodes["again"] is not first

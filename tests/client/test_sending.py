@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.running_server import RunningServer, wait_until
+from twinbus.amqp.serial_number import MASK
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost
@@ -46,6 +47,16 @@ async def test_many_may_be_under_way_at_once(server: RunningServer, namespace: N
     under_way = [sender.submit([encode_message(f"{row}-{number}") for number in range(10)]) for row in range(100)]
     for outcomes in under_way:
         assert await outcomes.wait() == [None] * 10
+
+
+async def test_outcomes_find_their_messages_when_delivery_numbers_begin_again(
+    server: RunningServer, namespace: Namespace
+) -> None:
+    sender = await namespace.sender(server.create_queue("wrapped"))
+    assert sender._link is not None
+    sender._link.session._next_delivery_id = MASK - 50
+    assert await sender.send([encode_message(str(number)) for number in range(100)]) == [None] * 100
+    assert await bodies(namespace, "wrapped", 100) == [b"%d" % number for number in range(100)]
 
 
 async def test_nothing_to_send_is_done_at_once(server: RunningServer, namespace: Namespace) -> None:
@@ -137,8 +148,8 @@ async def test_links_that_ended_leave_nothing_behind(server: RunningServer, name
 
     server.create_queue("reopened")
     first = await channel()
-    for _ in range(4):
-        assert await channel() <= first + 2
+    for _ in range(2):
+        assert await channel() <= first + 1
         with pytest.raises(EntityNotFound):
             await namespace.sender("unknown")
         ended = await namespace.sender("reopened")
@@ -148,4 +159,4 @@ async def test_links_that_ended_leave_nothing_behind(server: RunningServer, name
                 await ended.send([encode_message("a")])
         assert isinstance(ended.fault, EntityNotFound)
         server.create_queue("reopened")
-    assert await channel() <= first + 2
+    assert await channel() <= first + 1

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
 
-from twinbus.amqp.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role, State
 from twinbus.amqp.error_condition import ErrorCondition
 from twinbus.amqp.events import (
     ConnectionClosed,
@@ -64,7 +64,7 @@ class Wire(asyncio.Protocol):
         self._attached: dict[Link, asyncio.Future[None]] = {}
         self._is_flush_due = False
         self._unflushed_size = 0
-        self._is_closing = False
+        self._own_reason: MessagingError | None = None
         self._resumed: list[Callable[[], None]] = []
         self.is_congested = False
         """The socket takes no more for now; `when_writable` tells when it does."""
@@ -149,7 +149,7 @@ class Wire(asyncio.Protocol):
 
     async def close(self) -> None:
         """What is under way ends in ConnectionLost. A peer that does not answer is left alone after a while."""
-        self._is_closing = True
+        self._own_reason = self._own_reason or ConnectionLost("The connection was closed here. Connect again.")
         self._connection.close()
         self.flush()
         try:
@@ -215,9 +215,14 @@ class Wire(asyncio.Protocol):
 
     def _tick(self) -> None:
         now = self._clock.now()
+        was_open = self._connection.state is State.OPEN
         due = self._connection.tick(now)
         self.flush()
-        if due != NEVER and self.fault is None:
+        if was_open and self._connection.state is not State.OPEN:
+            # There is no point in waiting for this peer to take our close, or to answer it.
+            self._own_reason = ConnectionLost("Nothing was heard of the peer for too long. Connect again.")
+            self._abort()
+        elif due != NEVER and self.fault is None:
             self._timer = self._loop.call_later(max(due - now, 1) / 1000, self._tick)
 
     def _drop(self) -> None:
@@ -249,9 +254,7 @@ class Wire(asyncio.Protocol):
                 self._end(self._reason(error))
 
     def _reason(self, error: ErrorCondition | None) -> MessagingError:
-        if error is None and self._is_closing:
-            return ConnectionLost("The connection was closed here. Connect again.")
-        return error_of(error)
+        return self._own_reason or error_of(error)
 
     def _link_gone(self, link: Link, error: MessagingError) -> None:
         waiting = self._attached.pop(link, None)
