@@ -15,7 +15,20 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.servicebus.exceptions import ServiceBusError
 from typer.exceptions import TyperException
 
-from twinbus.cli import access, doctor, faults, messages, queues, rules, serving, stores, subscriptions, syphon, topics
+from twinbus.cli import (
+    access,
+    bulk_messages,
+    doctor,
+    faults,
+    messages,
+    queues,
+    rules,
+    serving,
+    stores,
+    subscriptions,
+    syphon,
+    topics,
+)
 from twinbus.errors import ArgumentError, MessagingError
 
 WRONG_USE, FAILED, INTERRUPTED = 2, 1, 130
@@ -38,6 +51,7 @@ app.add_typer(topics.app, name="topic")
 app.add_typer(subscriptions.app, name="subscription")
 app.add_typer(rules.app, name="rule")
 messages.register(app)
+bulk_messages.register(app)
 syphon.register(app)
 doctor.register(app)
 

@@ -1,4 +1,4 @@
-"""`twinbus send | receive | peek | purge`: messages by hand."""
+"""`twinbus send | receive | peek`: messages by hand."""
 
 import sys
 import uuid
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.bulk_messages import give_back, path_of, peek_merged
 from twinbus.cli.command import Call, command
 from twinbus.cli.durations import parse_duration
+from twinbus.cli.message_records import counted, record_of, show
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
+    from azure.servicebus import ServiceBusReceiver
 
 BATCH = 100
 PEEK_BATCH_MAX = 250
 COUNT_MAX = 1_000_000
-BODY_SHOWN_MAX = 60
-PURGE_WAIT_S = 2.0
 RECEIVE_WAIT_S = 5.0
 NEXT_SESSION = "next"
 
@@ -31,7 +31,6 @@ CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX,
 SessionOption = Annotated[
     str | None, typer.Option("--session", help=f"Message session to take; '{NEXT_SESSION}' takes the next free one.")
 ]
-COLUMNS = ("sequence_number", "message_id", "session_id", "enqueued_at", "delivery_count", "body")
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +38,6 @@ def register(app: typer.Typer) -> None:
     command(app, "send")(send)
     command(app, "receive")(receive)
     command(app, "peek")(peek)
-    command(app, "purge")(purge)
 
 
 def send(
@@ -91,7 +89,7 @@ def send(
         for content in bodies:
             sender.send_messages(message(content))
             sent += 1
-    call.output.done(f"{_messages(sent)} sent to '{entity}'.", entity=entity, sent=sent)
+    call.output.done(f"{counted(sent)} sent to '{entity}'.", entity=entity, sent=sent)
 
 
 def receive(
@@ -107,19 +105,28 @@ def receive(
         typer.Option("--wait", parser=parse_duration, metavar="DURATION", help="For the next message; 5s if left out."),
     ] = None,
     leave: Annotated[bool, typer.Option("--leave", help="Give the messages back instead of completing them.")] = False,
+    delay: Annotated[
+        timedelta | None,
+        typer.Option("--delay", parser=parse_duration, metavar="DURATION", help="With --leave: hide them for so long."),
+    ] = None,
 ) -> None:
     """Take messages and complete them."""
+    if delay is not None and not leave:
+        raise ArgumentError("--delay is for messages that are given back. Add --leave.")
     wait_s = RECEIVE_WAIT_S if wait is None else wait.total_seconds()
     records: list[dict[str, Any]] = []
     with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
         while len(records) < count:
             batch = receiver.receive_messages(min(BATCH, count - len(records)), max_wait_time=wait_s)
+            records += [record_of(each) for each in batch]
+            if leave and delay is not None:
+                give_back(call, path_of(entity, subscription, dead_letter), batch, delay)
+                break
             for each in batch:
-                records.append(_record(each))
                 receiver.abandon_message(each) if leave else receiver.complete_message(each)
             if not batch or leave:
                 break
-    _show(call, records)
+    show(call.output, records)
 
 
 def peek(
@@ -131,8 +138,14 @@ def peek(
     session: SessionOption = None,
     count: CountOption = 10,
     start: Annotated[int, typer.Option("--from", min=0, help="Lowest sequence number.")] = 0,
+    merged: Annotated[bool, typer.Option("--merged", help="All fragments in one order, the oldest first.")] = False,
 ) -> None:
     """Look at messages without taking them: also locked, deferred and scheduled ones."""
+    if merged:
+        if session is not None or start:
+            raise ArgumentError("--merged shows all fragments from their beginning. Leave out --session and --from.")
+        show(call.output, peek_merged(call, path_of(entity, subscription, dead_letter), count))
+        return
     records: list[dict[str, Any]] = []
     with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
         position = start
@@ -140,36 +153,9 @@ def peek(
             batch = receiver.peek_messages(min(PEEK_BATCH_MAX, count - len(records)), sequence_number=position)
             if not batch:
                 break
-            records += [_record(each) for each in batch]
+            records += [record_of(each) for each in batch]
             position = (batch[-1].sequence_number or 0) + 1
-    _show(call, records)
-
-
-def purge(
-    call: Call,
-    entity: EntityArgument,
-    *,
-    subscription: SubscriptionOption = None,
-    dead_letter: DeadLetterOption = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
-    """Remove every message that can be received now."""
-    from azure.servicebus import ServiceBusReceiveMode
-    from rich.progress import Progress, SpinnerColumn, TextColumn
-
-    place = entity if subscription is None else f"{entity}/{subscription}"
-    if not yes and not typer.confirm(f"Remove all messages from '{place}'?"):
-        raise typer.Abort
-    removed = 0
-    columns = SpinnerColumn(), TextColumn("{task.completed} removed")
-    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
-    with call.client() as client, Progress(*columns, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("", total=None)
-        with _receiver(client, entity, subscription, dead_letter, None, receive_mode=mode) as receiver:
-            while batch := receiver.receive_messages(BATCH, max_wait_time=PURGE_WAIT_S):
-                removed += len(batch)
-                progress.update(task, completed=removed)
-    call.output.done(f"{_messages(removed)} removed from '{place}'.", entity=place, removed=removed)
+    show(call.output, records)
 
 
 def _receiver(
@@ -204,44 +190,3 @@ def _pairs(given: list[str] | None) -> dict[str | bytes, Any]:
             raise ArgumentError(f"'{pair}' is no pair. Write --property NAME=VALUE.")
         pairs[name] = value
     return pairs
-
-
-def _record(message: "ServiceBusReceivedMessage") -> dict[str, Any]:
-    return {
-        "sequence_number": message.sequence_number,
-        "message_id": message.message_id,
-        "session_id": message.session_id,
-        "partition_key": message.partition_key,
-        "subject": message.subject,
-        "enqueued_at": message.enqueued_time_utc,
-        "delivery_count": message.delivery_count,
-        "state": message.state.name.lower(),
-        "dead_letter_reason": message.dead_letter_reason,
-        "properties": {
-            _decoded(name): _decoded(value) for name, value in (message.application_properties or {}).items()
-        },
-        "body": str(message),
-    }
-
-
-def _decoded(value: Any) -> Any:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _show(call: Call, records: list[dict[str, Any]]) -> None:
-    if call.output.as_json:
-        call.output.table(COLUMNS, records)
-        return
-    if not records:
-        call.output.done("There is no message.")
-        return
-    call.output.table(COLUMNS, [record | {"body": _short(record["body"])} for record in records])
-
-
-def _short(body: str) -> str:
-    line = " ".join(body.split())
-    return line if len(line) <= BODY_SHOWN_MAX else line[: BODY_SHOWN_MAX - 1] + "…"
-
-
-def _messages(count: int) -> str:
-    return "1 message" if count == 1 else f"{count} messages"

@@ -1,0 +1,74 @@
+"""Messages as commands print them: a message of the official client or of ours in, a record or a table out."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from twinbus.cli.output import Output
+from twinbus.client.received_message import ReceivedMessage
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+
+BODY_SHOWN_MAX = 60
+COLUMNS = ("sequence_number", "message_id", "session_id", "enqueued_at", "delivery_count", "body")
+
+
+def record_of(message: "ServiceBusReceivedMessage") -> dict[str, Any]:
+    return {
+        "sequence_number": message.sequence_number,
+        "message_id": message.message_id,
+        "session_id": message.session_id,
+        "partition_key": message.partition_key,
+        "subject": message.subject,
+        "enqueued_at": message.enqueued_time_utc,
+        "delivery_count": message.delivery_count,
+        "state": message.state.name.lower(),
+        "dead_letter_reason": message.dead_letter_reason,
+        "properties": _properties(message.application_properties or {}),
+        "body": str(message),
+    }
+
+
+def record_of_received(message: ReceivedMessage) -> dict[str, Any]:
+    """The same fields, of a message that our own client read."""
+    properties = _properties(message.application_properties)
+    return {
+        "sequence_number": message.sequence_number,
+        "message_id": message.message_id,
+        "session_id": message.session_id,
+        "partition_key": message.partition_key,
+        "subject": message.subject,
+        "enqueued_at": message.enqueued_at,
+        "delivery_count": message.delivery_count,
+        "state": message.state.name.lower(),
+        "dead_letter_reason": properties.get("DeadLetterReason"),
+        "properties": properties,
+        "body": str(_decoded(message.body)),
+    }
+
+
+def show(output: Output, records: list[dict[str, Any]]) -> None:
+    if output.as_json:
+        output.table(COLUMNS, records)
+        return
+    if not records:
+        output.done("There is no message.")
+        return
+    output.table(COLUMNS, [record | {"body": _short(record["body"])} for record in records])
+
+
+def counted(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def _properties(given: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(_decoded(name)): _decoded(value) for name, value in given.items()}
+
+
+def _decoded(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _short(body: str) -> str:
+    line = " ".join(body.split())
+    return line if len(line) <= BODY_SHOWN_MAX else line[: BODY_SHOWN_MAX - 1] + "…"

@@ -1,0 +1,52 @@
+"""Purging, un-deferring, looking in one order and giving back for later, against a real namespace."""
+
+from azure.servicebus import ServiceBusClient
+
+from tests.cli.conftest import Commands
+
+
+def test_a_partitioned_queue_is_purged_whatever_state_its_messages_are_in(commands: Commands) -> None:
+    commands.json("queue", "create", "purged", "--partitioned")
+    commands.json("send", "purged", "x", "--count", "20")
+    commands.json("send", "purged", "later", "--delay", "1h")
+    assert commands.json("purge", "purged", "--yes") == {"entity": "purged", "removed": 21}
+    assert commands.text("purge", "purged", "-y") == "0 messages removed from 'purged'.\n"
+    assert "gone" in commands.failure("purge", "gone", "--yes")
+
+
+def test_a_merged_peek_shows_fragments_in_one_order(commands: Commands) -> None:
+    commands.json("queue", "create", "merged", "--partitioned")
+    for number in range(5):
+        commands.json("send", "merged", str(number))
+    assert [each["body"] for each in commands.json("peek", "merged", "--merged")] == ["0", "1", "2", "3", "4"]
+    assert len(commands.json("peek", "merged", "--merged", "--count", "2")) == 2
+    commands.text("peek", "merged", "--merged", "--from", "3", code=2)
+    assert "--merged" in commands.errors
+    commands.json("queue", "delete", "merged")
+
+
+def test_deferred_messages_are_made_active_again(commands: Commands) -> None:
+    commands.json("queue", "create", "deferred")
+    commands.json("send", "deferred", "x", "--count", "3")
+    with (
+        ServiceBusClient.from_connection_string(commands.served.ready["connection_string"]) as client,
+        client.get_queue_receiver("deferred") as receiver,
+    ):
+        messages = receiver.receive_messages(3, max_wait_time=5)
+        while len(messages) < 3:
+            messages += receiver.receive_messages(3, max_wait_time=5)
+        for message in messages:
+            receiver.defer_message(message)
+    assert commands.text("undefer", "deferred", "2") == "1 message of 'deferred' made active again.\n"
+    assert commands.json("undefer", "deferred") == {"entity": "deferred", "active": 2}
+    assert len(commands.json("receive", "deferred", "--count", "3")) == 3
+
+
+def test_messages_are_given_back_for_later(commands: Commands) -> None:
+    commands.json("queue", "create", "put-off")
+    commands.json("send", "put-off", "x")
+    assert len(commands.json("receive", "put-off", "--leave", "--delay", "1h")) == 1
+    shown = commands.json("queue", "show", "put-off")
+    assert (shown["active"], shown["scheduled"]) == (0, 1)
+    commands.text("receive", "put-off", "--delay", "1h", code=2)
+    assert "--leave" in commands.errors
