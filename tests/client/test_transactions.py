@@ -38,6 +38,7 @@ async def test_leaving_the_block_commits(server: RunningServer, namespace: Names
         await transaction.dead_letter(receiver, [second], "reason", "description")
         await transaction.send(sender, [encode_message("c"), encode_message("d")])
         assert await left(namespace, path) == 2
+    await receiver.close()
     assert [message.body for message in await take(namespace, path, 2)] == [b"c", b"d"]
     (dead,) = await take(namespace, f"{path}/$DeadLetterQueue", 1)
     assert (dead.body, dead.application_properties["DeadLetterReason"]) == (b"b", "reason")
@@ -50,11 +51,16 @@ async def test_an_exception_rolls_back_and_is_the_one_that_is_raised(
     server.put(path, "old")
     receiver, sender = await namespace.receiver(path, credit=1), await namespace.sender(path)
     (message,) = await receiver.receive(1, 5)
-    with pytest.raises(ChangeOfMind):
+
+    async def fails() -> None:
         async with namespace.transaction() as transaction:
             await transaction.send(sender, [encode_message("new")])
             await transaction.complete(receiver, [message])
             raise ChangeOfMind
+
+    with pytest.raises(ChangeOfMind):
+        await fails()
+    await receiver.close()
     await namespace.entity(path).abandon([message])
     (again,) = await take(namespace, path, 1)
     assert (again.body, again.delivery_count) == (b"old", 1)
@@ -70,6 +76,7 @@ async def test_settlements_of_every_kind_happen_at_the_commit(server: RunningSer
         await transaction.abandon(receiver, [first], {"note": "later"})
         await transaction.defer(receiver, [second])
     await receiver.close()
+    assert second.sequence_number is not None
     (deferred,) = await namespace.entity(path).receive_deferred([second.sequence_number], deletes=True)
     (again,) = await take(namespace, path, 1)
     assert (deferred.body, again.application_properties["note"]) == (b"defer", "later")
@@ -100,10 +107,14 @@ async def test_sending_via_a_queue_needs_a_destination(server: RunningServer, na
 async def test_a_refusal_is_raised_and_ends_the_block(server: RunningServer, namespace: Namespace) -> None:
     path, other = server.create_queue("stays"), server.create_queue("out-of-reach")
     sender, elsewhere = await namespace.sender(path), await namespace.sender(other)
-    with pytest.raises(NotAllowed, match="one entity"):
+
+    async def fails() -> None:
         async with namespace.transaction() as transaction:
             await transaction.send(sender, [encode_message("a")])
             await transaction.send(elsewhere, [encode_message("b")])
+
+    with pytest.raises(NotAllowed, match="one entity"):
+        await fails()
     assert (await left(namespace, path), await left(namespace, other)) == (0, 0)
 
 
@@ -132,11 +143,15 @@ async def test_a_commit_fails_when_a_lock_is_gone(server: RunningServer, namespa
     server.put(path, "m")
     receiver, sender = await namespace.receiver(path, credit=1), await namespace.sender(path)
     (message,) = await receiver.receive(1, 5)
-    with pytest.raises(MessageLockLost):
+
+    async def fails() -> None:
         async with namespace.transaction() as transaction:
             await transaction.complete(receiver, [message])
             await transaction.send(sender, [encode_message("new")])
             server.clock.advance(6)
+
+    with pytest.raises(MessageLockLost):
+        await fails()
     await receiver.close()
     assert [each.body for each in await take(namespace, path, 1)] == [b"m"]
     assert await left(namespace, path) == 0
@@ -144,10 +159,14 @@ async def test_a_commit_fails_when_a_lock_is_gone(server: RunningServer, namespa
 
 async def test_two_minutes_are_the_limit(server: RunningServer, namespace: Namespace) -> None:
     sender = await namespace.sender(server.create_queue("two-minutes"))
-    with pytest.raises(TransactionTimeout):
+
+    async def fails() -> None:
         async with namespace.transaction() as transaction:
             await transaction.send(sender, [encode_message("m")])
             server.clock.advance(121)
+
+    with pytest.raises(TransactionTimeout):
+        await fails()
     assert await left(namespace, "two-minutes") == 0
 
 

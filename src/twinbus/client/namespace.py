@@ -32,6 +32,7 @@ from twinbus.client.receiver import Receiver
 from twinbus.client.request_node import Answer, RequestNode
 from twinbus.client.sender import Sender
 from twinbus.client.tokens import Tokens
+from twinbus.client.transaction import ControlLink, Transaction
 from twinbus.client.wire import Wire
 from twinbus.clock import Clock, Millis, SystemClock
 from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
@@ -39,6 +40,7 @@ from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
 TIMEOUT_S = 60.0
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 SESSION_WAIT = Symbol("com.microsoft:timeout")
+TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
 SESSION_LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 MESSAGE_SIZE_MAX = 128 * 1_048_576
 """What we take in one piece: more than any tier of the service sends."""
@@ -56,6 +58,7 @@ class Namespace:
         self._timeout_s = timeout_s
         self._tokens = Tokens(wire, target, clock, timeout_s)
         self._nodes: dict[str, RequestNode] = {}
+        self._control: ControlLink | None = None
         self._opening = asyncio.Lock()
 
     @classmethod
@@ -88,9 +91,14 @@ class Namespace:
         """Why the connection ended; None while it has not."""
         return self._wire.fault
 
-    async def sender(self, path: str) -> Sender:
-        """Raises EntityNotFound, Unauthorized, or whatever else the namespace has against it."""
+    async def sender(self, path: str, *, via: str | None = None) -> Sender:
+        """Raises EntityNotFound, Unauthorized, or whatever else the namespace has against it.
+
+        `via`: a queue that takes the messages and hands them on, so that they can be part of a transaction on it.
+        """
         await self.authorize(path)
+        if via is not None:
+            await self.authorize(via)
         sender = Sender(self._wire)
         link = await self._wire.attach(
             sender,
@@ -99,8 +107,9 @@ class Namespace:
             self._timeout_s,
             is_sender=True,
             source=Source(),
-            target=Target(address=path),
+            target=Target(address=via or path),
             snd_settle_mode=SenderSettleMode.UNSETTLED,
+            properties=None if via is None else {TRANSFER_DESTINATION: path},
         )
         assert isinstance(link, OutgoingLink)
         sender.bind(link)
@@ -150,6 +159,10 @@ class Namespace:
     def extras(self, path: str) -> EntityExtras:
         """What can be asked of an entity of a twinbus namespace, and of no other."""
         return EntityExtras(path, self.ask)
+
+    def transaction(self) -> Transaction:
+        """To be entered with `async with`: operations that happen together or not at all."""
+        return Transaction(self._open_control)
 
     async def authorize(self, path: str) -> None:
         """Put a token for the entity, and keep it renewed for as long as the connection lives."""
@@ -207,6 +220,12 @@ class Namespace:
             receiver.session_locked_until = _session_end(link)
         receiver.bind(link, credit)
         return receiver
+
+    async def _open_control(self) -> ControlLink:
+        async with self._opening:
+            if self._control is None or self._control.fault is not None:
+                self._control = await ControlLink.attach(self._wire, self._timeout_s)
+            return self._control
 
     async def _open_node(self, path: str) -> RequestNode:
         async with self._opening:

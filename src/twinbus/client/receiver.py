@@ -18,7 +18,7 @@ from twinbus.amqp.types import Value
 from twinbus.client.outcomes import Outcomes
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.remote_errors import ConnectionLost, error_of
-from twinbus.client.settlements import abandoned, dead_lettered, deferred
+from twinbus.client.settlements import abandoned, dead_lettered, deferred, outcome_in
 from twinbus.client.wire import CLOSE_TIMEOUT_S, Wire
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed
@@ -197,7 +197,8 @@ class Receiver:
         _wake(self._arrival)
 
     def _settled(self, event: Dispositions) -> None:
-        refused = event.state.error if isinstance(event.state, Rejected) else None
+        outcome = outcome_in(event.state)
+        refused = outcome.error if isinstance(outcome, Rejected) else None
         error = error_of(refused) if refused is not None else None
         pop = self._settling.pop
         for delivery_id, _ in event.deliveries:

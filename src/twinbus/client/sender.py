@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from itertools import repeat
 from struct import Struct
 
-from twinbus.amqp.delivery_state import Accepted, DeliveryState, Rejected
+from twinbus.amqp.delivery_state import Accepted, DeliveryState, Rejected, TransactionalState
 from twinbus.amqp.events import CreditChanged, Dispositions, Event
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.serial_number import MASK
 from twinbus.client.batches import BATCH_SIZE_DEFAULT, BATCH_SIZE_MAX, plan_batches
 from twinbus.client.outcomes import Outcomes, Settles, SharedOutcome
 from twinbus.client.remote_errors import ConnectionLost, error_of
+from twinbus.client.settlements import outcome_in
 from twinbus.client.wire import BURST_SIZE_MAX, Wire
 from twinbus.errors import InternalError, MessageTooLarge, MessagingError
 
@@ -37,6 +38,7 @@ class _Run:
     first: int = 0
     message_format: int = 0
     start: int = 0
+    state: TransactionalState | None = None
 
 
 class Sender:
@@ -70,14 +72,17 @@ class Sender:
             return int(announced)
         return min(self._size_max, BATCH_SIZE_MAX) if self._size_max else BATCH_SIZE_DEFAULT
 
-    def submit(self, payloads: Sequence[bytes]) -> Outcomes:
-        """Hand messages in without waiting. How many may be under way is the caller's to bound."""
+    def submit(self, payloads: Sequence[bytes], state: TransactionalState | None = None) -> Outcomes:
+        """Hand messages in without waiting. How many may be under way is the caller's to bound.
+
+        `state`: the transaction that they are sent in.
+        """
         outcomes = Outcomes(len(payloads))
         if payloads and self._size_max and max(map(len, payloads)) > self._size_max:
             for index, payload in enumerate(payloads):
-                self._enqueue(_Run([payload], outcomes, index))
+                self._enqueue(_Run([payload], outcomes, index, state=state))
         elif payloads:
-            self._enqueue(_Run(payloads, outcomes))
+            self._enqueue(_Run(payloads, outcomes, state=state))
         self._send_queued()
         return outcomes
 
@@ -169,7 +174,10 @@ class Sender:
         count = len(payloads)
         tags = [_tag(number & MASK) for number in range(self._next_tag, self._next_tag + count)]
         self._next_tag = (self._next_tag + count) & MASK
-        if run.message_format:
+        if run.state is not None:
+            ids = [link.transfer(payload, tag, state=run.state) for tag, payload in zip(tags, payloads, strict=True)]
+            first_id = ids[0]
+        elif run.message_format:
             first_id = link.transfer(payloads[0], tags[0], message_format=run.message_format)
         else:
             first_id = link.transfers(list(zip(tags, payloads, strict=True)))
@@ -181,7 +189,7 @@ class Sender:
         self._under_way.update(zip(numbers, zip(repeat(run.owner), places, strict=False), strict=True))
 
     def _settled(self, event: Dispositions) -> None:
-        error = _error_in(event.state)
+        error = _error_in(outcome_in(event.state))
         pop = self._under_way.pop
         for delivery_id, _ in event.deliveries:
             found = pop(delivery_id, None)

@@ -2,24 +2,29 @@
 
 from collections.abc import Mapping
 
-from twinbus.amqp.delivery_state import DeliveryState, Modified, Rejected
+from twinbus.amqp.delivery_state import DeliveryState, Modified, Outcome, Rejected, TransactionalState
 from twinbus.amqp.error_condition import ErrorCondition
 from twinbus.amqp.types import Symbol, Value
 
 DEAD_LETTER = "com.microsoft:dead-letter"
 
 
-def abandoned(properties: Mapping[str, Value] | None = None) -> DeliveryState:
+def outcome_in(state: DeliveryState | None) -> DeliveryState | None:
+    """What became of a message, be it said inside of a transaction."""
+    return state.outcome if isinstance(state, TransactionalState) else state
+
+
+def abandoned(properties: Mapping[str, Value] | None = None) -> Outcome:
     return Modified(delivery_failed=True, undeliverable_here=False, message_annotations=_symbols(properties))
 
 
-def deferred(properties: Mapping[str, Value] | None = None) -> DeliveryState:
+def deferred(properties: Mapping[str, Value] | None = None) -> Outcome:
     return Modified(delivery_failed=True, undeliverable_here=True, message_annotations=_symbols(properties))
 
 
 def dead_lettered(
     reason: str | None = None, description: str | None = None, properties: Mapping[str, Value] | None = None
-) -> DeliveryState:
+) -> Outcome:
     info = {**(_symbols(properties) or {})}
     if reason is not None:
         info[Symbol("DeadLetterReason")] = reason

@@ -10,24 +10,23 @@ A transaction belongs to the connection that declared it, and ends with the cont
 
 from collections.abc import Callable, Sequence
 
-from twinbus.amqp.delivery_state import ACCEPTED, Declared, DeliveryState, Rejected, TransactionalState
-from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.composites import one_of
+from twinbus.amqp.delivery_state import ACCEPTED, Declared, DeliveryState, Received, Rejected, TransactionalState
 from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.sections import ValueBody, decode_sections
-from twinbus.amqp.types import Described
+from twinbus.amqp.transaction_requests import Declare, Discharge
 from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.transactions import Transaction
 from twinbus.clock import Millis
-from twinbus.errors import ArgumentError, MessagingError, QuotaExceeded, TransactionUnknown
+from twinbus.errors import ArgumentError, MessagingError, NotImplementedHere, QuotaExceeded, TransactionUnknown
 from twinbus.gateway.settlement import confirmation, outcome_of
 
 CREDIT = 100
 OPEN_MAX = 100
 """Transactions of one connection at a time."""
 
-_DECLARE, _DISCHARGE = 0x31, 0x32
-_NAMES = {"amqp:declare:list": _DECLARE, "amqp:discharge:list": _DISCHARGE}
+_REQUEST = one_of("a declare or a discharge", Declare, Discharge)
 
 
 class Transactions:
@@ -93,26 +92,28 @@ class CoordinatorBinding:
 
     def receive(self, deliveries: Sequence[Incoming], now: Millis) -> None:
         for delivery in deliveries:
+            # An id of -1 is one that nobody waits for.
+            answer_id = -1 if delivery.settled else delivery.delivery_id
             try:
-                self._handle(delivery.delivery_id, delivery.payload, now)
+                self._handle(answer_id, read_request(delivery.payload), now)
             except MessagingError as error:
-                self._answer(delivery.delivery_id, Rejected.because(error))
+                self._answer(answer_id, Rejected.because(error))
 
-    def _handle(self, delivery_id: int, payload: bytes, now: Millis) -> None:
-        code, fields = read_request(payload)
-        if code == _DECLARE:
+    def _handle(self, delivery_id: int, request: Declare | Discharge, now: Millis) -> None:
+        if isinstance(request, Declare):
+            if request.global_id is not None:
+                raise NotImplementedHere("Transactions over several services are not supported. Declare a local one.")
             txn_id = self._transactions.declare()
             self._declared.add(txn_id)
             self._answer(delivery_id, Declared(txn_id=txn_id))
             return
-        txn_id = fields[0] if fields and isinstance(fields[0], bytes) else b""
-        if txn_id not in self._declared:
+        if request.txn_id not in self._declared:
             raise TransactionUnknown(
                 "No open transaction of this link has this id. Discharge one where it was declared."
             )
-        transaction = self._transactions.take(txn_id)
-        self._declared.discard(txn_id)
-        if len(fields) > 1 and fields[1] is True:
+        transaction = self._transactions.take(request.txn_id)
+        self._declared.discard(request.txn_id)
+        if request.fail:
             transaction.rollback()
             self._answer(delivery_id, ACCEPTED)
             return
@@ -123,8 +124,9 @@ class CoordinatorBinding:
         transaction.commit(now, reply)
 
     def _answer(self, delivery_id: int, state: DeliveryState) -> None:
-        self._link.settle(delivery_id, delivery_id, state)
-        self._wake()
+        if delivery_id >= 0:
+            self._link.settle(delivery_id, delivery_id, state)
+            self._wake()
 
     def unbind(self, now: Millis) -> None:
         """The control link is gone: everything it declared is rolled back."""
@@ -133,18 +135,14 @@ class CoordinatorBinding:
         self._declared.clear()
 
 
-def read_request(payload: bytes) -> tuple[int, list[object]]:
-    """The kind of a request to a control link, and its fields."""
+def read_request(payload: bytes) -> Declare | Discharge:
+    """DecodeError for anything else."""
     body = decode_sections(payload).body
-    value = body.value if isinstance(body, ValueBody) else None
-    if isinstance(value, Described) and isinstance(value.value, list):
-        code = _NAMES.get(value.descriptor, value.descriptor)
-        if code in (_DECLARE, _DISCHARGE):
-            return int(code), value.value
-    raise DecodeError("A control link takes declare and discharge, and this is neither.")
+    request: Declare | Discharge = _REQUEST.read(body.value if isinstance(body, ValueBody) else None)
+    return request
 
 
 def in_transaction(state: TransactionalState, outcome: DeliveryState) -> TransactionalState:
     """The answer to what was done in a transaction."""
-    assert not isinstance(outcome, TransactionalState)
-    return TransactionalState(txn_id=state.txn_id, outcome=outcome)  # type: ignore[arg-type]
+    assert not isinstance(outcome, TransactionalState | Received)
+    return TransactionalState(txn_id=state.txn_id, outcome=outcome)
