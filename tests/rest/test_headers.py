@@ -1,14 +1,18 @@
 """Headers as they come over the wire."""
 
 import socket
+import ssl
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.interop.running_server import RunningServer
+from twinbus.client.shared_access import sign
 from twinbus.server.cased_headers import HEADERS_SIZE_MAX
 
 CHUNK = b"x" * 64 * 1024
+FAR = 4_000_000_000
 
 
 @pytest.mark.parametrize("is_one_header", [True, False])
@@ -46,3 +50,22 @@ def test_headers_that_are_large_and_no_more_are_measured_as_a_message(
     assert http.post(f"/{queue}/messages", headers={"a": "x" * 31_000}).status_code == 201
     assert http.post(f"/{queue}/messages", headers={"a": "x" * 33_000}).status_code == 403
     assert http.post(f"/{queue}/messages", headers={f"a{n}": "x" * 30_000 for n in range(3)}).status_code == 403
+
+
+def test_messages_pass_over_https(tmp_path: Path) -> None:
+    running = RunningServer(tmp_path, store_count=1, tls_port=0)
+    try:
+        root, authority = running.server.root_rule, running.server.tls_authority
+        assert authority is not None
+        token = sign("sb://localhost/", root.name, root.primary_key, FAR)
+        trust = ssl.create_default_context(cafile=str(authority))
+        queue = running.create_queue("over-https")
+        base = f"https://localhost:{running.server.tls_port}"
+        with httpx.Client(base_url=base, headers={"Authorization": token}, verify=trust) as client:
+            assert client.post(f"/{queue}/messages", content=b"x", headers={"Colour": '"red"'}).status_code == 201
+            locked = client.post(f"/{queue}/messages/head?timeout=5")
+            assert (locked.content, locked.headers["colour"]) == (b"x", '"red"')
+            assert locked.headers["location"].startswith(base)
+            assert client.delete(locked.headers["location"]).status_code == 200
+    finally:
+        running.stop()
