@@ -48,13 +48,15 @@ class NamespaceProcess:
     def start(self) -> None:
         ports = ["--amqp-port", str(self.amqp_port), "--http-port", str(self.http_port)]
         command = [sys.executable, "-c", SERVE, "serve", self._name, "--data", str(self._folder), "--json"]
-        log = (self._folder / f"{self._name}.log").open("a")
-        with log:
+        log_file = self._folder / f"{self._name}.log"
+        with log_file.open("a") as log:
             self._process = subprocess.Popen(
                 [*command, *ports, "--stores", "2"], stdout=subprocess.PIPE, stderr=log, text=True
             )
         assert self._process.stdout is not None
-        running = json.loads(self._process.stdout.readline())
+        announcement = self._process.stdout.readline()
+        assert announcement, f"{self._name} did not start: {log_file.read_text()[-2000:]}"
+        running = json.loads(announcement)
         self.amqp_port, self.http_port = running["amqp_port"], running["http_port"]
         self.connection_string = running["connection_string"]
 
@@ -70,7 +72,7 @@ class NamespaceProcess:
 
     def revive(self) -> None:
         """Running and answering, whatever was done to it."""
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:
             self.start()
         else:
             self._signal(signal.SIGCONT)
@@ -107,22 +109,24 @@ class NamespaceProcess:
     def take_all(self, path: str, session_id: str | None = None) -> list[str]:
         """The bodies of all active messages, in order; they are gone afterwards."""
         with self.administration() as administration:
-            expected = administration.get_queue_runtime_properties(path).active_message_count or 0
+            count = administration.get_queue_runtime_properties(path).active_message_count or 0
+        return asyncio.run(self._take(path, count, session_id))
 
-        async def take() -> list[str]:
-            bodies: list[str] = []
-            async with await Namespace.connect(self.connection_string) as namespace:
-                if session_id is None:
-                    receiver = await namespace.receiver(path, deletes=True)
-                else:
-                    receiver = await namespace.session_receiver(path, session_id, deletes=True)
-                while len(bodies) < expected:
-                    taken = await receiver.receive(1000, PATIENCE_S)
-                    assert taken, f"{expected} messages are announced, and only {len(bodies)} come"
-                    bodies += [_body(each.payload) for each in taken]
-            return bodies
+    def take_subscription(self, topic: str, name: str, count: int) -> list[str]:
+        return asyncio.run(self._take(f"{topic}/Subscriptions/{name}", count))
 
-        return asyncio.run(take())
+    async def _take(self, path: str, count: int, session_id: str | None = None) -> list[str]:
+        bodies: list[str] = []
+        async with await Namespace.connect(self.connection_string) as namespace:
+            if session_id is None:
+                receiver = await namespace.receiver(path, deletes=True)
+            else:
+                receiver = await namespace.session_receiver(path, session_id, deletes=True)
+            while len(bodies) < count:
+                taken = await receiver.receive(1000, PATIENCE_S)
+                assert taken, f"{count} messages are expected, and only {len(bodies)} come"
+                bodies += [_body(each.payload) for each in taken]
+        return bodies
 
     def count(self, path: str) -> int:
         with self.administration() as administration:

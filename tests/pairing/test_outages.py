@@ -2,6 +2,7 @@
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -217,6 +218,22 @@ def test_messages_of_a_session_come_home_in_order_and_with_their_session(spaces:
         spaces.primary.revive()
         until(lambda: spaces.primary.count(path) >= len(sending.accepted))
         assert spaces.primary.take_all(path, session_id="s") == sending.accepted
+
+
+def test_what_is_sent_to_a_topic_reaches_its_subscriptions_after_the_outage(spaces: Spaces) -> None:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    with spaces.primary.administration() as administration:
+        administration.create_topic(topic)
+        administration.create_subscription(topic, "all")
+    with (
+        paired(spaces, enable_syphon=True, failover_interval=timedelta(0)) as (client, _),
+        client.get_topic_sender(topic) as sender,
+    ):
+        spaces.primary.kill()
+        sending = Sending(sender)
+        assert sending.send()
+        spaces.primary.revive()
+        assert spaces.primary.take_subscription(topic, "all", count=1) == sending.accepted
 
 
 def test_a_revoked_key_is_raised_and_never_fails_over(spaces: Spaces) -> None:

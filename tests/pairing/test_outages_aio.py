@@ -8,13 +8,22 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import CLIENT_OPTIONS, PATIENCE_S
 from twinbus.client.administration import async_administration_client
-from twinbus.pairing import UNNUMBERED, Availability, SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing import (
+    UNNUMBERED,
+    Availability,
+    EventKind,
+    PairFaulted,
+    PairingEvent,
+    Partner,
+    SendAvailabilityPairedNamespaceOptions,
+)
 from twinbus.pairing.aio import PairedNamespaceClient, PairedSender, pair_namespaces
 
 
@@ -102,3 +111,19 @@ async def test_a_hung_primary_is_failed_over_within_the_timeouts(spaces: Spaces)
         spaces.primary.revive()
         await until(is_in(client, Availability.HEALTHY))
         assert await sending.send()
+
+
+async def test_a_faulted_partner_takes_the_other_with_it_at_once(spaces: Spaces) -> None:
+    async with paired(spaces, enable_syphon=True) as client:
+        sender = client.get_queue_sender("orders")
+        await client.fault(Partner.SECONDARY, ConnectionError("broken"))
+        with pytest.raises(PairFaulted):
+            await sender.send_messages(ServiceBusMessage("x"))
+
+
+async def test_both_partners_closed_within_the_grace_fault_nobody(spaces: Spaces) -> None:
+    events: list[PairingEvent] = []
+    async with paired(spaces, enable_syphon=True, on_event=events.append) as client:
+        await client.secondary.close()
+        await client.primary.close()
+    assert not any(event.kind is EventKind.FAULTED for event in events)
