@@ -2,8 +2,10 @@
 
 import pytest
 
+from twinbus.broker import intake
 from twinbus.broker.duplicates import PRUNE_INTERVAL, DuplicateHistory, duplicate_key
 from twinbus.broker.queue_entity import QueueEntity
+from twinbus.errors import ServerBusy
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
@@ -133,5 +135,29 @@ def test_a_key_that_is_seen_again_after_its_end_is_kept_until_the_new_end() -> N
     history.add("a", 10)
     assert not history.is_known("a", 10)
     history.add("a", 30)
-    assert history.forget(20)
+    assert not history.forget(20)
     assert history.is_known("a", 20)
+
+
+@pytest.mark.rule("A10")
+def test_a_fragment_that_remembers_too_many_ids_is_busy_until_the_oldest_end(
+    sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is taken that would go undetected, and memory stays bounded."""
+    monkeypatch.setattr(intake, "KEYS_MAX", 3)
+    key = "pin" if queue.settings.is_partitioned else None
+    assert sim.send(queue, *[make_message(str(n), partition_key=key) for n in range(3)]).good == {0, 1, 2}
+    refused = sim.send(queue, make_message("more", partition_key=key))
+    assert isinstance(refused.errors[0], ServerBusy)
+    sim.advance(WINDOW + PRUNE_INTERVAL)
+    assert sim.send(queue, make_message("more", partition_key=key)).good == {0}
+
+
+def test_an_id_that_is_sent_again_after_its_window_is_the_last_to_end() -> None:
+    history = DuplicateHistory()
+    history.add("a", 10)
+    history.add("b", 20)
+    history.add("a", 30)
+    assert history.forget(20)
+    assert len(history) == 1
+    assert history.is_known("a", 29)

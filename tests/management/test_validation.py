@@ -128,3 +128,14 @@ def test_rules_that_work_are_taken() -> None:
     wanted: list[Any] = [SqlFilter("a = @x AND sys.Label LIKE 'b%'", (("@x", 1),)), CorrelationFilter(label="l")]
     for chosen in wanted:
         check_rule(RuleDescription("r", chosen, SqlAction("SET a = 1; REMOVE b")))
+
+
+@pytest.mark.rule("A11")
+def test_an_entity_with_message_sessions_forwards_dead_letters_only() -> None:
+    for sessions in (
+        QueueDescription("q", requires_session=True),
+        SubscriptionDescription("t", "s", requires_session=True),
+    ):
+        check_description(replace(sessions, forward_dead_letters_to="other"))
+        with pytest.raises(ArgumentError, match="message sessions"):
+            check_description(replace(sessions, forward_to="other"))

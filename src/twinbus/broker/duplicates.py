@@ -2,15 +2,19 @@
 
 The keys are also rows in the store, written in the commit of their message, so the history survives a restart. All keys
 of an entity count equally long, so the oldest end first; a window that was made shorter lets the old keys run out.
+Memory is bounded: a fragment that knows too many keys takes no more messages until the oldest have ended.
 """
 
-from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 
 from twinbus.clock import NEVER, Millis
 
 # Ended keys are dropped together, no more often than this: one small commit in place of many.
 PRUNE_INTERVAL: Millis = 10_000
+
+KEYS_MAX = 1_000_000
+"""Of one fragment at a time. All of them are in memory, some 200 bytes each."""
 
 
 def duplicate_key(message_id: str, pinning_key: str | None) -> str:
@@ -22,38 +26,37 @@ def duplicate_key(message_id: str, pinning_key: str | None) -> str:
 
 
 class DuplicateHistory:
+    """Keys in the order of their ends, which is the order of adding: a dictionary keeps it, and nothing else has to."""
+
     def __init__(self) -> None:
         self._ends: dict[str, Millis] = {}
-        self._order: deque[tuple[Millis, str]] = deque()
         self.next_end: Millis = NEVER
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def load(self, keys: Sequence[tuple[str, Millis]]) -> None:
-        self._ends = dict(keys)
-        self._order = deque(sorted((end, key) for key, end in keys))
+        self._ends = dict(sorted(keys, key=lambda entry: entry[1]))
         self._plan()
 
     def is_known(self, key: str, now: Millis) -> bool:
         return self._ends.get(key, 0) > now
 
     def add(self, key: str, end: Millis) -> None:
+        # One that ended and was not dropped yet would keep its old place.
+        self._ends.pop(key, None)
         self._ends[key] = end
-        self._order.append((end, key))
         if self.next_end == NEVER:
             self._plan()
 
     def forget(self, now: Millis) -> bool:
         """Drop what ended; true if there was anything."""
-        order, ends = self._order, self._ends
-        before = len(order)
-        while order and order[0][0] <= now:
-            end, key = order.popleft()
-            if ends.get(key) == end:
-                del ends[key]
+        ended = list(takewhile(lambda key: self._ends[key] <= now, self._ends))
+        for key in ended:
+            del self._ends[key]
         self._plan()
-        return len(order) < before
+        return bool(ended)
 
     def _plan(self) -> None:
-        self.next_end = self._order[0][0] + PRUNE_INTERVAL if self._order else NEVER
+        first = next(iter(self._ends.values()), NEVER)
+        self.next_end = first if first == NEVER else first + PRUNE_INTERVAL

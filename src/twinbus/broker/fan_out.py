@@ -11,7 +11,7 @@ from typing import Protocol
 from twinbus.broker.decision import dead_letter_row
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hops import without_hops
-from twinbus.broker.intake import DROPPED, Staged, check_size, expiry_of, take_fresh
+from twinbus.broker.intake import DROPPED, Staged, check_history, check_size, expiry_of, take_fresh
 from twinbus.broker.settings import EntitySettings
 from twinbus.clock import Millis
 from twinbus.errors import FilterError
@@ -36,7 +36,8 @@ class Subscriber(Protocol):
 
 
 def check_room(subscribers: Sequence[Subscriber], fragment: Fragment, messages: Sequence[Message]) -> None:
-    """Raises QuotaExceeded if `stage` would."""
+    """Raises QuotaExceeded or ServerBusy if `stage` would."""
+    check_history(fragment, len(messages))
     taken = sum([subscriber.fragment(fragment.index).taken_bytes for subscriber in subscribers])
     check_size(fragment, fragment.size_bytes + taken, sum([len(message.content) for message in messages]))
 
@@ -49,7 +50,7 @@ def stage(
     now: Millis,
     origins: Sequence[int] | None = None,
 ) -> Staged:
-    """Copies of all of them, or QuotaExceeded."""
+    """Copies of all of them, or what `check_room` raises."""
     check_room(subscribers, fragment, messages)
     changes: list[Change] = []
     fresh = [True] * len(messages)

@@ -7,11 +7,11 @@ is never in any lane. A duplicate is left out and gets the answer of the others.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from twinbus.broker.duplicates import DuplicateHistory, duplicate_key
+from twinbus.broker.duplicates import KEYS_MAX, DuplicateHistory, duplicate_key
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hops import without_hops
 from twinbus.clock import NEVER, Millis
-from twinbus.errors import QuotaExceeded
+from twinbus.errors import QuotaExceeded, ServerBusy
 from twinbus.model.message import Message
 from twinbus.model.partition_key import pinning_key
 from twinbus.store.changes import Change, DuplicatesSeen, Enqueued, MessageState, Removed, StoredMessage
@@ -39,8 +39,18 @@ def check_size(fragment: Fragment, taken_bytes: int, size_bytes: int) -> None:
         )
 
 
+def check_history(fragment: Fragment, message_count: int) -> None:
+    history = fragment.duplicates
+    if history is not None and len(history) + message_count > KEYS_MAX:
+        raise ServerBusy(
+            f"'{fragment.settings.path}' took {len(history)} messages within its duplicate detection window, which is as "
+            "many as it remembers in one place. Try again later, make the window shorter, or partition the entity."
+        )
+
+
 def check_room(fragment: Fragment, messages: Sequence[Message]) -> None:
-    """Raises QuotaExceeded if `stage` would."""
+    """Raises QuotaExceeded or ServerBusy if `stage` would."""
+    check_history(fragment, len(messages))
     check_size(fragment, fragment.taken_bytes, sum([len(message.content) for message in messages]))
 
 
@@ -52,7 +62,7 @@ def expiry_of(now: Millis, time_to_live: Millis | None, default: Millis) -> Mill
 
 
 def stage(fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None = None) -> Staged:
-    """Make rows of them, all or QuotaExceeded. `origins`: their numbers at the first point of submission."""
+    """Make rows of them, all or what `check_room` raises. `origins`: their numbers at the first point of submission."""
     check_room(fragment, messages)
     fresh = [True] * len(messages)
     changes: list[Change] = []
