@@ -4,6 +4,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -108,6 +109,7 @@ class PairedNamespaceClient:
         self._is_closed = False
         self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
         self._partnership_lock = threading.Lock()
+        self._stop_hearing: list[Callable[[], None]] = []
         self._syphon = syphon
         self._has_syphon = syphon is not None
         self._owns_clients = owns_clients
@@ -159,6 +161,8 @@ class PairedNamespaceClient:
         for sender in list(self._senders):
             sender.close()
         leave_pair(self.primary, self.secondary)
+        for stop_hearing in self._stop_hearing:
+            stop_hearing()
         if self._has_syphon or self._owns_clients:
             self.secondary.close()
         if self._owns_clients:
@@ -184,7 +188,8 @@ class PairedNamespaceClient:
 
     def _watch_partners(self) -> None:
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):
-            on_close(client, lambda partner=partner: self._partner_closed(partner))  # type: ignore[misc]
+            hear = partial(self._partner_closed, partner)
+            self._stop_hearing.append(on_close(client, hear))
 
     def _stop_pumps(self) -> None:
         syphon, self._syphon = self._syphon, None

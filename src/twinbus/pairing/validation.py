@@ -57,22 +57,32 @@ def credential_of(secondary: Any) -> Any:
     return credential
 
 
-def on_close(client: Any, tell: Callable[[], None]) -> None:
-    """Hear of it when the application closes its client, which has no event for that."""
+def on_close(client: Any, tell: Callable[[], None]) -> Callable[[], None]:
+    """Hear of it when the application closes its client, which has no event for that. Returns how to stop hearing."""
     close = client.close
 
     def close_and_tell() -> None:
         close()
         tell()
 
-    client.close = close_and_tell
+    return _replace_close(client, close_and_tell)
 
 
-def on_close_async(client: Any, tell: Callable[[], Awaitable[None]]) -> None:
+def on_close_async(client: Any, tell: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     close = client.close
 
     async def close_and_tell() -> None:
         await close()
         await tell()
 
-    client.close = close_and_tell
+    return _replace_close(client, close_and_tell)
+
+
+def _replace_close(client: Any, replacement: Callable[[], Any]) -> Callable[[], None]:
+    """On the one object, not on its class."""
+    client.close = replacement
+
+    def restore() -> None:
+        del client.close
+
+    return restore

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 import weakref
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -99,6 +100,7 @@ class PairedNamespaceClient:
         self._fault: PairFaulted | None = None
         self._is_closed = False
         self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
+        self._stop_hearing: list[Callable[[], None]] = []
         self._syphon = syphon
         self._has_syphon = syphon is not None
         self._owns_clients = owns_clients
@@ -147,6 +149,8 @@ class PairedNamespaceClient:
         for sender in list(self._senders):
             await sender.close()
         leave_pair(self.primary, self.secondary)
+        for stop_hearing in self._stop_hearing:
+            stop_hearing()
         if self._has_syphon or self._owns_clients:
             await self.secondary.close()
         if self._owns_clients:
@@ -166,7 +170,8 @@ class PairedNamespaceClient:
 
     def _watch_partners(self) -> None:
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):
-            on_close_async(client, lambda partner=partner: self._partner_closed(partner))  # type: ignore[misc]
+            hear = partial(self._partner_closed, partner)
+            self._stop_hearing.append(on_close_async(client, hear))
 
     async def _stop_pumps(self) -> None:
         syphon, self._syphon = self._syphon, None

@@ -1,8 +1,9 @@
 """The syphon on asyncio over our bulk client: one pump per backlog queue, one connection to each namespace."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -10,6 +11,9 @@ from twinbus.pairing.steps import run_async
 from twinbus.pairing.syphon.bulk_transport import BulkTransport, NamespaceLinks
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
+
+STOP_MAX_S = 10.0
+CLOSE_MAX_S = 5.0
 
 
 class BulkSyphon:
@@ -38,15 +42,20 @@ class BulkSyphon:
                 for pump, transport in zip(self._pumps, transports, strict=True):
                     pumping.create_task(run_async(pump.run(), transport.perform))
         finally:
-            for transport in transports:
-                await transport.close()
-            await self._primary.drop()
-            await self._secondary.drop()
+            await self._close(transports)
 
     def stop(self) -> None:
         self._is_stopping = True
         for pump in self._pumps:
             pump.is_stopping = True
+
+    async def _close(self, transports: Sequence[BulkTransport]) -> None:
+        """All at once: a peer that hangs makes each of them wait for its own timeout."""
+        closing = [transport.close() for transport in transports]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_MAX_S):
+                await asyncio.gather(*closing, return_exceptions=True)
+        await asyncio.gather(self._primary.drop(), self._secondary.drop(), return_exceptions=True)
 
 
 class SyphonThread:
@@ -62,18 +71,27 @@ class SyphonThread:
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._syphon = BulkSyphon(primary, secondary, queues, options, clock)
+        self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="twinbus-syphon", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
+        """A send to a primary that hangs is not waited for: its messages come again."""
         self._loop.call_soon_threadsafe(self._syphon.stop)
-        self._thread.join()
+        self._thread.join(STOP_MAX_S)
+        if self._thread.is_alive() and self._task is not None:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+            self._thread.join()
 
     def interrupt_if_late(self, now: Millis) -> None:
         """Nothing to do: the bulk client keeps its own timeouts."""
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._syphon.run())
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, contextlib.suppress(asyncio.CancelledError):
+            runner.run(self._pump())
+
+    async def _pump(self) -> None:
+        self._task = asyncio.current_task()
+        await self._syphon.run()
