@@ -1,7 +1,7 @@
 """The HTTP side of a namespace: health and metrics, whatever routes others bring, and the application behind them.
 
 GET  /health     200 while some store works, with those that do not; 503 while none does
-GET  /metrics    Prometheus text
+GET  /metrics    Prometheus text; from another machine it needs Manage
 any other path   the application behind
 """
 
@@ -20,11 +20,13 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twinbus.clock import Clock
+from twinbus.errors import Unauthorized
 from twinbus.gateway.authorization import AccessRules, Grants, verify_token
 from twinbus.model.descriptions import Right
 from twinbus.server.broker_thread import StoreCondition, StoreThread
 from twinbus.server.cased_headers import CasedHttpProtocol
 from twinbus.server.metrics import CONTENT_TYPE, NamespaceMetrics
+from twinbus.server.settings import is_loopback
 
 SHUTDOWN_GRACE_S = 2
 KEEP_ALIVE_S = 240  # as long as an idle AMQP connection
@@ -51,7 +53,13 @@ class HttpSide:
         body: dict[str, Any] = {"namespace": self._name, "status": "limited" if ill else "healthy", "ill_stores": ill}
         return JSONResponse(body, status_code=503 if len(ill) == len(self._stores) else 200)
 
-    async def _metrics_text(self, _: Request) -> Response:
+    async def _metrics_text(self, request: Request) -> Response:
+        # They name every entity. Who is on this machine could read the data folder as well.
+        if request.client is None or not is_loopback(request.client.host):
+            try:
+                self.authorize(request.headers.get("authorization", ""), "", Right.MANAGE)
+            except Unauthorized as error:
+                return JSONResponse({"error": str(error)}, status_code=error.status)
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})
 
     def authorize(self, token: str, path: str, right: Right) -> None:
