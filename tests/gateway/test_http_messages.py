@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +11,16 @@ from twinbus.amqp.sections import Sections, SequenceBody, ValueBody, encode_sect
 from twinbus.amqp.types import Timestamp
 from twinbus.broker.receiver import Delivery
 from twinbus.clock import NEVER, Millis
-from twinbus.gateway.http_messages import HttpMessage, http_message, payload_of_request, payloads_of_batch
+from twinbus.errors import ArgumentError
+from twinbus.gateway.http_messages import (
+    BATCH_COUNT_MAX,
+    PROPERTY_COUNT_MAX,
+    HttpMessage,
+    http_message,
+    payload_of_request,
+    payloads_of_batch,
+    read_timeout,
+)
 from twinbus.gateway.http_values import read_header_value, write_header_value
 from twinbus.model.message import read_message
 from twinbus.store.changes import StoredMessage
@@ -87,3 +97,27 @@ def test_bodies_of_other_kinds_are_written_as_text() -> None:
         "t": "Sun, 06 Nov 1994 08:49:37 GMT",
     }
     assert json.loads(body_of(SequenceBody([[1, "a"], [2.5]]))) == [[1, "a"], [2.5]]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [(None, 60), ("0", 0), ("59", 59), ("60", 60), ("61", 60), ("999999999", 60)]
+)
+def test_nobody_waits_longer_than_a_minute(text: str | None, seconds: int) -> None:
+    assert read_timeout(text) == seconds
+
+
+def test_a_batch_has_a_limit() -> None:
+    assert len(payloads_of_batch(json.dumps([{}] * BATCH_COUNT_MAX).encode(), START)) == BATCH_COUNT_MAX
+    with pytest.raises(ArgumentError, match="at most 4096"):
+        payloads_of_batch(json.dumps([{}] * (BATCH_COUNT_MAX + 1)).encode(), START)
+    with pytest.raises(ArgumentError, match="at least one"):
+        payloads_of_batch(b"[]", START)
+
+
+def test_custom_properties_have_a_limit() -> None:
+    many = [(f"p{number}", "1") for number in range(PROPERTY_COUNT_MAX)]
+    payload_of_request(many, b"", START)
+    with pytest.raises(ArgumentError, match="at most 1000"):
+        payload_of_request([*many, ("more", "1")], b"", START)
+    with pytest.raises(ArgumentError, match="there twice"):
+        payload_of_request([("a", "1"), ("a", "2")], b"", START)

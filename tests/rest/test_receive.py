@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from tests.interop.running_server import RunningServer, wait_until
 from tests.rest.conftest import ClientWith
 from twinbus.client.shared_access import sign
+from twinbus.server import http_messaging
 
 
 def lock(http: httpx.Client, path: str) -> httpx.Response:
@@ -167,6 +168,20 @@ def test_a_timeout_is_a_whole_number_of_seconds(
     queue = f"timeout-{uuid4().hex}"
     server.create_queue(queue)
     assert http.delete(f"/{queue}/messages/head", params={"timeout": timeout}).status_code == status
+
+
+def test_only_so_many_requests_wait_at_a_time(
+    server: RunningServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_messaging, "RECEIVES_MAX", 2)
+    queue = server.create_queue("crowded")
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(http.delete, f"/{queue}/messages/head?timeout=20") for _ in range(2)]
+        wait_until(lambda: server.server.entities.queue(queue).main.receiver_count == 2)
+        assert http.delete(f"/{queue}/messages/head?timeout=0").status_code == 503
+        server.put(queue, "a", "b")
+        assert {each.result(10).status_code for each in waiting} == {200}
+    assert http.delete(f"/{queue}/messages/head?timeout=0").status_code == 204
 
 
 def test_one_connection_serves_many_requests(server: RunningServer) -> None:

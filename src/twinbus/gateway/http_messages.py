@@ -44,6 +44,7 @@ from twinbus.model.message import application_properties, properties
 
 BATCH_CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
 BATCH_COUNT_MAX = 4_096
+TIMEOUT_MAX_S = 60
 PROPERTY_COUNT_MAX = 1_000
 BROKER_PROPERTIES = "BrokerProperties"
 
@@ -96,6 +97,15 @@ def payloads_of_batch(body: bytes, now: Millis) -> list[bytes]:
 def is_batch(headers: Headers) -> bool:
     content_type = _header(headers, "content-type") or ""
     return content_type.partition(";")[0].strip().casefold() == BATCH_CONTENT_TYPE
+
+
+def read_timeout(text: str | None) -> int:
+    """Seconds. Longer than the service waits is not refused but cut: the client asks again anyway."""
+    if text is None:
+        return TIMEOUT_MAX_S
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise ArgumentError(f"'timeout' has to be a whole number of seconds, at most {TIMEOUT_MAX_S}.")
+    return min(int(text), TIMEOUT_MAX_S)
 
 
 def _payload_of_element(element: object, now: Millis) -> bytes:

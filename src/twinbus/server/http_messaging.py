@@ -30,7 +30,6 @@ from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.broker.replies import Reply
 from twinbus.clock import Clock
 from twinbus.errors import (
-    ArgumentError,
     EntityNotFound,
     InternalError,
     MessageTooLarge,
@@ -41,7 +40,7 @@ from twinbus.errors import (
     Unauthorized,
 )
 from twinbus.gateway.addresses import Node, is_current, parse_address, resolve
-from twinbus.gateway.http_messages import http_message, is_batch, payload_of_request, payloads_of_batch
+from twinbus.gateway.http_messages import http_message, is_batch, payload_of_request, payloads_of_batch, read_timeout
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.single_receive import SingleReceive
 from twinbus.management.rest import Authorize
@@ -52,7 +51,6 @@ from twinbus.server.http_refusals import refusal
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_MAX_S = 60
 RECEIVES_MAX = 5_000
 UNDER_WAY_WAIT_S = 10.0
 ANSWER_WAIT_S = 60.0
@@ -143,7 +141,10 @@ class HttpMessaging:
         messages = self._messages(payloads)
         send_batch = node.target.send_batch
         try:
-            await _answer(lambda reply: send_batch(messages, self._clock.now(), reply), _timeout_of(request))
+            await _answer(
+                lambda reply: send_batch(messages, self._clock.now(), reply),
+                read_timeout(request.query_params.get("timeout")),
+            )
         except MessagingError:
             traffic.refused += len(messages)
             raise
@@ -162,7 +163,7 @@ class HttpMessaging:
     async def _receive(self, request: Request, path: str, mode: ReceiveMode) -> Response:
         node = self._node(request, path, Right.LISTEN)
         queue = _queue(node, path)
-        timeout_s = _timeout_of(request)
+        timeout_s = read_timeout(request.query_params.get("timeout"))
         # Also what makes the server see that the client has gone: it is told so behind the body.
         await _read_body(request, self._namespace.message_size_max)
         delivery = await self._receive_one(request, queue, mode, timeout_s)
@@ -226,14 +227,6 @@ def _queue(node: Node, path: str) -> MessageQueue:
     if node.queue is None:
         raise NotAllowed(f"'{path}' is a topic: receive from one of its subscriptions.")
     return node.queue
-
-
-def _timeout_of(request: Request) -> float:
-    """Seconds. Longer than the service waits is not refused but cut: the client asks again anyway."""
-    text = request.query_params.get("timeout", str(TIMEOUT_MAX_S))
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise ArgumentError(f"'timeout' has to be a whole number of seconds, at most {TIMEOUT_MAX_S}.")
-    return min(int(text), TIMEOUT_MAX_S)
 
 
 async def _answer(ask: Callable[[Reply[Any]], None], timeout_s: float) -> object:
