@@ -1,6 +1,7 @@
 """The JavaScript SDK, unchanged, over every transport. What is tested is in js/*.test.js."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -44,18 +45,21 @@ def test_the_sdk_gets_what_it_expects_over_every_transport(
     assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("script", ["scheduling.test.js", "faults.test.js"])
 def test_the_sdk_is_told_what_time_has_ended_and_goes_on_after_faults(
-    tmp_path: Path, packages: Path, transport: str
+    tmp_path: Path, packages: Path, script: str
 ) -> None:
-    """On a server of its own: the scripts move its clock and cut its connections."""
-    server = RunningServer(tmp_path, tls_port=0)
-    with clock_control(server) as clock_url:
-        scripts = ("scheduling.test.js", "faults.test.js")
-        failures = [TestRun(script, transport, server, packages, clock_url).failure() for script in scripts]
-    server.stop()
-    assert not any(failures), "\n".join(failures)
+    """On servers of their own: the scripts move the clock and cut connections."""
+    with ExitStack() as stack:
+        runs = []
+        for transport in TRANSPORTS:
+            server = RunningServer(tmp_path / transport, store_count=2, tls_port=0)
+            stack.callback(server.stop)
+            clock_url = stack.enter_context(clock_control(server))
+            runs.append(TestRun(script, transport, server, packages, clock_url))
+        failures = [failure for run in runs if (failure := run.failure())]
+    assert not failures, "\n".join(failures)
 
 
 def test_the_sdk_can_be_shown_the_way_to_a_websocket_without_tls(tls_server: RunningServer, packages: Path) -> None:
-    assert not (failure := TestRun("amqp.test.js", "ws", tls_server, packages).failure()), failure
+    assert not (failure := TestRun("sessions.test.js", "ws", tls_server, packages).failure()), failure

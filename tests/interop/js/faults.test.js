@@ -5,7 +5,7 @@ const { bodies, disconnect, newQueue, openAdministration, openClient, take } = r
 
 const administration = openAdministration();
 // What is sent into a connection that was cut is noticed by the timeout only.
-const PATIENT = { retryOptions: { maxRetries: 5, timeoutInMs: 500 } };
+const PATIENT = { retryOptions: { maxRetries: 5, timeoutInMs: 1000 } };
 const client = openClient(PATIENT);
 
 const faults = {
@@ -15,29 +15,30 @@ const faults = {
 
 test("a message can be settled after the connection it came by was cut", async () => {
   const queue = await newQueue(administration);
-  await client.createSender(queue).sendMessages({ body: "held" });
-  const receiver = client.createReceiver(queue);
-  const [held] = await take(receiver);
+  const first = openClient();
+  await first.createSender(queue).sendMessages({ body: "held" });
+  const [held] = await take(first.createReceiver(queue));
   await disconnect();
-  await openClient(PATIENT).createReceiver(queue).completeMessage(held);
+  await openClient().createReceiver(queue).completeMessage(held);
   assert.equal((await administration.getQueueRuntimeProperties(queue)).totalMessageCount, 0);
 });
 
 for (const [fault, happen] of Object.entries(faults)) {
   test(`a sender goes on after ${fault}`, async () => {
-    const queue = await newQueue(administration);
+    // What is sent twice because its answer was lost counts once.
+    const queue = await newQueue(administration, { requiresDuplicateDetection: true });
     const sender = client.createSender(queue);
-    for (const body of ["a", "b", "c"]) {
-      await sender.sendMessages({ body });
+    for (const body of ["a", "b"]) {
+      await sender.sendMessages({ body, messageId: body });
       await happen(queue);
     }
-    await sender.sendMessages({ body: "d" });
-    assert.deepEqual(bodies(await take(client.createReceiver(queue), 4)), ["a", "b", "c", "d"]);
+    await sender.sendMessages({ body: "c", messageId: "c" });
+    assert.deepEqual(bodies(await take(client.createReceiver(queue), 3)), ["a", "b", "c"]);
   });
 
   test(`a receiver goes on after ${fault}`, async () => {
     const queue = await newQueue(administration);
-    await client.createSender(queue).sendMessages([{ body: "held" }, { body: "next" }]);
+    await openClient().createSender(queue).sendMessages([{ body: "held" }, { body: "next" }]);
     const receiver = client.createReceiver(queue);
     await take(receiver);
     await happen(queue);
@@ -67,7 +68,7 @@ for (const [fault, happen] of Object.entries(faults)) {
 
   test(`a session is free after ${fault}`, async () => {
     const queue = await newQueue(administration, { requiresSession: true });
-    await client.createSender(queue).sendMessages({ body: "m", sessionId: "s" });
+    await openClient().createSender(queue).sendMessages({ body: "m", sessionId: "s" });
     const receiver = await client.acceptSession(queue, "s");
     await take(receiver);
     await happen(queue);
