@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.interop.running_server import RunningServer
 
@@ -49,3 +50,13 @@ def test_messages_pass_over_tls(secure_server: RunningServer) -> None:
         (message,) = receiver.receive_messages(1, max_wait_time=5)
         receiver.complete_message(message)
         assert len(str(message)) == 200_000
+
+
+def test_the_stock_administration_client_works_over_https(secure_server: RunningServer) -> None:
+    server = secure_server.server
+    assert server.tls_connection_string is not None
+    with ServiceBusAdministrationClient.from_connection_string(
+        server.tls_connection_string, connection_verify=str(server.tls_authority)
+    ) as client:
+        client.create_queue("over-https")
+        assert [queue.name for queue in client.list_queues()] == ["over-https"]
