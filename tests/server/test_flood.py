@@ -1,6 +1,8 @@
 """A client that ignores credit, as the Python SDK does, in front of a slow store: the socket holds it back."""
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role
@@ -14,8 +16,11 @@ from twinbus.model.descriptions import QueueDescription
 from twinbus.server.listener import AmqpTransport
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.settings import ServerSettings
+from twinbus.store.changes import Change
+from twinbus.store.memory import MemoryStore
 
 MESSAGE_COUNT = 30_000
+WAIT_S = 20.0
 PAYLOAD = encode_sections(Sections(body=DataBody([b"x"])))
 
 
@@ -36,7 +41,6 @@ class RawClient:
         self.connection.open()
         while self.connection.remote_open is None:
             await self.turn()
-        link = None
         session = self.connection.begin()
         await self.turn()
         link = session.attach("flood", is_sender=True, target=Target(address=address))
@@ -45,23 +49,44 @@ class RawClient:
             await self.turn()
         return link
 
+    async def run_until_accepted(self, count: int) -> None:
+        while count > 0:
+            for event in await self.turn():
+                if isinstance(event, Dispositions):
+                    count -= len(event.deliveries)
+
+
+class GatedStore(MemoryStore):
+    """Writes only while its gate is open."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        assert self._gate.wait(WAIT_S)
+        super().commit(changes)
+
 
 async def test_reading_stops_while_the_store_is_behind_and_nothing_is_lost(tmp_path: Path) -> None:
-    server = NamespaceServer(ServerSettings("flood", tmp_path, amqp_port=0, http_port=0, store_count=1))
+    gate = threading.Event()
+    gate.set()
+    settings = ServerSettings("flood", tmp_path, amqp_port=0, http_port=0, store_count=1)
+    server = NamespaceServer(settings, open_store=lambda _: GatedStore(gate))
     await server.start()
     await server.control.create_queue(QueueDescription("orders"))
-    server.stores.threads[0].slow(0.2)
     client = RawClient(*await asyncio.open_connection("127.0.0.1", server.amqp_port), server.root_rule.primary_key)
     link = await client.attach("orders")
+    gate.clear()
     link.transfers([(b"%d" % number, PAYLOAD) for number in range(MESSAGE_COUNT)])
+    sending = asyncio.create_task(client.run_until_accepted(MESSAGE_COUNT))
     (transport,) = server.connections
     assert isinstance(transport, AmqpTransport)
-    accepted, has_paused = 0, False
-    while accepted < MESSAGE_COUNT:
-        for event in await asyncio.wait_for(client.turn(), 20):
-            if isinstance(event, Dispositions):
-                accepted += len(event.deliveries)
-        has_paused = has_paused or transport.is_reading_paused
-    assert has_paused
+    while not transport.is_reading_paused:
+        await asyncio.sleep(0.01)
+    assert not sending.done()
+    gate.set()
+    await asyncio.wait_for(sending, WAIT_S)
+    assert not transport.is_reading_paused
     assert server.entities.queue("orders").main.counts().active == MESSAGE_COUNT
     await server.stop()
