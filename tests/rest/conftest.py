@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
+from tests.interop.conftest import quick_polling
 from tests.interop.running_server import RunningServer
 from twinbus.client.shared_access import sign
 from twinbus.model.descriptions import AuthorizationRule, Right
@@ -15,6 +16,8 @@ RULES = (
     AuthorizationRule("listens", "listen-key", "listen-key-2", frozenset({Right.LISTEN})),
 )
 KEYS = {"sends": "send-key", "listens": "listen-key"}
+
+__all__ = ["quick_polling"]
 
 ClientWith = Callable[[str], httpx.Client]
 
