@@ -71,10 +71,12 @@ def test_the_key_is_for_the_owner_alone(served: Served) -> None:
 
 
 def test_two_namespaces_start_and_stop_together(tmp_path: Path) -> None:
-    up = subprocess.Popen([sys.executable, "-c", TWO, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    up = subprocess.Popen([sys.executable, "-c", TWO, str(tmp_path), "--tls"], stdout=subprocess.PIPE, text=True)
     assert up.stdout is not None
     both = json.loads(up.stdout.readline())
     assert [each["name"] for each in both] == ["primary", "secondary"]
+    assert all(f":{each['tls_port']};" in each["tls_connection_string"] for each in both)
+    assert all(Path(each["tls_authority"]).is_file() for each in both)
     assert all(read_running(tmp_path / each["name"]) is not None for each in both)
     up.send_signal(signal.SIGTERM)
     assert up.wait(STOP_WAIT_S) == 0
