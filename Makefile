@@ -25,6 +25,7 @@ bench: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m twinbus.cli.reference > $(VENV)/cli.md && mv $(VENV)/cli.md docs/reference/cli.md
 	@$(BIN)/python changes/collect.py
+	@$(BIN)/python -m tests.contract_a.coverage > $(VENV)/coverage.md && mv $(VENV)/coverage.md docs/contract-coverage.md
 
 setup: $(READY)
 

@@ -45,6 +45,7 @@ def defer_all(sim: Simulation, queue: MessageQueue, count: int) -> list[int]:
     return [delivery.message.sequence_number for delivery in deliveries]
 
 
+@pytest.mark.rule("A12")
 def test_peek_shows_active_locked_deferred_and_scheduled_messages(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, make_message("deferred"))
@@ -69,6 +70,7 @@ def test_peek_starts_at_a_number_and_ends_at_a_count(sim: Simulation) -> None:
     assert peek(sim, queue.main, 10) == []
 
 
+@pytest.mark.rule("A12")
 def test_a_page_of_peek_ends_at_its_size_but_holds_one_message_at_least(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(str(number), body=bytes(100_000)) for number in range(4)])
@@ -77,12 +79,14 @@ def test_a_page_of_peek_ends_at_its_size_but_holds_one_message_at_least(sim: Sim
     assert ids(peek(sim, queue.main, 5)) == ["big"]
 
 
+@pytest.mark.rule("A12")
 def test_a_page_of_peek_never_holds_more_than_250(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(str(number)) for number in range(300)])
     assert len(peek(sim, queue.main, 0, 1_000)) == 250
 
 
+@pytest.mark.rule("A12")
 def test_peeking_on_behind_the_last_number_passes_every_fragment(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     for number in range(50):
@@ -96,6 +100,7 @@ def test_peeking_on_behind_the_last_number_passes_every_fragment(sim: Simulation
     assert sorted(map(int, seen)) == [number for number in range(50) if number % 16 != 3]
 
 
+@pytest.mark.rule("A12")
 def test_merged_peek_shows_all_fragments_in_the_order_of_arrival(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     for number in range(40):
@@ -149,6 +154,7 @@ def test_deferred_messages_are_received_all_or_none(sim: Simulation) -> None:
     assert len(take_deferred(sim, queue.main, number).value) == 1
 
 
+@pytest.mark.rule("A8")
 def test_deferred_messages_of_several_fragments_are_refused(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     for name in "ab":

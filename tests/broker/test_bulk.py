@@ -242,6 +242,7 @@ def test_heads_tell_where_every_fragment_begins_and_ends(sim: Simulation, queue:
     assert all(head.first_number == head.last_number + 1 for head in empty)
 
 
+@pytest.mark.rule("A12")
 def test_merged_pages_hold_every_message_once_and_in_order(sim: Simulation, queue: QueueEntity) -> None:
     """Also where the size of a page and not the count ends it."""
     names = []

@@ -57,6 +57,7 @@ def test_what_is_not_there_is_not_found(sim: Simulation) -> None:
     assert isinstance(delete(sim, "x").error, EntityNotFound)
 
 
+@pytest.mark.rule("A6")
 def test_creating_fails_whole_while_a_store_is_ill(sim: Simulation) -> None:
     sim.lose_store(2)
     answer = create(sim, QueueDescription("p", enable_partitioning=True))
@@ -83,6 +84,7 @@ def test_deleting_takes_everything_with_it(sim: Simulation) -> None:
     assert sim.receiver(again.main, 5).take() == []
 
 
+@pytest.mark.rule("A6")
 def test_deleting_fails_whole_while_a_store_is_ill(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("p", enable_partitioning=True))
     sim.send(queue, make_message("m"))
@@ -160,6 +162,7 @@ def test_deleting_a_topic_deletes_its_subscriptions(sim: Simulation) -> None:
         sim.entities.subscription("t", "s")
 
 
+@pytest.mark.rule("A6")
 def test_counts_are_the_sum_over_all_fragments(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("p", enable_partitioning=True))
     for number in range(30):

@@ -29,6 +29,7 @@ def only(sim: Simulation, queue: MessageQueue) -> Delivery:
     return delivery
 
 
+@pytest.mark.rule("A11")
 @pytest.mark.parametrize("is_partitioned", [False, True])
 def test_messages_are_forwarded_in_order_and_keep_their_first_number(sim: Simulation, is_partitioned: bool) -> None:
     target = sim.queue(QueueDescription("target"))
@@ -42,6 +43,7 @@ def test_messages_are_forwarded_in_order_and_keep_their_first_number(sim: Simula
     assert source.main.counts().active == 0
 
 
+@pytest.mark.rule("A11")
 def test_the_key_counts_again_at_a_partitioned_destination(sim: Simulation) -> None:
     target = sim.queue(QueueDescription("target", enable_partitioning=True))
     source = sim.queue(QueueDescription("source", forward_to="target"))
@@ -65,6 +67,7 @@ def test_nobody_receives_from_a_queue_that_forwards(sim: Simulation) -> None:
         sim.receiver(source.main, 1)
 
 
+@pytest.mark.rule("A11")
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
@@ -114,6 +117,7 @@ def test_only_one_run_is_held_while_the_target_cannot_be_reached(sim: Simulation
     assert sim.receiver(target.main, 500).ids() == [str(number) for number in range(300)]
 
 
+@pytest.mark.rule("A11")
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_message_is_forwarded_at_least_once_when_its_own_store_fails_meanwhile(sim: Simulation, fault: Fault) -> None:
     target = sim.queue(QueueDescription("target"))
@@ -150,6 +154,7 @@ def chain(sim: Simulation, length: int) -> None:
     sim.queue(QueueDescription(f"q{length}"))
 
 
+@pytest.mark.rule("A11")
 def test_a_message_goes_as_far_as_the_hop_limit(sim: Simulation) -> None:
     chain(sim, HOPS_MAX)
     sim.send(sim.entities.queue("q0"), make_message("m"))
@@ -158,6 +163,7 @@ def test_a_message_goes_as_far_as_the_hop_limit(sim: Simulation) -> None:
     assert delivery.message.delivery_count == 0
 
 
+@pytest.mark.rule("A11", "A15")
 def test_a_message_that_would_go_further_is_dead_lettered(sim: Simulation) -> None:
     chain(sim, HOPS_MAX + 1)
     sim.send(sim.entities.queue("q0"), make_message("m"))
@@ -189,6 +195,7 @@ def test_hops_do_not_show_when_forwarding_is_switched_off(sim: Simulation) -> No
     assert [delivery.message.enqueued_sequence_number for delivery in again] == list(range(1, 151))
 
 
+@pytest.mark.rule("A11")
 def test_dead_letters_are_forwarded_and_name_their_source(sim: Simulation) -> None:
     target = sim.queue(QueueDescription("target"))
     source = sim.queue(QueueDescription("source", forward_dead_letters_to="target"))
@@ -202,6 +209,7 @@ def test_dead_letters_are_forwarded_and_name_their_source(sim: Simulation) -> No
     assert source.dead_letter.counts().active == 0
 
 
+@pytest.mark.rule("A11")
 def test_a_subscription_forwards_to_a_queue_and_a_queue_to_a_topic(sim: Simulation) -> None:
     end = sim.queue(QueueDescription("end"))
     topic = sim.topic(TopicDescription("t"))

@@ -57,6 +57,7 @@ def test_locks_that_end_too_often_dead_letter_the_message(sim: Simulation, queue
     assert application_properties(dead.message.content)["DeadLetterReason"] == "MaxDeliveryCountExceeded"
 
 
+@pytest.mark.rule("A5")
 def test_a_renewed_lock_lasts_from_the_renewal_on(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
     deliveries = sim.receiver(queue.main, 5).take()

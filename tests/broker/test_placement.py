@@ -31,28 +31,33 @@ def where(queue: QueueEntity) -> dict[str, int]:
     }
 
 
+@pytest.mark.rule("A3")
 def test_a_message_with_a_key_goes_to_the_fragment_of_its_key(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, *[make_message(key, partition_key=key) for key in KEYS])
     assert where(queue) == KEYS
 
 
+@pytest.mark.rule("A2")
 def test_the_session_id_pins_before_the_partition_key(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m", session_id="order-1", partition_key="order-1"))
     assert where(queue) == {"m": 13}
 
 
+@pytest.mark.rule("A2")
 def test_a_partition_key_that_differs_from_the_session_id_is_refused(sim: Simulation, queue: QueueEntity) -> None:
     reply = sim.send(queue, make_message("a", session_id="x", partition_key="y"), make_message("b"))
     assert isinstance(reply.errors[0], NotAllowed)
     assert reply.good == {1}
 
 
+@pytest.mark.rule("A2")
 def test_the_message_id_pins_only_where_duplicates_are_detected(sim: Simulation) -> None:
     strict = sim.queue(QueueDescription("d", enable_partitioning=True, requires_duplicate_detection=True))
     sim.send(strict, *[make_message(key) for key in KEYS])
     assert where(strict) == KEYS
 
 
+@pytest.mark.rule("A3")
 def test_messages_without_a_key_go_round_by_run(sim: Simulation, queue: QueueEntity) -> None:
     for burst in range(3):
         sim.send(queue, *[make_message(f"{burst}-{number}") for number in range(10)])
@@ -73,6 +78,7 @@ def test_a_long_burst_is_split_into_runs(sim: Simulation, queue: QueueEntity) ->
     assert [fragment.active_count for fragment in queue.main.fragments][:4] == [64, 64, 22, 0]
 
 
+@pytest.mark.rule("A4")
 def test_a_message_without_a_key_passes_by_a_fragment_that_is_ill(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(0)
     sim.lose_store(1)
@@ -80,6 +86,7 @@ def test_a_message_without_a_key_passes_by_a_fragment_that_is_ill(sim: Simulatio
     assert where(queue) == {"m": 2}
 
 
+@pytest.mark.rule("A4")
 def test_a_message_with_a_key_fails_while_its_fragment_is_ill(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(13)
     reply = sim.send(queue, make_message("a", partition_key="order-1"), make_message("b", partition_key="order-2"))
@@ -89,6 +96,7 @@ def test_a_message_with_a_key_fails_while_its_fragment_is_ill(sim: Simulation, q
     assert sim.send(queue, make_message("a", partition_key="order-1")).good == {0}
 
 
+@pytest.mark.rule("A4")
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_run_goes_on_to_the_next_fragment_when_its_store_fails_meanwhile(
     sim: Simulation, queue: QueueEntity, fault: Fault
@@ -104,6 +112,7 @@ def test_a_message_with_a_key_is_refused_when_its_store_fails_meanwhile(sim: Sim
     assert isinstance(reply.errors[0], FragmentUnavailable)
 
 
+@pytest.mark.rule("A4")
 def test_a_run_leaves_a_store_that_does_not_answer(sim: Simulation, queue: QueueEntity) -> None:
     sim.ports[0].is_hung = True
     reply = sim.send(queue, make_message("m"))
@@ -131,6 +140,7 @@ def test_nothing_is_left_to_try_when_all_stores_are_ill(sim: Simulation, queue: 
     assert isinstance(sim.send(queue, make_message("m")).errors[0], FragmentUnavailable)
 
 
+@pytest.mark.rule("A8")
 def test_a_batch_goes_to_one_fragment_whole(sim: Simulation, queue: QueueEntity) -> None:
     answer: Answer[list[int]] = Answer()
     queue.send_batch([make_message(str(number)) for number in range(200)], sim.now, answer)
@@ -147,6 +157,7 @@ def test_a_batch_goes_on_to_the_next_fragment_whole(sim: Simulation, queue: Queu
     assert answer.value == [(1 << SEQUENCE_BITS) + 1, (1 << SEQUENCE_BITS) + 2]
 
 
+@pytest.mark.rule("A8")
 @pytest.mark.parametrize("other", ["order-2", None])
 def test_a_batch_with_different_keys_is_refused_on_a_partitioned_queue(
     sim: Simulation, queue: QueueEntity, other: str | None
@@ -167,6 +178,7 @@ def test_a_batch_with_different_keys_is_fine_on_an_ordinary_queue(sim: Simulatio
     assert answer.value == [1, 2]
 
 
+@pytest.mark.rule("A1")
 def test_numbers_of_a_fragment_start_at_one_and_have_no_gaps(sim: Simulation, queue: QueueEntity) -> None:
     for _ in range(3):
         sim.send(queue, make_message("m", partition_key="order-1"))
@@ -196,12 +208,14 @@ def test_dead_letters_count_in_the_size_of_their_queue(sim: Simulation) -> None:
     assert sim.send(queue, make_message("n", body=bytes(200_000))).good == {0}
 
 
+@pytest.mark.rule("A17")
 @pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])
 def test_an_entity_that_is_disabled_takes_no_messages(sim: Simulation, status: EntityStatus) -> None:
     queue = sim.queue(QueueDescription("off", status=status))
     assert isinstance(sim.send(queue, make_message("m")).errors[0], EntityDisabled)
 
 
+@pytest.mark.rule("A17")
 @pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED])
 def test_an_entity_that_is_disabled_gives_no_messages(sim: Simulation, status: EntityStatus) -> None:
     queue = sim.queue(QueueDescription("off"))
@@ -222,6 +236,7 @@ def test_an_entity_that_is_active_again_gives_what_waited(sim: Simulation) -> No
     assert receiver.ids() == ["m"]
 
 
+@pytest.mark.rule("A18")
 def test_a_ping_is_accepted_and_never_delivered_to_a_receiver(sim: Simulation, queue: QueueEntity) -> None:
     receiver = sim.receiver(queue.main, 50)
     ping = make_message("ping", session_id="random", is_ping=True, time_to_live=1_000)
@@ -233,6 +248,7 @@ def test_a_ping_is_accepted_and_never_delivered_to_a_receiver(sim: Simulation, q
     assert sim.entities.queue("q").dead_letter.counts().active == 0
 
 
+@pytest.mark.rule("A18")
 def test_a_ping_fails_while_the_store_does(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("ordinary"))
     sim.lose_store(queue.main.fragments[0].broker.index)

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from twinbus.broker.lane import READY_BYTES_MAX, READY_COUNT_MAX
 from twinbus.broker.outcomes import Abandon, Release
 from twinbus.broker.receiver import ReceiveMode
@@ -31,6 +33,7 @@ def test_a_receiver_gets_no_more_than_its_credit() -> None:
     assert receiver.ids() == ["3", "4"]
 
 
+@pytest.mark.rule("A5")
 def test_a_message_is_handed_over_only_when_it_is_durable() -> None:
     sim = Simulation()
     queue = sim.queue(QueueDescription("q"))
@@ -43,6 +46,7 @@ def test_a_message_is_handed_over_only_when_it_is_durable() -> None:
     assert (reply.good, receiver.ids()) == ({0}, ["m"])
 
 
+@pytest.mark.rule("A5")
 def test_a_receiver_cannot_tell_how_many_fragments_there_are() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -52,6 +56,7 @@ def test_a_receiver_cannot_tell_how_many_fragments_there_are() -> None:
     assert sorted(map(int, receiver.ids())) == list(range(40))
 
 
+@pytest.mark.rule("A5")
 def test_all_fragments_get_their_turn() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -67,6 +72,7 @@ def test_all_fragments_get_their_turn() -> None:
     assert len(deliveries) == 16
 
 
+@pytest.mark.rule("A4")
 def test_an_ill_fragment_does_not_hold_up_the_others() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -176,6 +182,7 @@ def test_credit_comes_back_when_receive_and_delete_fails() -> None:
     assert receiver.ids() == ["m"]
 
 
+@pytest.mark.rule("A5")
 def test_both_receive_modes_work_side_by_side_on_a_partitioned_queue() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -189,6 +196,7 @@ def test_both_receive_modes_work_side_by_side_on_a_partitioned_queue() -> None:
     assert sorted(map(int, seen)) == list(range(60))
 
 
+@pytest.mark.rule("A1")
 def test_an_ordinary_queue_lives_in_one_store_and_a_partitioned_one_in_all() -> None:
     sim = Simulation(4)
     plain = [sim.queue(QueueDescription(f"q{number}")) for number in range(4)]
@@ -198,6 +206,7 @@ def test_an_ordinary_queue_lives_in_one_store_and_a_partitioned_one_in_all() -> 
     assert [fragment_parts(fragment.key).index for fragment in split.main.fragments] == list(range(16))
 
 
+@pytest.mark.rule("A6")
 def test_an_update_fails_while_a_fragment_is_ill() -> None:
     sim = Simulation(4)
     sim.queue(QueueDescription("p", enable_partitioning=True))

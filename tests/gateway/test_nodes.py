@@ -78,6 +78,7 @@ def test_an_unknown_operation_is_not_implemented(front: Front) -> None:
     assert status(reply) == (501, "amqp:not-implemented")
 
 
+@pytest.mark.rule("A17")
 @pytest.mark.parametrize(
     ("operation", "right"),
     [

@@ -189,6 +189,7 @@ def test_messages_are_scheduled_in_a_transaction(front: Front) -> None:
     assert queue.main.counts().scheduled == 1
 
 
+@pytest.mark.rule("A7")
 @pytest.mark.parametrize("operation", ["add-rule", "remove-rule", "cancel-scheduled-message", "set-session-state"])
 def test_rules_and_other_things_that_change_at_once_are_no_part_of_a_transaction(front: Front, operation: str) -> None:
     front.sim.topic(TopicDescription("news"))

@@ -29,6 +29,7 @@ from twinbus.model.descriptions import (
 )
 
 
+@pytest.mark.rule("A6")
 async def test_an_ill_fragment_fails_creation_and_nothing_exists_afterwards(
     control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
 ) -> None:
@@ -38,6 +39,7 @@ async def test_an_ill_fragment_fails_creation_and_nothing_exists_afterwards(
     assert catalog.find("q") is None
 
 
+@pytest.mark.rule("A6")
 async def test_an_ill_fragment_fails_update_and_deletion_and_everything_stays(
     control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
 ) -> None:
@@ -80,6 +82,7 @@ async def test_a_queue_and_a_topic_cannot_have_the_same_name(control: ControlPla
         await control.update(TopicDescription("name"))
 
 
+@pytest.mark.rule("A1")
 async def test_the_hundred_and_first_partitioned_entity_is_refused(control: ControlPlane) -> None:
     for number in range(100):
         await control.create_queue(QueueDescription(f"q{number}", enable_partitioning=True))
@@ -90,6 +93,7 @@ async def test_the_hundred_and_first_partitioned_entity_is_refused(control: Cont
     await control.create_queue(QueueDescription("q7", enable_partitioning=True))
 
 
+@pytest.mark.rule("A1")
 async def test_entities_subscriptions_and_filters_have_quotas(
     control: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def test_access_rules_keep_their_keys_unless_the_request_speaks_of_them(client: 
     assert gone.child("AuthorizationRules").children == []  # type: ignore[union-attr]
 
 
+@pytest.mark.rule("A6")
 def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
     client: TestClient, runtime: MemoryRuntime
 ) -> None:

@@ -26,6 +26,7 @@ QUEUE = QueueDescription("q")
 ACCESS = AuthorizationRule("rule", "key", "other", frozenset({Right.SEND}))
 
 
+@pytest.mark.rule("A1")
 @pytest.mark.parametrize(
     ("field", "low", "high", "step"),
     [
@@ -68,6 +69,7 @@ def test_names_of_subscriptions_and_rules_are_short_and_without_slash(name: str)
     check_rule(RuleDescription("$Default"))
 
 
+@pytest.mark.rule("A1")
 @pytest.mark.parametrize("field", ["requires_session", "requires_duplicate_detection", "enable_partitioning"])
 def test_what_is_chosen_at_creation_cannot_be_changed(field: str) -> None:
     with pytest.raises(ArgumentError, match="cannot be changed"):
@@ -75,6 +77,7 @@ def test_what_is_chosen_at_creation_cannot_be_changed(field: str) -> None:
     check_update(QUEUE, replace(QUEUE, lock_duration=2 * MINUTE))
 
 
+@pytest.mark.rule("A17")
 @pytest.mark.parametrize(
     "rules",
     [
@@ -92,11 +95,13 @@ def test_access_rules_outside_of_their_limits_are_refused(rules: tuple[Authoriza
         check_description(replace(QUEUE, authorization_rules=rules))
 
 
+@pytest.mark.rule("A17")
 def test_twelve_access_rules_are_taken() -> None:
     rules = tuple(replace(ACCESS, name=f"rule{number}") for number in range(12))
     check_description(replace(QUEUE, authorization_rules=rules))
 
 
+@pytest.mark.rule("A1", "A6")
 def test_a_partitioned_entity_shows_sixteen_times_the_size_and_takes_that_back() -> None:
     queue = replace(QUEUE, enable_partitioning=True, max_size_mb=5120)
     assert shown_size_mb(queue) == 81920

@@ -243,6 +243,7 @@ def test_a_time_to_live_beyond_the_headers_range_is_read_from_the_properties() -
     assert received(header(None, None, UInt(2**32 - 1)) + properties_section()).time_to_live == 2**32 - 1
 
 
+@pytest.mark.rule("A2")
 @pytest.mark.parametrize(
     "payload",
     [
@@ -259,6 +260,7 @@ def test_ids_and_keys_outside_of_their_limits_are_refused(payload: bytes) -> Non
         received(payload)
 
 
+@pytest.mark.rule("A2")
 @pytest.mark.parametrize("length", [1, 128])
 def test_ids_and_keys_of_up_to_128_characters_are_taken(length: int) -> None:
     key = "k" * length

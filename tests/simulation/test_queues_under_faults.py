@@ -10,6 +10,7 @@ SEEDS = 70
 STEPS = 600
 
 
+@pytest.mark.rule("A4")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_acknowledged_is_lost_and_nothing_completed_comes_back(seed: int) -> None:
     """Goal: contract A4, A5 and design rule 5.
@@ -23,6 +24,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_completed_comes_back(seed: int
     turmoil.check()
 
 
+@pytest.mark.rule("A9")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_messages_of_a_session_never_overtake_each_other(seed: int) -> None:
     """Goal: contract A9. Method: as above, on a queue that requires message sessions."""

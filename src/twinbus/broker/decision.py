@@ -10,11 +10,18 @@ from twinbus.broker.fragment import Fragment
 from twinbus.broker.hops import hops_of, with_hops, without_hops
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.model.message import with_annotations, with_application_properties
+from twinbus.model.message import (
+    HEADER_SIZE_MAX,
+    is_front_too_large,
+    with_annotations,
+    with_application_properties,
+)
 from twinbus.store.changes import Altered, Change, MessageState, Removed, StoredMessage
 
 REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"
+HEADER_SIZE_EXCEEDED = "HeaderSizeExceeded"
+HEADER_SIZE_EXCEEDED_TEXT = f"Properties that were set made all before the body larger than {HEADER_SIZE_MAX} bytes."
 
 
 class Decision:
@@ -43,16 +50,24 @@ class Decision:
         due_at: Millis = 0,
         properties: Mapping[str, object] | None = None,
         annotations: Mapping[str, object] | None = None,
-    ) -> None:
-        """A new state, the delivery count the message has by now, and new values of properties and annotations."""
+    ) -> bool:
+        """A new state, the delivery count the message has by now, and new values of properties and annotations.
+
+        False where those make the message too large: then it is dead-lettered instead, as it was.
+        """
         fragment = self._fragment
-        fragment.count_state(message.state, -1)
-        fragment.count_state(state, 1)
         content = None
         if properties:
             content = with_application_properties(message.content, properties)
         if annotations:
             content = with_annotations(content or message.content, annotations)
+        if content is not None and is_front_too_large(content):
+            if fragment.dead_letters is not None:
+                self.move(message, fragment.dead_letters, HEADER_SIZE_EXCEEDED, HEADER_SIZE_EXCEEDED_TEXT)
+                return False
+            content = None  # a dead letter has nowhere to go, and keeps what it has
+        fragment.count_state(message.state, -1)
+        fragment.count_state(state, 1)
         if content is not None:
             fragment.size_bytes += len(content) - len(message.content)
             message.content = content
@@ -63,6 +78,7 @@ class Decision:
         self._altered.append(
             Altered(fragment.key, number, state, message.delivery_count, due_at, message.expires_at, content)
         )
+        return True
 
     def free(self, message: StoredMessage) -> None:
         """It goes back into its lane when the commit is durable."""
@@ -111,14 +127,15 @@ def dead_letter_row(
     description: str | None,
     properties: Mapping[str, object] | None = None,
 ) -> StoredMessage:
-    changed = dict(properties or {})
-    if reason is not None:
-        changed[REASON] = reason
-    if description is not None:
-        changed[DESCRIPTION] = description
+    reasons = {name: text for name, text in ((REASON, reason), (DESCRIPTION, description)) if text is not None}
+    changed = {**(properties or {}), **reasons}
+    content = with_application_properties(message.content, changed) if changed else message.content
+    if properties and is_front_too_large(content):
+        # Why it is here matters more than what its receiver noted on it.
+        content = with_application_properties(message.content, reasons)
     return StoredMessage(
         sequence_number=0,
-        content=with_application_properties(message.content, changed) if changed else message.content,
+        content=content,
         enqueued_at=message.enqueued_at,
         expires_at=NEVER,
         delivery_count=message.delivery_count,

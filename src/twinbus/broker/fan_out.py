@@ -8,14 +8,14 @@ commit that writes it.
 from collections.abc import Sequence
 from typing import Protocol
 
-from twinbus.broker.decision import dead_letter_row
+from twinbus.broker.decision import HEADER_SIZE_EXCEEDED, HEADER_SIZE_EXCEEDED_TEXT, dead_letter_row
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hops import without_hops
 from twinbus.broker.intake import DROPPED, Staged, check_history, check_size, expiry_of, take_fresh
 from twinbus.broker.settings import EntitySettings
 from twinbus.clock import Millis
 from twinbus.errors import FilterError
-from twinbus.model.message import Message, read_content
+from twinbus.model.message import Message, is_front_too_large, read_content
 from twinbus.model.rules.index import Copy, RuleIndex
 from twinbus.model.rules.view import FilterView
 from twinbus.store.changes import Change, Enqueued, MessageState, Removed, StoredMessage
@@ -119,7 +119,11 @@ class FanOut:
         if copy.action is not None:
             # Every action starts from the message as it was sent.
             view = FilterView(message.content, view.sequence_number, view.enqueued_at)
-            message = read_content(copy.action.apply(view))
+            changed = copy.action.apply(view)
+            if is_front_too_large(changed):
+                self._too_large(copy.subscription, message, origin)
+                return
+            message = read_content(changed)
         subscriber = copy.subscription
         fragment = subscriber.fragment(self._fragment.index)
         row = self._row(message, subscriber.settings, origin)
@@ -128,6 +132,11 @@ class FanOut:
         else:
             fragment.will_expire(row.expires_at)
             self._put(fragment, row)
+
+    def _too_large(self, subscriber: Subscriber, message: Message, origin: int) -> None:
+        row = self._row(message, subscriber.settings, origin)
+        fragment = subscriber.fragment(self._fragment.index)
+        self._dead_letter(fragment, row, HEADER_SIZE_EXCEEDED, HEADER_SIZE_EXCEEDED_TEXT)
 
     def _report(self, subscriber: Subscriber, message: Message, origin: int, error: FilterError) -> None:
         if subscriber.settings.dead_letter_on_filter_error:

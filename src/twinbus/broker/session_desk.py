@@ -47,7 +47,8 @@ class SessionDesk:
         self._turn = 0
 
     def __len__(self) -> int:
-        return len(self._receivers)
+        """Who receives, and who waits to."""
+        return len(self._receivers) + sum(not waiter.is_over for waiter in self._waiters)
 
     def place(self, session_id: str) -> Fragment:
         return self._fragments[candidates(session_id, len(self._fragments), 0)[0]]

@@ -172,8 +172,7 @@ def give_back(
         elif due_at:
             decision.alter(message, MessageState.SCHEDULED, due_at=due_at, properties=properties)
             fragment.next_due = min(fragment.next_due, due_at)
-        else:
-            decision.alter(message, MessageState.ACTIVE, properties=properties)
+        elif decision.alter(message, MessageState.ACTIVE, properties=properties):
             decision.free(message)
     decision.commit(effect, failed)
     fragment.wake()

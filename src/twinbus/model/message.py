@@ -141,6 +141,13 @@ def read_content(content: bytes) -> Message:
     )
 
 
+def is_front_too_large(content: bytes) -> bool:
+    """Whether what was added to a stored message since it came made all before its body larger than a sender may."""
+    _, header, _, _, delivery, entries, properties_size, application = PREFIX.unpack_from(content)
+    size: int = header + delivery + entries + properties_size + application
+    return size > HEADER_SIZE_MAX
+
+
 def _read(data: bytes, new_id: Callable[[], str]) -> Message:
     bounds = section_bounds(data)
     if bounds is None:

@@ -91,6 +91,7 @@ def scan(rules: list[tuple[str, RuleDescription]], view: FilterView) -> tuple[li
     return sorted(copies + [(subscription, False) for subscription in plain]), failed
 
 
+@pytest.mark.rule("A16")
 @given(rule_sets, messages, st.sampled_from([None, "red"]), st.sampled_from([None, "x"]), st.sets(st.integers(0, 7)))
 @settings(max_examples=200, deadline=None)
 def test_the_index_finds_what_a_scan_of_all_rules_finds(
@@ -118,6 +119,7 @@ def test_the_index_finds_what_a_scan_of_all_rules_finds(
     assert copied(index, view) == scan(rest, view)[0]
 
 
+@pytest.mark.rule("A16")
 def test_rules_without_action_give_one_copy_and_each_with_an_action_one_more() -> None:
     index = index_of(
         ("s", RuleDescription("one")),
@@ -175,6 +177,7 @@ def test_a_correlation_filter_compares_text_with_case_and_numbers_by_value() -> 
     assert copied(index, view_of({"a": True})) == [("boolean", False)]
 
 
+@pytest.mark.rule("A16")
 def test_all_fields_of_a_correlation_filter_have_to_match() -> None:
     every = CorrelationFilter("c", "m", "t", "r", "l", "s", "q", "text", (("a", 1),))
     index = index_of(("s", RuleDescription("r", every)))
@@ -231,6 +234,7 @@ def test_rules_are_listed_in_the_order_of_adding() -> None:
     assert index.rules("unknown") == []
 
 
+@pytest.mark.rule("A16")
 @pytest.mark.parametrize(
     ("limit", "found"),
     [("SQL_FILTER_COUNT_MAX", SqlFilter("a > 1")), ("CORRELATION_FILTER_COUNT_MAX", CorrelationFilter(label="x"))],

@@ -1,0 +1,91 @@
+"""The table of numbers: every limit is the one that is written down, and holds."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.front import Front
+from twinbus.amqp.events import LinkDetached
+from twinbus.amqp.settings import ConnectionSettings
+from twinbus.broker import browse, hops, message_broker, transactions
+from twinbus.gateway import browse_operations, link_watch, receiver_attach
+from twinbus.management import quotas, validation
+from twinbus.model import descriptions, message, paths
+from twinbus.model.descriptions import QueueDescription
+from twinbus.model.rules import index
+from twinbus.server import settings
+from twinbus.testing.messages import make_message
+
+SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (descriptions.FRAGMENT_COUNT, 16),
+        (validation.SIZES_MB, (1024, 2048, 3072, 4096, 5120)),
+        (descriptions.SIZE_MB_DEFAULT, 1024),
+        (quotas.PARTITIONED_COUNT_MAX, 100),
+        (quotas.ENTITY_COUNT_MAX, 10_000),
+        (quotas.SUBSCRIPTION_COUNT_MAX, 2_000),
+        (settings.MESSAGE_SIZE_DEFAULT, 256 * 1024),
+        (settings.MESSAGE_SIZE_CEILING, 100 * 1024 * 1024),
+        (message.HEADER_SIZE_MAX, 64 * 1024),
+        (message.PROPERTY_SIZE_MAX, 32 * 1024),
+        (paths.ENTITY_PATH_LENGTH_MAX, 260),
+        (paths.SUBSCRIPTION_NAME_LENGTH_MAX, 50),
+        (validation.LOCK_DURATION_RANGE, (5 * SECOND, 5 * MINUTE)),
+        (descriptions.LOCK_DURATION_DEFAULT, MINUTE),
+        (validation.DUPLICATE_WINDOW_RANGE, (20 * SECOND, 7 * DAY)),
+        (descriptions.DUPLICATE_WINDOW_DEFAULT, 10 * MINUTE),
+        (descriptions.MAX_DELIVERY_COUNT_DEFAULT, 10),
+        (validation.DELIVERY_COUNT_MAX, 2_147_483_647),
+        (hops.HOPS_MAX, 4),
+        (validation.AUTO_DELETE_ON_IDLE_MIN, 5 * MINUTE),
+        (transactions.MESSAGES_MAX, 100),
+        (transactions.DURATION_MAX, 2 * MINUTE),
+        (index.SQL_FILTER_COUNT_MAX, 2_000),
+        (index.CORRELATION_FILTER_COUNT_MAX, 100_000),
+        (quotas.SQL_FILTER_COUNT_MAX, 2_000),
+        (quotas.CORRELATION_FILTER_COUNT_MAX, 100_000),
+        (browse.PEEK_COUNT_MAX, 250),
+        (browse.PEEK_BYTES_MAX, 256 * 1024),
+        (browse_operations.PEEK_COUNT_MAX, 250),
+        (settings.CONNECTIONS_MAX_DEFAULT, 5_000),
+        (receiver_attach.RECEIVERS_MAX, 5_000),
+        (validation.ACCESS_RULES_MAX, 12),
+        (link_watch.IDLE_MAX, 10 * MINUTE),
+        (ConnectionSettings(container_id="c").idle_timeout, 4 * MINUTE),
+        (message_broker.SILENCE_MAX, 15 * SECOND),
+    ],
+)
+def test_a_limit_is_the_one_of_the_contract(value: object, written: object) -> None:
+    assert value == written
+
+
+@pytest.mark.rule("A5")
+def test_an_entity_has_a_limited_number_of_concurrent_receives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver_attach, "RECEIVERS_MAX", 2)
+    front = Front(tmp_path)
+    front.sim.queue(QueueDescription("orders"))
+    client = front.client()
+    for _ in range(2):
+        client.receiver("orders")
+    assert client.take(LinkDetached) == []
+    client.receiver("orders")
+    (refused,) = client.take(LinkDetached)
+    assert refused.error is not None
+    assert refused.error.condition == "amqp:resource-limit-exceeded"
+
+
+@pytest.mark.rule("A9")
+def test_who_waits_for_a_session_counts_as_a_receive(tmp_path: Path) -> None:
+    sim = Front(tmp_path).sim
+    queue = sim.queue(QueueDescription("talks", requires_session=True))
+    waiter = queue.main.accept_session(None, sim.now + MINUTE, sim.now, lambda _: None)
+    assert queue.main.receiver_count == 1
+    waiter.cancel()
+    assert queue.main.receiver_count == 0
+    sim.send(queue, make_message("m", session_id="s"))
+    sim.accept(queue.main)
+    assert queue.main.receiver_count == 0  # accepted, and not attached yet
