@@ -27,7 +27,7 @@ def options() -> SendAvailabilityPairedNamespaceOptions:
 
 def put(spaces: Spaces, queue: str, path: str, messages: list[AnyMessage]) -> None:
     with spaces.secondary.client() as client, client.get_queue_sender(queue) as sender:
-        aside: Any = [set_aside(message, path, str(uuid.uuid4()), 0) for message in messages]
+        aside: Any = [set_aside(message, path, lambda: uuid.uuid4().hex, 0) for message in messages]
         sender.send_messages(aside)
 
 

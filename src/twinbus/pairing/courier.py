@@ -154,7 +154,7 @@ class Courier:
         if refusal is not None:
             raise refusal
         now = self._clock.now()
-        aside = [set_aside(message, self.path, self._new_message_id(), now) for message in messages]
+        aside = [set_aside(message, self.path, self._new_message_id, now) for message in messages]
         for parcel, count in _parcels(aside, self._size_max):
             yield from self._deliver(parcel, count, deadline)
 

@@ -17,6 +17,7 @@ from twinbus.pairing.transfer import RESERVED_NAMES, AnyMessage, annotated, set_
 # Properties of a message may take 64 KB in all, and what is set aside about 0.5 KB more.
 PROPERTIES_SIZE_MAX = 64 * 1024
 SET_ASIDE_SIZE_MAX = 1024
+LONGEST_MADE_ID = "0" * 36
 
 _RESERVED = RESERVED_NAMES | {name.encode() for name in RESERVED_NAMES}
 
@@ -63,7 +64,7 @@ def _body_size(raw: AmqpAnnotatedMessage) -> int:
 
 
 def _check_exact_size(message: AnyMessage, destination: str, size_max: int) -> None:
-    rewritten = set_aside(message, destination, "0" * 36, 0)
+    rewritten = set_aside(message, destination, lambda: LONGEST_MADE_ID, 0)
     try:
         # A batch measures as it is filled: the SDK's one public way to the size of a message.
         ServiceBusMessageBatch(max_size_in_bytes=size_max).add_message(rewritten)

@@ -12,6 +12,7 @@ be obeyed there, so they are set aside as application properties, next to the de
 service may obey as well: it is cleared too and made again from the creation time.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -36,10 +37,12 @@ AnyMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 T = TypeVar("T")
 
 
-def set_aside(message: AnyMessage, destination: str, new_message_id: str, now: Millis) -> AmqpAnnotatedMessage:
+def set_aside(
+    message: AnyMessage, destination: str, new_message_id: Callable[[], str], now: Millis
+) -> AmqpAnnotatedMessage:
     """A copy of `message` for a backlog queue; the message itself stays as it is.
 
-    `new_message_id` is for a message without one: copies of it that reach two backlog queues
+    `new_message_id` is called for a message without one: copies of it that reach two backlog queues
     must be recognised as one message by a destination that detects duplicates.
     """
     raw = annotated(message)
@@ -48,7 +51,7 @@ def set_aside(message: AnyMessage, destination: str, new_message_id: str, now: M
     aside: dict[str | bytes, Any] = dict(raw.application_properties) if raw.application_properties else {}
     aside[PATH] = destination
     if properties.message_id is None:
-        properties.message_id = new_message_id
+        properties.message_id = new_message_id()
     if properties.group_id is not None:
         aside[SESSION_ID] = _text(properties.group_id)
         properties.group_id = None
