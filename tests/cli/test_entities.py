@@ -17,7 +17,7 @@ def test_a_queue_is_made_shown_changed_and_deleted(commands: Commands) -> None:
     shown = commands.text("queue", "show", "orders")
     assert "max delivery count" in shown
     assert "never" in shown
-    assert [queue["name"] for queue in commands.json("queue", "list")] == ["orders"]
+    assert "orders" in [queue["name"] for queue in commands.json("queue", "list")]
     assert commands.text("queue", "delete", "orders") == "Queue 'orders' is deleted.\n"
     assert "could not be found" in commands.failure("queue", "delete", "orders")
 
@@ -46,5 +46,5 @@ def test_topics_subscriptions_and_rules_are_made_shown_changed_and_deleted(comma
     assert commands.json("subscription", "show", "events", "all")["sessions"] is False
     commands.json("subscription", "delete", "events", "all")
     commands.json("topic", "delete", "events")
-    assert commands.json("topic", "list") == []
+    assert "events" not in [topic["name"] for topic in commands.json("topic", "list")]
     commands.json("queue", "delete", "audit")
