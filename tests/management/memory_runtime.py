@@ -27,6 +27,7 @@ class MemoryEntity:
     main: MemorySubQueue = field(default_factory=MemorySubQueue)
     dead_letter: MemorySubQueue = field(default_factory=MemorySubQueue)
     transfer_dead_letter: MemorySubQueue = field(default_factory=MemorySubQueue)
+    transfers: MemorySubQueue = field(default_factory=MemorySubQueue)
 
     def counts(self) -> QueueCounts:
         return self.main.counts()

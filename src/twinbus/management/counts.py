@@ -14,6 +14,7 @@ class EntityCounts:
     deferred: int = 0
     scheduled: int = 0
     dead_letter: int = 0
+    transfer: int = 0
     transfer_dead_letter: int = 0
     size_bytes: int = 0
     is_limited: bool = False
@@ -21,7 +22,8 @@ class EntityCounts:
 
     @property
     def messages(self) -> int:
-        return self.active + self.deferred + self.scheduled + self.dead_letter + self.transfer_dead_letter
+        waiting = self.active + self.deferred + self.scheduled + self.transfer
+        return waiting + self.dead_letter + self.transfer_dead_letter
 
     @property
     def availability(self) -> str:
@@ -63,14 +65,16 @@ def topic_counts(runtime: Runtime, path: str, subscriptions: Iterable[EntityCoun
 
 
 def _sum_of(entity: SubQueues) -> EntityCounts:
-    main, dead, transfer = entity.main.counts(), entity.dead_letter.counts(), entity.transfer_dead_letter.counts()
+    main, dead, undelivered = entity.main.counts(), entity.dead_letter.counts(), entity.transfer_dead_letter.counts()
+    transfer = entity.transfer_counts()
     return EntityCounts(
         active=main.active,
         deferred=main.deferred,
         scheduled=main.scheduled,
         dead_letter=dead.active + dead.deferred,
-        transfer_dead_letter=transfer.active + transfer.deferred,
-        size_bytes=main.size_bytes + dead.size_bytes + transfer.size_bytes,
-        is_limited=main.is_limited or dead.is_limited or transfer.is_limited,
+        transfer=transfer.active,
+        transfer_dead_letter=undelivered.active + undelivered.deferred,
+        size_bytes=main.size_bytes + dead.size_bytes + undelivered.size_bytes + transfer.size_bytes,
+        is_limited=main.is_limited or dead.is_limited or undelivered.is_limited or transfer.is_limited,
         last_used_at=entity.last_used_at,
     )

@@ -29,6 +29,9 @@ class SubQueues(Used, Protocol):
     def dead_letter(self) -> Countable: ...
     @property
     def transfer_dead_letter(self) -> Countable: ...
+    def transfer_counts(self) -> QueueCounts:
+        """Of what was sent via it and has not reached its destination yet."""
+        ...
 
 
 class Topic(Countable, Used, Protocol):

@@ -101,11 +101,6 @@ def _check_received(description: QueueDescription | SubscriptionDescription) -> 
     _check_range(description.lock_duration, LOCK_DURATION_RANGE, "LockDuration")
     if not 1 <= description.max_delivery_count <= DELIVERY_COUNT_MAX:
         raise ArgumentError(f"MaxDeliveryCount is {description.max_delivery_count}. Use 1 to {DELIVERY_COUNT_MAX}.")
-    # As in the service: forwarding has no session to accept. Dead letters have none either and may be forwarded.
-    if description.requires_session and description.forward_to is not None:
-        raise ArgumentError(
-            "An entity that requires message sessions cannot forward its messages. Leave out ForwardTo, or RequiresSession."
-        )
 
 
 def check_access_rules(rules: tuple[AuthorizationRule, ...]) -> None:

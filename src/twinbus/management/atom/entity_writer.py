@@ -137,7 +137,7 @@ def _write_counts(counts: EntityCounts) -> str:
         "ActiveMessageCount": counts.active,
         "DeadLetterMessageCount": counts.dead_letter,
         "ScheduledMessageCount": counts.scheduled,
-        "TransferMessageCount": 0,  # a forwarded message moves in one step and so never waits for its transfer
+        "TransferMessageCount": counts.transfer,
         "TransferDeadLetterMessageCount": counts.transfer_dead_letter,
     }
     content = "".join(leaf(f"d2p1:{name}", number) for name, number in numbers.items())
