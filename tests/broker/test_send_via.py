@@ -7,6 +7,7 @@ from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.transactions import Transaction
 from twinbus.broker.transfers import RUN_MAX
 from twinbus.errors import NotAllowed
+from twinbus.management.counts import queue_counts
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message, annotation, application_properties
 from twinbus.testing.messages import make_message
@@ -102,6 +103,7 @@ def test_the_via_partition_key_chooses_the_fragment_and_the_own_key_counts_at_th
     sim.lose_store(13)  # where order-1 is at home
     send_via(sim, via, "target", make_message("m", partition_key="order-1", via_partition_key="order-2"))
     assert via.transfers.fragments[11].active_count == 1
+    assert (via.transfer_counts().active, queue_counts(sim.entities, "via").transfer) == (1, 1)
     sim.return_store(13)
     sim.advance(2_000, 500)
     assert (waiting(via), target.main.fragments[13].active_count) == (0, 1)

@@ -129,6 +129,15 @@ async def test_a_partitioned_queue_wants_one_key(server: RunningServer, namespac
     assert await left(namespace, "keyed") == 2
 
 
+async def test_a_message_of_many_frames_is_sent_in_a_transaction(server: RunningServer, namespace: Namespace) -> None:
+    sender = await namespace.sender(server.create_queue("large"))
+    body = bytes(200_000)
+    async with namespace.transaction() as transaction:
+        await transaction.send(sender, [encode_message(body)] * 2)
+        assert await left(namespace, "large") == 0
+    assert [message.body for message in await take(namespace, "large", 2)] == [body, body]
+
+
 async def test_a_hundred_messages_are_the_limit(server: RunningServer, namespace: Namespace) -> None:
     sender = await namespace.sender(server.create_queue("hundred"))
     async with namespace.transaction() as transaction:

@@ -11,6 +11,7 @@ from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
 from twinbus.amqp.types import Symbol, Timestamp, Value
 from twinbus.broker.transactions import DURATION_MAX, MESSAGES_MAX
+from twinbus.gateway import coordinator
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 
 NOT_ALLOWED = "amqp:not-allowed"
@@ -229,3 +230,14 @@ def test_a_lost_connection_rolls_back_and_frees_the_message(front: Front) -> Non
     assert received(witness) == []
     witness.advance(61_000)
     assert len(received(witness)) == 1
+
+
+def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "SIZE_MAX", 500)
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    first, second = control.declare(), control.declare()
+    assert send(client, sender, first, payload("x" * 300)) == [None]
+    assert send(client, sender, second, payload("x" * 300)) == ["amqp:resource-limit-exceeded"]
+    assert control.ask(DISCHARGE, first, False) == ACCEPTED
+    assert send(client, sender, second, payload("x" * 300)) == [None]

@@ -32,6 +32,9 @@ class MemoryEntity:
     def counts(self) -> QueueCounts:
         return self.main.counts()
 
+    def transfer_counts(self) -> QueueCounts:
+        return self.transfers.counts()
+
 
 class MemoryRuntime:
     def __init__(self) -> None:

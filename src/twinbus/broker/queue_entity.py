@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from twinbus.broker.counts import counts_of
 from twinbus.broker.forwarding import Find
 from twinbus.broker.intake import check_room, stage
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.placement import Placement
-from twinbus.broker.replies import Reply, SendReply
+from twinbus.broker.replies import QueueCounts, Reply, SendReply
 from twinbus.broker.settings import queue_settings
 from twinbus.broker.sub_queues import SubQueues, brokers_of, make_fragments
 from twinbus.broker.transfers import Transfers, ViaTarget
@@ -51,6 +52,9 @@ class QueueEntity(SubQueues):
     def via(self, destination: str) -> ViaTarget:
         """Takes messages here that are handed on to another entity."""
         return self.transfers.target(destination)
+
+    def transfer_counts(self) -> QueueCounts:
+        return counts_of(self.transfers.fragments)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""

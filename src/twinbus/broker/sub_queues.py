@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from twinbus.broker.counts import counts_of
 from twinbus.broker.duplicates import DuplicateHistory
 from twinbus.broker.forwarding import Find
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.replies import QueueCounts
 from twinbus.broker.settings import EntitySettings
 from twinbus.broker.upkeep import keep_up
 from twinbus.clock import Millis
@@ -61,6 +63,10 @@ class SubQueues:
     @property
     def queues(self) -> tuple[MessageQueue, MessageQueue, MessageQueue]:
         return self.main, self.dead_letter, self.transfer_dead_letter
+
+    def transfer_counts(self) -> QueueCounts:
+        """Of what was sent via it and has not reached its destination yet."""
+        return counts_of([])
 
     @property
     def last_used_at(self) -> Millis:

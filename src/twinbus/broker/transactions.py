@@ -70,12 +70,14 @@ class Transaction:
         self._deadline: Millis = NEVER
         self._fault: MessagingError | None = None  # why it is over
         self.message_count = 0
+        self.size_bytes = 0  # of what it holds in memory until it is over
 
     # Operations
 
     def send(self, placement: Placement, messages: Sequence[Message], now: Millis) -> None:
         """All of them or none."""
         self._check_open(now)
+        placement.settings.last_used_at = now
         messages = placement.prepare(messages)
         placement.settings.check_can_send()
         keys = {placement.key_of(message) for message in messages}
@@ -85,6 +87,7 @@ class Transaction:
         _check_room(placement, place.index, [*self._sent_to(placement), *messages])
         self._enlist(place, placement.fragments[place.index], len(messages), now)
         self._sends.setdefault(placement, []).extend(messages)
+        self.size_bytes += sum([len(message.content) for message in messages])
 
     def settle(self, queue: MessageQueue, tokens: Sequence[bytes], outcome: Outcome, now: Millis) -> None:
         """All of them or none."""
@@ -134,6 +137,7 @@ class Transaction:
         for fragment, tokens, _ in self._settlements:
             fragment.locks.enlisted.difference_update(tokens)
         self._sends, self._settlements, self._place = {}, [], None
+        self.size_bytes = 0
 
     # Rules
 

@@ -25,6 +25,8 @@ from twinbus.gateway.settlement import confirmation, outcome_of
 CREDIT = 100
 OPEN_MAX = 100
 """Transactions of one connection at a time."""
+SIZE_MAX = 64 * 1024 * 1024
+"""Bytes that the open transactions of one connection hold in memory."""
 
 _REQUEST = one_of("a declare or a discharge", Declare, Discharge)
 
@@ -49,6 +51,13 @@ class Transactions:
         if found is None:
             raise TransactionUnknown("No transaction of this connection has this id. Declare one first.")
         return found
+
+    def check_room(self, size: int) -> None:
+        held = sum([transaction.size_bytes for transaction in self._open.values()])
+        if held + size > SIZE_MAX:
+            raise QuotaExceeded(
+                f"The open transactions of this connection hold {held} bytes; {SIZE_MAX} are the limit. Commit some."
+            )
 
     def take(self, txn_id: bytes) -> Transaction:
         """For its discharge: nobody can add to it any more."""

@@ -157,6 +157,7 @@ class ReceiverBinding:
     ) -> None:
         self._used_at = now
         if isinstance(state, TransactionalState):
+            self._traffic.settled += len(deliveries)
             answer = self._transactions.settle(
                 state, self._queue, [tag for _, tag in deliveries], now, is_settled=is_settled
             )

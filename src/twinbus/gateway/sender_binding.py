@@ -124,6 +124,7 @@ class SenderBinding:
         try:
             if len(payload) > self._message_size_max:
                 raise _too_large(len(payload), self._message_size_max)
+            self._transactions.check_room(len(payload))
             messages = read_batch(payload, self._new_id) if is_batch else [read_message(payload, self._new_id)]
             transaction.send(self._target.placement, messages, now)
             self._traffic.messages_in += len(messages)
