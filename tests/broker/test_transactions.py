@@ -376,6 +376,30 @@ def test_a_transaction_commits_just_before_its_two_minutes_are_over(sim: Simulat
     assert ids(sim, queue) == ["m"]
 
 
+def test_transactions_that_are_over_leave_no_timers_behind(sim: Simulation, queue: QueueEntity) -> None:
+    timers = sim.brokers[0].transaction_deadlines
+    for number in range(10):
+        transaction = Transaction()
+        send(sim, transaction, queue, make_message(str(number)))
+        assert len(timers) == 1
+        sim.advance(DURATION_MAX - 1 if number == 5 else 1_000)
+        committed(sim, transaction)
+        assert len(timers) == 0
+    assert len(ids(sim, queue)) == 10
+
+
+def test_each_transaction_has_its_own_two_minutes(sim: Simulation, queue: QueueEntity) -> None:
+    first, second, third = Transaction(), Transaction(), Transaction()
+    for transaction in (first, second, third):
+        send(sim, transaction, queue, make_message("m"))
+        sim.advance(50_000)
+    second.rollback()
+    assert isinstance(commit(sim, first).error, TransactionTimeout)
+    assert len(sim.brokers[0].transaction_deadlines) == 1
+    sim.advance(DURATION_MAX - 50_001)
+    committed(sim, third)
+
+
 def test_a_full_entity_refuses_at_once_and_again_at_the_commit(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", max_size_mb=1))
     half = b"x" * 600_000

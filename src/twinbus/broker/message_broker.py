@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from twinbus.broker.fragment_memory import FragmentMemory
 from twinbus.broker.store_port import StorePort
-from twinbus.broker.wakeups import Wakeups
+from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, StoreUnavailable
 from twinbus.store.changes import Change, FragmentCreated, FragmentKey
@@ -49,6 +49,7 @@ class MessageBroker:
         self.clock = clock
         self.random = random
         self.wakeups = Wakeups()
+        self.transaction_deadlines = Deadlines(self.wakeups)
         self._port = port
         self._fragments: dict[FragmentKey, Fragment] = {}
         self._tickets = count()

@@ -28,6 +28,7 @@ from twinbus.broker.replies import Reply
 from twinbus.broker.routing import fragment_of_tokens
 from twinbus.broker.settings import EntitySettings
 from twinbus.broker.settlement import apply, check_live, in_transaction, refusal_of
+from twinbus.broker.wakeups import Deadlines
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import (
     FragmentUnavailable,
@@ -68,6 +69,7 @@ class Transaction:
         self._sends: dict[Placement, list[Message]] = {}
         self._settlements: list[_Settlement] = []
         self._deadline: Millis = NEVER
+        self._deadlines: Deadlines | None = None
         self._fault: MessagingError | None = None  # why it is over
         self.message_count = 0
         self.size_bytes = 0  # of what it holds in memory until it is over
@@ -134,6 +136,8 @@ class Transaction:
 
     def _end(self, fault: MessagingError) -> None:
         self._fault = fault
+        if self._deadlines is not None:
+            self._deadlines.discard(self._time_out)
         for fragment, tokens, _ in self._settlements:
             fragment.locks.enlisted.difference_update(tokens)
         self._sends, self._settlements, self._place = {}, [], None
@@ -186,7 +190,8 @@ class Transaction:
         if self._place is None:
             self._place = place
             self._deadline = now + DURATION_MAX
-            fragment.broker.wakeups.at(self._deadline, self._time_out)
+            self._deadlines = fragment.broker.transaction_deadlines
+            self._deadlines.add(self._deadline, self._time_out)
 
     def _place_of(self, settings: EntitySettings, keys: set[str | None], index: int | None = None) -> _Place:
         """Where these messages belong. Raises NotAllowed if that is not where the transaction is.

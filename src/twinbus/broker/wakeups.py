@@ -27,3 +27,35 @@ class Wakeups:
         for call in due:
             call(now)
         return heap[0][0] if heap else NEVER
+
+
+class Deadlines:
+    """Calls that are due equally long after they were added and are mostly taken back before: one wakeup for all."""
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+        self._due: dict[Callable[[Millis], None], Millis] = {}
+        self._is_planned = False
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(self, when: Millis, call: Callable[[Millis], None]) -> None:
+        self._due[call] = when
+        self._plan()
+
+    def discard(self, call: Callable[[Millis], None]) -> None:
+        self._due.pop(call, None)
+
+    def _plan(self) -> None:
+        if self._due and not self._is_planned:
+            self._is_planned = True
+            self._wakeups.at(next(iter(self._due.values())), self._run)
+
+    def _run(self, now: Millis) -> None:
+        self._is_planned = False
+        due = [call for call, when in self._due.items() if when <= now]
+        for call in due:
+            del self._due[call]
+            call(now)
+        self._plan()
