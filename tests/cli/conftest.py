@@ -22,6 +22,15 @@ class Served:
     process: "subprocess.Popen[str]"
     ready: dict[str, Any]
 
+    def __enter__(self) -> "Served":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A test that failed half-way leaves no process behind."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(STOP_WAIT_S)
@@ -51,9 +60,9 @@ def serve(data: Path, name: str, *options: str) -> Served:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = serve(tmp_path_factory.mktemp("data"), "primary")
-    yield served
-    assert served.stop() == 0
+    with serve(tmp_path_factory.mktemp("data"), "primary") as served:
+        yield served
+        assert served.stop() == 0
 
 
 @dataclass

@@ -40,15 +40,15 @@ def test_entities_are_made_at_start_and_those_that_exist_stay(tmp_path: Path) ->
     file.write_text(ENTITIES)
     options = ["--queue", "plain", "--queue", "split:partitioned", "--entities", str(file)]
     for _ in range(2):
-        served = serve(tmp_path / "data", "contoso", *options)
-        running = find_running(tmp_path / "data", "contoso")
-        with administration_client(running.connection_string, running.endpoint) as client:
-            names = {queue.name: queue for queue in client.list_queues()}
-            assert [each.name for each in client.list_subscriptions("events")] == ["all"]
+        with serve(tmp_path / "data", "contoso", *options) as served:
+            running = find_running(tmp_path / "data", "contoso")
+            with administration_client(running.connection_string, running.endpoint) as client:
+                names = {queue.name: queue for queue in client.list_queues()}
+                assert [each.name for each in client.list_subscriptions("events")] == ["all"]
+            assert served.stop() == 0
         assert list(names) == ["from-file", "plain", "split"]
         assert names["split"].enable_partitioning
         assert names["from-file"].requires_session
-        assert served.stop() == 0
     assert read_running(tmp_path / "data" / "contoso") is None
 
 
