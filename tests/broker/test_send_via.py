@@ -155,3 +155,24 @@ def test_what_waits_for_its_transfer_survives_a_restart(sim: Simulation) -> None
     sim.restart()
     sim.advance(2_000, 500)
     assert sim.receiver(sim.entities.queue("target").main, 9).ids() == ["m"]
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_transfer_goes_on_after_either_store_was_lost_in_its_middle(lost: int) -> None:
+    sim = Simulation(2)
+    via, target = sim.queue(QueueDescription("via")), sim.queue(QueueDescription("target"))
+    stores = [queue.main.fragments[0].broker.index for queue in (via, target)]
+    sim.ports[stores[1]].is_hung = True
+    reply = send_via(sim, via, "target", *[make_message(str(number)) for number in range(3)])
+    assert (len(reply.good), waiting(via)) == (3, 3)
+    sim.ports[stores[lost]].is_hung = False
+    sim.lose_store(stores[lost])
+    sim.ports[stores[1]].is_hung = False
+    sim.run()
+    sim.return_store(stores[lost])
+    sim.advance(3_000, 500)
+    assert waiting(via) == 0
+    names = sim.receiver(target.main, 99).ids()
+    assert list(dict.fromkeys(names)) == ["0", "1", "2"]
+    if lost == 1:
+        assert len(names) == 3

@@ -129,6 +129,21 @@ async def test_a_partitioned_queue_wants_one_key(server: RunningServer, namespac
     assert await left(namespace, "keyed") == 2
 
 
+async def test_a_session_goes_on_in_one_transaction(server: RunningServer, namespace: Namespace) -> None:
+    path = server.create_queue("session", requires_session=True, enable_partitioning=True)
+    sender = await namespace.sender(path)
+    await sender.send([encode_message("first", session_id="s")])
+    receiver = await namespace.session_receiver(path, "s", credit=5)
+    (first,) = await receiver.receive(1, 5)
+    async with namespace.transaction() as transaction:
+        await transaction.complete(receiver, [first])
+        await transaction.send(sender, [encode_message("second", session_id="s")])
+        with pytest.raises(NotAllowed, match="the same session id"):
+            await transaction.send(sender, [encode_message("other", session_id="another")])
+    (second,) = await receiver.receive(1, 5)
+    assert second.body == b"second"
+
+
 async def test_a_message_of_many_frames_is_sent_in_a_transaction(server: RunningServer, namespace: Namespace) -> None:
     sender = await namespace.sender(server.create_queue("large"))
     body = bytes(200_000)
