@@ -135,6 +135,22 @@ def test_a_lost_store_is_opened_anew_by_itself(world: World) -> None:
     assert world.store.opened == 2
 
 
+def test_a_lost_store_takes_nothing_before_its_broker_knows_of_the_loss(world: World) -> None:
+    world.store.fails = True
+    world.commit(1)
+    lost = world.loop.calls.get(timeout=WAIT_S)  # the loop is busy: the news waits
+    world.store.fails = False
+    world.port.up()
+    world.commit(2)  # meant for the store as it was before the loss
+    while not world.seen or world.seen[-1][0] != 2:
+        world.step()
+    assert isinstance(world.seen[-1][1], StoreUnavailable)
+    assert world.store.opened == 1
+    lost[0](*lost[1])
+    world.step()
+    assert world.seen[-1] == "returned"
+
+
 def test_a_store_switched_off_refuses_until_it_is_switched_on(world: World) -> None:
     world.port.down()
     world.step()
