@@ -55,6 +55,7 @@ def ask_in(client: Client, node: NodeClient, txn_id: bytes, operation: str, body
     return reply
 
 
+@pytest.mark.rule("A7")
 @pytest.mark.parametrize(
     ("payloads", "refusals"),
     [

@@ -10,6 +10,7 @@ SEEDS = 40
 STEPS = 700
 
 
+@pytest.mark.rule("A7")
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize(
     ("is_partitioned", "requires_session"), [(False, False), (True, False), (False, True), (True, True)]
