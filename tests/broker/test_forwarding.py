@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinbus.broker.forwarding import RUN_MAX
+from twinbus.broker.forwarding import RETRY_PAUSE, RUN_MAX
 from twinbus.broker.hops import HOPS_MAX
 from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.outcomes import DeadLetter
@@ -227,3 +227,24 @@ def test_a_forwarded_message_is_a_message_like_any_other(sim: Simulation) -> Non
     delivery = only(sim, target.main)
     assert read_content(delivery.message.content).time_to_live == 60_000
     assert delivery.message.expires_at == sim.now + 60_000
+
+
+@pytest.mark.rule("A11")
+def test_messages_of_a_run_that_cannot_be_delivered_one_after_the_other_all_come_later() -> None:
+    """The first answer comes at once, the second when the pause after the first is over."""
+    sim = Simulation(16)
+    target = sim.queue(QueueDescription("target", enable_partitioning=True))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    ill, slow = 13, 11  # fragments of the keys
+    sim.lose_store(ill)
+    sim.ports[slow].is_hung = True
+    sim.send(source, make_message("slow", partition_key="order-2"), make_message("ill", partition_key="order-1"))
+    sim.advance(RETRY_PAUSE)
+    sim.lose_store(slow)
+    sim.ports[slow].is_hung = False
+    sim.run()
+    for index in (ill, slow):
+        sim.return_store(index)
+    sim.advance(RETRY_PAUSE)
+    assert sorted(sim.receiver(target.main, 10).ids()) == ["ill", "slow"]
+    assert source.main.counts().active == 0

@@ -141,7 +141,9 @@ class ForwardingRun:
         self._waiting.append(delivery.lock_token)
 
     def _release(self, now: Millis) -> None:
-        settle_each(self._fragment, self._waiting, range(len(self._waiting)), RELEASE, now, self)
+        # Others of the run may be refused after this, and then wait anew.
+        waiting, self._waiting = self._waiting, []
+        settle_each(self._fragment, waiting, range(len(waiting)), RELEASE, now, self)
 
     def _outgoing(self, message: StoredMessage) -> Message:
         content = message.content

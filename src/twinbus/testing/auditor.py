@@ -5,7 +5,8 @@ It is told what was accepted, handed over and settled, and says what must never 
 * A message that was acknowledged is lost.
 * A message whose completion was acknowledged is handed over again.
 * Within a message session a message overtakes an earlier one.
-* A message with a key is there twice.
+* A message with a key is there twice; where duplicates are detected, any message.
+* A scheduled message comes before its time, or any message after its end.
 
 A message whose send failed may or may not be there, and so may one whose settlement failed: the store may have done it
 without saying so. A message without a key that went on to another fragment may be there twice: at least once. So the
@@ -16,6 +17,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+
+from twinbus.clock import NEVER, Millis
 
 
 class Fate(Enum):
@@ -30,6 +33,18 @@ class _Record:
     is_pinned: bool
     session_id: str | None
     fate: Fate = Fate.PENDING
+    due_at: Millis = 0
+    time_to_live: Millis = NEVER
+    sent_at: Millis = 0
+    accepted_at: Millis = NEVER
+    numbers: set[int] = field(default_factory=set)
+    """Under which it was handed over."""
+
+    def may_have_ended(self, now: Millis) -> bool:
+        return now - self.sent_at >= self.time_to_live
+
+    def must_have_ended(self, now: Millis) -> bool:
+        return self.accepted_at < NEVER and now - self.accepted_at >= self.time_to_live
 
 
 @dataclass(slots=True)
@@ -38,26 +53,50 @@ class Auditor:
     completed_numbers: set[int] = field(default_factory=set)
     sessions: dict[str, list[str]] = field(default_factory=dict)
     """Message ids of each session in the order they were sent."""
+    detects_duplicates: bool = False
 
-    def sent(self, message_id: str, session_id: str | None, *, is_pinned: bool) -> None:
+    def sent(
+        self,
+        message_id: str,
+        session_id: str | None,
+        *,
+        is_pinned: bool,
+        due_at: Millis = 0,
+        time_to_live: Millis = NEVER,
+        now: Millis = 0,
+    ) -> None:
         assert message_id not in self.records
-        self.records[message_id] = _Record(is_pinned, session_id)
+        record = _Record(is_pinned, session_id, due_at=due_at, time_to_live=time_to_live, sent_at=now)
+        self.records[message_id] = record
         if session_id is not None:
             self.sessions.setdefault(session_id, []).append(message_id)
 
-    def accepted(self, message_id: str) -> None:
+    def accepted(self, message_id: str, now: Millis = NEVER) -> None:
         record = self.records[message_id]
+        record.accepted_at = min(record.accepted_at, now)
         # It can have been handed over and completed before its sender reads the answer.
         if record.fate is Fate.PENDING:
+            record.fate = Fate.ACCEPTED
+
+    def accepted_again(self, message_id: str) -> None:
+        """A message that was sent before: whatever became of the first time, it is there now unless it was taken."""
+        record = self.records[message_id]
+        if record.fate is Fate.UNKNOWN and not record.numbers:
             record.fate = Fate.ACCEPTED
 
     def refused(self, message_id: str) -> None:
         if self.records[message_id].fate is Fate.PENDING:
             self.records[message_id].fate = Fate.UNKNOWN
 
-    def delivered(self, message_id: str, number: int) -> None:
+    def delivered(self, message_id: str, number: int, now: Millis = 0) -> None:
         assert message_id in self.records, f"{message_id} was never sent"
         assert number not in self.completed_numbers, f"{message_id}, number {number}, was completed and came again"
+        record = self.records[message_id]
+        record.numbers.add(number)
+        assert len(record.numbers) == 1 or not self.detects_duplicates, f"{message_id} came under two numbers"
+        if now:
+            assert now >= record.due_at, f"{message_id} came before its time"
+            assert not record.must_have_ended(now), f"{message_id} came after its end"
 
     def delivered_in_session(self, message_id: str, excused: set[str]) -> None:
         """`excused`: earlier messages that need not come first, because the receiver holds them or set them aside."""
@@ -77,13 +116,17 @@ class Auditor:
         if self.records[message_id].fate is not Fate.COMPLETED:
             self.records[message_id].fate = Fate.UNKNOWN
 
-    def check_rest(self, message_ids: Iterable[str]) -> None:
+    def check_rest(self, message_ids: Iterable[str], now: Millis = 0) -> None:
         """What is left in the end, when everything has healed: all that must be there, nothing that must not."""
         left = Counter(message_ids)
-        must = {name for name, record in self.records.items() if record.fate is Fate.ACCEPTED}
+        must = {
+            name
+            for name, record in self.records.items()
+            if record.fate is Fate.ACCEPTED and not record.may_have_ended(now)
+        }
         assert must <= left.keys(), f"lost: {sorted(must - left.keys())[:5]}"
         for name, count in left.items():
             record = self.records[name]
-            if record.is_pinned:
+            if record.is_pinned or self.detects_duplicates:
                 assert count == 1, f"{name} is there {count} times"
                 assert record.fate is not Fate.COMPLETED, f"{name} was completed and is still there"

@@ -1,0 +1,145 @@
+"""Entities that hang together keep their promises while stores fail, lose replies, hang and come back."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.landscape import LOCK_DURATION, Landscape, Mouth, Outlet
+from twinbus.broker.receiver import ReceiveMode
+from twinbus.model.descriptions import (
+    CorrelationFilter,
+    QueueDescription,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+    TrueFilter,
+)
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.simulation import Simulation
+
+SEEDS = 30
+STEPS = 500
+OFTEN = 1_000  # nothing is dead-lettered for being delivered too often
+
+
+def only(*paths: str) -> Callable[[str], tuple[str, ...]]:
+    return lambda _: paths
+
+
+def one(description: QueueDescription) -> Callable[[Simulation], None]:
+    def build(sim: Simulation) -> None:
+        sim.queue(description)
+
+    return build
+
+
+@pytest.mark.rule("A10", "A13", "A14")
+@pytest.mark.parametrize("is_partitioned", [False, True])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_duplicate_comes_and_none_comes_too_early_or_too_late(seed: int, is_partitioned: bool) -> None:
+    """Goal: duplicates are dropped whatever fails, scheduled messages wait, expired ones are not handed over.
+
+    Method: senders send some messages again, with and without a first answer; some live for a second.
+    """
+    description = QueueDescription(
+        "q",
+        enable_partitioning=is_partitioned,
+        requires_duplicate_detection=True,
+        lock_duration=LOCK_DURATION,
+        dead_letter_on_expiry=seed % 2 == 0,
+    )
+    mouth = Mouth("q", only("q"), is_unique=True, time_to_live=1_000, is_scheduling=True)
+    landscape = Landscape(seed, one(description), [mouth], [Outlet("q", is_unique=True)])
+    landscape.run(STEPS)
+    landscape.heal()
+    landscape.check()
+
+
+@pytest.mark.rule("A5", "A12")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_claims_and_their_ends_lose_and_double_nothing(seed: int) -> None:
+    """Goal: claimed messages are there, and come again when they are given back."""
+    description = QueueDescription("q", enable_partitioning=True, lock_duration=LOCK_DURATION, max_delivery_count=OFTEN)
+    outlet = Outlet("q", is_claimed_from=True)
+    landscape = Landscape(seed, one(description), [Mouth("q", only("q"))], [outlet])
+    landscape.run(STEPS)
+    landscape.heal()
+    landscape.check()
+
+
+@pytest.mark.rule("A5")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_is_received_and_deleted_comes_once_and_nothing_else_is_lost(seed: int) -> None:
+    """Goal: at most once, and exactly once where no reply of a store is lost.
+
+    Method: stores refuse, go down and come back, and the process crashes, but whatever they did they say.
+    """
+    description = QueueDescription("q", enable_partitioning=True)
+    mouth = Mouth("q", only("q"), is_scheduling=True)
+    outlet = Outlet("q", mode=ReceiveMode.RECEIVE_AND_DELETE)
+    landscape = Landscape(seed, one(description), [mouth], [outlet], faults=[Fault.FAIL_BEFORE])
+    landscape.run(STEPS)
+    landscape.heal()
+    landscape.check()
+
+
+@pytest.mark.rule("A16", "A9")
+@pytest.mark.parametrize("is_partitioned", [False, True])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_subscription_gets_what_its_rules_say_and_nothing_else(seed: int, is_partitioned: bool) -> None:
+    """Goal: a message and all of its copies are one; order in sessions holds for copies too."""
+
+    def build(sim: Simulation) -> None:
+        sim.topic(TopicDescription("t", enable_partitioning=is_partitioned))
+        red = RuleDescription("r", SqlFilter("color = 'red'"))
+        green = RuleDescription("r", CorrelationFilter(properties=(("color", "green"),)))
+        marked = RuleDescription("r", TrueFilter(), SqlAction("SET seen = 1"))
+        for name, rule in (("all", RuleDescription("r")), ("red", red), ("green", green), ("marked", marked)):
+            description = SubscriptionDescription("t", name, lock_duration=LOCK_DURATION, max_delivery_count=OFTEN)
+            sim.subscription(description, [rule])
+        talks = SubscriptionDescription(
+            "t", "talks", requires_session=True, lock_duration=LOCK_DURATION, max_delivery_count=OFTEN
+        )
+        sim.subscription(talks)
+
+    def reached(color: str) -> tuple[str, ...]:
+        return "t/all", f"t/{color}", "t/marked", "t/talks"
+
+    mouth = Mouth("t", reached, has_sessions=True, is_scheduling=True)
+    outlets = [Outlet(f"t/{name}") for name in ("all", "red", "green", "marked", "talks")]
+    landscape = Landscape(seed, build, [mouth], outlets)
+    landscape.run(STEPS)
+    landscape.heal()
+    landscape.check()
+
+
+@pytest.mark.rule("A11", "A10")
+@pytest.mark.parametrize("detects_duplicates", [False, True])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_chain_of_forwarding_loses_nothing(seed: int, detects_duplicates: bool) -> None:
+    """Goal: at least once to the end of the chain, and once only where the end detects duplicates."""
+
+    def build(sim: Simulation) -> None:
+        sim.queue(
+            QueueDescription(
+                "end",
+                requires_duplicate_detection=detects_duplicates,
+                enable_partitioning=True,
+                lock_duration=LOCK_DURATION,
+                max_delivery_count=OFTEN,
+            )
+        )
+        sim.topic(TopicDescription("middle", enable_partitioning=seed % 2 == 0))
+        sim.subscription(SubscriptionDescription("middle", "on", forward_to="end"))
+        sim.queue(QueueDescription("first", enable_partitioning=seed % 3 == 0, forward_to="middle"))
+
+    mouths = [Mouth("first", only("end"), is_scheduling=True), Mouth("end", only("end"))]
+    landscape = Landscape(seed, build, mouths, [Outlet("end", is_unique=detects_duplicates)])
+    landscape.run(STEPS)
+    landscape.heal()
+    landscape.check()
+    entities = landscape.sim.entities
+    for entity in (entities.queue("first"), entities.subscription("middle", "on")):
+        assert list(landscape.names_in(entity.id)) == []
