@@ -25,7 +25,9 @@ class Control:
         self._client.take(Dispositions)
         self.link.transfer(encode_sections(Sections(body=ValueBody(Described(ULong(code), list(fields))))), b"c")
         self._client.run()
-        (answer,) = self._client.take(Dispositions)
+        found = self._client.take(Dispositions)
+        self._client.events += [event for event in found if event.link is not self.link]
+        (answer,) = [event for event in found if event.link is self.link]
         return answer.state
 
     def declare(self) -> bytes:

@@ -6,9 +6,11 @@ import pytest
 
 from tests.gateway.control_link import DISCHARGE, Control, active, answers, condition, received
 from tests.gateway.front import MESSAGE_SIZE_MAX, Client, Front, NodeClient, payload
-from twinbus.amqp.delivery_state import ACCEPTED, Modified, Outcome, Rejected, TransactionalState
+from twinbus.amqp.delivery_state import ACCEPTED, RELEASED, Modified, Outcome, Rejected, TransactionalState
+from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
+from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Symbol, Timestamp, Value
 from twinbus.broker.transactions import DURATION_MAX, MESSAGES_MAX
 from twinbus.gateway import coordinator
@@ -242,3 +244,45 @@ def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeyp
     assert send(client, sender, second, payload("x" * 300)) == ["amqp:resource-limit-exceeded"]
     assert control.ask(DISCHARGE, first, False) == ACCEPTED
     assert send(client, sender, second, payload("x" * 300)) == [None]
+
+
+def taken_in_transaction(client: Client) -> tuple[Control, bytes, IncomingLink, int]:
+    """By a receiver that settles by itself and waits for nobody; its credit has room for another message."""
+    control = Control(client)
+    client.sender("orders").transfer(payload("a"), b"1")
+    receiver = client.begin().attach("first", is_sender=False, source=Source(address="orders"), target=Target())
+    assert isinstance(receiver, IncomingLink)
+    client.run()
+    receiver.grant(2)
+    client.run()
+    (message,) = received(client)
+    txn_id = control.declare()
+    receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
+    client.run()
+    assert answers(client) == []
+    return control, txn_id, receiver, message.delivery_id
+
+
+def test_a_delivery_that_nobody_waits_for_is_settled_with_the_commit(front: Front) -> None:
+    client = front.client()
+    control, txn_id, _, _ = taken_in_transaction(client)
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert answers(client) == [TransactionalState(txn_id=txn_id, outcome=ACCEPTED)]
+    assert active(front) == 0
+
+
+def test_a_delivery_that_was_rolled_back_can_be_released_at_once(front: Front) -> None:
+    client = front.client()
+    control, txn_id, receiver, delivery_id = taken_in_transaction(client)
+    assert control.ask(DISCHARGE, txn_id, True) == ACCEPTED
+    receiver.settle(delivery_id, delivery_id, RELEASED)
+    client.run()
+    assert (len(received(client)), answers(client)) == (1, [])
+
+
+def test_a_refusal_is_told_also_to_those_who_do_not_wait(front: Front) -> None:
+    client = front.client()
+    _, txn_id, receiver, delivery_id = taken_in_transaction(client)
+    receiver.update(delivery_id, delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
+    client.run()
+    assert [condition(answer) for answer in answers(client)] == [NOT_ALLOWED]

@@ -92,3 +92,6 @@ def test_proton_commits_what_it_accepted_and_sent(server: RunningServer) -> None
 
 def test_proton_rolls_back_what_it_accepted_and_sent(server: RunningServer) -> None:
     assert exchange(server, commits=False) == (["declared", "received", "aborted"], 1)
+    # It released what it had accepted, so that nobody holds it any more.
+    (fragment,) = server.server.entities.queue("orders").main.fragments
+    assert (len(fragment.locks), len(fragment.lane.ready)) == (0, 1)

@@ -17,6 +17,7 @@ from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.sections import ValueBody, decode_sections
 from twinbus.amqp.transaction_requests import Declare, Discharge
 from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.replies import Reply
 from twinbus.broker.transactions import Transaction
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotImplementedHere, QuotaExceeded, TransactionUnknown
@@ -36,6 +37,7 @@ class Transactions:
 
     def __init__(self) -> None:
         self._open: dict[bytes, Transaction] = {}
+        self._after_commit: dict[bytes, list[Callable[[], None]]] = {}
         self._last_id = 0
 
     def declare(self) -> bytes:
@@ -59,11 +61,24 @@ class Transactions:
                 f"The open transactions of this connection hold {held} bytes; {SIZE_MAX} are the limit. Commit some."
             )
 
-    def take(self, txn_id: bytes) -> Transaction:
-        """For its discharge: nobody can add to it any more."""
-        found = self.find(txn_id)
-        del self._open[txn_id]
-        return found
+    def after_commit(self, txn_id: bytes, call: Callable[[], None]) -> None:
+        self._after_commit.setdefault(txn_id, []).append(call)
+
+    def commit(self, txn_id: bytes, now: Millis, reply: Reply[None]) -> None:
+        calls = self._after_commit.pop(txn_id, [])
+
+        def committed(result: MessagingError | None) -> None:
+            if result is None:
+                for call in calls:
+                    call()
+            reply(result)
+
+        # Nobody can add to it any more, or discharge it again.
+        self._open.pop(txn_id).commit(now, committed)
+
+    def rollback(self, txn_id: bytes) -> None:
+        self._after_commit.pop(txn_id, None)
+        self._open.pop(txn_id).rollback()
 
     def settle(
         self, state: TransactionalState, queue: MessageQueue, tokens: Sequence[bytes], now: Millis, *, is_settled: bool
@@ -120,17 +135,16 @@ class CoordinatorBinding:
             raise TransactionUnknown(
                 "No open transaction of this link has this id. Discharge one where it was declared."
             )
-        transaction = self._transactions.take(request.txn_id)
         self._declared.discard(request.txn_id)
         if request.fail:
-            transaction.rollback()
+            self._transactions.rollback(request.txn_id)
             self._answer(delivery_id, ACCEPTED)
             return
 
         def reply(error: MessagingError | None) -> None:
             self._answer(delivery_id, ACCEPTED if error is None else Rejected.because(error))
 
-        transaction.commit(now, reply)
+        self._transactions.commit(request.txn_id, now, reply)
 
     def _answer(self, delivery_id: int, state: DeliveryState) -> None:
         if delivery_id >= 0:
@@ -140,7 +154,7 @@ class CoordinatorBinding:
     def unbind(self, now: Millis) -> None:
         """The control link is gone: everything it declared is rolled back."""
         for txn_id in self._declared:
-            self._transactions.take(txn_id).rollback()
+            self._transactions.rollback(txn_id)
         self._declared.clear()
 
 

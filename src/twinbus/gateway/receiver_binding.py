@@ -5,15 +5,17 @@ link (protocol.md rule 20); a message session does not.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from twinbus.amqp.delivery_state import DeliveryState, Rejected, TransactionalState
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.performatives import ReceiverSettleMode
 from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.coordinator import Transactions
-from twinbus.gateway.settlement import confirmation, outcome_of, ranges
+from twinbus.gateway.settlement import confirmation, is_refusal, outcome_of, ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import encode_delivery
 
@@ -157,12 +159,7 @@ class ReceiverBinding:
     ) -> None:
         self._used_at = now
         if isinstance(state, TransactionalState):
-            self._traffic.settled += len(deliveries)
-            answer = self._transactions.settle(
-                state, self._queue, [tag for _, tag in deliveries], now, is_settled=is_settled
-            )
-            if not is_settled:
-                self.confirm([delivery_id for delivery_id, _ in deliveries], answer)
+            self._settle_in_transaction(deliveries, state, is_settled=is_settled, now=now)
             return
         outcome = outcome_of(state)
         if outcome is None or (state is None and not is_settled):
@@ -175,6 +172,21 @@ class ReceiverBinding:
         self._settling += len(deliveries)
         reply = _SettleReply(self, [delivery_id for delivery_id, _ in deliveries], confirmation(state))
         self._queue.settle_each(tokens, outcome, now, reply)
+
+    def _settle_in_transaction(
+        self, deliveries: Sequence[tuple[int, bytes]], state: TransactionalState, *, is_settled: bool, now: Millis
+    ) -> None:
+        self._traffic.settled += len(deliveries)
+        ids, tokens = [delivery_id for delivery_id, _ in deliveries], [tag for _, tag in deliveries]
+        answer = self._transactions.settle(state, self._queue, tokens, now, is_settled=is_settled)
+        if is_settled:
+            return
+        is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
+        if is_taken and self._link.rcv_settle_mode is ReceiverSettleMode.FIRST:
+            # It waits for no answer, and after a rollback it may settle the same delivery in another way.
+            self._transactions.after_commit(state.txn_id, partial(self.confirm, ids, answer))
+        else:
+            self.confirm(ids, answer)
 
     def confirm(self, ids: Sequence[int], state: DeliveryState) -> None:
         for first, last in ranges(ids):

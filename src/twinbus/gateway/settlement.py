@@ -53,6 +53,11 @@ def confirmation(state: DeliveryState | None) -> DeliveryState:
     return state
 
 
+def is_refusal(answer: DeliveryState | None) -> bool:
+    """Whether it tells of a failure, and not that a message was dead-lettered as asked."""
+    return isinstance(answer, Rejected) and answer.error is not None
+
+
 def _dead_letter(state: Rejected) -> DeadLetter:
     if state.error is None:
         return DeadLetter()
