@@ -2,7 +2,9 @@
 
 import pytest
 
+from twinbus.broker.fragment import Fragment
 from twinbus.broker.topic_entity import TopicEntity
+from twinbus.broker.topic_room import SUM_EVERY, TopicRoom
 from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded
 from twinbus.model.descriptions import (
     CorrelationFilter,
@@ -231,3 +233,29 @@ def test_copies_survive_a_restart(sim: Simulation, topic: TopicEntity) -> None:
     sim.send(topic, make_message("m"))
     sim.restart()
     assert sim.receiver(sim.entities.subscription("t", "s").main, 9).ids() == ["m"]
+
+
+@pytest.mark.rule("A16")
+def test_the_size_of_a_topic_is_not_summed_up_for_every_send(sim: Simulation) -> None:
+    """With thousands of subscriptions that would cost more than the copies."""
+    asked: list[int] = []
+    topic = sim.topic(TopicDescription("t"))
+    fragment = topic.fragments[0]
+
+    def parts(index: int) -> list[Fragment]:
+        asked.append(index)
+        return []
+
+    room = TopicRoom(parts)
+    message = make_message("m", body=b"x" * 1_000)
+    for _ in range(SUM_EVERY):
+        room.check(fragment, [message])
+        room.copied(fragment, len(message.content))
+    assert len(asked) == 1
+    room.copied(fragment, fragment.settings.size_max_bytes)
+    room.check(fragment, [message])  # what was copied has left again: the sum shows it
+    assert len(asked) == 2
+    fragment.size_bytes = fragment.settings.size_max_bytes
+    room.copied(fragment, fragment.settings.size_max_bytes)
+    with pytest.raises(QuotaExceeded):
+        room.check(fragment, [message])

@@ -11,8 +11,9 @@ from typing import Protocol
 from twinbus.broker.decision import HEADER_SIZE_EXCEEDED, HEADER_SIZE_EXCEEDED_TEXT, dead_letter_row
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hops import without_hops
-from twinbus.broker.intake import DROPPED, Staged, check_history, check_size, expiry_of, take_fresh
+from twinbus.broker.intake import DROPPED, Staged, expiry_of, take_fresh
 from twinbus.broker.settings import EntitySettings
+from twinbus.broker.topic_room import TopicRoom
 from twinbus.clock import Millis
 from twinbus.errors import FilterError
 from twinbus.model.message import Message, is_front_too_large, read_content
@@ -35,28 +36,21 @@ class Subscriber(Protocol):
     def __hash__(self) -> int: ...
 
 
-def check_room(subscribers: Sequence[Subscriber], fragment: Fragment, messages: Sequence[Message]) -> None:
-    """Raises QuotaExceeded or ServerBusy if `stage` would."""
-    check_history(fragment, len(messages))
-    taken = sum([subscriber.fragment(fragment.index).taken_bytes for subscriber in subscribers])
-    check_size(fragment, fragment.size_bytes + taken, sum([len(message.content) for message in messages]))
-
-
 def stage(
     rules: RuleIndex[Subscriber],
-    subscribers: Sequence[Subscriber],
+    room: TopicRoom,
     fragment: Fragment,
     messages: Sequence[Message],
     now: Millis,
     origins: Sequence[int] | None = None,
 ) -> Staged:
-    """Copies of all of them, or what `check_room` raises."""
-    check_room(subscribers, fragment, messages)
+    """Copies of all of them, or what `TopicRoom.check` raises."""
+    room.check(fragment, messages)
     changes: list[Change] = []
     fresh = [True] * len(messages)
     if fragment.duplicates is not None:
         fresh = take_fresh(fragment, fragment.duplicates, messages, now, changes)
-    fan_out = FanOut(rules, fragment, now)
+    fan_out = FanOut(rules, room, fragment, now)
     numbers = []
     for place, message in enumerate(messages):
         if fresh[place]:
@@ -69,8 +63,9 @@ def stage(
 class FanOut:
     """One run of messages on its way through one fragment of a topic."""
 
-    def __init__(self, rules: RuleIndex[Subscriber], fragment: Fragment, now: Millis) -> None:
+    def __init__(self, rules: RuleIndex[Subscriber], room: TopicRoom, fragment: Fragment, now: Millis) -> None:
         self._rules = rules
+        self._room = room
         self._fragment = fragment
         self._now = now
         self._scheduled: list[StoredMessage] = []
@@ -172,6 +167,8 @@ class FanOut:
         if own.last_number > self._last_written:
             changes.append(Removed(own.key, [own.last_number]))
         changes += [fragment.number_rows(copies) for fragment, copies in self._copies.values()]
+        written = [row for change in changes if isinstance(change, Enqueued) for row in change.messages]
+        self._room.copied(own, sum([len(row.content) for row in written]))
         return changes
 
     def take_effect(self) -> None:

@@ -14,6 +14,7 @@ from twinbus.broker.replies import QueueCounts, Reply, SendReply
 from twinbus.broker.routing import fragment_of_numbers
 from twinbus.broker.settings import subscription_settings, topic_settings
 from twinbus.broker.sub_queues import SubQueues, brokers_of, make_fragments
+from twinbus.broker.topic_room import TopicRoom
 from twinbus.broker.upkeep import keep_up_with
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
@@ -57,7 +58,8 @@ class TopicEntity:
                 fragment.duplicates = DuplicateHistory()
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by lower-case name
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
-        self.placement = Placement(self.settings, self.fragments, self._stage, self._check_room)
+        self._room = TopicRoom(self._parts)
+        self.placement = Placement(self.settings, self.fragments, self._stage, self._room.check)
 
     @property
     def last_used_at(self) -> Millis:
@@ -119,13 +121,13 @@ class TopicEntity:
         self.rules.remove_subscription(subscription)
         self.subscriptions.pop(subscription.description.name.lower(), None)
 
-    def _check_room(self, fragment: Fragment, messages: Sequence[Message]) -> None:
-        fan_out.check_room(list(self.subscriptions.values()), fragment, messages)
+    def _parts(self, index: int) -> list[Fragment]:
+        return [subscription.fragment(index) for subscription in self.subscriptions.values()]
 
     def _stage(
         self, fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
     ) -> Staged:
-        return fan_out.stage(self.rules, list(self.subscriptions.values()), fragment, messages, now, origins)
+        return fan_out.stage(self.rules, self._room, fragment, messages, now, origins)
 
     def _keep_up(self, fragment: Fragment, now: Millis) -> None:
         keep_up_with(fragment, now, self._publish_due)
@@ -134,7 +136,7 @@ class TopicEntity:
         """Scheduled messages are copied when they are due; the topic itself keeps nothing of them."""
         numbers = [row.sequence_number for row in rows]
         fragment.count_rows(rows, -1)
-        publishing = fan_out.FanOut(self.rules, fragment, now)
+        publishing = fan_out.FanOut(self.rules, self._room, fragment, now)
         for row in rows:
             publishing.add(read_content(row.content), row.enqueued_sequence_number)
         removed: list[Change] = [Removed(fragment.key, numbers)]
