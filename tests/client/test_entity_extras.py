@@ -38,6 +38,15 @@ async def test_a_purge_removes_all_that_nobody_holds(server: RunningServer, name
     assert [await extras.purge(30), await extras.purge(30), await extras.purge(30)] == [30, 10, 0]
 
 
+async def test_a_dead_letter_queue_is_purged_by_itself(server: RunningServer, namespace: Namespace) -> None:
+    await filled(server, namespace, "deadly")
+    receiver = await namespace.receiver("deadly", credit=5)
+    assert not any(await receiver.dead_letter(await receiver.collect(5, WAIT_S), "why"))
+    await receiver.close()
+    assert await namespace.extras("deadly/$DeadLetterQueue").purge(100) == 5
+    assert sum(head.active for head in await namespace.extras("deadly").fragment_heads()) == COUNT - 5
+
+
 async def test_claims_are_told_by_ranges_and_deleted_by_them(server: RunningServer, namespace: Namespace) -> None:
     extras = await filled(server, namespace, "claimed")
     (head, *others) = await extras.fragment_heads()

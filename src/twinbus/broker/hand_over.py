@@ -41,7 +41,11 @@ def take_and_delete(
     deliver: Callable[[list[Delivery]], None],
     failed: Callable[[int], None],
 ) -> int:
-    """For receive-and-delete: handed over once the removal is durable, so never twice. Returns how many are under way."""
+    """For receive-and-delete: handed over once the removal is durable, so never twice. Returns how many are under way.
+
+    Who leaves meanwhile has taken them all the same, and they are gone: that is what the mode says. Putting them back
+    would give them new numbers behind messages that came later.
+    """
     messages = take(fragment, lane, count_max, now)
     if messages:
         delete(fragment, messages, deliver, lambda _: failed(len(messages)))
