@@ -6,7 +6,7 @@ import pytest
 
 from twinbus.broker import bulk, lane
 from twinbus.broker.fragment_heads import FragmentHead, fragment_heads
-from twinbus.broker.outcomes import Defer
+from twinbus.broker.outcomes import RELEASE, Defer
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.replies import Reply
 from twinbus.errors import ArgumentError, EntityDisabled, FragmentUnavailable, MessagingError
@@ -271,3 +271,18 @@ def test_an_error_reaches_whoever_asked_for_a_change(sim: Simulation, queue: Que
     for index in range(STORES):
         sim.lose_store(index)
     assert isinstance(answer.error, MessagingError)
+
+
+def test_a_claim_takes_what_was_given_back_before_what_is_newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where most of the queue is beyond memory."""
+    monkeypatch.setattr(lane, "READY_COUNT_MAX", 4)
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number)) for number in range(20)])
+    assert claim(sim, queue, 5) == [1, 2, 3, 4, 5]
+    receiver = sim.receiver(queue.main, 3)
+    held = receiver.take()
+    queue.main.detach(receiver, sim.now)
+    assert claim(sim, queue, 2) == [9, 10]
+    sim.settle(queue.main, held, RELEASE)
+    assert claim(sim, queue, 20) == [6, 7, 8, *range(11, 21)]

@@ -78,7 +78,7 @@ def claim(
         for row in rows:
             decision.alter(row, MessageState.DEFERRED, annotations=annotations)
 
-    pages = [_Scan(fragment, ACTIVE_ONLY) for fragment in fragments]
+    pages = [_Scan(fragment, ACTIVE_ONLY, _before_first_free(fragment)) for fragment in fragments]
     _start(queue, pages, defer, count_max, now, reply, lambda row: row.expires_at > now)
 
 
@@ -116,6 +116,15 @@ def _activate(decision: Decision, rows: Sequence[StoredMessage]) -> None:
     for row in rows:
         decision.alter(row, MessageState.ACTIVE)
         decision.free(row)
+
+
+def _before_first_free(fragment: Fragment) -> int:
+    """A number below those of all active messages that nobody holds: what was claimed before lies there too, and to
+    read past it costs more with every claim."""
+    if fragment.sessions is not None:
+        return 0
+    ready = fragment.lane.ready
+    return ready[0].sequence_number - 1 if ready else fragment.lane.tail
 
 
 def _any(_: StoredMessage) -> bool:
