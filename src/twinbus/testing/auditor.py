@@ -83,6 +83,10 @@ class Auditor:
         record = self.records[message_id]
         if record.fate is Fate.UNKNOWN and not record.numbers:
             record.fate = Fate.ACCEPTED
+            if record.session_id is not None:
+                # Its place in the session may be that of either time.
+                self.sessions[record.session_id].remove(message_id)
+                record.session_id = None
 
     def refused(self, message_id: str) -> None:
         if self.records[message_id].fate is Fate.PENDING:
