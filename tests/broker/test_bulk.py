@@ -6,6 +6,7 @@ import pytest
 
 from twinbus.broker import bulk, lane
 from twinbus.broker.fragment_heads import FragmentHead, fragment_heads
+from twinbus.broker.message_sessions import MessageSessions
 from twinbus.broker.outcomes import RELEASE, Defer
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.replies import Reply
@@ -82,6 +83,19 @@ def test_a_purge_leaves_a_session_that_somebody_holds_alone(sim: Simulation) -> 
     lock = sim.accept(queue.main, "held").value
     assert purge(sim, queue) == 3
     assert len(sim.receiver(queue.main, 10, session=lock).take()) == 3
+
+
+def test_sessions_that_were_purged_take_no_memory(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("talks", requires_session=True))
+    sim.send(queue, *[make_message(str(number), session_id=str(number)) for number in range(50)])
+    assert purge(sim, queue) == 50
+    sessions = queue.main.fragments[0].sessions
+    assert isinstance(sessions, MessageSessions)
+    assert len(sessions) == 0
+    sim.send(queue, make_message("m", session_id="7"))
+    lock = sim.accept(queue.main).value
+    assert lock.session_id == "7"
+    assert sim.receiver(queue.main, 1, session=lock).ids() == ["m"]
 
 
 def test_a_purge_stops_at_its_limit_and_at_its_time(sim: Simulation, queue: QueueEntity) -> None:

@@ -65,7 +65,13 @@ class MessageSessions:
 
     def messages_free(self, lane: Lane) -> None:
         session_id = lane.session_id
-        if session_id is None or not lane.beyond:
+        if session_id is None:
+            return
+        if not lane.beyond:
+            # Its messages expired or were purged: nothing is left to be remembered of it.
+            if self._lanes.get(session_id) is lane:
+                self._listed.pop(session_id, None)
+                del self._lanes[session_id]
             return
         if session_id not in self._listed:
             self._listed[session_id] = lane.first
