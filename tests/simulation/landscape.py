@@ -74,7 +74,7 @@ class OutletReceiver(SimReceiver):
             auditor.delivered(name, number, self._sim.now)
             if self.session is not None and auditor.records[name].session_id is not None:
                 held = {message_id_of(each.message.content) for each in self.held.values()}
-                auditor.delivered_in_session(name, held | self._outlet.excused)
+                auditor.delivered_in_session(name, held | self._outlet.excused, self._sim.now)
             if self.mode is ReceiveMode.PEEK_LOCK:
                 self.held[delivery.lock_token] = delivery
             else:

@@ -57,6 +57,25 @@ def test_no_duplicate_comes_and_none_comes_too_early_or_too_late(seed: int, is_p
     landscape.check()
 
 
+@pytest.mark.rule("A9", "A14")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_messages_that_expire_in_sessions_hold_up_nothing_behind_them(seed: int) -> None:
+    """Goal: order in sessions and time to live together, also where a session ends up empty."""
+    description = QueueDescription(
+        "q",
+        enable_partitioning=seed % 2 == 0,
+        requires_session=True,
+        lock_duration=LOCK_DURATION,
+        max_delivery_count=OFTEN,
+        dead_letter_on_expiry=seed % 3 == 0,
+    )
+    mouth = Mouth("q", only("q"), has_sessions=True, time_to_live=1_000, is_scheduling=True)
+    landscape = Landscape(seed, one(description), [mouth], [Outlet("q")])
+    landscape.run(STEPS)
+    landscape.heal()
+    landscape.check()
+
+
 @pytest.mark.rule("A5", "A12")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_claims_and_their_ends_lose_and_double_nothing(seed: int) -> None:

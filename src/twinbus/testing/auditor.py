@@ -102,14 +102,15 @@ class Auditor:
             assert now >= record.due_at, f"{message_id} came before its time"
             assert not record.must_have_ended(now), f"{message_id} came after its end"
 
-    def delivered_in_session(self, message_id: str, excused: set[str]) -> None:
+    def delivered_in_session(self, message_id: str, excused: set[str], now: Millis = 0) -> None:
         """`excused`: earlier messages that need not come first, because the receiver holds them or set them aside."""
         session_id = self.records[message_id].session_id
         assert session_id is not None
         for earlier in self.sessions.get(session_id, ()):
             if earlier == message_id:
                 return
-            is_due = self.records[earlier].fate is Fate.ACCEPTED
+            record = self.records[earlier]
+            is_due = record.fate is Fate.ACCEPTED and not record.may_have_ended(now)
             assert not is_due or earlier in excused, f"{message_id} overtook {earlier} in {session_id}"
 
     def completed(self, message_id: str, number: int) -> None:
