@@ -12,6 +12,7 @@ from bench.filters import correlation_rules, sql_rules
 from twinbus.amqp.sections import DataBody, MessageProperties, Sections, encode_sections
 from twinbus.amqp.types import Int
 from twinbus.broker import bulk
+from twinbus.broker.bulk_pages import Numbers
 from twinbus.broker.topic_entity import TopicEntity
 from twinbus.model.descriptions import FalseFilter, RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message, read_message
@@ -51,7 +52,7 @@ class Topic:
     def purge(self) -> None:
         for subscription in self.entity.subscriptions.values():
             if subscription.main.counts().active:
-                answer: Answer[bulk.Numbers] = Answer()
+                answer: Answer[Numbers] = Answer()
                 bulk.purge(subscription.main, 1_000_000, self.sim.now, self.sim.now, answer)
         self.sim.run()
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from twinbus.broker import bulk, lane
+from twinbus.broker.bulk_pages import Numbers
 from twinbus.broker.fragment_heads import FragmentHead, fragment_heads
 from twinbus.broker.message_sessions import MessageSessions
 from twinbus.broker.outcomes import RELEASE, Defer
@@ -36,8 +37,8 @@ def send(sim: Simulation, queue: QueueEntity, count: int, prefix: str = "m") -> 
         assert sim.send(queue, make_message(f"{prefix}{number}")).good == {0}
 
 
-def outcome(sim: Simulation, ask: Callable[[Reply[bulk.Numbers]], None]) -> bulk.Numbers:
-    answer: Answer[bulk.Numbers] = Answer()
+def outcome(sim: Simulation, ask: Callable[[Reply[Numbers]], None]) -> Numbers:
+    answer: Answer[Numbers] = Answer()
     ask(answer)
     sim.run()
     return answer.value
@@ -47,7 +48,7 @@ def purge(sim: Simulation, queue: QueueEntity, count_max: int = 10_000) -> int:
     return len(outcome(sim, lambda reply: bulk.purge(queue.main, count_max, sim.now, sim.now, reply)))
 
 
-def claim(sim: Simulation, queue: QueueEntity, count_max: int, owner: str | None = None) -> bulk.Numbers:
+def claim(sim: Simulation, queue: QueueEntity, count_max: int, owner: str | None = None) -> Numbers:
     return outcome(sim, lambda reply: bulk.claim(queue.main, count_max, owner, None, sim.now, reply))
 
 
@@ -116,7 +117,7 @@ def test_a_purge_takes_steps_that_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(f"m{n}") for n in range(95)])
     before = sim.ports[0].commit_count
-    answer: Answer[bulk.Numbers] = Answer()
+    answer: Answer[Numbers] = Answer()
     bulk.purge(queue.main, 1_000, sim.now, sim.now, answer)
     while sim.ports[0].step(1):
         pass
@@ -280,7 +281,7 @@ def test_merged_pages_hold_every_message_once_and_in_order(sim: Simulation, queu
 
 def test_an_error_reaches_whoever_asked_for_a_change(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, 1)
-    answer: Answer[bulk.Numbers] = Answer()
+    answer: Answer[Numbers] = Answer()
     bulk.purge(queue.main, 1, sim.now, sim.now, answer)
     for index in range(STORES):
         sim.lose_store(index)

@@ -5,21 +5,21 @@ a message has to reach; every outlet has an auditor of its own, so what was sent
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from random import Random
 
+from tests.simulation.outlets import Mouth, Outlet, OutletReceiver, OutletSettling
 from twinbus.broker import bulk
+from twinbus.broker.bulk_pages import Numbers
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Outcome
-from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
+from twinbus.broker.receiver import ReceiveMode, SessionLock
 from twinbus.broker.sub_queues import SubQueues
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.message import Message
 from twinbus.store.changes import MessageState, fragment_parts
-from twinbus.testing.auditor import Auditor
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
-from twinbus.testing.simulation import Answer, SimReceiver, Simulation
+from twinbus.testing.simulation import Answer, Simulation
 
 LOCK_DURATION: Millis = 5_000
 KEYS = (None, None, "a", "b", "c")
@@ -33,82 +33,6 @@ OUTCOMES: tuple[Outcome, ...] = (
     RELEASE,
     DeadLetter("why"),
 )
-
-
-@dataclass
-class Mouth:
-    path: str
-    outlets: Callable[[str], Sequence[str]]  # by the color of a message
-    is_unique: bool = False  # it detects duplicates, and is sent some
-    has_sessions: bool = False
-    time_to_live: Millis | None = None
-    is_scheduling: bool = False
-
-
-@dataclass
-class Outlet:
-    path: str  # of a queue, or topic/subscription
-    mode: ReceiveMode = ReceiveMode.PEEK_LOCK
-    is_unique: bool = False
-    is_claimed_from: bool = False
-    auditor: Auditor = field(default_factory=Auditor)
-    receivers: list["OutletReceiver"] = field(default_factory=list)
-    excused: set[str] = field(default_factory=set)
-    settling: list["OutletSettling"] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.auditor.detects_duplicates = self.is_unique
-
-
-class OutletReceiver(SimReceiver):
-    def __init__(self, outlet: Outlet, sim: Simulation, credit: int, session: SessionLock | None) -> None:
-        super().__init__(credit, outlet.mode, session)
-        self.held: dict[bytes, Delivery] = {}
-        self._outlet = outlet
-        self._sim = sim
-
-    def deliver(self, deliveries: list[Delivery]) -> None:
-        auditor = self._outlet.auditor
-        for delivery in deliveries:
-            name, number = message_id_of(delivery.message.content), delivery.message.sequence_number
-            auditor.delivered(name, number, self._sim.now)
-            if self.session is not None and auditor.records[name].session_id is not None:
-                held = {message_id_of(each.message.content) for each in self.held.values()}
-                auditor.delivered_in_session(name, held | self._outlet.excused, self._sim.now)
-            if self.mode is ReceiveMode.PEEK_LOCK:
-                self.held[delivery.lock_token] = delivery
-            else:
-                auditor.completed(name, number)
-
-
-class OutletSettling:
-    """How one settlement went, for the auditor."""
-
-    def __init__(self, outlet: Outlet, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
-        self._outlet = outlet
-        self._outcome = outcome
-        self._messages = [(message_id_of(each.message.content), each.message.sequence_number) for each in deliveries]
-        self._open = set(range(len(deliveries)))
-        outlet.excused.update(name for name, _ in self._messages)
-        outlet.settling.append(self)
-
-    def settled(self, indexes: Sequence[int]) -> None:
-        for index in indexes:
-            self._open.remove(index)
-            name, number = self._messages[index]
-            if self._outcome == COMPLETE:
-                self._outlet.auditor.completed(name, number)
-            elif self._outcome in (Abandon(), RELEASE):
-                self._outlet.excused.discard(name)
-
-    def failed(self, index: int, error: MessagingError) -> None:
-        self._open.remove(index)
-        if self._outcome == COMPLETE:
-            self._outlet.auditor.completion_failed(self._messages[index][0])
-
-    def crashed(self) -> None:
-        for index in list(self._open):
-            self.failed(index, StoreUnavailable("the process ended"))
 
 
 class Landscape:
@@ -128,7 +52,7 @@ class Landscape:
         self._faults = faults
         self._sent: list[tuple[Mouth, Message, str]] = []
         self._unanswered: dict[str, Sequence[Outlet]] = {}
-        self._claimed: list[tuple[Outlet, bulk.Numbers]] = []
+        self._claimed: list[tuple[Outlet, Numbers]] = []
         self._commands: list[tuple[Callable[[], None], int]] = [
             (self.send, 30),
             (self.send_again, 8),
@@ -264,7 +188,7 @@ class Landscape:
         if not outlet.is_claimed_from:
             return
 
-        def claimed(numbers: bulk.Numbers | MessagingError) -> None:
+        def claimed(numbers: Numbers | MessagingError) -> None:
             if isinstance(numbers, list) and numbers:
                 self._claimed.append((outlet, numbers))
 
@@ -273,7 +197,7 @@ class Landscape:
     def end_claim(self) -> None:
         """Claims are given back, all of one or a part of it, or everything that is deferred."""
         outlet = self.random.choice(self.outlets)
-        queue, now, ignored = self.entity(outlet).main, self.sim.now, Answer[bulk.Numbers]()
+        queue, now, ignored = self.entity(outlet).main, self.sim.now, Answer[Numbers]()
         if outlet.is_claimed_from and self.random.random() < 0.3:
             bulk.undefer_all(queue, 100, now, ignored)
         elif self._claimed:

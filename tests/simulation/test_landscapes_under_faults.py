@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.landscape import LOCK_DURATION, Landscape, Mouth, Outlet
+from tests.simulation.landscape import LOCK_DURATION, Landscape
+from tests.simulation.outlets import Mouth, Outlet
 from twinbus.broker.receiver import ReceiveMode
 from twinbus.model.descriptions import (
     CorrelationFilter,

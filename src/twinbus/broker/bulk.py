@@ -9,8 +9,9 @@ that changed nothing says so, since what was done has to be told.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
+from twinbus.broker.bulk_pages import ByNumber, Numbers, Pages, Rows, Scan
 from twinbus.broker.decision import Decision
 from twinbus.broker.fragment import ACTIVE_ONLY, Fragment
 from twinbus.broker.message_queue import MessageQueue
@@ -18,11 +19,9 @@ from twinbus.broker.replies import Reply
 from twinbus.broker.withdrawal import withdraw
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError
-from twinbus.store.changes import SEQUENCE_BITS, FragmentKey, MessageState, StoredMessage
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.changes import SEQUENCE_BITS, MessageState, StoredMessage
 
 STEP_COUNT_MAX = 500
-STEP_BYTES_MAX = 1024 * 1024
 CALL_COUNT_MAX = 10_000
 """Messages that one call changes at most."""
 NUMBERS_MAX = 100_000
@@ -31,11 +30,8 @@ CLAIMED_BY = "x-opt-claimed-by"
 ANY_STATE = tuple(MessageState)
 DEFERRED_ONLY = (MessageState.DEFERRED,)
 
-Numbers: TypeAlias = list[int]
 Range: TypeAlias = tuple[int, int]
 """First and last sequence number, both included."""
-Rows: TypeAlias = list[StoredMessage]
-Read: TypeAlias = Callable[[MessagingStore], Rows]
 Alter: TypeAlias = Callable[[Decision, Sequence[StoredMessage]], None]
 IsWanted: TypeAlias = Callable[[StoredMessage], bool]
 
@@ -52,7 +48,7 @@ def purge(
     states: Collection[MessageState] = ANY_STATE,
 ) -> None:
     """Remove the first messages enqueued up to a time; replies their numbers, fewer than `count_max` if it was all."""
-    pages = [_Scan(fragment, states) for fragment in queue.fragments]
+    pages = [Scan(fragment, states) for fragment in queue.fragments]
     _start(queue, pages, _remove, count_max, now, reply, lambda row: row.enqueued_at <= before)
 
 
@@ -78,7 +74,7 @@ def claim(
         for row in rows:
             decision.alter(row, MessageState.DEFERRED, annotations=annotations)
 
-    pages = [_Scan(fragment, ACTIVE_ONLY, _before_first_free(fragment)) for fragment in fragments]
+    pages = [Scan(fragment, ACTIVE_ONLY, _before_first_free(fragment)) for fragment in fragments]
     _start(queue, pages, defer, count_max, now, reply, lambda row: row.expires_at > now)
 
 
@@ -93,7 +89,7 @@ def undefer(queue: MessageQueue, ranges: Iterable[Range], now: Millis, reply: Re
 
 
 def undefer_all(queue: MessageQueue, count_max: int, now: Millis, reply: Reply[Numbers]) -> None:
-    pages = [_Scan(fragment, DEFERRED_ONLY) for fragment in queue.fragments]
+    pages = [Scan(fragment, DEFERRED_ONLY) for fragment in queue.fragments]
     _start(queue, pages, _activate, count_max, now, reply, _any)
 
 
@@ -143,59 +139,6 @@ def _chosen(fragments: Sequence[Fragment], index: int | None) -> Sequence[Fragme
     return [fragments[index]]
 
 
-# Which rows
-
-
-class _Pages(Protocol):
-    """Rows of one fragment, some at a time."""
-
-    fragment: Fragment
-
-    def next_read(self, count_max: int) -> Read | None:
-        """None at the end. What is returned runs where the store runs."""
-        ...
-
-    def found(self, rows: Rows) -> None: ...
-
-
-@dataclass(slots=True)
-class _Scan:
-    fragment: Fragment
-    states: Collection[MessageState]
-    after: int = 0
-    is_over: bool = False
-
-    def next_read(self, count_max: int) -> Read | None:
-        return None if self.is_over else _scan(self.fragment.key, self.after, count_max, self.states)
-
-    def found(self, rows: Rows) -> None:
-        if rows:
-            self.after = rows[-1].sequence_number
-        else:
-            self.is_over = True
-
-
-@dataclass(slots=True)
-class _ByNumber:
-    fragment: Fragment
-    numbers: Numbers
-
-    def next_read(self, count_max: int) -> Read | None:
-        chosen, self.numbers = self.numbers[:count_max], self.numbers[count_max:]
-        return _read(self.fragment.key, chosen) if chosen else None
-
-    def found(self, rows: Rows) -> None:
-        """What is not there counts as done."""
-
-
-def _scan(key: FragmentKey, after: int, count_max: int, states: Collection[MessageState]) -> Read:
-    return lambda store: store.scan(key, after, count_max, STEP_BYTES_MAX, states)
-
-
-def _read(key: FragmentKey, numbers: Numbers) -> Read:
-    return lambda store: store.read(key, numbers)
-
-
 def _start_numbers(
     queue: MessageQueue, ranges: Iterable[Range], alter: Alter, now: Millis, reply: Reply[Numbers]
 ) -> None:
@@ -211,7 +154,7 @@ def _start_numbers(
             return
         by_fragment.setdefault(first >> SEQUENCE_BITS, set()).update(range(first, last + 1))
     pages = [
-        _ByNumber(fragment, sorted(by_fragment[fragment.index]))
+        ByNumber(fragment, sorted(by_fragment[fragment.index]))
         for fragment in queue.fragments
         if fragment.index in by_fragment
     ]
@@ -223,7 +166,7 @@ def _start_numbers(
 
 def _start(
     queue: MessageQueue,
-    pages: Sequence[_Pages],
+    pages: Sequence[Pages],
     alter: Alter,
     count_max: int,
     now: Millis,
@@ -238,7 +181,7 @@ def _start(
 class _Bulk:
     """One call under way."""
 
-    pages: list[_Pages]
+    pages: list[Pages]
     alter: Alter
     count_max: int
     reply: Reply[Numbers]

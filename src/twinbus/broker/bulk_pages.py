@@ -1,0 +1,65 @@
+"""Rows of one fragment for a change of many, some at a time: by their states, or by their numbers."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from twinbus.broker.fragment import Fragment
+from twinbus.store.changes import FragmentKey, MessageState, StoredMessage
+from twinbus.store.messaging_store import MessagingStore
+
+STEP_BYTES_MAX = 1024 * 1024
+
+Numbers: TypeAlias = list[int]
+Rows: TypeAlias = list[StoredMessage]
+Read: TypeAlias = Callable[[MessagingStore], Rows]
+
+
+class Pages(Protocol):
+    """Rows of one fragment, some at a time."""
+
+    fragment: Fragment
+
+    def next_read(self, count_max: int) -> Read | None:
+        """None at the end. What is returned runs where the store runs."""
+        ...
+
+    def found(self, rows: Rows) -> None: ...
+
+
+@dataclass(slots=True)
+class Scan:
+    fragment: Fragment
+    states: Collection[MessageState]
+    after: int = 0
+    is_over: bool = False
+
+    def next_read(self, count_max: int) -> Read | None:
+        return None if self.is_over else _scan(self.fragment.key, self.after, count_max, self.states)
+
+    def found(self, rows: Rows) -> None:
+        if rows:
+            self.after = rows[-1].sequence_number
+        else:
+            self.is_over = True
+
+
+@dataclass(slots=True)
+class ByNumber:
+    fragment: Fragment
+    numbers: Numbers
+
+    def next_read(self, count_max: int) -> Read | None:
+        chosen, self.numbers = self.numbers[:count_max], self.numbers[count_max:]
+        return _read(self.fragment.key, chosen) if chosen else None
+
+    def found(self, rows: Rows) -> None:
+        """What is not there counts as done."""
+
+
+def _scan(key: FragmentKey, after: int, count_max: int, states: Collection[MessageState]) -> Read:
+    return lambda store: store.scan(key, after, count_max, STEP_BYTES_MAX, states)
+
+
+def _read(key: FragmentKey, numbers: Numbers) -> Read:
+    return lambda store: store.read(key, numbers)
