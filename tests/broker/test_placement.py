@@ -68,14 +68,14 @@ def test_messages_without_a_key_join_the_turn_of_a_fragment_that_still_writes(
     sim: Simulation, queue: QueueEntity
 ) -> None:
     for burst in range(3):
-        queue.send_each([make_message(f"{burst}-{number}") for number in range(30)], sim.now, EachReply())
+        queue.send_each([make_message(f"{burst}-{number}") for number in range(100)], sim.now, EachReply())
     sim.run()
-    assert [fragment.active_count for fragment in queue.main.fragments][:3] == [64, 26, 0]
+    assert [fragment.active_count for fragment in queue.main.fragments][:3] == [256, 44, 0]
 
 
 def test_a_long_burst_is_split_into_runs(sim: Simulation, queue: QueueEntity) -> None:
-    sim.send(queue, *[make_message(str(number)) for number in range(150)])
-    assert [fragment.active_count for fragment in queue.main.fragments][:4] == [64, 64, 22, 0]
+    sim.send(queue, *[make_message(str(number)) for number in range(600)])
+    assert [fragment.active_count for fragment in queue.main.fragments][:4] == [256, 256, 88, 0]
 
 
 @pytest.mark.rule("A4")

@@ -60,7 +60,8 @@ def test_a_receiver_cannot_tell_how_many_fragments_there_are() -> None:
 def test_all_fragments_get_their_turn() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
-    sim.send(queue, *[make_message(str(number)) for number in range(16 * 64)])
+    for burst in range(16):
+        sim.send(queue, *[make_message(f"{burst}-{number}") for number in range(64)])
     deliveries = sim.receiver(queue.main, 16).take()
     queue.main.pump(sim.now)
     receiver = sim.receiver(queue.main, 1)
@@ -70,6 +71,19 @@ def test_all_fragments_get_their_turn() -> None:
     indexes = Counter(delivery.lock_token[0] for delivery in receiver.take())
     assert len(indexes) == 16
     assert len(deliveries) == 16
+
+
+@pytest.mark.rule("A5")
+def test_fragments_with_messages_share_the_turns_of_those_without() -> None:
+    sim = Simulation(16)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for burst in range(4):
+        sim.send(queue, *[make_message(f"{burst}-{number}") for number in range(64)])
+    receiver = sim.receiver(queue.main, 1)
+    for _ in range(15):
+        receiver.credit += 1
+        queue.main.pump(sim.now)
+    assert Counter(delivery.lock_token[0] for delivery in receiver.take()) == {0: 4, 1: 4, 2: 4, 3: 4}
 
 
 @pytest.mark.rule("A4")

@@ -282,7 +282,7 @@ def test_a_disk_that_is_full_when_the_store_is_closed_loses_nothing(folder: Path
 
 def test_limits_shared_by_many_stores_are_smaller_each_and_never_tiny() -> None:
     alone, many = StoreLimits.shared_by(1), StoreLimits.shared_by(16)
-    assert alone == StoreLimits()
+    assert alone.segment_entries_max == StoreLimits().segment_entries_max
     assert many.segment_entries_max * 16 < 2 * alone.segment_entries_max
     assert StoreLimits.shared_by(1_000).segment_entries_max > 1_000
 

@@ -21,7 +21,7 @@ from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed
 from twinbus.model.message import Message
 from twinbus.model.partition_key import candidates, pinning_key
 
-TURN_MAX = 64
+TURN_MAX = 256
 """Messages without a key that one fragment takes before it is the next one's turn."""
 
 Stage = Callable[[Fragment, Sequence[Message], Millis, Sequence[int] | None], Staged]

@@ -95,5 +95,8 @@ class ReceiveMerge:
     def _next_fragments(self) -> list[Fragment]:
         """Those with something ready, the one whose turn it is first."""
         fragments, turn = self._fragments, self._turn
-        self._turn = (turn + 1) % len(fragments)
-        return [fragment for fragment in [*fragments[turn:], *fragments[:turn]] if fragment.lane.ready]
+        ready = [fragment for fragment in [*fragments[turn:], *fragments[:turn]] if fragment.lane.ready]
+        if ready:
+            # Behind the one that is served, and not one further: it would inherit the turns of the empty ones before it.
+            self._turn = (ready[0].index + 1) % len(fragments)
+        return ready

@@ -24,6 +24,7 @@ from twinbus.store.changes import Change, FragmentKey, MessageState, StoredMessa
 from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
 from twinbus.store.fragment_view import FragmentView, HiddenFront
 from twinbus.store.journal import Segment, sync_folder
+from twinbus.store.journal_budget import JournalBudget
 from twinbus.store.journal_record import encode_changes
 from twinbus.store.located_changes import LocatedChange
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
@@ -34,14 +35,18 @@ from twinbus.store.summing import sum_fragments
 from twinbus.store.tables import connect, prepare, snapshot
 
 LOCK_NAME = "lock"
+# About 350 bytes of memory an entry, in the worst case for half as many again while checkpoints are behind.
+ENTRIES_TOGETHER_MAX = 240_000
+BYTES_TOGETHER_MAX = 384 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How much a store keeps in front of its tables."""
+    """How much a store keeps in front of its tables, at least; more where a budget has it to give."""
 
     segment_bytes_max: int = 64 << 20
     segment_entries_max: int = 60_000
+    budget: JournalBudget | None = None
     backlog_factor: int = 2  # a segment may grow this much past its limits while the one before is checkpointed
     cache_bytes: int = 4 << 20  # of each of the two connections to the tables
 
@@ -52,6 +57,7 @@ class StoreLimits:
         return cls(
             segment_bytes_max=max(8 << 20, (64 << 20) // store_count),
             segment_entries_max=max(6_000, 60_000 // store_count),
+            budget=JournalBudget(ENTRIES_TOGETHER_MAX, BYTES_TOGETHER_MAX),
             cache_bytes=max(1 << 20, (4 << 20) // store_count),
         )
 
@@ -109,6 +115,7 @@ class DurableStore:
             top.segment.append(encoded.pieces)
             self._apply(encoded.located)
             self._last_numbers.update(touched)
+            self._record_use()
 
     def summaries(self) -> list[FragmentSummary]:
         with self._failing(), snapshot(self._connection()) as tables:
@@ -196,11 +203,20 @@ class DurableStore:
                 self._start_checkpoint()
 
     def _is_full(self, factor: int) -> bool:
-        top = self._layers[-1]
-        return (
-            top.segment.end >= factor * self._limits.segment_bytes_max
-            or top.entry_count >= factor * self._limits.segment_entries_max
-        )
+        top, limits = self._layers[-1], self._limits
+        entries_max, bytes_max = limits.segment_entries_max, limits.segment_bytes_max
+        if top.entry_count < factor * entries_max and top.segment.end < factor * bytes_max:
+            return False
+        if limits.budget is not None:
+            # Half of it: the other half may be held by a segment that is being checkpointed.
+            entries_left, bytes_left = limits.budget.left_by_others(id(self))
+            entries_max, bytes_max = max(entries_max, entries_left // 2), max(bytes_max, bytes_left // 2)
+        return top.entry_count >= factor * entries_max or top.segment.end >= factor * bytes_max
+
+    def _record_use(self) -> None:
+        if self._limits.budget is not None:
+            entries = sum([layer.entry_count for layer in self._layers])
+            self._limits.budget.record(id(self), entries, sum([layer.segment.end for layer in self._layers]))
 
     def _start_checkpoint(self) -> None:
         self._drop_checkpointed()
@@ -220,6 +236,7 @@ class DurableStore:
         if done is not None:
             self._layers.remove(done)
             done.segment.close()
+            self._record_use()
 
     def _layers_above(self, position: int) -> list[Layer]:
         return [layer for layer in self._layers if layer.segment.number > position]
@@ -265,6 +282,8 @@ class DurableStore:
 
     def _release(self) -> None:
         self._is_closed = True
+        if self._limits.budget is not None:
+            self._limits.budget.forget(id(self))
         if self._checkpoints is not None:
             self._checkpoints.close()
         if self._reader is not None:

@@ -1,0 +1,57 @@
+"""How long segments may get where several stores share what there is."""
+
+from pathlib import Path
+
+from tests.contract.rows import HERE, row
+from twinbus.store.changes import Enqueued, FragmentCreated
+from twinbus.store.durable import DurableStore, StoreLimits
+from twinbus.store.journal import segment_numbers
+from twinbus.store.journal_budget import JournalBudget
+
+PLENTY = 1 << 30
+
+
+def limits(budget: JournalBudget) -> StoreLimits:
+    return StoreLimits(segment_entries_max=10, budget=budget)
+
+
+def filled(folder: Path, budget: JournalBudget, commit_count: int) -> DurableStore:
+    """A store with so many commits of nine rows, ten entries each; what is sealed is checkpointed at once."""
+    store = DurableStore(folder, limits(budget))
+    store.commit([FragmentCreated(HERE)])
+    for first in range(1, 9 * commit_count, 9):
+        store.commit([Enqueued(HERE, [row(number) for number in range(first, first + 9)])])
+        store.wait_for_checkpoint()
+    return store
+
+
+def test_a_store_that_is_busy_alone_uses_half_of_the_budget_for_a_segment(tmp_path: Path) -> None:
+    budget = JournalBudget(200, PLENTY)
+    filled(tmp_path, budget, 10)
+    assert segment_numbers(tmp_path) == [1]
+
+
+def test_a_segment_is_sealed_when_its_share_is_used(tmp_path: Path) -> None:
+    budget = JournalBudget(200, PLENTY)
+    filled(tmp_path, budget, 11)
+    assert segment_numbers(tmp_path) == [2]
+
+
+def test_a_store_always_has_its_own_share_whatever_the_others_hold(tmp_path: Path) -> None:
+    budget = JournalBudget(20, PLENTY)
+    budget.record(1, 1_000, 0)
+    filled(tmp_path, budget, 1)
+    assert segment_numbers(tmp_path) == [1]
+
+
+def test_what_others_hold_shortens_a_segment(tmp_path: Path) -> None:
+    budget = JournalBudget(200, PLENTY)
+    budget.record(1, 150, 0)
+    filled(tmp_path, budget, 6)
+    assert segment_numbers(tmp_path)[0] > 1
+
+
+def test_a_closed_store_leaves_its_share_to_the_others(tmp_path: Path) -> None:
+    budget = JournalBudget(200, PLENTY)
+    filled(tmp_path, budget, 3).close()
+    assert budget.left_by_others(0) == (200, PLENTY)
