@@ -1,9 +1,4 @@
-"""Addresses of links: text in, what it names out.
-
-    [scheme://authority/] path [/Subscriptions/name] [/$Transfer] [/$DeadLetterQueue] [/$management]      or  $cbs
-
-Fixed parts and names compare without case. Whether the named entity exists is asked of `Entities` in `resolve`.
-"""
+"""What an address names in this namespace: a parsed address in, the entity or sub-queue behind it out."""
 
 from dataclasses import dataclass
 
@@ -12,54 +7,7 @@ from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.errors import EntityNotFound
-from twinbus.store.changes import SubQueue
-
-CBS = "$cbs"
-_MANAGEMENT = "$management"
-_DEAD_LETTER = "$deadletterqueue"
-_TRANSFER = "$transfer"
-_SUBSCRIPTIONS = "subscriptions"
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    path: str  # of the queue or topic
-    subscription: str | None = None
-    sub_queue: SubQueue = SubQueue.MAIN
-    is_management: bool = False
-
-    @property
-    def entity_path(self) -> str:
-        """The queue, topic or subscription, without sub-queue and node."""
-        return self.path if self.subscription is None else f"{self.path}/Subscriptions/{self.subscription}"
-
-
-def strip_authority(text: str) -> str:
-    """The path of an address; some clients write a whole URL, with any scheme."""
-    scheme, separator, rest = text.partition("://")
-    if separator and "/" not in scheme:
-        text = rest.partition("/")[2]
-    return text.strip("/")
-
-
-def parse_address(text: str) -> Address:
-    segments = strip_authority(text).split("/")
-    is_management = _drop(segments, _MANAGEMENT)
-    sub_queue = SubQueue.MAIN
-    if _drop(segments, _DEAD_LETTER):
-        sub_queue = SubQueue.TRANSFER_DEAD_LETTER if _drop(segments, _TRANSFER) else SubQueue.DEAD_LETTER
-    subscription = None
-    if len(segments) > 2 and segments[-2].lower() == _SUBSCRIPTIONS:
-        subscription = segments[-1]
-        del segments[-2:]
-    return Address("/".join(segments), subscription, sub_queue, is_management)
-
-
-def _drop(segments: list[str], last: str) -> bool:
-    if len(segments) > 1 and segments[-1].lower() == last:
-        segments.pop()
-        return True
-    return False
+from twinbus.model.paths import Address, SubQueue
 
 
 @dataclass(frozen=True, slots=True)

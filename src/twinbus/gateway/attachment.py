@@ -22,7 +22,7 @@ from twinbus.broker.topic_entity import TopicEntity
 from twinbus.broker.transfers import ViaTarget
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotAllowed, Unauthorized
-from twinbus.gateway.addresses import CBS, Address, parse_address, resolve, strip_authority
+from twinbus.gateway.addresses import resolve
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.bindings import Bindings
 from twinbus.gateway.cbs_node import CbsNode
@@ -40,6 +40,7 @@ from twinbus.gateway.response_links import ResponseLink, find_response_link
 from twinbus.gateway.sender_binding import CREDIT as SENDER_CREDIT
 from twinbus.gateway.sender_binding import SenderBinding, Target
 from twinbus.model.descriptions import Right
+from twinbus.model.paths import CBS, Address, parse_address, strip_authority
 
 REQUEST_SIZE_FACTOR = 4
 TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")

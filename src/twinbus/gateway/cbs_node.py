@@ -3,10 +3,11 @@
 from twinbus.broker.entities import Entities
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, EntityNotFound, MessagingError, NotImplementedHere
-from twinbus.gateway.addresses import parse_address, resolve
+from twinbus.gateway.addresses import resolve
 from twinbus.gateway.authorization import AccessRules, Grants, audience_path, verify_token
 from twinbus.gateway.requests import Request, Response, text_of
 from twinbus.gateway.traffic import Traffic
+from twinbus.model.paths import parse_address
 
 PUT_TOKEN = "put-token"
 

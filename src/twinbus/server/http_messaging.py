@@ -39,13 +39,14 @@ from twinbus.errors import (
     ServerBusy,
     Unauthorized,
 )
-from twinbus.gateway.addresses import Node, is_current, parse_address, resolve
+from twinbus.gateway.addresses import Node, is_current, resolve
 from twinbus.gateway.http_messages import http_message, is_batch, payload_of_request, payloads_of_batch, read_timeout
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.single_receive import SingleReceive
 from twinbus.management.rest import Authorize
 from twinbus.model.descriptions import Right
 from twinbus.model.message import Message, read_message
+from twinbus.model.paths import parse_address
 from twinbus.server.cased_headers import request_headers
 from twinbus.server.http_refusals import refusal
 

@@ -18,7 +18,8 @@ import uvloop
 from twinbus.client.administration import administration_client
 from twinbus.clock import Clock
 from twinbus.errors import ArgumentError
-from twinbus.gateway.addresses import parse_address, resolve
+from twinbus.gateway.addresses import resolve
+from twinbus.model.paths import parse_address
 from twinbus.server.broker_thread import LOST_ACKS_MAX, SLOW_S_MAX
 from twinbus.server.namespace import NamespaceServer, authority
 from twinbus.server.settings import ServerSettings
