@@ -124,10 +124,8 @@ class _Intake:
         if self._fragment.settings.default_time_to_live < NEVER:
             return False
         return not any(
-            [
-                message.time_to_live is not None or message.scheduled_at is not None or message.is_ping
-                for message in messages
-            ]
+            message.time_to_live is not None or message.scheduled_at is not None or message.is_ping
+            for message in messages
         )
 
     def add_plain(self, messages: Sequence[Message]) -> list[int]:

@@ -134,7 +134,7 @@ class Placement:
         """Whether nothing pins any of them, and so there is nothing to refuse either."""
         if self.settings.requires_session or self.settings.duplicate_window:
             return False
-        return all([message.session_id is None and message.partition_key is None for message in messages])
+        return all(message.session_id is None and message.partition_key is None for message in messages)
 
     def key_of(self, message: Message) -> str | None:
         """The key that pins it to a fragment. NotAllowed where the message does not fit the entity."""
