@@ -21,6 +21,7 @@ from twinbus.cli import (
     doctor,
     faults,
     messages,
+    namespaces,
     queues,
     rules,
     serving,
@@ -38,11 +39,11 @@ DETAIL = re.compile(r"(?:.*<Detail>)?(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?
 app = typer.Typer(
     name="twinbus",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="A message bus that speaks Service Bus: serve namespaces, manage entities, move messages.",
 )
 serving.register(app)
+app.add_typer(namespaces.app, name="namespace")
 app.add_typer(stores.app, name="store")
 app.add_typer(faults.app, name="fault")
 app.add_typer(access.app, name="access")

@@ -1,63 +1,94 @@
-"""Entities to make at start: names on the command line and TOML or JSON files in, descriptions out.
+"""Entities to make: names on the command line and TOML or JSON files in, descriptions out, and back to text.
 
     [[queue]]                      [[topic]]                       [[topic.subscription]]
     name = "orders"                name = "events"                 name = "audit"
     partitioned = true             max_size_mb = 2048              sessions = true
 
-Keys are the fields of the descriptions (`twinbus.model.descriptions`); durations are written like 30s, 5m or PT30S.
+    [[queue.access_rule]]                                          [[topic.subscription.rule]]
+    name = "sender"                                                name = "red"
+    rights = ["Send"]                                              sql = "colour = 'red'"
+
+A subscription without rules has $Default, which takes every message; one with rules has those and no other, and with
+`rule = []` it has none. `Config.json` of the service's own emulator is read as well (`emulator_file`).
 """
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from datetime import timedelta
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from twinbus.cli.durations import NEVER_DELTA, parse_duration
-from twinbus.clock import NEVER
+from twinbus.cli.emulator_file import is_emulator_file, read_emulator_file
+from twinbus.cli.entity_table import read_entity, write_entity
+from twinbus.cli.rule_table import read_rule, write_rule
+from twinbus.cli.table import Table
+from twinbus.cli.toml_text import write_toml
+from twinbus.cli.wanted_entities import WantedEntities, check_unique
 from twinbus.errors import ArgumentError
-from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-
-T = TypeVar("T", QueueDescription, TopicDescription, SubscriptionDescription)
-
-DURATIONS = {"lock_duration", "default_time_to_live", "duplicate_detection_window", "auto_delete_on_idle"}
-# What one cannot say in a file: keys belong into no file, and the status follows from use.
-LEFT_OUT = {"authorization_rules", "status"}
-SHORT_NAMES = {
-    "partitioned": "enable_partitioning",
-    "sessions": "requires_session",
-    "duplicate_detection": "requires_duplicate_detection",
-    "duplicate_window": "duplicate_detection_window",
-    "ttl": "default_time_to_live",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class WantedEntities:
-    queues: tuple[QueueDescription, ...] = ()
-    topics: tuple[TopicDescription, ...] = ()
-    subscriptions: tuple[SubscriptionDescription, ...] = ()
+from twinbus.management.rule_validation import DEFAULT_RULE_NAME
+from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
 
 
 def read_wanted(queue_names: Iterable[str], file: Path | None) -> WantedEntities:
     named = tuple(_named_queue(text) for text in queue_names)
-    if file is None:
-        return WantedEntities(named)
+    found = WantedEntities() if file is None else read_entity_file(file)
+    return WantedEntities(named + found.queues, found.topics, found.subscriptions, found.rules)
+
+
+def read_entity_file(file: Path) -> WantedEntities:
+    """Raises ArgumentError, naming the file and the key, for whatever in it cannot be made."""
     document = _read(file)
-    unknown = document.keys() - {"queue", "topic"}
-    if unknown:
-        raise ArgumentError(f"{file} has '{sorted(unknown)[0]}', which is not known. Use queue and topic.")
-    queues = tuple(_description(QueueDescription, table, file) for table in _tables(document, "queue", file))
+    if is_emulator_file(document):
+        wanted = read_emulator_file(Table(str(file), document, name_key="Name"))
+    else:
+        wanted = _read_document(Table(str(file), document))
+    check_unique(wanted, str(file))
+    return wanted
+
+
+def write_entities(wanted: WantedEntities, *, as_json: bool, with_keys: bool) -> str:
+    """The text of a file. The same entities give the same text, in whatever order they come."""
+    document: dict[str, Any] = {}
+    queues = [write_entity(queue, with_keys=with_keys) for queue in sorted(wanted.queues, key=lambda each: each.name)]
+    topics = [_write_topic(topic, wanted, with_keys) for topic in sorted(wanted.topics, key=lambda each: each.name)]
+    document |= {"queue": queues} if queues else {}
+    document |= {"topic": topics} if topics else {}
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n" if as_json else write_toml(document)
+
+
+def is_json(file: Path) -> bool:
+    return file.suffix.lower() == ".json"
+
+
+def _write_topic(topic: TopicDescription, wanted: WantedEntities, with_keys: bool) -> dict[str, Any]:
+    below = sorted((each for each in wanted.subscriptions if each.topic == topic.name), key=lambda each: each.name)
+    table = write_entity(topic, with_keys=with_keys)
+    return table | ({"subscription": [_write_subscription(each, wanted) for each in below]} if below else {})
+
+
+def _write_subscription(subscription: SubscriptionDescription, wanted: WantedEntities) -> dict[str, Any]:
+    table = write_entity(subscription, with_keys=False)
+    rules = wanted.rules_of(subscription)
+    if rules is None or rules == (RuleDescription(DEFAULT_RULE_NAME),):
+        return table
+    return table | {"rule": [write_rule(rule) for rule in sorted(rules, key=lambda each: each.name)]}
+
+
+def _read_document(document: Table) -> WantedEntities:
+    document.only(("queue", "topic"))
+    queues = tuple(read_entity(QueueDescription, table) for table in document.list_of("queue"))
     topics: list[TopicDescription] = []
     subscriptions: list[SubscriptionDescription] = []
-    for table in _tables(document, "topic", file):
-        below = _tables(table, "subscription", file)
-        topic = _description(TopicDescription, {key: table[key] for key in table if key != "subscription"}, file)
+    rules: dict[tuple[str, str], tuple[RuleDescription, ...]] = {}
+    for table in document.list_of("topic"):
+        topic = read_entity(TopicDescription, table, below=("subscription",))
         topics.append(topic)
-        subscriptions += [_description(SubscriptionDescription, {**each, "topic": topic.name}, file) for each in below]
-    return WantedEntities(named + queues, tuple(topics), tuple(subscriptions))
+        for each in table.list_of("subscription"):
+            subscription = read_entity(SubscriptionDescription, each, topic.name, below=("rule",))
+            subscriptions.append(subscription)
+            if "rule" in each.values:
+                rules[topic.name, subscription.name] = tuple(read_rule(rule) for rule in each.list_of("rule"))
+    return WantedEntities(queues, tuple(topics), tuple(subscriptions), rules)
 
 
 def _named_queue(text: str) -> QueueDescription:
@@ -69,35 +100,10 @@ def _named_queue(text: str) -> QueueDescription:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text()
-        document = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as fault:
+        text = file.read_text(encoding="utf-8-sig")
+        document = json.loads(text) if is_json(file) else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as fault:
         raise ArgumentError(f"{file} cannot be read: {fault}.") from None
     if not isinstance(document, dict):
         raise ArgumentError(f"{file} has to hold an object with queue and topic.")
     return document
-
-
-def _tables(document: Mapping[str, Any], name: str, file: Path) -> list[dict[str, Any]]:
-    tables = document.get(name, [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ArgumentError(f"'{name}' in {file} has to be a list of tables.")
-    return tables
-
-
-def _description(kind: type[T], table: Mapping[str, Any], file: Path) -> T:
-    known = {field.name for field in fields(kind)} - LEFT_OUT
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        field = SHORT_NAMES.get(key, key)
-        if field not in known:
-            raise ArgumentError(f"{file}: '{key}' is not known. Use some of {', '.join(sorted(known))}.")
-        values[field] = _millis(value) if field in DURATIONS else value
-    if not isinstance(values.get("name"), str):
-        raise ArgumentError(f"{file}: every entity needs a name.")
-    return kind(**values)
-
-
-def _millis(value: object) -> int:
-    duration = parse_duration(str(value))
-    return NEVER if duration >= NEVER_DELTA else duration // timedelta(milliseconds=1)

@@ -1,24 +1,21 @@
 """`twinbus serve` and `twinbus up`: namespaces as processes."""
 
-import contextlib
 import os
 import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
-from twinbus.cli.entity_file import WantedEntities, read_wanted
+from twinbus.cli.entity_file import read_wanted
+from twinbus.cli.entity_making import make_entities
 from twinbus.cli.output import Output
 from twinbus.cli.running import RunningNamespace, announce, namespace_folder, withdraw
 from twinbus.cli.two_namespaces import run_two
-from twinbus.errors import ArgumentError, EntityAlreadyExists
-
-if TYPE_CHECKING:
-    from twinbus.management.control_plane import ControlPlane
+from twinbus.errors import ArgumentError
 
 AMQP_PORT = 5672
 TLS_PORT = 5671
@@ -32,7 +29,8 @@ QueueOption = Annotated[
     list[str] | None, typer.Option("--queue", metavar="NAME[:partitioned]", help="Make this queue if it is not there.")
 ]
 EntitiesOption = Annotated[
-    Path | None, typer.Option("--entities", metavar="FILE", help="TOML or JSON file of entities to make if not there.")
+    Path | None,
+    typer.Option("--entities", metavar="FILE", help="TOML or JSON file of entities and rules to make if not there."),
 ]
 StoresOption = Annotated[
     int, typer.Option("--stores", min=1, max=64, help="Messaging stores; fixed at the first start.")
@@ -76,7 +74,7 @@ def serve(
 ) -> None:
     """Serve one namespace until Ctrl-C."""
     # The server and its event loop are not needed by any other command.
-    from twinbus.server.namespace import NamespaceServer
+    from twinbus.server.namespace import NamespaceServer, new_key
     from twinbus.server.serve import serve as serve_namespace
     from twinbus.server.settings import ServerSettings
 
@@ -98,7 +96,7 @@ def serve(
     )
 
     async def ready(server: NamespaceServer) -> None:
-        await _make(server.control, wanted)
+        await make_entities(server.control, wanted, new_key)
         running = RunningNamespace(
             name,
             os.getpid(),
@@ -140,18 +138,6 @@ def _check_name(name: str) -> None:
         raise ArgumentError(
             f"'{name}' is no name for a namespace. Use up to 50 letters, digits and '-', a letter first."
         )
-
-
-async def _make(control: "ControlPlane", wanted: WantedEntities) -> None:
-    """What exists already stays as it is."""
-    creations = [
-        *(control.create_topic(topic) for topic in wanted.topics),
-        *(control.create_subscription(subscription) for subscription in wanted.subscriptions),
-        *(control.create_queue(queue) for queue in wanted.queues),
-    ]
-    for creation in creations:
-        with contextlib.suppress(EntityAlreadyExists):
-            await creation
 
 
 def _tell(output: Output, running: RunningNamespace) -> None:

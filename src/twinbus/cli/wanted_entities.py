@@ -1,0 +1,67 @@
+"""What a namespace shall hold: descriptions, and the order in which they can be made.
+
+Forwarding needs its target first, and two queues may forward to one another. So topics come first, then queues behind
+their targets, then subscriptions; a queue in a circle is made without forwarding and changed at the end.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from twinbus.errors import ArgumentError
+from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.paths import path_key
+
+
+@dataclass(frozen=True, slots=True)
+class WantedEntities:
+    queues: tuple[QueueDescription, ...] = ()
+    topics: tuple[TopicDescription, ...] = ()
+    subscriptions: tuple[SubscriptionDescription, ...] = ()
+    # By topic and subscription, for those alone whose rules are named: the others have $Default, which takes all.
+    rules: Mapping[tuple[str, str], tuple[RuleDescription, ...]] = field(default_factory=dict)
+
+    def rules_of(self, subscription: SubscriptionDescription) -> tuple[RuleDescription, ...] | None:
+        return self.rules.get((subscription.topic, subscription.name))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStep:
+    """`made` is created now; where it differs from `wanted`, that one is set once all queues are there."""
+
+    wanted: QueueDescription
+    made: QueueDescription
+
+
+def queue_steps(queues: tuple[QueueDescription, ...]) -> Iterator[QueueStep]:
+    waiting: dict[str, QueueDescription] = {}
+    for queue in queues:
+        waiting.setdefault(path_key(queue.name), queue)
+    while waiting:
+        ready = [key for key, queue in waiting.items() if not _targets(queue) & waiting.keys() - {key}]
+        for key in ready:
+            free = waiting.pop(key)
+            yield QueueStep(free, free)
+        if not ready:
+            bound = waiting.pop(next(iter(waiting)))
+            yield QueueStep(bound, replace(bound, forward_to=None, forward_dead_letters_to=None))
+
+
+def _targets(queue: QueueDescription) -> set[str]:
+    return {path_key(target) for target in (queue.forward_to, queue.forward_dead_letters_to) if target is not None}
+
+
+def check_unique(wanted: WantedEntities, place: str) -> None:
+    """A name said twice is a mistake: one of the two would be left out in silence."""
+    names = [queue.name for queue in wanted.queues] + [topic.name for topic in wanted.topics]
+    _check_names(names, place)
+    _check_names((f"{each.topic}/Subscriptions/{each.name}" for each in wanted.subscriptions), place)
+    for (topic, subscription), rules in wanted.rules.items():
+        _check_names((f"{topic}/Subscriptions/{subscription}/Rules/{rule.name}" for rule in rules), place)
+
+
+def _check_names(names: Iterable[str], place: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if path_key(name) in seen:
+            raise ArgumentError(f"{place}: '{name}' is there twice. Leave one of them.")
+        seen.add(path_key(name))
