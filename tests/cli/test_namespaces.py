@@ -60,7 +60,7 @@ correlation = { label = "hot", properties = { "big size" = 12, weight = 1.5, fre
 [[topic.subscription.rule]]
 name = "red"
 sql = "colour = @colour AND age < @age"
-parameters = { "@colour" = "red", "@age" = { type = "duration", value = "PT5S" } }
+parameters = { "@colour" = "red", "@age" = { type = "duration", value = "PT5S" }, "@day" = { type = "dateTime", value = "2026-01-02T03:04:05Z" }, "@far" = 1099511627776 }
 action = "SET seen = @by"
 action_parameters = { "@by" = 7 }
 """

@@ -18,7 +18,6 @@ from twinbus.management.rule_validation import check_rule
 from twinbus.management.validation import check_description
 from twinbus.model.descriptions import (
     CorrelationFilter,
-    FilterDescription,
     QueueDescription,
     RuleDescription,
     SqlAction,
@@ -98,13 +97,16 @@ def _read_rule(table: Table) -> RuleDescription:
     table.only(("Name", "Properties"))
     given = table.below("Properties")
     given.only(RULE_PROPERTIES)
-    action = _expression(given, "Action")
-    rule = RuleDescription(table.name(), _read_filter(given), None if action is None else SqlAction(action))
-    table.check(check_rule, rule)
-    return rule
+    name, chosen = table.name(), _read_filter(given)
+    table.check(check_rule, RuleDescription(name))
+    given.at(type(chosen).__name__).check(check_rule, RuleDescription(name, chosen))
+    text = _expression(given, "Action")
+    action = None if text is None else SqlAction(text)
+    given.at("Action").check(check_rule, RuleDescription(name, action=action))
+    return RuleDescription(name, chosen, action)
 
 
-def _read_filter(given: Table) -> FilterDescription:
+def _read_filter(given: Table) -> SqlFilter | CorrelationFilter:
     """The filter that is there. Some tools write FilterType Sql whichever it is, so it decides only between two."""
     expression, correlation = _expression(given, "SqlFilter"), given.below("CorrelationFilter")
     kind = given.text("FilterType")

@@ -15,6 +15,7 @@ from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
 from twinbus.management.atom.access_xml import RIGHTS_ORDER
 from twinbus.management.atom.durations import write_duration
+from twinbus.management.atom.entity_reader import QUEUE_ELEMENTS, SUBSCRIPTION_ELEMENTS, TOPIC_ELEMENTS
 from twinbus.management.validation import check_description
 from twinbus.model.descriptions import (
     AuthorizationRule,
@@ -37,6 +38,7 @@ SHORT_NAMES = {
     "ttl": "default_time_to_live",
     ACCESS_KEY: "authorization_rules",
 }
+ELEMENTS = {field: element for element, (field, _) in (QUEUE_ELEMENTS | TOPIC_ELEMENTS | SUBSCRIPTION_ELEMENTS).items()}
 # A rule whose key the file leaves out has this one until somebody draws it.
 NO_KEY = ""
 
@@ -53,7 +55,7 @@ def read_entity(kind: type[T], table: Table, topic: str | None = None, below: It
             table.refuse(key, f"is not known. Use some of {', '.join(_keys(kind))}")
         values[field.name] = _read(table, key, field)
     made = kind(name=table.name(), **values)
-    table.check(check_description, _with_some_keys(made))
+    _check(table, made)
     return made
 
 
@@ -70,6 +72,21 @@ def write_entity(description: T, *, with_keys: bool) -> dict[str, Any]:
     return table | ({ACCESS_KEY: [_write_access(rule, with_keys) for rule in rules]} if rules else {})
 
 
+def _check(table: Table, description: T) -> None:
+    """Limits are told by the names of the administration API; the file has names of its own."""
+    try:
+        check_description(_with_some_keys(description))
+    except ArgumentError as wrong:
+        blamed = (key for key in table.values if _is_about(str(wrong), SHORT_NAMES.get(key, key)))
+        key = next(blamed, None)
+        place = table.place if key is None else table.at(key).place
+        raise ArgumentError(f"{place}: {wrong}") from None
+
+
+def _is_about(text: str, field: str) -> bool:
+    return field in ELEMENTS and text.startswith(ELEMENTS[field] + " ")
+
+
 def _with_some_keys(description: T) -> T:
     """For checking alone: keys that are drawn later are no mistake."""
     if isinstance(description, SubscriptionDescription):
@@ -82,8 +99,9 @@ def _with_some_keys(description: T) -> T:
 
 
 def _keys(kind: type[Any]) -> list[str]:
-    longer = {field: key for key, field in SHORT_NAMES.items() if key == ACCESS_KEY}
-    return sorted(longer.get(field.name, field.name) for field in fields(kind) if field.name != "topic")
+    """What a table may say, by the long names."""
+    names = {field.name for field in fields(kind)} - {"topic"}
+    return sorted(ACCESS_KEY if name == SHORT_NAMES[ACCESS_KEY] else name for name in names)
 
 
 def _read(table: Table, key: str, field: "Field[Any]") -> Any:

@@ -32,14 +32,14 @@ RULE_KEYS = ("name", "filter", "sql", "parameters", "correlation", "action", "ac
 
 def read_rule(table: Table) -> RuleDescription:
     table.only(RULE_KEYS)
-    action = table.text("action")
-    rule = RuleDescription(
-        name=table.name(),
-        filter=_read_filter(table),
-        action=None if action is None else SqlAction(action, read_pairs(table.below("action_parameters"))),
-    )
-    table.check(check_rule, rule)
-    return rule
+    name, chosen = table.name(), _read_filter(table)
+    table.check(check_rule, RuleDescription(name))
+    key = next((key for key in ("sql", "correlation") if key in table.values), "filter")
+    table.at(key).check(check_rule, RuleDescription(name, chosen))
+    text = table.text("action")
+    action = None if text is None else SqlAction(text, read_pairs(table.below("action_parameters")))
+    table.at("action").check(check_rule, RuleDescription(name, action=action))
+    return RuleDescription(name, chosen, action)
 
 
 def write_rule(rule: RuleDescription) -> dict[str, Any]:

@@ -52,6 +52,10 @@ class Table:
             self.refuse(key, "has to be a list of tables")
         return [Table(f"{self.place}: {key} '{each.get(self.name_key, '?')}'", each, self.name_key) for each in found]
 
+    def at(self, key: str) -> "Table":
+        """This table, where the blame goes to one of its keys."""
+        return Table(f"{self.place}: '{key}'", self.values, self.name_key)
+
     def check(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run what may refuse a value by itself, and say where the value is."""
         try:
