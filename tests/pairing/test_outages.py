@@ -142,8 +142,7 @@ def test_with_both_namespaces_down_nothing_is_accepted(spaces: Spaces) -> None:
         sending = Sending(sender)
         spaces.primary.kill()
         spaces.secondary.kill()
-        sending.send()
-        time.sleep(0.4)
+        sending.send_until(is_in(client, Availability.FAILED_OVER))
         assert not any(sending.send() for _ in range(3))
         assert sending.accepted == []
 

@@ -192,4 +192,3 @@ class ConnectionGateway:
             self.connection.close(
                 Unauthorized(f"No valid token for {TOKEN_WAIT // 1000} seconds. Put one on $cbs after connecting.")
             )
-            return
