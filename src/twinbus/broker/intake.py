@@ -69,9 +69,6 @@ def stage(fragment: Fragment, messages: Sequence[Message], now: Millis, origins:
     if fragment.duplicates is not None:
         fresh = take_fresh(fragment, fragment.duplicates, messages, now, changes)
     intake = _Intake(fragment, now)
-    if origins is None and fragment.duplicates is None and intake.are_plain(messages):
-        numbers = intake.add_plain(messages)
-        return Staged(intake.changes(), numbers, intake.take_effect)
     numbers = []
     for position, message in enumerate(messages):
         if not fresh[position]:
@@ -118,35 +115,6 @@ class _Intake:
         self._active: list[StoredMessage] = []
         self._active_bytes = 0
         self._pings: list[int] = []
-
-    def are_plain(self, messages: Sequence[Message]) -> bool:
-        """Whether all of them are active at once and never expire, as most messages are and do."""
-        if self._fragment.settings.default_time_to_live < NEVER:
-            return False
-        return not any(
-            message.time_to_live is not None or message.scheduled_at is not None or message.is_ping
-            for message in messages
-        )
-
-    def add_plain(self, messages: Sequence[Message]) -> list[int]:
-        """What `add` does to each, at a fraction of its cost."""
-        fragment, now, active = self._fragment, self._now, MessageState.ACTIVE
-        keeps_session = fragment.settings.requires_session
-        first = fragment.last_number + 1
-        rows = self._rows
-        rows += [
-            StoredMessage(
-                number, message.content, now, NEVER, active, 0, 0, message.session_id if keeps_session else None
-            )
-            for number, message in enumerate(messages, first)
-        ]
-        size_bytes = sum([len(message.content) for message in messages])
-        fragment.last_number += len(messages)
-        fragment.active_count += len(messages)
-        fragment.size_bytes += size_bytes
-        self._active = rows
-        self._active_bytes = size_bytes
-        return list(range(first, first + len(messages)))
 
     def add(self, message: Message, origin: int) -> int:
         fragment, now, content = self._fragment, self._now, message.content

@@ -116,8 +116,6 @@ class Placement:
             self.settings.check_can_send()
         except MessagingError as error:
             refusal = error
-        if refusal is None and self._are_keyless(messages):
-            return {0 if fragment_count == 1 else None: list(range(len(messages)))}
         for index, message in enumerate(messages):
             try:
                 if refusal is not None:
@@ -129,12 +127,6 @@ class Placement:
             place = 0 if fragment_count == 1 else None if key is None else candidates(key, fragment_count, 0)[0]
             places.setdefault(place, []).append(index)
         return places
-
-    def _are_keyless(self, messages: Sequence[Message]) -> bool:
-        """Whether nothing pins any of them, and so there is nothing to refuse either."""
-        if self.settings.requires_session or self.settings.duplicate_window:
-            return False
-        return all(message.session_id is None and message.partition_key is None for message in messages)
 
     def key_of(self, message: Message) -> str | None:
         """The key that pins it to a fragment. NotAllowed where the message does not fit the entity."""
