@@ -1,0 +1,150 @@
+"""Where a namespace is and how to prove that we may use it, as options of a source or sink: options in, a value out.
+
+| option | meaning |
+|---|---|
+| `connectionString` | the whole of it |
+| `connectionStringEnv` | the environment variable that holds it, looked up by each process that connects |
+| `connectionStringFile` | the file that holds it, read by each process that connects |
+| `namespace`, `sharedAccessKeyName`, `sharedAccessKey` | its parts: HOST[:PORT], always over TLS |
+| `transport` | `amqp` |
+| `retryTotal` | how often an operation that may succeed later is tried again (3) |
+| `operationTimeout` | seconds that a namespace may take to answer (60) |
+
+Exactly one of the first four says where the namespace is. The names are not case-sensitive, as always in Spark. Secrets
+travel to the workers in the pickled value, as the options themselves do, and are in no text that is made of it.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from twinbus.client.connection_string import parse_connection_string
+from twinbus.errors import ArgumentError
+
+CONNECTION_STRING = "connectionString"
+CONNECTION_STRING_ENV = "connectionStringEnv"
+CONNECTION_STRING_FILE = "connectionStringFile"
+NAMESPACE = "namespace"
+KEY_NAME = "sharedAccessKeyName"
+KEY = "sharedAccessKey"
+TRANSPORT = "transport"
+RETRY_TOTAL = "retryTotal"
+OPERATION_TIMEOUT = "operationTimeout"
+
+PLACES = (CONNECTION_STRING, CONNECTION_STRING_ENV, CONNECTION_STRING_FILE, NAMESPACE)
+CONNECTION_OPTIONS = (*PLACES, KEY_NAME, KEY, TRANSPORT, RETRY_TOTAL, OPERATION_TIMEOUT)
+"""Every option that this module reads; sources and sinks know the others."""
+
+RETRY_TOTAL_DEFAULT = 3
+RETRY_TOTAL_MAX = 100
+OPERATION_TIMEOUT_S_DEFAULT = 60.0
+OPERATION_TIMEOUT_S_MAX = 3_600.0
+
+
+class OptionError(ArgumentError, ValueError):
+    """An option of a source or sink is missing, unknown or has a value that makes no sense. One line says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """`place` is the option that says where the namespace is, `given` its value."""
+
+    place: str
+    given: str = field(repr=False)
+    key_name: str = ""
+    key: str = field(default="", repr=False)
+    retry_total: int = RETRY_TOTAL_DEFAULT
+    operation_timeout_s: float = OPERATION_TIMEOUT_S_DEFAULT
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> "ConnectionOptions":
+        """Options of other kinds are left alone. Raises OptionError.
+
+        What can be checked without the secret is checked here, so that it fails where the query is planned.
+        """
+        wanted = {name.lower(): name for name in CONNECTION_OPTIONS}
+        known = {wanted[name.lower()]: value.strip() for name, value in options.items() if name.lower() in wanted}
+        place = _only_place(known)
+        _check_key(known, place)
+        if known.get(TRANSPORT, "amqp").lower() != "amqp":
+            raise OptionError(f"{TRANSPORT} is '{known[TRANSPORT]}'; only amqp is offered. Leave the option out.")
+        made = cls(
+            place,
+            known[place],
+            known.get(KEY_NAME, ""),
+            known.get(KEY, ""),
+            int(_number(known, RETRY_TOTAL, RETRY_TOTAL_DEFAULT, RETRY_TOTAL_MAX)),
+            _number(known, OPERATION_TIMEOUT, OPERATION_TIMEOUT_S_DEFAULT, OPERATION_TIMEOUT_S_MAX),
+        )
+        if place in (CONNECTION_STRING, NAMESPACE):
+            made.resolve()
+        return made
+
+    def resolve(self) -> str:
+        """The connection string, in the process that is about to connect. Raises OptionError."""
+        text = self._text()
+        try:
+            parse_connection_string(text)
+        except ArgumentError as wrong:
+            raise OptionError(f"{self.place}: {wrong}") from None
+        return text
+
+    def _text(self) -> str:
+        match self.place:
+            case "connectionStringEnv":
+                return _of_environment(self.given)
+            case "connectionStringFile":
+                return _of_file(self.given)
+            case "namespace":
+                return f"Endpoint=sb://{self.given}/;SharedAccessKeyName={self.key_name};SharedAccessKey={self.key}"
+            case _:
+                return self.given
+
+
+def _only_place(known: Mapping[str, str]) -> str:
+    places = [name for name in PLACES if known.get(name)]
+    if len(places) == 1:
+        return places[0]
+    if not places:
+        raise OptionError(f"No option says where the namespace is. Set one of {', '.join(PLACES)}.")
+    raise OptionError(f"{' and '.join(places)} both say where the namespace is. Set one of them.")
+
+
+def _check_key(known: Mapping[str, str], place: str) -> None:
+    given = [name for name in (KEY_NAME, KEY) if known.get(name)]
+    if place == NAMESPACE and len(given) < 2:
+        raise OptionError(f"{NAMESPACE} needs {KEY_NAME} and {KEY} beside it.")
+    if place != NAMESPACE and given:
+        raise OptionError(f"{given[0]} goes with {NAMESPACE}, not with {place}, which has its own.")
+
+
+def _number(known: Mapping[str, str], name: str, default: float, most: float) -> float:
+    text = known.get(name)
+    if text is None:
+        return default
+    try:
+        number = float(text) if name == OPERATION_TIMEOUT else int(text)
+    except ValueError:
+        number = -1
+    least = 0.001 if name == OPERATION_TIMEOUT else 0
+    if not least <= number <= most:
+        raise OptionError(f"{name} is '{text}'; it has to be a number from {least:g} to {most:g}.")
+    return number
+
+
+def _of_environment(variable: str) -> str:
+    text = os.environ.get(variable, "")
+    if not text:
+        raise OptionError(
+            f"{CONNECTION_STRING_ENV}: the environment of this process has no {variable}. Set it on every node, with"
+            f" spark.executorEnv.{variable} for executors."
+        )
+    return text
+
+
+def _of_file(name: str) -> str:
+    try:
+        return Path(name).read_text().strip()
+    except OSError as fault:
+        raise OptionError(f"{CONNECTION_STRING_FILE}: {name} cannot be read here: {fault.strerror}.") from None

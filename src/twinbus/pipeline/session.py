@@ -1,0 +1,88 @@
+"""The Spark session that every job of the pipeline runs in: a name, a master and settings in, a session out.
+
+`local[*]` unless a master is given, here or in SPARK_MASTER. A process that spark-submit started has its master from
+there. `sc://HOST:PORT` is a Spark Connect server.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from twinbus.errors import MessagingError
+from twinbus.pipeline.java import choose_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER_DEFAULT = "local[*]"
+MASTER_VARIABLE = "SPARK_MASTER"
+CONNECT_SCHEME = "sc://"
+
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    # Sources and sinks act on the outside world: a second attempt of a slow task would act twice.
+    "spark.speculation": "false",
+}
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+QUICK_START: Mapping[str, str] = {
+    # The first compiler alone and the simplest collector: a JVM that lives for a minute starts a third sooner, one
+    # that works for hours would be slower.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Settings for tests and other short work on a local master."""
+
+
+class SparkMissing(MessagingError):
+    """The spark extra is not installed."""
+
+
+def spark_session(app_name: str, *, master: str | None = None, settings: Mapping[str, str] = {}) -> "SparkSession":
+    """A session with the `servicebus` data source, or the one that runs already with these settings put to it.
+
+    Raises SparkMissing or JavaMissing before anything is started.
+    """
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise SparkMissing("Spark is not installed: pip install 'twinbus[spark,jre]'")
+    from pyspark.sql import SparkSession
+
+    import pyspark_servicebus
+
+    chosen = choose_master(master, os.environ)
+    builder = SparkSession.builder.appName(app_name)
+    if chosen is not None:
+        builder = builder.remote(chosen) if chosen.startswith(CONNECT_SCHEME) else builder.master(chosen)
+    is_local = chosen is not None and chosen.startswith("local")
+    for name, value in {**SETTINGS, **(LOCAL_SETTINGS if is_local else {}), **settings}.items():
+        builder = builder.config(name, value)
+    if chosen is not None and not chosen.startswith(CONNECT_SCHEME):
+        prepare_process(is_local=is_local)
+    session: SparkSession = builder.getOrCreate()
+    pyspark_servicebus.register(session)
+    return session
+
+
+def choose_master(given: str | None, environment: Mapping[str, str]) -> str | None:
+    """None where whoever started this process has said it already."""
+    master = given or environment.get(MASTER_VARIABLE)
+    if master is not None:
+        return master
+    is_started_by_spark = "PYSPARK_GATEWAY_PORT" in environment or "SPARK_REMOTE" in environment
+    return None if is_started_by_spark else MASTER_DEFAULT
+
+
+def prepare_process(*, is_local: bool) -> None:
+    """The environment that the JVM is going to inherit: its home, and the Python of its workers."""
+    os.environ["JAVA_HOME"] = str(choose_java(os.environ).home)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local:
+        # `python3` of the PATH need not be the one that has our packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
