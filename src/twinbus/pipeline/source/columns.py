@@ -1,0 +1,83 @@
+"""The columns of a message in Spark: one table that schemas, rows and the reference page are made of.
+
+A row is a message as somebody who peeks at it sees it. What the message does not have is null.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from twinbus.pipeline.connection_options import OptionError
+
+TEXT, BYTES, TIME, SMALL, LARGE, MAP = "string", "binary", "timestamp", "int", "bigint", "map<string,string>"
+
+ARROW_TYPES: dict[str, pa.DataType] = {
+    TEXT: pa.string(),
+    BYTES: pa.binary(),
+    TIME: pa.timestamp("us", tz="UTC"),
+    SMALL: pa.int32(),
+    LARGE: pa.int64(),
+    MAP: pa.map_(pa.string(), pa.string()),
+}
+"""As Spark itself maps its types: batches of any other type are refused by its readers."""
+
+
+class Column(NamedTuple):
+    name: str
+    kind: str  # in the words of Spark's DDL
+    meaning: str
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("body", BYTES, "data as it was sent; a text in UTF-8; any other value as JSON"),
+    Column("messageId", TEXT, ""),
+    Column("sequenceNumber", LARGE, "unique in the entity; the upper 16 bits are the fragment"),
+    Column("fragment", SMALL, "0 where the entity is not partitioned"),
+    Column("enqueuedTime", TIME, "when the entity took it, or when it became due if it was scheduled"),
+    Column("enqueuedSequenceNumber", LARGE, "its number where it was sent first, if it was scheduled or forwarded"),
+    Column("sessionId", TEXT, "its message session"),
+    Column("partitionKey", TEXT, ""),
+    Column("correlationId", TEXT, ""),
+    Column("subject", TEXT, "also called label"),
+    Column("to", TEXT, ""),
+    Column("replyTo", TEXT, ""),
+    Column("replyToSessionId", TEXT, ""),
+    Column("contentType", TEXT, ""),
+    Column("deliveryCount", SMALL, "how often it was received without being settled for good"),
+    Column(
+        "state", TEXT, "active, deferred or scheduled; what `mode=consume` reads is deferred, since it is claimed so"
+    ),
+    Column("expiresAt", TIME, "null if it never expires"),
+    Column("scheduledEnqueueTime", TIME, ""),
+    Column("deadLetterReason", TEXT, ""),
+    Column("deadLetterErrorDescription", TEXT, ""),
+    Column("deadLetterSource", TEXT, "the entity whose message it was before it was dead-lettered and forwarded"),
+    Column("properties", MAP, "application properties, each value as JSON: text stands in quotation marks"),
+    Column("entity", TEXT, "the path that it was read from"),
+)
+NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
+
+_KINDS = {column.name: column.kind for column in COLUMNS}
+
+
+def ddl(names: Sequence[str] = NAMES) -> str:
+    """The schema in Spark's words."""
+    return ", ".join(f"`{name}` {_KINDS[name]}" for name in names)
+
+
+def arrow_schema(names: Sequence[str] = NAMES) -> pa.Schema:
+    return pa.schema([pa.field(name, ARROW_TYPES[_KINDS[name]]) for name in names])
+
+
+def chosen(fields: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The columns that a reader with a schema of its own wants, given as names and types in Spark's words.
+
+    Raises OptionError for a column that there is not, or not with this type.
+    """
+    for name, kind in fields:
+        if name not in _KINDS:
+            raise OptionError(f"The schema has a column '{name}'; a message has {', '.join(NAMES)}.")
+        if kind != _KINDS[name]:
+            raise OptionError(f"The schema has '{name}' as {kind}; it is {_KINDS[name]}. Cast it after reading.")
+    return tuple(name for name, _ in fields)

@@ -1,0 +1,80 @@
+"""Sequence numbers as ranges: numbers in, half-open runs out, and what can be done with them.
+
+A sequence number carries its fragment in the upper bits, so a range never leaves its fragment, and ranges of different
+fragments stand next to each other in one list. They are half-open, `(first, end)`, in here and in offsets; the
+namespace's own operations include both ends.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+FRAGMENT_SHIFT = 48
+
+Range: TypeAlias = tuple[int, int]
+"""The first sequence number, and the one behind the last."""
+
+
+def fragment_of(number: int) -> int:
+    return number >> FRAGMENT_SHIFT
+
+
+def runs(numbers: Iterable[int]) -> list[Range]:
+    """The ranges that these numbers make up, in any order and however often each of them occurs."""
+    found: list[Range] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return found
+
+
+def count(ranges: Iterable[Range]) -> int:
+    return sum(end - first for first, end in ranges)
+
+
+def inclusive(ranges: Iterable[Range]) -> list[Range]:
+    """As requests name them: the first and the last."""
+    return [(first, end - 1) for first, end in ranges]
+
+
+def half_open(ranges: Iterable[Range]) -> list[Range]:
+    return [(first, last + 1) for first, last in ranges]
+
+
+def by_fragment(ranges: Iterable[Range]) -> dict[int, list[Range]]:
+    found: dict[int, list[Range]] = {}
+    for item in ranges:
+        found.setdefault(fragment_of(item[0]), []).append(item)
+    return found
+
+
+def in_pieces(ranges: Iterable[Range], count_max: int) -> Iterator[list[Range]]:
+    """The same numbers in the same order, in lists of at most `count_max` numbers each; ranges are cut where needed."""
+    assert count_max > 0
+    piece: list[Range] = []
+    room = count_max
+    for first, end in ranges:
+        while first < end:
+            cut = min(end, first + room)
+            piece.append((first, cut))
+            room -= cut - first
+            first = cut
+            if room == 0:
+                yield piece
+                piece, room = [], count_max
+    if piece:
+        yield piece
+
+
+class RangeSet:
+    """Is a number in one of the ranges? They rise and do not touch, as `runs` makes them."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        self._firsts = [first for first, _ in ranges]
+        self._ends = [end for _, end in ranges]
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self._firsts, number) - 1
+        return place >= 0 and number < self._ends[place]

@@ -1,0 +1,162 @@
+"""Messages as rows of Arrow: every column, types as Spark has them, and batches bounded by bytes."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from twinbus.amqp.sections import SequenceBody, ValueBody
+from twinbus.client.message import encode_message
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.pipeline.connection_options import OptionError
+from twinbus.pipeline.source import message_rows
+from twinbus.pipeline.source.columns import COLUMNS, NAMES, arrow_schema, chosen
+from twinbus.pipeline.source.message_rows import record_batch, record_batches
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+
+
+def received(body: object = b"x", **properties: object) -> ReceivedMessage:
+    return ReceivedMessage(encode_message(body, **properties))  # type: ignore[arg-type]
+
+
+def only(message: ReceivedMessage, name: str) -> object:
+    return record_batch([message], "orders", [name]).to_pylist()[0][name]
+
+
+def test_arrow_types_are_those_that_spark_expects() -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    assert to_arrow_schema(from_arrow_schema(arrow_schema()), timezone="UTC").equals(arrow_schema())
+    ddl = {field.name: field.dataType.simpleString() for field in from_arrow_schema(arrow_schema()).fields}
+    assert ddl == {column.name: column.kind for column in COLUMNS}
+
+
+def test_every_column_comes_from_its_part_of_the_message() -> None:
+    message = received(
+        b"body",
+        message_id="m1",
+        session_id="s1",
+        partition_key="s1",
+        subject="label",
+        correlation_id="c1",
+        content_type="text/plain",
+        to="there",
+        reply_to="here",
+        reply_to_session_id="rs",
+        time_to_live=timedelta(seconds=30),
+        scheduled_at=NOON,
+        application_properties={"DeadLetterReason": "why", "DeadLetterErrorDescription": "how", "n": 1, "t": "x"},
+        annotations={
+            "x-opt-sequence-number": (3 << 48) + 7,
+            "x-opt-enqueued-time": NOON,
+            "x-opt-enqueue-sequence-number": 5,
+            "x-opt-message-state": 1,
+            "x-opt-deadletter-source": "origin",
+        },
+    )
+    (row,) = record_batch([message], "orders").to_pylist()
+    assert row == {
+        "body": b"body",
+        "messageId": "m1",
+        "sequenceNumber": (3 << 48) + 7,
+        "fragment": 3,
+        "enqueuedTime": NOON,
+        "enqueuedSequenceNumber": 5,
+        "sessionId": "s1",
+        "partitionKey": "s1",
+        "correlationId": "c1",
+        "subject": "label",
+        "to": "there",
+        "replyTo": "here",
+        "replyToSessionId": "rs",
+        "contentType": "text/plain",
+        "deliveryCount": 0,
+        "state": "deferred",
+        "expiresAt": NOON + timedelta(seconds=30),
+        "scheduledEnqueueTime": NOON,
+        "deadLetterReason": "why",
+        "deadLetterErrorDescription": "how",
+        "deadLetterSource": "origin",
+        "properties": [
+            ("DeadLetterReason", '"why"'),
+            ("DeadLetterErrorDescription", '"how"'),
+            ("n", "1"),
+            ("t", '"x"'),
+        ],
+        "entity": "orders",
+    }
+    assert tuple(row) == NAMES
+
+
+def test_what_a_message_lacks_is_null() -> None:
+    (row,) = record_batch([received(None)], "orders").to_pylist()
+    given = {name: value for name, value in row.items() if value is not None}
+    assert given == {"fragment": 0, "deliveryCount": 0, "state": "active", "properties": [], "entity": "orders"}
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("tëxt", "tëxt".encode()),
+        (ValueBody("text"), b"text"),
+        (ValueBody({"a": [1, b"\x00"]}), b'{"a": [1, "AA=="]}'),
+        (SequenceBody([[1, 2], [3]]), b"[1, 2, 3]"),
+    ],
+)
+def test_a_body_that_is_no_data_is_text_or_json(body: object, shown: bytes) -> None:
+    assert only(received(body), "body") == shown
+
+
+@pytest.mark.parametrize(("given", "shown"), [(7, "7"), (UUID(int=1), str(UUID(int=1))), (b"\xff", "ff")])
+def test_ids_of_any_type_are_text(given: object, shown: str) -> None:
+    assert only(received(message_id=given), "messageId") == shown
+
+
+def test_the_owner_of_a_claim_is_not_a_property_of_the_message() -> None:
+    message = received(application_properties={message_rows.CLAIMED_BY: "job", "n": 1})
+    assert only(message, "properties") == [("n", "1")]
+
+
+def test_a_part_that_cannot_be_decoded_is_null_and_the_rest_of_the_rows_are_there() -> None:
+    good = received(b"good", application_properties={"n": 1})
+    start = good.payload.index(b"\x00\x53\x74") + 3
+    bad = ReceivedMessage(good.payload[:start] + b"\x3f" + good.payload[start + 1 :])
+    rows = record_batch([good, bad], "orders", ["properties", "entity"]).to_pylist()
+    assert rows == [{"properties": [("n", "1")], "entity": "orders"}, {"properties": None, "entity": "orders"}]
+
+
+def test_batches_are_bounded_by_bytes_and_only_one_message_makes_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_rows, "BATCH_BYTES_MAX", 1_000)
+    sizes = [300, 300, 300, 300, 2_000, 10]
+    pages = [[received(bytes(size)) for size in sizes[:4]], [received(bytes(size)) for size in sizes[4:]]]
+    batches = list(record_batches(pages, "orders", ["body"]))
+    assert [[len(body.as_py()) for body in batch["body"]] for batch in batches] == [
+        [300, 300, 300],
+        [300],
+        [2_000],
+        [10],
+    ]
+
+
+def test_batches_are_bounded_by_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_rows, "BATCH_ROWS_MAX", 4)
+    batches = list(record_batches([[received()] * 6, [received()] * 4], "orders"))
+    assert [batch.num_rows for batch in batches] == [4, 4, 2]
+    assert all(isinstance(batch, pa.RecordBatch) and batch.schema == arrow_schema() for batch in batches)
+
+
+def test_no_messages_make_no_batch() -> None:
+    assert list(record_batches([[], []], "orders")) == []
+
+
+def test_a_reader_may_choose_columns_by_a_schema_of_its_own() -> None:
+    assert chosen([("messageId", "string"), ("body", "binary")]) == ("messageId", "body")
+
+
+@pytest.mark.parametrize("fields", [[("bodi", "binary")], [("body", "string")]])
+def test_a_column_that_there_is_not_is_refused_by_name(fields: list[tuple[str, str]]) -> None:
+    with pytest.raises(OptionError, match=fields[0][0]):
+        chosen(fields)
