@@ -1,0 +1,16 @@
+"""ULIDs: 48 bits of time and 80 of anything, as 26 characters that sort by time."""
+
+from twinbus.clock import Millis
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+LENGTH = 26
+TAIL_BITS = 80
+
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
+
+
+def ulid(at: Millis, tail: int) -> str:
+    """`tail` is what tells those of the same millisecond apart: below 2 ** 80."""
+    value = at << TAIL_BITS | tail
+    # Two characters at a time: a log has millions of these.
+    return "".join([_PAIRS[value >> shift & 0x3FF] for shift in range(120, -1, -10)])
