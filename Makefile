@@ -1,10 +1,14 @@
-# Every target sets up its own .venv first; the stamp changes with what is to be installed.
+# Every target sets up its own .venv first; the stamps change with what is to be installed. Spark is half a gigabyte:
+# it is installed for what uses it, and with it a Java for machines that have none.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/ready-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+WANTED := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+READY := $(VENV)/ready-$(WANTED)
+SPARK_READY := $(VENV)/spark-ready-$(WANTED)
+INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run test lint bench docs clean setup
+.PHONY: run test soak lint bench docs clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -13,29 +17,38 @@ run: $(READY)
 test: lint
 	@$(BIN)/python -m pytest
 
-lint: $(READY)
+# Crashes at random points, over and over; hours if you let it: make soak ROUNDS=100
+soak: $(SPARK_READY)
+	@TWINBUS_SOAK_ROUNDS=$(or $(ROUNDS),3) $(BIN)/python -m pytest -m nightly --timeout 900
+
+lint: $(SPARK_READY)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ." >&2; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 	@out=$$($(BIN)/lint-imports 2>&1) || { echo "$$out"; exit 1; }
 
-bench: $(READY)
+bench: $(SPARK_READY)
 	@$(BIN)/python -m bench
 
-docs: $(READY)
+docs: $(SPARK_READY)
 	@$(BIN)/python -m twinbus.cli.reference > $(VENV)/cli.md && mv $(VENV)/cli.md docs/reference/cli.md
 	@$(BIN)/python changes/collect.py
 	@$(BIN)/python -m tests.contract_a.coverage > $(VENV)/coverage.md && mv $(VENV)/coverage.md docs/contract-coverage.md
 
-setup: $(READY)
+setup: $(SPARK_READY)
 
 $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo "twinbus needs Python 3.11 or later; say which one with: make PYTHON=python3.12" >&2; exit 2; }
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing what pyproject.toml asks for (a minute at first)"
-	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "installing what pyproject.toml asks for (half a minute at first)"
+	@$(INSTALL) .
 	@rm -f $(VENV)/ready-* && touch $@
+
+$(SPARK_READY): $(READY)
+	@echo "installing Spark and what the tests need (two minutes at first)"
+	@$(INSTALL) '.[dev,spark,jre]'
+	@rm -f $(VENV)/spark-ready-* && touch $@
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
