@@ -72,7 +72,7 @@ class Courier:
 
     @property
     def is_untroubled(self) -> bool:
-        """The shell may send to the primary without asking; it reports to `failed` if that fails."""
+        """The entity is healthy, as far as its senders know."""
         return self._detector.is_untroubled
 
     def check(self, outgoing: Outgoing) -> None:

@@ -1,11 +1,11 @@
 """Checks that a message could be sent while failed over, made on every send.
 
 What an outage would refuse must be refused on a good day, where a developer sees it. On the
-healthy path a check costs about a microsecond: only a message whose body alone comes near the
+healthy path a check costs less than a microsecond: only a message whose body alone comes near the
 limit is measured exactly.
 """
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -49,18 +49,22 @@ def check(message: AnyMessage, destination: str, size_max: int) -> None:
         raise ReservedPropertyError(
             f"The application property {taken[0]} is reserved for paired namespaces; give yours another name."
         )
-    if _body_size(raw) > size_max - PROPERTIES_SIZE_MAX - SET_ASIDE_SIZE_MAX:
+    size = 0
+    if raw.body_type is AmqpMessageBodyType.DATA:
+        # A loop: every message of every list passes here, and `sum(map(len, ...))` takes half as long again.
+        for part in raw.body:
+            size += len(part)
+    else:
+        size = _size_bound(raw.body)
+    if size > size_max - PROPERTIES_SIZE_MAX - SET_ASIDE_SIZE_MAX:
         _check_exact_size(message, destination, size_max)
 
 
-def _body_size(raw: AmqpAnnotatedMessage) -> int:
-    """The size of a data body; for other kinds a bound that makes all but small ones be measured."""
-    body = raw.body
-    if raw.body_type == AmqpMessageBodyType.DATA:
-        return sum(map(len, body))
-    if body is None or isinstance(body, (int, float, bool)):
+def _size_bound(body: object) -> int:
+    """Of a value or sequence body: such that all but small ones are measured."""
+    if body is None or isinstance(body, (int, float)):
         return 0
-    return 4 * len(body) if isinstance(body, (str, bytes)) and isinstance(body, Sized) else 2**63
+    return 4 * len(body) if isinstance(body, (str, bytes)) else 2**63
 
 
 def _check_exact_size(message: AnyMessage, destination: str, size_max: int) -> None:
