@@ -10,7 +10,8 @@ from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.failures import classify
 from twinbus.pairing.restore import NotATransfer
 from twinbus.pairing.steps import run
-from twinbus.pairing.syphon.pump import Pump
+from twinbus.pairing.syphon.poison_quota import PoisonQuota, PoisonQuotaUsedUp
+from twinbus.pairing.syphon.pump import Pass, Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -34,11 +35,17 @@ class Bench:
     """A pump on a bench: messages to take, and a say in how each chunk is answered."""
 
     def __init__(
-        self, refuse: Callable[[Chunk], Exception | None] = lambda _: None, per_second: float | None = None
+        self,
+        refuse: Callable[[Chunk], Exception | None] = lambda _: None,
+        per_second: float | None = None,
+        poison_max: int | None = None,
     ) -> None:
         self.clock = SimClock()
         self.events: list[PairingEvent] = []
-        self.pump = Pump("backlog", classify, RateCap(per_second), self.clock, self.events.append)
+        self.quota = PoisonQuota(poison_max)
+        self.pump = Pump(
+            "backlog", classify, RateCap(per_second), self.clock, self.events.append, poison_quota=self.quota
+        )
         self.refuse = refuse
         self.ready: list[Taken] = []
         self.requests: list[Request] = []
@@ -47,7 +54,7 @@ class Bench:
         content = Transfer(path, number, size, key, None)
         self.ready.append(Taken(None, number, self.clock.now() + LOCK, content))
 
-    def do_pass(self) -> bool:
+    def do_pass(self) -> Pass:
         return run(self.pump.do_pass(900), self.perform)
 
     def perform(self, request: Request) -> Answer:
@@ -245,3 +252,48 @@ def test_a_stop_gives_back_what_was_taken_and_not_moved() -> None:
     bench.do_pass()
     assert any(isinstance(request, Abandon) for request in bench.requests)
     assert bench.sent() == []
+
+
+def test_a_pass_says_whether_it_was_useful_or_the_queue_empty() -> None:
+    bench = Bench()
+    bench.put(1)
+    assert bench.do_pass() is Pass.USEFUL
+    assert bench.do_pass() is Pass.EMPTY
+
+
+@pytest.mark.parametrize("path", ["gone", None])
+def test_poison_beyond_the_quota_is_left_and_holds_up_what_comes_after_it(path: str | None) -> None:
+    bench = Bench(lambda chunk: EntityNotFound.at(chunk.path) if chunk.path == "gone" else None, poison_max=2)
+    for number in range(5):
+        if path is None:
+            bench.ready.append(Taken(None, number, bench.clock.now() + LOCK, NotATransfer("no x-ms-path")))
+        else:
+            bench.put(number, path)
+    bench.put(9, "orders")
+    bench.do_pass()
+    assert [each.taken.sequence_number for each in bench.dead()] == [0, 1]
+    assert bench.completed() == [9]
+    assert bench.quota.is_used_up
+    assert sum(isinstance(event.error, PoisonQuotaUsedUp) for event in bench.events) == 3
+    assert bench.pump.memory.left_count() == (0 if path is None else 3)
+
+
+def test_a_quota_that_is_just_reached_is_not_used_up() -> None:
+    bench = Bench(lambda chunk: EntityNotFound.at(chunk.path), poison_max=1)
+    bench.put(1)
+    bench.do_pass()
+    assert len(bench.dead()) == 1
+    assert not bench.quota.is_used_up
+
+
+def test_a_pump_with_the_memory_of_another_lets_nothing_overtake_what_that_one_left() -> None:
+    first = Bench(lambda _: ServerBusy("busy"))
+    first.put(1)
+    first.do_pass()
+    second = Bench()
+    second.clock.advance(10_000)
+    second.pump.memory = first.pump.memory
+    second.put(2)
+    second.put(3, "bills")
+    second.do_pass()
+    assert second.completed() == [3]

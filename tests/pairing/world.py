@@ -25,7 +25,7 @@ from twinbus.pairing.failures import classify
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steps import run
-from twinbus.pairing.syphon.pump import Pump
+from twinbus.pairing.syphon.pump import Pass, Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.transport import (
     Answer,
@@ -187,7 +187,7 @@ class SimPump:
         self.queue = queue
         self.pump = Pump(queue, classify, RateCap(None), world.clock, world.events.append)
 
-    def do_pass(self) -> bool:
+    def do_pass(self) -> Pass:
         return run(self.pump.do_pass(0), self.perform)
 
     def perform(self, request: Request) -> Answer:

@@ -62,9 +62,9 @@ class NamespaceLinks:
                 sender = self._senders[path] = await (await self._connected()).sender(path)
             return sender
 
-    async def receiver(self, path: str) -> Receiver:
+    async def receiver(self, path: str, credit: int) -> Receiver:
         async with self._opening:
-            return await (await self._connected()).receiver(path, credit=CREDIT)
+            return await (await self._connected()).receiver(path, credit=credit)
 
     async def drop(self) -> None:
         """Begin anew: the peer does not answer, so what is open may be half dead."""
@@ -82,15 +82,21 @@ class NamespaceLinks:
 
 
 class BulkTransport:
-    """Of one pump."""
+    """Of one pump. `credit` is how many messages are here at most that it has not settled."""
 
     def __init__(
-        self, queue: str, primary: NamespaceLinks, secondary: NamespaceLinks, is_stopping: Callable[[], bool]
+        self,
+        queue: str,
+        primary: NamespaceLinks,
+        secondary: NamespaceLinks,
+        is_stopping: Callable[[], bool],
+        credit: int = CREDIT,
     ) -> None:
         self._queue = queue
         self._primary = primary
         self._secondary = secondary
         self._is_stopping = is_stopping
+        self._credit = credit
         self._receiver: Receiver | None = None
         self._held_count = 0
 
@@ -119,11 +125,11 @@ class BulkTransport:
 
     async def _receive(self, count_max: int, wait_s: float) -> list[Taken]:
         # A link counts what was left against its credit for ever; a new one begins with all of it.
-        if self._held_count > CREDIT // 2:
+        if self._held_count > self._credit // 2:
             await self.close()
         receiver = self._receiver
         if receiver is None or receiver.fault is not None:
-            receiver = self._receiver = await self._secondary.receiver(self._queue)
+            receiver = self._receiver = await self._secondary.receiver(self._queue, self._credit)
             self._held_count = 0
         received = await self._wait_for_messages(receiver, count_max, wait_s)
         self._held_count += len(received)

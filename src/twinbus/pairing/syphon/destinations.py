@@ -49,3 +49,18 @@ class Destination:
     def came_again(self, sequence_number: int) -> bool:
         """True for a message that was left before."""
         return self.left.pop(sequence_number, None) is not None
+
+
+@dataclass(slots=True)
+class PumpMemory:
+    """What a pump has learned. The next pump of the same queue that is given it goes on as if it were the same one."""
+
+    destinations: dict[str, Destination] = field(default_factory=dict)
+    lock_duration: Millis = 0
+    """The longest lock seen at an arrival, which is the queue's."""
+
+    def destination(self, path: str) -> Destination:
+        return self.destinations.setdefault(path, Destination())
+
+    def left_count(self) -> int:
+        return sum(len(each.left) for each in self.destinations.values())

@@ -10,6 +10,7 @@ messages and loses none.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from enum import IntEnum
 from typing import TypeAlias
 
 from twinbus.clock import Clock, Millis
@@ -18,8 +19,9 @@ from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import Classifier
 from twinbus.pairing.restore import NotATransfer
 from twinbus.pairing.syphon.cut import Cut, Group, first_chunk
-from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, Destination
-from twinbus.pairing.syphon.rate_cap import RateCap
+from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, PumpMemory
+from twinbus.pairing.syphon.poison_quota import PoisonQuota, PoisonQuotaUsedUp
+from twinbus.pairing.syphon.rate_cap import Pace
 from twinbus.pairing.syphon.transport import (
     Abandon,
     Answer,
@@ -46,6 +48,16 @@ REASON_REFUSED = "TransferRefused"
 Steps: TypeAlias = Generator[Request, Answer, None]
 
 
+class Pass(IntEnum):
+    """What came of a pass; true where the next one may follow at once."""
+
+    FUTILE = 0
+    """Nothing could be done, and an immediate next pass would be the same."""
+    EMPTY = 1
+    """No message came in time."""
+    USEFUL = 2
+
+
 class Pump:
     """`is_stopping` is set from outside; the generator then ends at its next turn."""
 
@@ -53,19 +65,24 @@ class Pump:
         self,
         queue: str,
         classifier: Classifier,
-        rate_cap: RateCap,
+        pace: Pace,
         clock: Clock,
         on_event: Callable[[PairingEvent], None],
+        *,
+        poison_quota: PoisonQuota | None = None,
+        memory: PumpMemory | None = None,
+        page_max: int = BATCH_MAX,
     ) -> None:
         self.queue = queue
         self.is_stopping = False
+        self.memory = PumpMemory() if memory is None else memory
         self._classifier = classifier
-        self._rate_cap = rate_cap
+        self._pace = pace
         self._clock = clock
         self._on_event = on_event
-        self._destinations: dict[str, Destination] = {}
+        self._poison_quota = PoisonQuota() if poison_quota is None else poison_quota
+        self._page_max = page_max
         self._retry_after = RETRY_MIN
-        self._lock_duration: Millis = 0
 
     def run(self) -> Steps:
         while not self.is_stopping:
@@ -75,33 +92,31 @@ class Pump:
                 yield Wait(self._retry_after)
                 self._retry_after = min(RETRY_MAX, 2 * self._retry_after)
 
-    def do_pass(self, poll_s: float) -> Generator[Request, Answer, bool]:
-        """Take, move, settle. False if nothing came of it and an immediate next pass would be the same."""
+    def do_pass(self, poll_s: float) -> Generator[Request, Answer, Pass]:
+        """Take, move, settle."""
         try:
-            answer = yield Receive(BATCH_MAX, poll_s)
+            answer = yield Receive(self._page_max, poll_s)
         except Exception as error:
             self._tell(EventKind.SYPHON_SKIPPED, None, 0, error)
-            return False
+            return Pass.FUTILE
         taken = sorted(_taken_of(answer), key=lambda each: each.sequence_number)
         if not taken:
-            return True
+            return Pass.EMPTY
         if self.is_stopping:
             yield from self._give_back(taken)
-            return True
+            return Pass.USEFUL
         received_at = self._delivered_at(taken)
         groups, did_settle = yield from self._group(taken)
         is_new = self._note_arrivals(groups)
         did_move = yield from self._move(groups, received_at)
-        return did_settle or did_move or (is_new and self._left_count() < LEFT_MAX)
+        is_useful = did_settle or did_move or (is_new and self.memory.left_count() < LEFT_MAX)
+        return Pass.USEFUL if is_useful else Pass.FUTILE
 
     def _delivered_at(self, taken: Sequence[Taken]) -> Millis:
-        """When the first of them was handed out, which prefetching makes earlier than now.
-
-        The longest lock seen at an arrival is the queue's lock duration.
-        """
+        """When the first of them was handed out, which prefetching makes earlier than now."""
         latest, earliest = max(each.locked_until for each in taken), min(each.locked_until for each in taken)
-        self._lock_duration = max(self._lock_duration, latest - self._clock.now())
-        return earliest - self._lock_duration
+        self.memory.lock_duration = max(self.memory.lock_duration, latest - self._clock.now())
+        return earliest - self.memory.lock_duration
 
     def _group(self, taken: Sequence[Taken]) -> Generator[Request, Answer, tuple[dict[str, Group], bool]]:
         """By destination, in order; True if one was dead-lettered because it has none."""
@@ -109,8 +124,7 @@ class Pump:
         did_settle = False
         for each in taken:
             if isinstance(each.content, NotATransfer):
-                yield from self._dead_letter(each, None, REASON_NOT_A_TRANSFER, each.content)
-                did_settle = True
+                did_settle |= yield from self._dead_letter(each, None, REASON_NOT_A_TRANSFER, each.content)
             else:
                 groups.setdefault(each.content.path, []).append((each, each.content))
         return groups, did_settle
@@ -118,7 +132,7 @@ class Pump:
     def _note_arrivals(self, groups: dict[str, Group]) -> bool:
         """True if one of them was not seen before."""
         came_again = [
-            self._destination(path).came_again(taken.sequence_number)
+            self.memory.destination(path).came_again(taken.sequence_number)
             for path, group in groups.items()
             for taken, _ in group
         ]
@@ -129,7 +143,7 @@ class Pump:
         groups = {path: self._cleared(path, group, received_at) for path, group in groups.items()}
         did_move = False
         while groups := {path: group for path, group in groups.items() if group}:
-            chunks = [first_chunk(path, group, self._destination(path).cut) for path, group in groups.items()]
+            chunks = [first_chunk(path, group, self.memory.destination(path).cut) for path, group in groups.items()]
             errors = yield from self._send(chunks)
             accepted = [chunk for chunk, error in zip(chunks, errors, strict=True) if error is None]
             yield from self._complete(accepted)
@@ -142,14 +156,14 @@ class Pump:
 
     def _cleared(self, path: str, group: Group, received_at: Millis) -> Group:
         """Those of the group that may go; the others are left."""
-        barrier = self._destination(path).barrier(received_at, self._clock.now())
+        barrier = self.memory.destination(path).barrier(received_at, self._clock.now())
         behind = [each for each in group if each[0].sequence_number >= barrier]
         if behind:
             self._leave(path, behind, None)
         return group[: len(group) - len(behind)]
 
     def _send(self, chunks: Sequence[Chunk]) -> Generator[Request, Answer, Sequence[Exception | None]]:
-        pause = self._rate_cap.reserve(sum(len(chunk.taken) for chunk in chunks), self._clock.now())
+        pause = self._pace.reserve({chunk.path: len(chunk.taken) for chunk in chunks}, self._clock.now())
         if pause:
             yield Wait(pause)
         soonest = min(taken.locked_until for chunk in chunks for taken in chunk.taken)
@@ -164,7 +178,7 @@ class Pump:
         self, group: Group, chunk: Chunk, error: Exception | None
     ) -> Generator[Request, Answer, tuple[int, bool]]:
         """How many of the group are dealt with after this chunk, and whether some were refused for good."""
-        destination = self._destination(chunk.path)
+        destination = self.memory.destination(chunk.path)
         if error is None:
             destination.accepted()
             return len(chunk.taken), False
@@ -177,9 +191,10 @@ class Pump:
             self._leave(chunk.path, group, error)
             return len(group), False
         reason = REASON_NOT_FOUND if kind is FailureKind.NOT_FOUND else REASON_REFUSED
+        was_settled = False
         for taken in chunk.taken:
-            yield from self._dead_letter(taken, chunk.path, reason, error)
-        return len(chunk.taken), True
+            was_settled |= yield from self._dead_letter(taken, chunk.path, reason, error)
+        return len(chunk.taken), was_settled
 
     def _complete(self, chunks: Sequence[Chunk]) -> Steps:
         if not chunks:
@@ -192,17 +207,26 @@ class Pump:
         for chunk in chunks:
             self._tell(EventKind.SYPHON_MOVED, chunk.path, len(chunk.taken), failure)
 
-    def _dead_letter(self, taken: Taken, path: str | None, reason: str, error: Exception) -> Steps:
+    def _dead_letter(
+        self, taken: Taken, path: str | None, reason: str, error: Exception
+    ) -> Generator[Request, Answer, bool]:
+        """True if it was tried; a message that may not be is left to its lock."""
         description = str(error) if path is None else f"Destination '{path}': {error}"
+        if not self._poison_quota.take():
+            if path is not None:
+                self.memory.destination(path).leave(taken.sequence_number, taken.locked_until)
+            self._tell(EventKind.SYPHON_SKIPPED, path, 1, PoisonQuotaUsedUp(description))
+            return False
         try:
             yield DeadLetter(taken, reason, description)
         except Exception as failure:  # its lock ends and it comes again
             self._tell(EventKind.SYPHON_SKIPPED, path, 1, failure)
         else:
             self._tell(EventKind.SYPHON_DEAD_LETTERED, path, 1, error)
+        return True
 
     def _leave(self, path: str, group: Group, error: Exception | None) -> None:
-        destination = self._destination(path)
+        destination = self.memory.destination(path)
         for taken, _ in group:
             destination.leave(taken.sequence_number, taken.locked_until)
         self._tell(EventKind.SYPHON_SKIPPED, path, len(group), error)
@@ -212,12 +236,6 @@ class Pump:
             yield Abandon(taken)
         except Exception as error:  # their locks end by themselves
             self._tell(EventKind.SYPHON_SKIPPED, None, len(taken), error)
-
-    def _destination(self, path: str) -> Destination:
-        return self._destinations.setdefault(path, Destination())
-
-    def _left_count(self) -> int:
-        return sum(len(each.left) for each in self._destinations.values())
 
     def _tell(self, kind: EventKind, path: str | None, count: int, error: BaseException | None) -> None:
         tell(self._on_event, PairingEvent(kind, self._clock.now(), path, self.queue, count, error))

@@ -42,20 +42,12 @@ class BulkSyphon:
                 for pump, transport in zip(self._pumps, transports, strict=True):
                     pumping.create_task(run_async(pump.run(), transport.perform))
         finally:
-            await self._close(transports)
+            await close_all(transports, self._primary, self._secondary)
 
     def stop(self) -> None:
         self._is_stopping = True
         for pump in self._pumps:
             pump.is_stopping = True
-
-    async def _close(self, transports: Sequence[BulkTransport]) -> None:
-        """All at once: a peer that hangs makes each of them wait for its own timeout."""
-        closing = [transport.close() for transport in transports]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_MAX_S):
-                await asyncio.gather(*closing, return_exceptions=True)
-        await asyncio.gather(self._primary.drop(), self._secondary.drop(), return_exceptions=True)
 
 
 class SyphonThread:
@@ -95,3 +87,12 @@ class SyphonThread:
     async def _pump(self) -> None:
         self._task = asyncio.current_task()
         await self._syphon.run()
+
+
+async def close_all(transports: Sequence[BulkTransport], *links: NamespaceLinks) -> None:
+    """All at once: a peer that hangs makes each of them wait for its own timeout."""
+    closing = [transport.close() for transport in transports]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_MAX_S):
+            await asyncio.gather(*closing, return_exceptions=True)
+    await asyncio.gather(*(each.drop() for each in links), return_exceptions=True)
