@@ -301,3 +301,26 @@ def test_a_claim_takes_what_was_given_back_before_what_is_newer(monkeypatch: pyt
     assert claim(sim, queue, 2) == [9, 10]
     sim.settle(queue.main, held, RELEASE)
     assert claim(sim, queue, 20) == [6, 7, 8, *range(11, 21)]
+
+
+def test_a_claim_may_end_at_a_number_and_leaves_what_came_later(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number)) for number in range(6)])
+    claims = [
+        outcome(sim, lambda reply: bulk.claim(queue.main, 100, None, 0, sim.now, reply, last_number=4))
+        for _ in range(2)
+    ]
+    assert claims == [[1, 2, 3, 4], []]
+    assert received(sim, queue) == {"4", "5"}
+
+
+def test_claimed_messages_are_deleted_although_somebody_holds_their_session(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", requires_session=True))
+    sim.send(queue, make_message("a", session_id="s"))
+    numbers = claim(sim, queue, 1)
+    sim.send(queue, make_message("b", session_id="s"))
+    assert sim.accept(queue.main, "s").value.is_held
+    assert (
+        outcome(sim, lambda reply: bulk.delete_deferred(queue.main, [(numbers[0], numbers[0])], sim.now, reply))
+        == numbers
+    )

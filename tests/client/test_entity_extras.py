@@ -8,6 +8,7 @@ from tests.interop.running_server import RunningServer
 from twinbus.client.entity_extras import EntityExtras, next_positions
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.client.received_message import MessageState
 from twinbus.client.request_node import Answer
 from twinbus.errors import NotImplementedHere
 
@@ -78,3 +79,27 @@ async def test_a_namespace_that_knows_none_of_this_says_so() -> None:
 
     with pytest.raises(NotImplementedHere):
         await EntityExtras("q", ask).fragment_heads()
+
+
+async def test_a_range_is_read_page_by_page_with_bodies_or_without(server: RunningServer, namespace: Namespace) -> None:
+    server.create_queue("ranges")
+    sender = await namespace.sender("ranges")
+    assert not any(await sender.send_batches([encode_message(str(number)) for number in range(10)]))
+    extras = namespace.extras("ranges")
+    page = await extras.peek_range(2, 9, 5)
+    assert [bytes(message.body) for message in page.messages] == [b"1", b"2", b"3", b"4", b"5"]
+    assert page.next_number == 7
+    assert [message.body for message in (await extras.peek_range(7, 9, with_bodies=False)).messages] == [None] * 3
+    assert await extras.peek_range(50, 60) == ([], None)
+
+
+async def test_a_range_may_be_asked_for_some_states_only(server: RunningServer, namespace: Namespace) -> None:
+    server.create_queue("states")
+    sender = await namespace.sender("states")
+    assert not any(await sender.send_batches([encode_message(str(number)) for number in range(6)]))
+    extras = namespace.extras("states")
+    assert await extras.claim(10, fragment=0, last_number=2) == [(1, 2)]
+    page = await extras.peek_range(1, 6, states=[MessageState.DEFERRED])
+    assert [message.sequence_number for message in page.messages] == [1, 2]
+    page = await extras.peek_range(1, 6, states=[MessageState.ACTIVE, MessageState.SCHEDULED])
+    assert [message.sequence_number for message in page.messages] == [3, 4, 5, 6]

@@ -135,3 +135,18 @@ def test_a_delay_has_a_limit(client: Client) -> None:
     arguments = {"disposition-status": "abandoned", "lock-tokens": Array([token]), "com.twinbus:delay": DELAY_MAX + 1}
     reply = client.node("orders/$management").ask("com.microsoft:update-disposition", arguments)
     assert status(reply) == (400, "com.microsoft:argument-error")
+
+
+def test_a_claim_that_ends_at_a_number_names_its_fragment(client: Client, node: NodeClient) -> None:
+    fill(client, 20)
+    reply = node.ask("com.twinbus:claim", {"last-sequence-number": Long(1)})
+    assert status(reply) == (400, "com.microsoft:argument-error")
+    assert body(node.ask("com.twinbus:claim", {"fragment": Int(0), "last-sequence-number": Long(1)})) == {
+        "message-count": 1,
+        "ranges": Array([Long(1), Long(1)], code=0x81),
+    }
+
+
+def test_states_of_a_range_are_named(node: NodeClient) -> None:
+    arguments = {"first-sequence-number": Long(1), "last-sequence-number": Long(5), "states": Array(["locked"])}
+    assert status(node.ask("com.twinbus:peek-range", arguments)) == (400, "com.microsoft:argument-error")

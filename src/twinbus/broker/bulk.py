@@ -59,9 +59,11 @@ def claim(
     fragment_index: int | None,
     now: Millis,
     reply: Reply[Numbers],
+    last_number: int | None = None,
 ) -> None:
     """Set the first messages aside as if they were received and deferred, and reply their numbers, those of a fragment
-    rising. The owner, where there is one, is an annotation of the messages from then on."""
+    rising. The owner, where there is one, is an annotation of the messages from then on. With `last_number`, of one
+    fragment, what came later stays."""
     try:
         queue.settings.check_can_receive()
         fragments = _chosen(queue.fragments, fragment_index)
@@ -74,13 +76,19 @@ def claim(
         for row in rows:
             decision.alter(row, MessageState.DEFERRED, annotations=annotations)
 
-    pages = [Scan(fragment, ACTIVE_ONLY, _before_first_free(fragment)) for fragment in fragments]
-    _start(queue, pages, defer, count_max, now, reply, lambda row: row.expires_at > now)
+    def is_wanted(row: StoredMessage) -> bool:
+        return row.expires_at > now and (last_number is None or row.sequence_number <= last_number)
+
+    pages = [Scan(fragment, ACTIVE_ONLY, _before_first_free(fragment), last_number) for fragment in fragments]
+    _start(queue, pages, defer, count_max, now, reply, is_wanted)
 
 
 def delete_deferred(queue: MessageQueue, ranges: Iterable[Range], now: Millis, reply: Reply[Numbers]) -> None:
-    """Remove the deferred messages with these numbers. Those that are gone already are no error: it may be repeated."""
-    _start_numbers(queue, ranges, _remove, now, reply)
+    """Remove the deferred messages with these numbers. Those that are gone already are no error: it may be repeated.
+
+    Who holds a message session does not keep what somebody else has claimed of it.
+    """
+    _start_numbers(queue, ranges, _remove, now, reply, spares_held_sessions=False)
 
 
 def undefer(queue: MessageQueue, ranges: Iterable[Range], now: Millis, reply: Reply[Numbers]) -> None:
@@ -140,7 +148,13 @@ def _chosen(fragments: Sequence[Fragment], index: int | None) -> Sequence[Fragme
 
 
 def _start_numbers(
-    queue: MessageQueue, ranges: Iterable[Range], alter: Alter, now: Millis, reply: Reply[Numbers]
+    queue: MessageQueue,
+    ranges: Iterable[Range],
+    alter: Alter,
+    now: Millis,
+    reply: Reply[Numbers],
+    *,
+    spares_held_sessions: bool = True,
 ) -> None:
     by_fragment: dict[int, set[int]] = {}
     left = NUMBERS_MAX
@@ -158,7 +172,7 @@ def _start_numbers(
         for fragment in queue.fragments
         if fragment.index in by_fragment
     ]
-    _start(queue, pages, alter, NUMBERS_MAX, now, reply, _is_deferred)
+    _start(queue, pages, alter, NUMBERS_MAX, now, reply, _is_deferred, spares_held_sessions=spares_held_sessions)
 
 
 # How
@@ -172,9 +186,11 @@ def _start(
     now: Millis,
     reply: Reply[Numbers],
     is_wanted: IsWanted,
+    *,
+    spares_held_sessions: bool = True,
 ) -> None:
     queue.settings.last_used_at = now
-    _Bulk(list(pages), alter, count_max, reply, is_wanted).step()
+    _Bulk(list(pages), alter, count_max, reply, is_wanted, spares_held_sessions).step()
 
 
 @dataclass(slots=True)
@@ -186,6 +202,7 @@ class _Bulk:
     count_max: int
     reply: Reply[Numbers]
     is_wanted: IsWanted
+    spares_held_sessions: bool
     done: Numbers = field(default_factory=list)
     error: FragmentUnavailable | None = None
 
@@ -217,7 +234,8 @@ class _Bulk:
             pages.fragment.announce(lane)
 
     def _free(self, fragment: Fragment, rows: Rows) -> Rows:
-        taken, sessions, now = fragment.out_of_lane(), fragment.sessions, fragment.broker.clock.now()
+        taken, now = fragment.out_of_lane(), fragment.broker.clock.now()
+        sessions = fragment.sessions if self.spares_held_sessions else None
         return [
             row
             for row in rows

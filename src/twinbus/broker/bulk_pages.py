@@ -32,6 +32,7 @@ class Scan:
     fragment: Fragment
     states: Collection[MessageState]
     after: int = 0
+    last: int | None = None  # the highest number wanted
     is_over: bool = False
 
     def next_read(self, count_max: int) -> Read | None:
@@ -40,8 +41,7 @@ class Scan:
     def found(self, rows: Rows) -> None:
         if rows:
             self.after = rows[-1].sequence_number
-        else:
-            self.is_over = True
+        self.is_over = not rows or (self.last is not None and self.after >= self.last)
 
 
 @dataclass(slots=True)

@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from twinbus.amqp.types import Array, Int, Long, Timestamp, UInt, Value
-from twinbus.client.received_message import ReceivedMessage
+from twinbus.client.received_message import MessageState, ReceivedMessage
 from twinbus.client.request_node import Answer
 from twinbus.clock import Millis
 
 Ask = Callable[[str, str, dict[str, Value]], Awaitable[Answer]]
 Range = tuple[int, int]
 """First and last sequence number, both included; of one fragment."""
+
+RANGE_COUNT_MAX = 1_000
+"""Messages in one page of a range at most; a page also ends at about 1 MiB."""
 
 _NO_CONTENT = 204
 _FRAGMENT_SHIFT = 48
@@ -31,6 +34,11 @@ class FragmentHead(NamedTuple):
     deferred: int
     scheduled: int
     size_bytes: int
+
+
+class RangePage(NamedTuple):
+    messages: list[ReceivedMessage]
+    next_number: int | None  # where to go on; None: there is nothing more in the range
 
 
 class EntityExtras:
@@ -50,6 +58,32 @@ class EntityExtras:
             body["from-sequence-numbers"] = Array([Long(number) for number in positions.values()])
         answer = await self._request("peek-merged", body)
         return [ReceivedMessage(found["message"]) for found in answer.get("messages", ())]
+
+    async def peek_range(
+        self,
+        first: int,
+        last: int,
+        count_max: int = RANGE_COUNT_MAX,
+        *,
+        states: Sequence[MessageState] = (),
+        with_bodies: bool = True,
+    ) -> RangePage:
+        """Messages of one fragment with these numbers, both included, in large pages; none are locked.
+
+        `states`: which ones, all if none is named.
+        """
+        body: dict[str, Value] = {
+            "first-sequence-number": Long(first),
+            "last-sequence-number": Long(last),
+            "message-count": Int(count_max),
+            "omit-message-body": not with_bodies,
+        }
+        if states:
+            body["states"] = Array([state.name.lower() for state in states])
+        answer = await self._request("peek-range", body)
+        messages = [ReceivedMessage(found["message"]) for found in answer.get("messages", ())]
+        following = answer.get("next-sequence-number")
+        return RangePage(messages, None if following is None else int(following))
 
     async def purge(self, count_max: int, before: Millis | None = None) -> int:
         """Remove the first messages that nobody holds, whatever their state; how many it were. 0: there is none left."""
@@ -77,13 +111,25 @@ class EntityExtras:
     async def fragment_heads(self) -> list[FragmentHead]:
         return [_head(found) for found in (await self._request("fragment-heads", {})).get("fragments", ())]
 
-    async def claim(self, count_max: int, *, owner: str | None = None, fragment: int | None = None) -> list[Range]:
-        """Set the first messages aside as if they were received and deferred, in one go; where they are."""
+    async def claim(
+        self,
+        count_max: int,
+        *,
+        owner: str | None = None,
+        fragment: int | None = None,
+        last_number: int | None = None,
+    ) -> list[Range]:
+        """Set the first messages aside as if they were received and deferred, in one go; where they are.
+
+        `last_number` goes with `fragment`: messages with higher numbers stay.
+        """
         body: dict[str, Value] = {"message-count": Int(count_max)}
         if owner is not None:
             body["owner"] = owner
         if fragment is not None:
             body["fragment"] = Int(fragment)
+        if last_number is not None:
+            body["last-sequence-number"] = Long(last_number)
         ends = (await self._request("claim", body)).get("ranges")
         numbers = [int(end) for end in ends.values] if isinstance(ends, Array) else []
         return list(zip(numbers[::2], numbers[1::2], strict=True))

@@ -38,7 +38,7 @@ def _peeked(messages: list[StoredMessage]) -> Response:
 
 
 def _without_bodies(messages: list[StoredMessage]) -> Response:
-    return _page([without_body(encode_peeked(message)) for message in messages])
+    return _page([encode_without_body(message) for message in messages])
 
 
 def _page(payloads: list[bytes]) -> Response:
@@ -57,6 +57,10 @@ def encode_peeked(message: StoredMessage) -> bytes:
         show_state=True,
         enqueued_sequence_number=message.enqueued_sequence_number,
     )
+
+
+def encode_without_body(message: StoredMessage) -> bytes:
+    return without_body(encode_peeked(message))
 
 
 def without_body(payload: bytes) -> bytes:

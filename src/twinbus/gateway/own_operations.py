@@ -1,4 +1,4 @@
-"""`$management` operations that the service does not have: peek in one order, purge, un-defer, claim.
+"""`$management` operations that the service does not have: peek in one order or by ranges, purge, un-defer, claim.
 
 All are named `com.twinbus:…`; a namespace without them answers 501, so a client finds out by asking. Messages are named
 by their sequence numbers, which carry the fragment, so one request may concern several fragments.
@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from twinbus.amqp.types import Array, Int, Long, Value
 from twinbus.broker import bulk
 from twinbus.broker.fragment_heads import FragmentHead, fragment_heads
+from twinbus.broker.range_peek import RANGE_COUNT_MAX, RangePage, peek_range
 from twinbus.errors import ArgumentError, MessageNotFound
-from twinbus.gateway.browse_operations import PEEK_COUNT_MAX, peeked_body
+from twinbus.gateway.browse_operations import PEEK_COUNT_MAX, encode_peeked, encode_without_body, peeked_body
 from twinbus.gateway.operations import Call, OperationEntry
 from twinbus.gateway.requests import Arguments, Response
 from twinbus.model.descriptions import FRAGMENT_COUNT, Right
-from twinbus.store.changes import SEQUENCE_BITS
+from twinbus.store.changes import SEQUENCE_BITS, MessageState
 
 RANGE_ENDS_MAX = 8_192
 OWNER_LENGTH_MAX = 128
@@ -29,6 +30,26 @@ def peek_merged(call: Call) -> None:
         numbers = arguments.sequence("from-sequence-numbers", int, "numbers", FRAGMENT_COUNT)
     positions = {number >> SEQUENCE_BITS: number for number in numbers}
     call.queue().peek_merged(positions, count, call.now, call.answer(peeked_body(arguments)))
+
+
+def peek_range_of_fragment(call: Call) -> None:
+    arguments, queue = call.arguments, call.queue()
+    first, last = arguments.number("first-sequence-number"), arguments.number("last-sequence-number")
+    count = min(max(arguments.number("message-count", RANGE_COUNT_MAX), 1), RANGE_COUNT_MAX)
+    states = tuple(MessageState)
+    if arguments.fields.get("states") is not None:
+        states = tuple(_state(name) for name in arguments.sequence("states", str, "strings", len(MessageState)))
+    encode = encode_without_body if arguments.is_set("omit-message-body") else encode_peeked
+
+    def body(page: RangePage) -> Response:
+        if not page.rows:
+            return NO_MESSAGES
+        fields: dict[str, Value] = {"messages": [{"message": encode(row)} for row in page.rows]}
+        if page.next_number is not None:
+            fields["next-sequence-number"] = Long(page.next_number)
+        return Response.ok(fields)
+
+    peek_range(queue, first, last, count, states, call.now, call.answer(body))
 
 
 def purge(call: Call) -> None:
@@ -50,7 +71,12 @@ def claim(call: Call) -> None:
         raise ArgumentError(f"'owner' has {len(owner)} characters; {OWNER_LENGTH_MAX} are the limit.")
     fragment = arguments.number("fragment", -1)
     index = None if fragment == -1 else fragment
-    bulk.claim(call.queue(), _count(arguments), owner, index, call.now, call.answer(_claimed))
+    last = None
+    if arguments.fields.get("last-sequence-number") is not None:
+        last = arguments.number("last-sequence-number")
+        if last >> SEQUENCE_BITS != fragment:
+            raise ArgumentError("'last-sequence-number' has to be a number of the fragment that 'fragment' names.")
+    bulk.claim(call.queue(), _count(arguments), owner, index, call.now, call.answer(_claimed), last)
 
 
 def delete_claimed(call: Call) -> None:
@@ -62,6 +88,13 @@ def heads(call: Call) -> None:
         return Response.ok({"fragments": [_head(head) for head in found]})
 
     fragment_heads(call.queue(), call.now, call.answer(body))
+
+
+def _state(name: str) -> MessageState:
+    try:
+        return MessageState[name.upper()]
+    except KeyError:
+        raise ArgumentError(f"'states' has '{name}'; there are active, deferred and scheduled messages.") from None
 
 
 def _count(arguments: Arguments) -> int:
@@ -105,6 +138,7 @@ def _head(head: FragmentHead) -> dict[str, Value]:
 
 OWN_OPERATIONS: dict[str, OperationEntry] = {
     "com.twinbus:peek-merged": OperationEntry(peek_merged, Right.LISTEN),
+    "com.twinbus:peek-range": OperationEntry(peek_range_of_fragment, Right.LISTEN),
     "com.twinbus:purge": OperationEntry(purge, Right.LISTEN),
     "com.twinbus:undefer": OperationEntry(undefer, Right.LISTEN),
     "com.twinbus:fragment-heads": OperationEntry(heads, Right.LISTEN),
