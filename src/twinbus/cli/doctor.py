@@ -21,12 +21,13 @@ from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
 from twinbus.cli.output import Output
 from twinbus.cli.running import all_running
 from twinbus.cli.two_namespaces import SEATS
+from twinbus.pipeline.java import JavaMissing, choose_java
 
 SYNC_COUNT = 50
 SYNC_SLOW_MS = 20.0
 FREE_BYTES_MIN = 1024**3
 HEALTH_TIMEOUT_S = 5.0
-PACKAGES = ("azure-servicebus", "uvloop", "starlette", "uvicorn")
+PACKAGES = ("azure-servicebus", "uvloop", "starlette", "uvicorn", "pyarrow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor(data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
     """Check this machine and the namespaces that run on it; the exit code is 1 if something is wrong."""
-    findings = [*_python(), *_disk(data), *_ports(data), *_namespaces(data), *_java()]
+    findings = [*_python(), *_disk(data), *_ports(data), *_namespaces(data), *_pipeline()]
     output = Output(as_json=as_json)
     if as_json:
         output.table((), [asdict(finding) for finding in findings])
@@ -132,12 +133,16 @@ def _namespaces(data: Path) -> Iterator[Finding]:
         )
 
 
-def _java() -> Iterator[Finding]:
-    home = os.environ.get("JAVA_HOME")
-    java = home or shutil.which("java")
-    yield Finding(
-        "java (for Spark)",
-        True,
-        java or "none",
-        "" if java else "only the pipeline needs it: pip install 'twinbus[spark,jre]'",
-    )
+def _pipeline() -> Iterator[Finding]:
+    """Spark and Java are for the pipeline alone: that they are missing is no fault, that they do not fit is one."""
+    try:
+        spark, advice = metadata.version("pyspark"), ""
+    except metadata.PackageNotFoundError:
+        spark, advice = None, "only the pipeline needs it: pip install 'twinbus[spark,jre]'"
+    yield Finding("spark", True, spark or "none", advice)
+    try:
+        java = choose_java(os.environ)
+    except JavaMissing as missing:
+        yield Finding("java (for Spark)", spark is None, "none", str(missing))
+        return
+    yield Finding("java (for Spark)", True, f"{java.version} at {java.home}, found by {java.origin}")

@@ -1,0 +1,5 @@
+"""`twinbus pipeline`: the jobs that run on Spark, each in a module of its own."""
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Move and count messages in bulk, on Spark.")

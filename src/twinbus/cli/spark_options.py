@@ -1,0 +1,67 @@
+"""What every command that runs a Spark job takes, and the session that it runs in.
+
+Nothing of Spark is imported before a job starts: the other commands need neither it nor Java.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.errors import ArgumentError
+from twinbus.pipeline.failures import one_line_failures
+from twinbus.pipeline.session import MASTER_VARIABLE, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master", envvar=MASTER_VARIABLE, help="Spark master: local[*] if none is given, sc://… is Connect."
+    ),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="NAME=VALUE", help="A setting of Spark, such as spark.driver.memory=4g; repeatable."
+    ),
+]
+# Spark tells on the terminal what a command says better in its one line.
+QUIET = {"spark.log.level": "OFF"}
+
+
+@contextmanager
+def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> "Iterator[SparkSession]":
+    """A session for one command; one that runs in this process already is used and left running.
+
+    What Spark raises becomes one line.
+    """
+    wanted = QUIET | _settings(settings or ())
+    is_ours = not _is_running()
+    session = spark_session(f"twinbus {name}", master=master, settings=wanted)
+    try:
+        with one_line_failures():
+            yield session
+    finally:
+        if is_ours:
+            session.stop()
+
+
+def _is_running() -> bool:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    return SparkSession.getActiveSession() is not None
+
+
+def _settings(given: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name.startswith("spark."):
+            raise ArgumentError(f"--conf {text}: a setting reads spark.NAME=VALUE.")
+        settings[name] = value
+    return settings

@@ -1,0 +1,31 @@
+"""Texts as Spark makes them, shortened."""
+
+from twinbus.pipeline.failures import reason_of
+
+STREAM = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] \
+Failed when Python streaming data source perform latestOffset: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    raise first
+KeyError: 'inner'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "reader.py", line 9, in latestOffset
+    raise EntityNotFound.at(path)
+twinbus.errors.EntityNotFound: The messaging entity 'orders' could not be found. Create it.
+ SQLSTATE: 38000
+\tat org.apache.spark.sql.SomeClass: nothing to see"""
+
+
+def test_the_reason_is_what_our_code_raised_deepest() -> None:
+    assert reason_of(RuntimeError(STREAM)) == "The messaging entity 'orders' could not be found. Create it."
+
+
+def test_what_spark_says_itself_is_told_without_its_codes() -> None:
+    text = "[PATH_NOT_FOUND] Path does not exist: file:/lake. SQLSTATE: 42K03"
+    assert reason_of(RuntimeError(text)) == "Path does not exist: file:/lake."
+
+
+def test_an_exception_without_a_text_is_named() -> None:
+    assert reason_of(KeyboardInterrupt()) == "KeyboardInterrupt"
