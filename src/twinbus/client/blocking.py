@@ -11,6 +11,7 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -38,12 +39,16 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Its result, or what it raises. If the wait is interrupted, so is the work."""
-        waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
+        waiting = self.start(work)
         try:
             return waiting.result()
         except BaseException:
             waiting.cancel()
             raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """For a caller that has something else to do meanwhile."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -90,15 +90,19 @@ class Sender:
         """Send them all; the outcome of each, None where the peer has it."""
         return await self.submit(payloads).wait()
 
-    def submit_batches(self, payloads: Sequence[bytes], *, keeps_keys_apart: bool = True) -> Outcomes:
-        """Hand messages in as few transfers as the peer's limits allow; each batch is taken or refused whole.
+    def submit_batches(
+        self, payloads: Sequence[bytes], *, keeps_keys_apart: bool = True, size_max: int | None = None
+    ) -> Outcomes:
+        """Hand messages in as few transfers as the peer's limits and `size_max` allow; each batch is taken or refused
+        whole.
 
         Messages of different keys go into different batches, as partitioned entities demand. Without that, order is
         kept over all of them, and an ordinary entity gets larger batches. Where a partitioned entity detects
         duplicates, message ids are keys too: use `submit` there.
         """
         outcomes = Outcomes(len(payloads))
-        plan = plan_batches(payloads, self.batch_size_max, keeps_keys_apart=keeps_keys_apart)
+        size_max = self.batch_size_max if size_max is None else min(size_max, self.batch_size_max)
+        plan = plan_batches(payloads, size_max, keeps_keys_apart=keeps_keys_apart)
         for place, refusal in plan.refused:
             outcomes.settle(place, refusal)
         for batch in plan.batches:

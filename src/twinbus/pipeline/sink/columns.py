@@ -1,0 +1,122 @@
+"""The columns that a sink takes: the schema of a DataFrame in, where each column is out, or one line on what is wrong.
+
+Columns are found by name, in any order and, as everywhere in Spark, in any case. What a source adds to a message that
+somebody received (its number, its time, its delivery count ...) cannot be sent: those columns are known and left out,
+so that what was read can be written without dropping them. Any other column is an error, as a misspelt name would be.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DayTimeIntervalType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from twinbus.errors import ArgumentError
+
+
+class SchemaError(ArgumentError, ValueError):
+    """The columns of a DataFrame are not those of messages."""
+
+
+class Column(NamedTuple):
+    name: str
+    types: tuple[type[DataType], ...]
+    expected: str
+    meaning: str
+
+
+_TEXT = (StringType,)
+
+
+def _text(name: str, meaning: str) -> Column:
+    return Column(name, _TEXT, "string", meaning)
+
+
+COLUMNS = (
+    Column("body", (StringType, BinaryType), "string or binary", "The body; a string is sent as UTF-8."),
+    _text("messageId", "Null: made from the query, batch, input partition, row and content."),
+    _text("sessionId", "The message session; pins the message to a fragment."),
+    _text("partitionKey", "Pins a message without a session to a fragment."),
+    _text("correlationId", "Any text."),
+    _text("subject", "Any text, also known as label."),
+    _text("to", "Any text; nothing is routed by it."),
+    _text("replyTo", "Where an answer is expected."),
+    _text("replyToSessionId", "The message session of the answer."),
+    _text("contentType", "Such as application/json."),
+    Column("properties", (MapType,), "map<string,string>", "Application properties; see the option propertyValues."),
+    Column("scheduledEnqueueTime", (TimestampType,), "timestamp", "Nobody receives the message before."),
+    Column(
+        "timeToLive",
+        (DayTimeIntervalType, LongType, IntegerType),
+        "interval day to second, or a bigint of milliseconds",
+        "The message expires so long after it was enqueued.",
+    ),
+    _text("entity", "Where the message goes, unless the option queue or topic says it for all."),
+)
+READ_ONLY = (
+    "sequenceNumber",
+    "fragment",
+    "enqueuedTime",
+    "enqueuedSequenceNumber",
+    "deliveryCount",
+    "state",
+    "expiresAt",
+    "lockedUntil",
+    "deadLetterReason",
+    "deadLetterErrorDescription",
+    "deadLetterSource",
+    # What the folders of a lake add.
+    "date",
+    "hour",
+)
+"""Columns of sources that say what became of a message; a sink leaves them out."""
+
+_BY_NAME = {column.name.lower(): column for column in COLUMNS}
+_IGNORED = frozenset(name.lower() for name in READ_ONLY)
+
+
+def find_columns(schema: StructType) -> dict[str, int]:
+    """Places of the columns that are sent, by their own names. Raises SchemaError."""
+    places: dict[str, int] = {}
+    for place, field in enumerate(schema.fields):
+        name = field.name.lower()
+        if name in _IGNORED:
+            continue
+        column = _BY_NAME.get(name)
+        if column is None:
+            known = ", ".join(each.name for each in COLUMNS)
+            raise SchemaError(f"A message has no column '{field.name}'. Drop or rename it; the columns are {known}.")
+        if column.name in places:
+            raise SchemaError(f"There are two columns '{column.name}'. Drop one of them.")
+        _check_type(column, field.dataType)
+        places[column.name] = place
+    if "body" not in places:
+        raise SchemaError("There is no column 'body'. Name the one with the messages' bodies so: string or binary.")
+    return places
+
+
+def check_destination(places: Mapping[str, int], target: str | None) -> None:
+    """Raises SchemaError where nothing says which entity the messages are for."""
+    if target is None and "entity" not in places:
+        raise SchemaError(
+            "Nothing says where the messages go. Set the option queue or topic, or add a column 'entity'."
+        )
+
+
+def _check_type(column: Column, given: DataType) -> None:
+    if isinstance(given, column.types) and (not isinstance(given, MapType) or _is_text_map(given)):
+        return
+    raise SchemaError(f"Column '{column.name}' is {given.simpleString()}; it has to be {column.expected}. Cast it.")
+
+
+def _is_text_map(given: MapType) -> bool:
+    return isinstance(given.keyType, StringType) and isinstance(given.valueType, StringType)

@@ -1,0 +1,164 @@
+"""Getting messages to their entities: waves of payloads in, all of them acknowledged or one error out.
+
+    send -> wave by wave -> each entity: batches under way together --refused, transient--> wait, send those again
+                                                                    '--refused for good--> WriteFailed
+
+Whatever is sent again is the same bytes with the same message id, so an entity that detects duplicates keeps one of
+them. One that does not may have a message twice after a connection was lost: at least once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from twinbus.client.remote_errors import RemoteError
+from twinbus.client.sender import Sender
+from twinbus.errors import MessageTooLarge, MessagingError, NotAllowed, OperationTimeout
+from twinbus.pipeline.sink.links import SenderLinks
+from twinbus.pipeline.sink.messages import Outgoing
+from twinbus.pipeline.sink.oversize import name_of, notice_of
+from twinbus.pipeline.sink.waves import Wave, waves_of
+
+BACK_OFF_FIRST_S = 0.5
+BACK_OFF_MAX_S = 15.0
+Errors = list[MessagingError | None]
+
+
+class WriteFailed(MessagingError):
+    """Messages that an entity did not take, for good or in all the time there was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often and how long what may succeed later is tried."""
+
+    retry_total: int
+    timeout_s: float
+
+    def back_off_s(self, retry: int) -> float:
+        return float(min(BACK_OFF_MAX_S, BACK_OFF_FIRST_S * 2**retry))
+
+
+class Delivery:
+    """For one task. Its methods run on the links' event loop."""
+
+    def __init__(
+        self,
+        links: SenderLinks,
+        patience: Patience,
+        batch_bytes: int,
+        oversize_queue: str | None = None,
+        *,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._links = links
+        self._patience = patience
+        self._batch_bytes = batch_bytes
+        self._oversize_queue = oversize_queue
+        self._wait = wait
+        self.set_aside_count = 0
+        """Messages that were too large, and are in the oversize queue without their bodies."""
+
+    async def send(self, messages: Sequence[Outgoing]) -> None:
+        """Returns when every message is acknowledged. Raises WriteFailed; what was sent before stays sent."""
+        for wave in waves_of(messages, self._batch_bytes):
+            await self._send_wave(wave)
+        await self._links.trim()
+
+    async def _send_wave(self, wave: Wave) -> None:
+        results = await asyncio.gather(
+            *(self._send_all(entity, payloads) for entity, payloads in wave.items()), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _send_all(self, entity: str, payloads: Sequence[bytes]) -> None:
+        deadline = asyncio.get_running_loop().time() + self._patience.timeout_s
+        retry = 0
+        while True:
+            outcomes, size_max = await self._attempt(entity, payloads, deadline)
+            payloads, refusal = await self._sort_out(entity, payloads, outcomes, size_max)
+            if refusal is None:
+                return
+            if not refusal.is_transient:
+                continue  # sent one by one now, and that is no retry
+            wait_s = self._patience.back_off_s(retry)
+            is_late = asyncio.get_running_loop().time() + wait_s >= deadline
+            if retry >= self._patience.retry_total or is_late:
+                raise _failure(entity, refusal, len(payloads), f"in {retry + 1} attempts")
+            retry += 1
+            await self._wait(wait_s)
+
+    async def _attempt(self, entity: str, payloads: Sequence[bytes], deadline: float) -> tuple[Errors, int | None]:
+        """The outcome of each, and the size of the largest message that the entity takes."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                sender = await self._links.sender(entity)
+                return await self._submit(sender, entity, payloads), sender.message_size_max
+        except TimeoutError:
+            # Acknowledgements of this attempt must not be taken for those of the next one.
+            await self._links.drop()
+            late = OperationTimeout(f"no answer within {self._patience.timeout_s:g} s")
+            return [late] * len(payloads), None
+        except MessagingError as refusal:
+            return [refusal] * len(payloads), None
+
+    async def _submit(self, sender: Sender, entity: str, payloads: Sequence[bytes]) -> Errors:
+        if entity in self._links.unbatched:
+            return await sender.send(payloads)
+        return await sender.submit_batches(payloads, size_max=self._batch_bytes).wait()
+
+    async def _sort_out(
+        self, entity: str, payloads: Sequence[bytes], outcomes: Errors, size_max: int | None
+    ) -> tuple[list[bytes], MessagingError | None]:
+        """What has to be sent again, and why; nothing and None at the end. Raises WriteFailed where that cannot help."""
+        again: list[bytes] = []
+        oversize: list[bytes] = []
+        reason: MessagingError | None = None
+        for payload, outcome in zip(payloads, outcomes, strict=True):
+            if outcome is None:
+                continue
+            if isinstance(outcome, MessageTooLarge) and size_max is not None and len(payload) > size_max:
+                oversize.append(payload)
+                continue
+            if reason is None or not outcome.is_transient:
+                reason = outcome
+            again.append(payload)
+        if oversize:
+            assert size_max is not None
+            await self._set_aside(entity, oversize, size_max)
+        if reason is not None and not reason.is_transient and not self._unbatch(entity, reason, len(again)):
+            raise _failure(entity, reason, len(again))
+        return again, reason
+
+    def _unbatch(self, entity: str, refusal: MessagingError, count: int) -> bool:
+        """Whether sending one by one may help, which is then done from now on.
+
+        A partitioned entity that detects duplicates has message ids as keys where there is no other, and takes no batch
+        of several keys. No client can see beforehand that an entity is one.
+        """
+        if entity in self._links.unbatched:
+            self._links.unbatched.discard(entity)
+            return False
+        if not isinstance(refusal, NotAllowed) or count == 1:
+            return False
+        self._links.unbatched.add(entity)
+        return True
+
+    async def _set_aside(self, entity: str, payloads: Sequence[bytes], size_max: int) -> None:
+        queue = self._oversize_queue
+        if queue is None or entity == queue:
+            refusal = MessageTooLarge(
+                f"{name_of(payloads[0])} is larger than the {size_max} that it takes. Make it smaller, filter it out, or "
+                f"set onOversize = deadLetter"
+            )
+            raise _failure(entity, refusal, len(payloads))
+        await self._send_all(queue, [notice_of(payload, entity, size_max) for payload in payloads])
+        self.set_aside_count += len(payloads)
+
+
+def _failure(entity: str, refusal: MessagingError, count: int, when: str = "for good") -> WriteFailed:
+    condition = refusal.remote_condition if isinstance(refusal, RemoteError) else refusal.condition
+    what = "a message was" if count == 1 else f"{count} messages were"
+    return WriteFailed(f"'{entity}': {what} refused {when} ({condition}): {refusal}")
