@@ -18,6 +18,7 @@ from typer.exceptions import TyperException
 from twinbus.cli import (
     access,
     bulk_messages,
+    cost,
     doctor,
     faults,
     messages,
@@ -51,6 +52,7 @@ app.add_typer(queues.app, name="queue")
 app.add_typer(topics.app, name="topic")
 app.add_typer(subscriptions.app, name="subscription")
 app.add_typer(rules.app, name="rule")
+app.add_typer(cost.app, name="cost")
 messages.register(app)
 bulk_messages.register(app)
 syphon.register(app)

@@ -1,0 +1,63 @@
+"""What somebody means to run, as far as it decides the bill: numbers in, checked numbers out."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+
+from twinbus.errors import ArgumentError
+
+REWRITTEN_BYTES = 512
+"""By how much a message grows when it is rewritten for a backlog queue, about (contract B6)."""
+
+SECOND = timedelta(seconds=1)
+HOUR_S = 3_600
+
+
+def seconds(duration: timedelta) -> Fraction:
+    return Fraction(duration // timedelta(milliseconds=1), 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A pair of namespaces and its load. `rate` is messages a second over all entities.
+
+    `entities` are those that are unavailable in an outage, `processes` those that send to them: each process pings each
+    entity. `outage` is how long the primary is away; for the first `failover_interval` of it sends fail.
+    """
+
+    backlog_queues: int = 10
+    poll: timedelta = timedelta(minutes=15)
+    syphons: int = 1
+    processes: int = 1
+    entities: int = 1
+    ping_interval: timedelta = timedelta(minutes=1)
+    failover_interval: timedelta = timedelta(minutes=1)
+    rate: Fraction = Fraction(0)
+    size: int = 1024
+    outage: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        _require(self.backlog_queues >= 1, "A pair needs at least one backlog queue.")
+        _require(self.syphons >= 0, "The number of syphons cannot be negative.")
+        _require(self.processes >= 0, "The number of processes cannot be negative.")
+        _require(self.entities >= 0, "The number of entities cannot be negative.")
+        _require(self.poll >= SECOND, "A poll of the syphon lasts at least a second.")
+        _require(self.ping_interval >= SECOND, "Pings are at least a second apart.")
+        _require(self.failover_interval >= timedelta(0), "The failover interval cannot be negative.")
+        _require(self.rate >= 0, "The rate of messages cannot be negative.")
+        _require(self.size >= 0, "The size of a message cannot be negative.")
+        _require(self.outage >= timedelta(0), "An outage cannot have a negative length.")
+
+    @property
+    def failed_over_s(self) -> Fraction:
+        """How long sends go to the backlog."""
+        return max(Fraction(0), seconds(self.outage) - seconds(self.failover_interval))
+
+    @property
+    def failed_over_messages(self) -> int:
+        return int(self.rate * self.failed_over_s)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ArgumentError(otherwise)
