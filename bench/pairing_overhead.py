@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from azure.servicebus import ServiceBusMessage
 
@@ -32,7 +32,7 @@ class Measured(NamedTuple):
     """Both a message. The processor time is that of this process: what others do on the machine does not change it."""
 
 
-Send = Callable[[object], object]
+Send = Callable[[Any], object]
 Turn = Callable[[Send], int]
 
 
