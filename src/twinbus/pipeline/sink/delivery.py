@@ -86,7 +86,7 @@ class Delivery:
             wait_s = self._patience.back_off_s(retry)
             is_late = asyncio.get_running_loop().time() + wait_s >= deadline
             if retry >= self._patience.retry_total or is_late:
-                raise _failure(entity, refusal, len(payloads), f"in {retry + 1} attempts")
+                raise _failure(entity, refusal, len(payloads), f"in {retry + 1} attempt{'s' if retry else ''}")
             retry += 1
             await self._wait(wait_s)
 

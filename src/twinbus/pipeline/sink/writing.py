@@ -7,7 +7,7 @@ One chunk is under way at a time: memory has a bound, and a message never overta
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,7 +40,14 @@ class Writing:
     options: SinkOptions
     places: dict[str, int]
 
-    def write(self, batches: Iterable["RecordBatch"], task: TaskPlace, *, needs_ids: bool = False) -> Written:
+    def write(
+        self,
+        batches: Iterable["RecordBatch"],
+        task: TaskPlace,
+        *,
+        needs_ids: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Written:
         """Raises WriteFailed, RowError, OptionError."""
         connection = self.options.connection
         timeout_s = connection.operation_timeout_s
@@ -54,7 +61,7 @@ class Writing:
             if under_way is not None:
                 under_way.result()
             if pace is not None:
-                time.sleep(pace.wait_s(len(chunk), time.monotonic()))
+                sleep(pace.wait_s(len(chunk), time.monotonic()))
             under_way = loop.start(delivery.send(chunk))
             count += len(chunk)
         if under_way is not None:
