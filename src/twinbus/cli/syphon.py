@@ -99,7 +99,7 @@ def backlog(
     """Show how many messages wait in each backlog queue for which destination."""
     output = Output(as_json=as_json)
     found = _find(WantedPair(primary, secondary, primary_name, secondary_endpoint), pairs, data, output)
-    output.table(("queue", "destination", "waiting", "is_all"), asyncio.run(_survey(found)))
+    output.table(("queue", "destination", "waiting", "size_bytes", "is_all"), asyncio.run(_survey(found)))
 
 
 async def _survey(pairs: "Sequence[PairToDrain]") -> list[dict[str, Any]]:
@@ -110,7 +110,13 @@ async def _survey(pairs: "Sequence[PairToDrain]") -> list[dict[str, Any]]:
     for pair in pairs:
         async with await Namespace.connect(pair.secondary) as namespace:
             rows += [
-                {"queue": each.queue, "destination": each.path, "waiting": each.count, "is_all": each.is_all}
+                {
+                    "queue": each.queue,
+                    "destination": each.path,
+                    "waiting": each.count,
+                    "size_bytes": each.size_bytes,
+                    "is_all": each.is_all,
+                }
                 for each in await survey(namespace, pair.queues)
             ]
     return rows

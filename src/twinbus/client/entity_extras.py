@@ -41,6 +41,17 @@ class RangePage(NamedTuple):
     next_number: int | None  # where to go on; None: there is nothing more in the range
 
 
+class BacklogShare(NamedTuple):
+    destination: str | None  # None: no paired sender put it there
+    message_count: int
+    size_bytes: int
+
+
+class BacklogPage(NamedTuple):
+    shares: list[BacklogShare]
+    next_number: int | None  # where to go on; None: there is nothing more in the queue
+
+
 class EntityExtras:
     """Made by `Namespace.extras`. `path` may be that of a subscription or of a dead-letter queue too."""
 
@@ -137,6 +148,16 @@ class EntityExtras:
     async def delete_claimed(self, ranges: Iterable[Range]) -> int:
         """Remove the deferred messages with these numbers. May be repeated: those that are gone are no error."""
         return _count(await self._request("delete-claimed", {"ranges": _ends(ranges)}))
+
+    async def backlog(self, from_number: int = 0) -> BacklogPage:
+        """What waits in a backlog queue for which destination, counted over the next messages of it."""
+        answer = await self._request("backlog", {"from-sequence-number": Long(from_number)})
+        following = answer.get("next-sequence-number")
+        shares = [
+            BacklogShare(found["path"], int(found["message-count"]), int(found["size-in-bytes"]))
+            for found in answer.get("destinations", ())
+        ]
+        return BacklogPage(shares, None if following is None else int(following))
 
     async def _request(self, operation: str, body: dict[str, Value]) -> dict[str, Any]:
         answer = (await self._ask(self.path, f"com.twinbus:{operation}", body)).require_ok()

@@ -1,4 +1,4 @@
-"""`$management` operations that the service does not have: peek in one order or by ranges, purge, un-defer, claim.
+"""`$management` operations that the service does not have: peek in one order or by ranges, purge, un-defer, claim, backlog.
 
 All are named `com.twinbus:…`; a namespace without them answers 501, so a client finds out by asking. Messages are named
 by their sequence numbers, which carry the fragment, so one request may concern several fragments.
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from twinbus.amqp.types import Array, Int, Long, Value
 from twinbus.broker import bulk
+from twinbus.broker.backlog_shares import SHARES_COUNT_MAX, BacklogShares, count_shares
 from twinbus.broker.fragment_heads import FragmentHead, fragment_heads
 from twinbus.broker.range_peek import RANGE_COUNT_MAX, RangePage, peek_range
 from twinbus.errors import ArgumentError, MessageNotFound
@@ -90,6 +91,24 @@ def heads(call: Call) -> None:
     fragment_heads(call.queue(), call.now, call.answer(body))
 
 
+def backlog(call: Call) -> None:
+    def body(found: BacklogShares) -> Response:
+        if not found.by_destination and found.next_number is None:
+            return NO_MESSAGES
+        shares: list[Value] = [
+            {"path": path, "message-count": Long(share.message_count), "size-in-bytes": Long(share.size_bytes)}
+            for path, share in found.by_destination.items()
+        ]
+        fields: dict[str, Value] = {"destinations": shares}
+        if found.next_number is not None:
+            fields["next-sequence-number"] = Long(found.next_number)
+        return Response.ok(fields)
+
+    arguments = call.arguments
+    count = min(max(arguments.number("message-count", SHARES_COUNT_MAX), 1), SHARES_COUNT_MAX)
+    count_shares(call.queue(), arguments.number("from-sequence-number", 0), count, call.now, call.answer(body))
+
+
 def _state(name: str) -> MessageState:
     try:
         return MessageState[name.upper()]
@@ -144,4 +163,5 @@ OWN_OPERATIONS: dict[str, OperationEntry] = {
     "com.twinbus:fragment-heads": OperationEntry(heads, Right.LISTEN),
     "com.twinbus:claim": OperationEntry(claim, Right.LISTEN),
     "com.twinbus:delete-claimed": OperationEntry(delete_claimed, Right.LISTEN),
+    "com.twinbus:backlog": OperationEntry(backlog, Right.LISTEN),
 }

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-TRANSFER_SEGMENT = "x-servicebus-transfer"
+from twinbus.model.transfer import TRANSFER_SEGMENT
+
 CREATE_TRIES_MAX = 3
 LOCK_DURATION = timedelta(minutes=1)
 

@@ -20,8 +20,9 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.clock import Millis
+from twinbus.model.transfer import DESTINATION_PROPERTY
 
-PATH = "x-ms-path"
+PATH = DESTINATION_PROPERTY
 SESSION_ID = "x-ms-sessionid"
 TIME_TO_LIVE = "x-ms-timetolive"
 SCHEDULED_AT = "x-ms-scheduledenqueuetimeutc"

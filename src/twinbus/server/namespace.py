@@ -34,6 +34,7 @@ from twinbus.management.rest import AdministrationApi, RestSettings
 from twinbus.server.data_folder import KEY_BYTES, DataFolder
 from twinbus.server.development_certificate import development_certificate
 from twinbus.server.http import HttpServer, HttpSide
+from twinbus.server.http_backlog import BacklogApi
 from twinbus.server.http_faults import FaultSwitches
 from twinbus.server.http_messaging import HttpMessaging
 from twinbus.server.listener import AmqpTransport, Connections, listen
@@ -168,7 +169,8 @@ class NamespaceServer:
         faults = FaultSwitches(self.stores.threads, self.connections, self.clock, side.authorize)
         websocket = websocket_route(self._gateway, self.connections, self.clock)
         access = AccessApi(AccessControl(self.control, new_key, self.clock), side.authorize)
-        routes: list[BaseRoute] = [websocket, *faults.routes(), *access.routes()]
+        backlog = BacklogApi(self.entities, self.clock, side.authorize)
+        routes: list[BaseRoute] = [websocket, *faults.routes(), *access.routes(), *backlog.routes()]
         self._messaging = HttpMessaging(self._view(), side.authorize, self.clock, behind=api)
         return side.application(self._messaging, routes)
 
