@@ -25,10 +25,10 @@ What is refused is not an operation: nothing was done. A duplicate that is dropp
 A send or settlement in a transaction counts when the transaction is committed. Tokens, links and transactions
 themselves are no operations.
 
-A receive over AMQP is credit that a client gives a link. It is over with a delivery, or else empty: when the client
-gives the credit anew without one, takes it back (drain), or the link ends. Credit that replaces what deliveries used up
-goes on with the same receive. So a long poll of 15 minutes is one operation, however it ends, and a link that is left
-waiting for a week is one as well.
+A receive over AMQP is credit that a client gives a link. It ends with the first delivery, or else empty: when the
+client gives the credit anew, takes it back (drain), or the link is gone. So a long poll of 15 minutes without a message
+is one operation, and a link that is left waiting for a week is one as well. Credit that only gives back what deliveries
+used up ends no receive. To wait for a message session in vain is an empty receive, too.
 """
 
 from enum import Enum, StrEnum

@@ -21,15 +21,12 @@ import pyarrow.parquet as pq
 from twinbus.clock import Millis
 from twinbus.cost import operation_columns as columns
 from twinbus.cost.operation_columns import CURRENT_VERSION
-from twinbus.cost.ulid import ulid
+from twinbus.cost.ulid import PLACE_BITS, ulid
 from twinbus.meter import Operation
 
 FOLDER_NAME = "operations"
 HOUR: Millis = 3_600_000
 ROWS_PER_GROUP = 50_000
-PLACE_BITS = 32
-"""Of an id: the place in the run. The other bits of its tail are the seed."""
-SEED_BITS = 48
 
 SCHEMA = pa.schema(
     [

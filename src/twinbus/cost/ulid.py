@@ -5,6 +5,9 @@ from twinbus.clock import Millis
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 LENGTH = 26
 TAIL_BITS = 80
+PLACE_BITS = 32
+SEED_BITS = TAIL_BITS - PLACE_BITS
+"""How the tail of an operation's id is made up: a seed that its run of operations has, and its place in the run."""
 
 _PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 
