@@ -19,13 +19,18 @@ twinbus.errors.EntityNotFound: The messaging entity 'orders' could not be found.
 
 
 def test_the_reason_is_what_our_code_raised_deepest() -> None:
-    assert reason_of(RuntimeError(STREAM)) == "The messaging entity 'orders' could not be found. Create it."
+    assert reason_of(RuntimeError(STREAM)) == ("The messaging entity 'orders' could not be found. Create it.", False)
 
 
 def test_what_spark_says_itself_is_told_without_its_codes() -> None:
     text = "[PATH_NOT_FOUND] Path does not exist: file:/lake. SQLSTATE: 42K03"
-    assert reason_of(RuntimeError(text)) == "Path does not exist: file:/lake."
+    assert reason_of(RuntimeError(text)) == ("Path does not exist: file:/lake.", False)
 
 
 def test_an_exception_without_a_text_is_named() -> None:
-    assert reason_of(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert reason_of(KeyboardInterrupt()) == ("KeyboardInterrupt", False)
+
+
+def test_what_may_go_better_later_is_known_by_its_class() -> None:
+    text = STREAM.replace("twinbus.errors.EntityNotFound", "twinbus.client.remote_errors.ConnectionLost")
+    assert reason_of(RuntimeError(text)).is_transient

@@ -23,6 +23,7 @@ from twinbus.cli import (
     faults,
     messages,
     namespaces,
+    pipeline,
     queues,
     rules,
     serving,
@@ -53,6 +54,7 @@ app.add_typer(topics.app, name="topic")
 app.add_typer(subscriptions.app, name="subscription")
 app.add_typer(rules.app, name="rule")
 app.add_typer(cost.app, name="cost")
+app.add_typer(pipeline.app, name="pipeline")
 messages.register(app)
 bulk_messages.register(app)
 syphon.register(app)

@@ -30,10 +30,7 @@ class Output:
         if self.as_json:
             self._json([{name: _plain(value) for name, value in record.items()} for record in records])
             return
-        table = Table(*(_heading(name) for name in columns), box=None, pad_edge=False, header_style="bold")
-        for record in records:
-            table.add_row(*(_text(record.get(name)) for name in columns))
-        self.console.print(table)
+        self.console.print(made_table(columns, records))
 
     def record(self, record: Record) -> None:
         if self.as_json:
@@ -53,6 +50,14 @@ class Output:
 
     def _json(self, document: object) -> None:
         print(json.dumps(document, ensure_ascii=False))
+
+
+def made_table(columns: Sequence[str], records: Sequence[Record]) -> Table:
+    """As `Output.table` prints it; for displays that change."""
+    table = Table(*(_heading(name) for name in columns), box=None, pad_edge=False, header_style="bold")
+    for record in records:
+        table.add_row(*(_text(record.get(name)) for name in columns))
+    return table
 
 
 def _heading(name: str) -> str:

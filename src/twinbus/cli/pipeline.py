@@ -2,4 +2,7 @@
 
 import typer
 
+from twinbus.cli import pipeline_capture
+
 app = typer.Typer(no_args_is_help=True, help="Move and count messages in bulk, on Spark.")
+pipeline_capture.register(app)

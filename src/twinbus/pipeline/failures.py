@@ -8,11 +8,13 @@ Python traceback.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import NamedTuple
 
 from twinbus.errors import MessagingError
 
 # The last line of a traceback: the class with its modules, and the text.
-_RAISED = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*: (?P<text>.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^(?:(?P<module>[\w.]+)\.)?(?P<name>[A-Z]\w*): (?P<text>.+)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
 # [ERROR_CLASS] text SQLSTATE: 12345
 _SPARK_TEXT = re.compile(r"^(?:\[[A-Z_.]+\] )?(?P<text>.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
@@ -22,15 +24,31 @@ class JobFailed(MessagingError):
     """A Spark job ended with an error; the text is the reason that lies deepest."""
 
 
-def reason_of(failure: BaseException) -> str:
+class Reason(NamedTuple):
+    """`is_transient` as the class says that was raised; what is not ours is not."""
+
+    text: str
+    is_transient: bool
+
+
+def reason_of(failure: BaseException) -> Reason:
     text = str(failure)
     _, traceback, behind = text.rpartition(_TRACEBACK)
-    if traceback:
-        raised = _RAISED.search(behind)
-        if raised is not None:
-            return raised["text"].strip()
+    raised = _RAISED.search(behind) if traceback else None
+    if raised is not None:
+        return Reason(raised["text"].strip(), _is_transient(raised["module"] or "", raised["name"]))
     found = _SPARK_TEXT.search(text)
-    return found["text"].strip() if found is not None else type(failure).__name__
+    return Reason(found["text"].strip() if found is not None else type(failure).__name__, False)
+
+
+def _is_transient(module: str, name: str) -> bool:
+    if not module.startswith("twinbus."):
+        return False
+    try:
+        kind = getattr(import_module(module), name, None)
+    except ImportError:
+        return False
+    return isinstance(kind, type) and issubclass(kind, MessagingError) and kind.is_transient
 
 
 @contextmanager
@@ -42,4 +60,4 @@ def one_line_failures() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as failure:
-        raise JobFailed(reason_of(failure)) from failure
+        raise JobFailed(reason_of(failure).text) from failure

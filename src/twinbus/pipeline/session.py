@@ -50,8 +50,7 @@ def spark_session(app_name: str, *, master: str | None = None, settings: Mapping
 
     Raises SparkMissing or JavaMissing before anything is started.
     """
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise SparkMissing("Spark is not installed: pip install 'twinbus[spark,jre]'")
+    require_spark()
     from pyspark.sql import SparkSession
 
     import pyspark_servicebus
@@ -68,6 +67,12 @@ def spark_session(app_name: str, *, master: str | None = None, settings: Mapping
     session: SparkSession = builder.getOrCreate()
     pyspark_servicebus.register(session)
     return session
+
+
+def require_spark() -> None:
+    """Raises SparkMissing. For commands, before they import what needs it."""
+    if any(find_spec(package) is None for package in ("pyspark", "pyarrow", "pandas")):
+        raise SparkMissing("This needs Spark, which is not installed: pip install 'twinbus[spark,jre]'")
 
 
 def choose_master(given: str | None, environment: Mapping[str, str]) -> str | None:

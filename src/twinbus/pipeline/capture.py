@@ -1,0 +1,205 @@
+"""Capture: the messages of entities to the lake, each of them once; one streaming query for each entity.
+
+    source --> batch of the stream --> folders of the lake with the batch's number
+                 ^ the checkpoint has what is in it        ^ written again after a crash: replaced
+
+Browsing leaves the messages where they are; consuming removes those that are in the lake. A capture that was stopped or
+killed goes on where it was, by the checkpoint beside its messages.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from twinbus.pipeline.captured_entities import source_options
+from twinbus.pipeline.failures import Reason, reason_of
+from twinbus.pipeline.lake import TIME, checkpoint_folder, clear_unfinished, write_batch
+from twinbus.pipeline.listener import progress_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+AT_ONCE_DEFAULT = 4
+"""Queries of a run that ends by itself; each has a process of its own for its source."""
+LOOK_EVERY_S = 0.2
+FINISH_WAIT_S = 60.0
+RETRY_FIRST_S = 1.0
+RETRY_MOST_S = 30.0
+
+
+class CaptureMode(StrEnum):
+    BROWSE = "browse"
+    CONSUME = "consume"
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSettings:
+    """`options` are the source's, without the entity: where the namespace is, and how much a batch may hold.
+
+    `interval_s` is the time between batches; None ends the capture when all that was there at its start is in the lake.
+    """
+
+    lake: str
+    mode: CaptureMode
+    options: Mapping[str, str] = field(repr=False)
+    interval_s: float | None = None
+
+    @property
+    def is_endless(self) -> bool:
+        return self.interval_s is not None
+
+
+class CaptureState(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+OVER = frozenset({CaptureState.DONE, CaptureState.STOPPED, CaptureState.FAILED})
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one capture has done in this run. `newest` is the enqueued time of the newest message captured."""
+
+    entity: str
+    state: CaptureState = CaptureState.WAITING
+    messages: int = 0
+    batches: int = 0
+    newest: datetime | None = None
+    behind: int | None = None
+    last_error: str | None = None
+
+
+class Capture:
+    """One entity. `look` is called every now and then, by one thread; Spark's threads do the work."""
+
+    def __init__(self, spark: "SparkSession", entity: str, settings: CaptureSettings) -> None:
+        self.tally = Tally(entity)
+        self._spark = spark
+        self._settings = settings
+        self._query: StreamingQuery | None = None
+        self._retry_at = 0.0
+        self._retry_s = RETRY_FIRST_S
+
+    @property
+    def is_over(self) -> bool:
+        return self.tally.state in OVER
+
+    def start(self, now_s: float) -> None:
+        from pyspark.errors import PySparkException
+
+        batches = BatchWriter(self._settings.lake, self.tally)
+        try:
+            clear_unfinished(self._spark, self._settings.lake, self.tally.entity)
+            self._query = self._writer(batches).start()
+        except PySparkException as failure:
+            self._failed(reason_of(failure), now_s)
+            return
+        batches.belong_to(str(self._query.id))
+        self.tally.state = CaptureState.RUNNING
+
+    def look(self, now_s: float) -> None:
+        """Notice the end of the query. One that failed for a reason that may pass is started again after a while."""
+        if self.tally.state is CaptureState.RETRYING and now_s >= self._retry_at:
+            self.start(now_s)
+        if self._query is None or self.tally.state is not CaptureState.RUNNING:
+            return
+        is_active = self._query.isActive  # asked first: what is said after the end is final
+        progress = self._query.lastProgress
+        if progress is not None:
+            self.tally.behind = progress_of(progress).behind
+        if is_active:
+            return
+        failure = self._query.exception()
+        if failure is None:
+            self.tally.state = CaptureState.DONE
+        else:
+            self._failed(reason_of(failure), now_s)
+
+    def stop(self) -> None:
+        """The batch that is being written is finished; if that takes too long, it will be written again next time."""
+        if self._query is not None and self.tally.state is CaptureState.RUNNING:
+            deadline = time.monotonic() + FINISH_WAIT_S
+            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
+                time.sleep(LOOK_EVERY_S)
+            self._query.stop()
+        if not self.is_over:
+            self.tally.state = CaptureState.STOPPED
+
+    def _failed(self, reason: Reason, now_s: float) -> None:
+        self.tally.last_error = reason.text
+        if not (reason.is_transient and self._settings.is_endless):
+            self.tally.state = CaptureState.FAILED
+            return
+        self.tally.state = CaptureState.RETRYING
+        self._retry_at = now_s + self._retry_s
+        self._retry_s = min(self._retry_s * 2, RETRY_MOST_S)
+
+    def _writer(self, batches: "BatchWriter") -> "DataStreamWriter":
+        settings, entity = self._settings, self.tally.entity
+        options = {**settings.options, **source_options(entity), "mode": settings.mode.value}
+        writer = self._spark.readStream.format("servicebus").options(**options).load().writeStream
+        writer = writer.queryName(f"capture of {entity}").foreachBatch(batches)
+        writer = writer.option("checkpointLocation", checkpoint_folder(settings.lake, entity))
+        if settings.interval_s is None:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=f"{int(settings.interval_s * 1000)} milliseconds")
+
+
+class BatchWriter:
+    """Writes the batches of one query to the lake. Spark calls it in a thread of its own, a batch at a time."""
+
+    def __init__(self, lake: str, tally: Tally) -> None:
+        self._lake = lake
+        self._tally = tally
+        self._capture = ""
+        self._is_named = threading.Event()
+
+    def belong_to(self, query_id: str) -> None:
+        """The query's id is known once it runs, and stays the same for as long as there is the checkpoint.
+
+        Numbers of batches start over with a new checkpoint; without the id they would replace older ones.
+        """
+        self._capture = query_id
+        self._is_named.set()
+
+    def __call__(self, messages: "DataFrame", number: int) -> None:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        self._is_named.wait()
+        seen = Observation()
+        watched = messages.observe(seen, f.count(f.lit(1)).alias("count"), f.max(f.col(TIME)).alias("newest"))
+        write_batch(watched, self._lake, self._tally.entity, f"{self._capture}-{number:010}")
+        self._tally.messages += seen.get["count"]
+        self._tally.batches += 1
+        self._tally.newest = seen.get["newest"] or self._tally.newest
+
+
+def run_captures(captures: Sequence[Capture], stop: threading.Event, show: Callable[[], None], at_once: int) -> None:
+    """Until all are over or `stop` is set. `show` is called whenever there may be something new to see."""
+    try:
+        while not stop.is_set() and not all(capture.is_over for capture in captures):
+            now_s = time.monotonic()
+            waiting = [capture for capture in captures if capture.tally.state is CaptureState.WAITING]
+            running = sum(capture.tally.state is CaptureState.RUNNING for capture in captures)
+            for capture in waiting[: max(0, at_once - running)]:
+                capture.start(now_s)
+            for capture in captures:
+                capture.look(now_s)
+            show()
+            stop.wait(LOOK_EVERY_S)
+    finally:
+        for capture in captures:
+            capture.stop()
+        show()

