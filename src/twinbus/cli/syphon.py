@@ -126,7 +126,7 @@ def _find(single: WantedPair, file: Path | None, data: Path, output: Output) -> 
     from twinbus.pairing.syphon.service import find_backlog
 
     found = []
-    for each in [single] if file is None else _read_pairs(file):
+    for each in [single] if file is None else read_pairs(file):
         home = _namespace(each.primary, None, data, output)
         spare = _namespace(each.secondary, each.secondary_endpoint, data, output)
         found.append(
@@ -135,7 +135,7 @@ def _find(single: WantedPair, file: Path | None, data: Path, output: Output) -> 
     return found
 
 
-def _read_pairs(file: Path) -> list[WantedPair]:
+def read_pairs(file: Path) -> list[WantedPair]:
     """[[pair]] tables with `primary`, `secondary` and, where needed, `primary_name` and `secondary_endpoint`."""
     try:
         pairs = [WantedPair(**table) for table in tomllib.loads(file.read_text()).get("pair", [])]

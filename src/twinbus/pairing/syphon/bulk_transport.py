@@ -66,6 +66,11 @@ class NamespaceLinks:
         async with self._opening:
             return await (await self._connected()).receiver(path, credit=credit)
 
+    async def reach(self) -> None:
+        """Connect, if that is not done. Raises MessagingError or OSError where nobody answers."""
+        async with self._opening:
+            await self._connected()
+
     async def drop(self) -> None:
         """Begin anew: the peer does not answer, so what is open may be half dead."""
         namespace, self._namespace = self._namespace, None

@@ -48,6 +48,10 @@ REASON_REFUSED = "TransferRefused"
 Steps: TypeAlias = Generator[Request, Answer, None]
 
 
+class LockTooShort(TimeoutError):
+    """Nobody's outage: the messages waited here for too long."""
+
+
 class Pass(IntEnum):
     """What came of a pass; true where the next one may follow at once."""
 
@@ -168,7 +172,7 @@ class Pump:
             yield Wait(pause)
         soonest = min(taken.locked_until for chunk in chunks for taken in chunk.taken)
         if soonest < self._clock.now() + LOCK_MARGIN:
-            return [TimeoutError("The locks end too soon to send these messages now.")] * len(chunks)
+            return [LockTooShort("The locks end too soon to send these messages now.")] * len(chunks)
         try:
             return _errors_of((yield SendAll(chunks)))
         except Exception as error:

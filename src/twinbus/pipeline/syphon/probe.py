@@ -1,0 +1,36 @@
+"""Is a destination there again? A connection string and a path in, None or what is wrong out.
+
+The probe is the ping of paired namespaces: an empty message that lives for a second and is never delivered. A namespace that
+refuses it (the entity is gone, disabled, full) has answered, so it is there.
+"""
+
+import asyncio
+from uuid import uuid4
+
+from twinbus.client.message import encode_message
+from twinbus.client.namespace import Namespace
+from twinbus.errors import MessagingError, OperationTimeout
+from twinbus.pairing.failures import classify
+from twinbus.pairing.ping import CONTENT_TYPE, TIME_TO_LIVE
+
+PROBE_TIMEOUT_S = 10.0
+
+
+def probe(connection_string: str, path: str) -> Exception | None:
+    return asyncio.run(_probe(connection_string, path))
+
+
+async def _probe(connection_string: str, path: str) -> Exception | None:
+    ping = encode_message(b"", content_type=CONTENT_TYPE, time_to_live=TIME_TO_LIVE, session_id=uuid4().hex)
+    try:
+        async with (
+            asyncio.timeout(PROBE_TIMEOUT_S),
+            await Namespace.connect(connection_string, timeout_s=PROBE_TIMEOUT_S) as namespace,
+        ):
+            sender = await namespace.sender(path)
+            (error,) = await sender.send([ping])
+    except TimeoutError:
+        error = OperationTimeout(f"'{path}' did not answer within {PROBE_TIMEOUT_S:g} s.")
+    except (MessagingError, OSError) as failure:
+        return failure if classify(failure).is_outage else None
+    return error if error is not None and classify(error).is_outage else None

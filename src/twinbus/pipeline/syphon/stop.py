@@ -1,0 +1,29 @@
+"""How a job is told to stop: the driver by a signal, its tasks by a file that appears.
+
+A task looks for the file between pages, finishes what it has taken and returns. Where executors do not share a file system with
+the driver they end with the budget of the round.
+"""
+
+import threading
+from pathlib import Path
+
+
+class StopRequest:
+    """`file` is also looked at by the driver: whoever creates it by hand stops the job."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        self._asked.set()
+        if self.file is not None:
+            self.file.touch()
+
+    @property
+    def is_asked(self) -> bool:
+        return self._asked.is_set() or (self.file is not None and self.file.exists())
+
+    def wait(self, seconds: float) -> None:
+        """Less of it if the job is to stop."""
+        self._asked.wait(seconds)
