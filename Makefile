@@ -47,7 +47,7 @@ $(READY):
 
 $(SPARK_READY): $(READY)
 	@echo "installing Spark and what the tests need (two minutes at first)"
-	@$(INSTALL) '.[dev,spark,jre]'
+	@$(INSTALL) '.[dev,spark,connect,jre]'
 	@rm -f $(VENV)/spark-ready-* && touch $@
 
 clean:

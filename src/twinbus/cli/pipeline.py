@@ -2,8 +2,9 @@
 
 import typer
 
-from twinbus.cli import pipeline_capture, pipeline_syphon
+from twinbus.cli import pipeline_capture, pipeline_package, pipeline_syphon
 
 app = typer.Typer(no_args_is_help=True, help="Move and count messages in bulk, on Spark.")
 pipeline_capture.register(app)
 pipeline_syphon.register(app)
+pipeline_package.register(app)

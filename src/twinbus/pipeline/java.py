@@ -10,18 +10,17 @@ JAVA_HOME, whose `bin/java` drops the argument and starts the real one.
 """
 
 import hashlib
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from twinbus.errors import MessagingError
+from twinbus.pipeline.cache_folder import cache_folder, put
 
 VERSION_MIN = 17
 VECTOR_MODULE = "jdk.incubator.vector"
@@ -131,26 +130,15 @@ def _major(version: str) -> int:
 
 
 def _shim(home: Path, environment: Mapping[str, str]) -> Path:
-    """A home whose `java` leaves out the module. Several processes may write it at once: each replaces it whole."""
-    real = _java_of(home)
-    text = SHIM.format(module=VECTOR_MODULE, java=shlex.quote(str(real)))
-    shim_home = _cache(environment) / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    """A home whose `java` leaves out the module."""
+    text = SHIM.format(module=VECTOR_MODULE, java=shlex.quote(str(_java_of(home))))
+    shim_home = cache_folder(environment) / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     shim = _java_of(shim_home)
-    if shim.exists():
-        return shim_home
-    try:
-        shim.parent.mkdir(parents=True, exist_ok=True)
-        handle, unfinished = tempfile.mkstemp(dir=shim.parent)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.chmod(unfinished, 0o755)
-        os.replace(unfinished, shim)
-    except OSError as fault:
-        raise JavaMissing(f"{shim} cannot be written: {fault}. Set XDG_CACHE_HOME to a folder that can be.") from None
+    if not shim.exists():
+        try:
+            put(shim, text.encode(), mode=0o755)
+        except OSError as fault:
+            raise JavaMissing(
+                f"{shim} cannot be written: {fault}. Set XDG_CACHE_HOME to a folder that can be."
+            ) from None
     return shim_home
-
-
-def _cache(environment: Mapping[str, str]) -> Path:
-    given = environment.get("XDG_CACHE_HOME")
-    folder = Path(given) if given else Path(environment.get("HOME") or Path.home()) / ".cache"
-    return folder / "twinbus"

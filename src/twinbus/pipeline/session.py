@@ -1,7 +1,7 @@
 """The Spark session that every job of the pipeline runs in: a name, a master and settings in, a session out.
 
 `local[*]` unless a master is given, here or in SPARK_MASTER. A process that spark-submit started has its master from
-there. `sc://HOST:PORT` is a Spark Connect server.
+there. `sc://HOST:PORT` is a Spark Connect server. Executors that are not on this machine get our packages with it.
 """
 
 import os
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.errors import MessagingError
 from twinbus.pipeline.java import choose_java
+from twinbus.pipeline.shipping import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +66,8 @@ def spark_session(app_name: str, *, master: str | None = None, settings: Mapping
     if chosen is not None and not chosen.startswith(CONNECT_SCHEME):
         prepare_process(is_local=is_local)
     session: SparkSession = builder.getOrCreate()
+    if not is_local:
+        ship(session)
     pyspark_servicebus.register(session)
     return session
 
