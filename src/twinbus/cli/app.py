@@ -25,6 +25,7 @@ from twinbus.cli import (
     namespaces,
     pipeline,
     queues,
+    rehearse,
     rules,
     serving,
     stores,
@@ -58,6 +59,7 @@ app.add_typer(pipeline.app, name="pipeline")
 messages.register(app)
 bulk_messages.register(app)
 syphon.register(app)
+rehearse.register(app)
 doctor.register(app)
 
 

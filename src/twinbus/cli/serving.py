@@ -127,7 +127,7 @@ def up(
 ) -> None:
     """Serve two namespaces, primary and secondary, a process each, until Ctrl-C."""
     read_wanted(queue or (), entities)
-    options = ["--data", str(data), "--stores", str(stores)]
+    options = ["--stores", str(stores)]
     options += [word for name in queue or () for word in ("--queue", name)]
     options += ["--entities", str(entities)] if entities is not None else []
     run_two(data, options, Output(as_json=as_json), with_tls=tls)

@@ -1,0 +1,172 @@
+"""`twinbus rehearse`: an outage on purpose, with everything that was sent accounted for in the end."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
+from twinbus.cli.output import Output
+from twinbus.errors import ArgumentError
+from twinbus.rehearsal.ending_signals import ending_signals_interrupt
+from twinbus.rehearsal.script import DURATION_DEFAULT_S, FaultKind, Script, default_script
+from twinbus.rehearsal.script_file import read_script
+from twinbus.rehearsal.settings import Engine
+
+if TYPE_CHECKING:
+    from twinbus.rehearsal.report import RehearsalReport
+    from twinbus.rehearsal.settings import RehearsalSettings
+    from twinbus.rehearsal.stage import Place, Stage
+
+NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string; a throw-away one if left out."
+
+
+def register(app: typer.Typer) -> None:
+    app.command("rehearse")(rehearse)
+
+
+def rehearse(
+    script: Annotated[
+        Path | None,
+        typer.Option("--script", metavar="FILE", help="TOML or JSON file of faults; see docs/how-to/rehearse.md."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Decides the traffic and when exactly faults begin.")] = 0,
+    duration: Annotated[
+        float | None,
+        typer.Option("--duration", min=1.0, help=f"Seconds of traffic; {DURATION_DEFAULT_S:g} without a script."),
+    ] = None,
+    rate: Annotated[float, typer.Option("--rate", help="Messages a second, for each of the two senders.")] = 40.0,
+    engine: Annotated[
+        Engine | None,
+        typer.Option("--engine", help="What brings the backlog home; Spark where it is installed if left out."),
+    ] = None,
+    failover_interval: Annotated[
+        float, typer.Option("--failover-interval", min=0.0, help="Seconds an entity may fail before it is failed over.")
+    ] = 1.0,
+    ping_interval: Annotated[
+        float, typer.Option("--ping-interval", min=1.0, help="Seconds between pings of an entity that is failed over.")
+    ] = 2.0,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the report with plots as one HTML file.")
+    ] = None,
+    primary: Annotated[str | None, typer.Option("--primary", envvar="TWINBUS_PRIMARY", help=NAMESPACE_HELP)] = None,
+    secondary: Annotated[
+        str | None, typer.Option("--secondary", envvar="TWINBUS_SECONDARY", help=NAMESPACE_HELP)
+    ] = None,
+    primary_endpoint: Annotated[
+        str | None, typer.Option("--primary-endpoint", help="HTTP address of the primary, if the port is unusual.")
+    ] = None,
+    secondary_endpoint: Annotated[
+        str | None, typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is unusual.")
+    ] = None,
+    allow: Annotated[
+        list[FaultKind] | None,
+        typer.Option("--allow", help="With namespaces that exist: a kind of fault that may be played on the primary."),
+    ] = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Play an outage on a throw-away pair of namespaces and account for every message.
+
+    Exit code 1 if the ledger does not balance.
+    """
+    from twinbus.rehearsal.settings import RehearsalSettings
+
+    output = Output(as_json=as_json)
+    if (primary is None) != (secondary is None):
+        raise ArgumentError("Give both --primary and --secondary, or neither for a throw-away pair.")
+    if allow and primary is None:
+        raise ArgumentError("--allow is for namespaces that exist; on a throw-away pair everything is allowed.")
+    settings = RehearsalSettings(
+        seed=seed,
+        rate=rate,
+        engine=_engine(engine),
+        failover_interval_s=failover_interval,
+        ping_interval_s=ping_interval,
+    )
+    chosen = read_script(script, duration) if script is not None else default_script(duration or DURATION_DEFAULT_S)
+    if report is not None:
+        _check_writable(report)
+    with (
+        ending_signals_interrupt(),
+        _stage(primary, secondary, primary_endpoint, secondary_endpoint, allow, data) as stage,
+    ):
+        if script is None and primary is not None:
+            chosen = chosen.only(allow or ())
+        found = _run(stage, chosen, settings, output)
+    _show(found, report, output)
+
+
+def _run(stage: "Stage", script: Script, settings: "RehearsalSettings", output: Output) -> "RehearsalReport":
+    from twinbus.rehearsal.engines import engine_of
+    from twinbus.rehearsal.live_view import LiveView
+    from twinbus.rehearsal.rehearsal import Rehearsal
+
+    view = LiveView(output.console, is_silent=output.as_json)
+    with engine_of(settings.engine) as drain:
+        rehearsal = Rehearsal(stage, script, settings, drain, lambda _: None, view.hear)
+        with view.shown(rehearsal.status):
+            return rehearsal.run()
+
+
+def _show(found: "RehearsalReport", file: Path | None, output: Output) -> None:
+    from twinbus.rehearsal.report import as_document
+    from twinbus.rehearsal.report_html import report_html
+    from twinbus.rehearsal.report_text import report_text
+
+    if file is not None:
+        file.write_text(report_html(found))
+    if output.as_json:
+        print(json.dumps(as_document(found)))
+    else:
+        output.console.print(report_text(found))
+        if file is not None:
+            output.console.print(f"\nThe report with plots is in {file}.", markup=False)
+    if not found.is_balanced:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _stage(
+    primary: str | None,
+    secondary: str | None,
+    primary_endpoint: str | None,
+    secondary_endpoint: str | None,
+    allowed: list[FaultKind] | None,
+    data: Path,
+) -> "Iterator[Stage]":
+    from twinbus.rehearsal.stage import GivenStage
+    from twinbus.rehearsal.throwaway_stage import throw_away_stage
+
+    if primary is None or secondary is None:
+        with throw_away_stage() as stage:
+            yield stage
+        return
+    yield GivenStage(
+        _place(primary, primary_endpoint, data), _place(secondary, secondary_endpoint, data), allowed or ()
+    )
+
+
+def _place(given: str, endpoint: str | None, data: Path) -> "Place":
+    """A connection string has '=' in it, and the name of a namespace cannot."""
+    from twinbus.rehearsal.stage import Place
+
+    call = Call(Output(as_json=False), given, data, given if "=" in given else None, endpoint)
+    return Place(call.connection_string, call.endpoint)
+
+
+def _engine(given: Engine | None) -> Engine:
+    from twinbus.rehearsal.engines import best_engine
+
+    return given if given is not None else best_engine()
+
+
+def _check_writable(file: Path) -> None:
+    """Now, and not when the rehearsal is over."""
+    try:
+        file.open("a").close()
+    except OSError as fault:
+        raise ArgumentError(f"{file} cannot be written: {fault.strerror}. Name another file for the report.") from None

@@ -1,0 +1,110 @@
+"""What happened when: faults, and what the pair said about itself. Moments in; times to fail over and to recover out."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.rehearsal.script import Fault
+from twinbus.rehearsal.sends import Span
+
+
+class MomentKind(StrEnum):
+    STEP = "step"
+    FAULT = "fault"
+    MENDED = "mended"
+    FAILING = "failing"
+    FAILED_OVER = "failed over"
+    RECOVERED = "recovered"
+    QUEUE_OUT = "backlog queue out"
+
+
+_BY_EVENT = {
+    EventKind.TIMER_STARTED: MomentKind.FAILING,
+    EventKind.FAILED_OVER: MomentKind.FAILED_OVER,
+    EventKind.RECOVERED: MomentKind.RECOVERED,
+    EventKind.QUEUE_TAKEN_OUT: MomentKind.QUEUE_OUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """`at_s` counts from when the first message is due, and is negative before."""
+
+    at_s: float
+    kind: MomentKind
+    text: str
+
+
+class Chronicle:
+    """Any thread may tell it. `hear` is called with each moment as it is written down."""
+
+    def __init__(self, now_s: Callable[[], float], hear: Callable[[Moment], None]) -> None:
+        self.moments: list[Moment] = []
+        self.pings = self.pings_answered = 0
+        self.backlog_sends: Counter[str] = Counter()
+        self._now_s = now_s
+        self._hear = hear
+        self._lock = threading.Lock()
+
+    def step(self, text: str) -> None:
+        self._add(MomentKind.STEP, text)
+
+    def fault(self, fault: Fault, is_mended: bool) -> None:
+        self._add(MomentKind.MENDED if is_mended else MomentKind.FAULT, str(fault))
+
+    def pairing(self, event: PairingEvent) -> None:
+        if event.kind is EventKind.PING:
+            with self._lock:
+                self.pings += 1
+                self.pings_answered += event.error is None
+        elif event.kind is EventKind.BACKLOG_SEND:
+            with self._lock:
+                self.backlog_sends[event.path or ""] += event.count
+        elif event.kind in _BY_EVENT:
+            self._add(_BY_EVENT[event.kind], event.path or event.queue or "")
+
+    def _add(self, kind: MomentKind, text: str) -> None:
+        moment = Moment(self._now_s(), kind, text)
+        with self._lock:
+            self.moments.append(moment)
+        self._hear(moment)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """How an entity went through a fault: seconds from its begin to the failover, from its end to the recovery.
+
+    None where it did not come to that: the entity was not hit, or not for long enough, or not by what fails over.
+    """
+
+    failed_over_after_s: float | None = None
+    recovered_after_s: float | None = None
+
+
+def outages(moments: Sequence[Moment], span: Span, until_s: float) -> dict[str, Outage]:
+    """Of every entity that failed over between the begin of a fault and `until_s`, when the next one begins."""
+    own = [moment for moment in moments if span.begin_s <= moment.at_s < until_s]
+    failed_over, recovered = _first(own, MomentKind.FAILED_OVER), _last(own, MomentKind.RECOVERED)
+    return {
+        entity: Outage(
+            at_s - span.begin_s,
+            # A ping can get through before the one who mends the fault notices that it is mended.
+            max(0.0, recovered[entity] - span.end_s) if entity in recovered else None,
+        )
+        for entity, at_s in failed_over.items()
+    }
+
+
+def _first(moments: Iterable[Moment], kind: MomentKind) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for moment in moments:
+        if moment.kind is kind:
+            found.setdefault(moment.text, moment.at_s)
+    return found
+
+
+def _last(moments: Iterable[Moment], kind: MomentKind) -> dict[str, float]:
+    return {moment.text: moment.at_s for moment in moments if moment.kind is kind}

@@ -1,0 +1,57 @@
+"""The backlog is brought home: by the syphon as a process of its own, or as the Spark job."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twinbus.errors import MessagingError
+from twinbus.rehearsal.stage import Stage
+
+STOP_WAIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """`seconds` includes the start of what drains, unless that was started before."""
+
+    moved: int
+    dead_lettered: int
+    seconds: float
+
+
+Drain = Callable[[Stage], Drained]
+
+
+def drain_by_process(stage: Stage) -> Drained:
+    """Until the backlog is empty. Raises MessagingError, with what it said, if it fails."""
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "twinbus", "syphon", "--until-empty", "--json", "--primary-name", stage.name]
+    if stage.secondary.endpoint is not None:
+        command += ["--secondary-endpoint", stage.secondary.endpoint]
+    # Connection strings hold keys, and anybody on the machine can read the arguments of a process.
+    secrets = {
+        "TWINBUS_PRIMARY": stage.primary.connection_string,
+        "TWINBUS_SECONDARY": stage.secondary.connection_string,
+    }
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **secrets},
+        start_new_session=True,
+    )
+    try:
+        said, complaint = process.communicate()
+    except BaseException:
+        process.terminate()
+        process.wait(STOP_WAIT_S)
+        raise
+    if process.returncode != 0:
+        raise MessagingError(f"The syphon failed: {complaint.strip() or process.returncode}")
+    tally = json.loads(said)[0]
+    return Drained(tally["moved"], tally["dead_lettered"], time.monotonic() - begun)

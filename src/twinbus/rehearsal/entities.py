@@ -1,0 +1,69 @@
+"""The entities that are rehearsed: one of each way to lay messages down, below one prefix so that they are easy to remove."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from azure.core.exceptions import ResourceNotFoundError
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+LOCK_DURATION = timedelta(seconds=20)
+SUBSCRIPTIONS = ("audit", "billing")
+SESSIONS = tuple(f"customer-{number}" for number in range(6))
+
+
+class EntityKind(StrEnum):
+    ORDINARY = "ordinary"
+    PARTITIONED = "partitioned"
+    SESSIONS = "sessions"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedEntity:
+    """`outlets` are the paths from which its messages are received: each gets every message."""
+
+    kind: EntityKind
+    path: str
+
+    @property
+    def outlets(self) -> tuple[str, ...]:
+        if self.kind is EntityKind.TOPIC:
+            return tuple(subscription_path(self.path, name) for name in SUBSCRIPTIONS)
+        return (self.path,)
+
+    @property
+    def detects_duplicates(self) -> bool:
+        """Where a message has to arrive once, however often it was sent or moved."""
+        return self.kind in (EntityKind.ORDINARY, EntityKind.SESSIONS)
+
+
+def rehearsed_entities(prefix: str) -> tuple[RehearsedEntity, ...]:
+    return tuple(RehearsedEntity(kind, prefix + kind) for kind in EntityKind)
+
+
+def subscription_path(topic: str, name: str) -> str:
+    return f"{topic}/Subscriptions/{name}"
+
+
+def create_entity(administration: ServiceBusAdministrationClient, entity: RehearsedEntity) -> None:
+    if entity.kind is EntityKind.TOPIC:
+        administration.create_topic(entity.path)
+        for name in SUBSCRIPTIONS:
+            administration.create_subscription(entity.path, name, lock_duration=LOCK_DURATION)
+        return
+    administration.create_queue(
+        entity.path,
+        lock_duration=LOCK_DURATION,
+        enable_partitioning=entity.kind is EntityKind.PARTITIONED,
+        requires_session=entity.kind is EntityKind.SESSIONS,
+        requires_duplicate_detection=entity.detects_duplicates,
+    )
+
+
+def delete_entity(administration: ServiceBusAdministrationClient, entity: RehearsedEntity) -> None:
+    delete = administration.delete_topic if entity.kind is EntityKind.TOPIC else administration.delete_queue
+    try:
+        delete(entity.path)
+    except ResourceNotFoundError:
+        return

@@ -1,0 +1,70 @@
+"""Plays the script: begins each fault at its time, mends it after its duration, and keeps when that really was."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twinbus.rehearsal.script import Fault, Script
+from twinbus.rehearsal.sends import Span
+from twinbus.rehearsal.stage import Stage
+
+Tell = Callable[[Fault, bool], None]
+"""Called with a fault, and whether it is mended now rather than begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedFault:
+    """`span` is measured: a killed namespace is mended when it serves again."""
+
+    fault: Fault
+    span: Span
+
+
+class FaultPlayer:
+    """From `start` until `wait` returns or `stop`. A fault that is in force when it stops is mended."""
+
+    def __init__(self, stage: Stage, script: Script, tell: Tell) -> None:
+        self.played: list[PlayedFault] = []
+        self._stage = stage
+        self._script = script
+        self._tell = tell
+        self._stopping = threading.Event()
+        self._broken: BaseException | None = None
+        self._thread = threading.Thread(target=self._guard, name="fault-player", daemon=True)
+
+    def start(self, started_at: float) -> None:
+        self._started_at = started_at
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def wait(self) -> None:
+        """Until the last fault is mended. Raises what kept a fault from being played."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._broken is not None:
+            raise self._broken
+
+    def _guard(self) -> None:
+        try:
+            for fault in self._script.faults:
+                if self._stopping.wait(max(0.0, fault.at_s - self._now())):
+                    return
+                self._play(fault)
+        except BaseException as broken:
+            self._broken = broken
+
+    def _play(self, fault: Fault) -> None:
+        begin_s = self._now()
+        self._stage.begin(fault)
+        self._tell(fault, False)
+        self._stopping.wait(max(0.0, begin_s + fault.duration_s - self._now()))
+        self._stage.mend(fault)
+        self.played.append(PlayedFault(fault, Span(begin_s, self._now())))
+        if not fault.kind.is_momentary:
+            self._tell(fault, True)
+
+    def _now(self) -> float:
+        return time.monotonic() - self._started_at

@@ -1,0 +1,94 @@
+"""A namespace as a process of its own, `twinbus serve --json`: started, killed, started again, stopped.
+
+Its first line of output says that it is ready and where; its log goes to a file in its data folder.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from twinbus.errors import MessagingError
+
+LOG_NAME = "server.log"
+STOP_WAIT_S = 40.0
+FAULT_PREFIX = "twinbus: "
+
+
+class NamespaceStopped(MessagingError):
+    """A namespace that should be serving is not."""
+
+
+class NamespaceProcess:
+    """`options` are those of `twinbus serve`. With fixed ports it is found again after `kill` and `start`."""
+
+    def __init__(self, name: str, data: Path, options: Sequence[str]) -> None:
+        self.name = name
+        self.log = data / name / LOG_NAME
+        self._command = [
+            *(sys.executable, "-m", "twinbus", "serve", name, "--data", str(data), "--json"),
+            *options,
+        ]
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        assert self._process is not None, "the namespace was never started"
+        return self._process
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Returns at once; `wait_ready` waits."""
+        assert not self.is_running
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb" if self._process is None else "ab") as log:
+            # In a session of its own, so that Ctrl-C reaches whoever started it and is passed on in good order.
+            self._process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+
+    def wait_ready(self) -> dict[str, Any]:
+        """What it says of itself once it serves: name, pid, ports, connection strings. Raises NamespaceStopped."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.fail()
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def fail(self) -> NoReturn:
+        """Raise NamespaceStopped with the reason that it gave for ending."""
+        self.process.wait()
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.startswith(FAULT_PREFIX)]
+        reason = lines[-1].removeprefix(FAULT_PREFIX) if lines else f"see {self.log}"
+        raise NamespaceStopped(f"The namespace '{self.name}' stopped: {reason}")
+
+    def kill(self) -> None:
+        """As a machine dies: nothing is flushed, nobody is told."""
+        if self.is_running:
+            self.process.kill()
+        self._end()
+
+    def ask_to_stop(self) -> None:
+        """In good order; it has what it needs to lose nothing even if it does not get that far."""
+        if self.is_running:
+            self.process.terminate()
+
+    def wait(self) -> None:
+        if self._process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_WAIT_S)
+        self.kill()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()

@@ -1,0 +1,90 @@
+"""Receivers on the primary: what an application has beside its senders. What they get goes into the ledger and is completed.
+
+Whatever ends a receiver, the next one takes its place: receiving stops with the primary and goes on with it.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from azure.core.exceptions import AzureError
+from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver
+from azure.servicebus.exceptions import ServiceBusError
+
+from twinbus.rehearsal.entities import SESSIONS, SUBSCRIPTIONS, EntityKind, RehearsedEntity, subscription_path
+from twinbus.rehearsal.ledger import Arrival, Ledger
+
+BATCH_MAX = 50
+WAIT_S = 0.5
+AGAIN_S = 0.3
+RECEIVE_FAILURES = (ServiceBusError, AzureError, OSError, ValueError)
+
+OpenReceiver = Callable[[], ServiceBusReceiver]
+
+
+class Receivers:
+    """A thread for every queue, subscription and message session, from `start` until `stop`."""
+
+    def __init__(self, client: ServiceBusClient, entities: Iterable[RehearsedEntity], ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._stopping = threading.Event()
+        self._broken: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._guard, args=(path, make), name=f"receiver-{path}", daemon=True)
+            for entity in entities
+            for path, make in _openers(client, entity)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Returns when all have ended, and raises what no receiver should raise."""
+        self._stopping.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        if self._broken:
+            raise self._broken[0]
+
+    def _guard(self, path: str, make: OpenReceiver) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._receive(path, make)
+                except RECEIVE_FAILURES:
+                    self._stopping.wait(AGAIN_S)
+        except BaseException as broken:
+            self._broken.append(broken)
+
+    def _receive(self, path: str, make: OpenReceiver) -> None:
+        with make() as receiver:
+            while not self._stopping.is_set():
+                for message in receiver.receive_messages(max_message_count=BATCH_MAX, max_wait_time=WAIT_S):
+                    self._ledger.delivered(path, arrival(message))
+                    receiver.complete_message(message)
+
+
+def arrival(message: ServiceBusReceivedMessage) -> Arrival:
+    return Arrival(
+        message.message_id or "",
+        message.sequence_number or 0,
+        message.session_id,
+        message.partition_key,
+        b"".join(message.body),
+    )
+
+
+def _openers(client: ServiceBusClient, entity: RehearsedEntity) -> list[tuple[str, OpenReceiver]]:
+    path = entity.path
+    if entity.kind is EntityKind.TOPIC:
+        return [
+            (subscription_path(path, name), lambda name=name: client.get_subscription_receiver(path, name))  # type: ignore[misc]
+            for name in SUBSCRIPTIONS
+        ]
+    if entity.kind is EntityKind.SESSIONS:
+        return [
+            (path, lambda session=session: client.get_queue_receiver(path, session_id=session))  # type: ignore[misc]
+            for session in SESSIONS
+        ]
+    return [(path, lambda: client.get_queue_receiver(path))]

@@ -1,0 +1,258 @@
+"""A rehearsal from its first message to its report.
+
+entities, pair > senders and receivers, while the script plays > all is back > drain > receivers finish > look at
+what is left > report
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+from azure.servicebus import ServiceBusClient
+
+from twinbus.errors import MessagingError
+from twinbus.pairing import Availability as EntityAvailability
+from twinbus.pairing import PairedNamespaceClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from twinbus.rehearsal.bill import Bill
+from twinbus.rehearsal.chronicle import Chronicle, Moment
+from twinbus.rehearsal.drain import Drain, Drained
+from twinbus.rehearsal.ending_signals import uninterrupted
+from twinbus.rehearsal.entities import LOCK_DURATION, create_entity, delete_entity, rehearsed_entities
+from twinbus.rehearsal.fault_player import FaultPlayer
+from twinbus.rehearsal.ledger import Ledger, Sender
+from twinbus.rehearsal.receivers import Receivers
+from twinbus.rehearsal.remains import note_remains
+from twinbus.rehearsal.report import RehearsalReport, Sample, make_report
+from twinbus.rehearsal.script import Script, jittered
+from twinbus.rehearsal.senders import LANE_COUNT, TrafficSender
+from twinbus.rehearsal.sends import SendRecord, availability
+from twinbus.rehearsal.settings import RehearsalSettings
+from twinbus.rehearsal.stage import Stage
+from twinbus.rehearsal.status import EntityStatus, Status
+from twinbus.rehearsal.traffic import plan_traffic
+
+LEAD_S = 0.5
+"""From when all connections are open to the first message."""
+
+RECOVERY_WAIT_S = 60.0
+QUIET_S = LOCK_DURATION.total_seconds() + 5.0
+"""Longer than a lock: a message whose receiver was cut off has come again by then, or never will."""
+
+LOOK_S = 0.1
+SAMPLE_S = 0.5
+BACKLOG_QUEUE_COUNT = 4
+
+# The official client's own retries, the same for both senders: one, soon.
+CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.1, "retry_mode": "fixed"}
+
+
+class Rehearsal:
+    """Made for one `run`. `status` may be asked at any time, from any thread."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        script: Script,
+        settings: RehearsalSettings,
+        drain: Drain,
+        bill: Callable[[Stage], Bill | None],
+        hear: Callable[[Moment], None],
+    ) -> None:
+        refused = script.kinds - stage.possible
+        if refused:
+            raise MessagingError(
+                f"Not allowed here: {', '.join(sorted(refused))}. Allow it, or take it out of the script."
+            )
+        random = Random(settings.seed)
+        self._stage = stage
+        self._script = jittered(script, random)
+        self._settings = settings
+        self._drain = drain
+        self._bill = bill
+        self._entities = rehearsed_entities(stage.prefix)
+        self._plan = plan_traffic(random, self._entities, settings.rate, script.duration_s, LANE_COUNT)
+        self._ledger = Ledger(self._entities)
+        self._sends: list[SendRecord] = []
+        self._samples: list[Sample] = []
+        self._drained: Drained | None = None
+        self._pair: PairedNamespaceClient | None = None
+        self._step = "getting ready"
+        self._started_at = time.monotonic()
+        self._chronicle = Chronicle(self._now, hear)
+
+    def run(self) -> RehearsalReport:
+        began_at, began = datetime.now(UTC), time.monotonic()
+        with self._made_entities(), self._sampled():
+            played = self._play_and_drain()
+        self._enter("adding up the bill")
+        bill = self._bill(self._stage)
+        return make_report(
+            started_at=began_at,
+            settings=self._settings,
+            duration_s=self._script.duration_s,
+            took_s=time.monotonic() - began,
+            balance=self._ledger.balance(),
+            sends=self._sends,
+            played=played.played,
+            chronicle=self._chronicle,
+            samples=self._samples,
+            drained=self._drained or Drained(0, 0, 0.0),
+            bill=bill,
+        )
+
+    def status(self) -> Status:
+        sends = list(self._sends)
+        paired, unpaired = (availability(send for send in sends if send.sender is sender) for sender in Sender)
+        return Status(
+            elapsed_s=self._now(),
+            duration_s=self._script.duration_s,
+            step=self._step,
+            paired=paired,
+            unpaired=unpaired,
+            delivered=self._ledger.delivered_count(),
+            outstanding=self._ledger.outstanding(),
+            backlog=self._backlog(),
+            entities=self._entity_states(),
+            moments=tuple(self._chronicle.moments),
+        )
+
+    def _play_and_drain(self) -> FaultPlayer:
+        with self._paired() as pair:
+            with ServiceBusClient.from_connection_string(
+                self._stage.primary.connection_string, retry_total=0
+            ) as receiving:
+                receivers = Receivers(receiving, self._entities, self._ledger)
+                try:
+                    receivers.start()
+                    player = self._play(pair)
+                    self._wait_until_healthy(pair)
+                    self._enter("bringing the backlog home")
+                    self._drained = self._drain(self._stage)
+                    self._enter("receiving the rest")
+                    self._wait_until_received()
+                finally:
+                    with uninterrupted():
+                        receivers.stop()
+            self._enter("looking at what is left")
+            note_remains(self._stage, self._entities, pair.backlog_queues, self._ledger)
+        return player
+
+    def _play(self, pair: PairedNamespaceClient) -> FaultPlayer:
+        player = FaultPlayer(self._stage, self._script, self._chronicle.fault)
+        unpaired = ServiceBusClient.from_connection_string(self._stage.primary.connection_string, **CLIENT_OPTIONS)
+        senders = [
+            TrafficSender(who, client, self._plan, self._ledger, self._settings, self._sends)
+            for who, client in ((Sender.PAIRED, pair), (Sender.UNPAIRED, unpaired))
+        ]
+        playing: list[FaultPlayer | TrafficSender] = [player, *senders]
+        try:
+            for sender in senders:
+                sender.open()
+            self._started_at = time.monotonic() + LEAD_S
+            self._enter("sending")
+            for each in playing:
+                each.start(self._started_at)
+            for each in playing:
+                each.wait()
+        finally:
+            with uninterrupted():
+                for each in playing:
+                    each.stop()
+                for each in playing:
+                    each.wait()
+                unpaired.close()
+        return player
+
+    def _wait_until_healthy(self, pair: PairedNamespaceClient) -> None:
+        self._enter("waiting until all is back")
+        deadline = time.monotonic() + RECOVERY_WAIT_S
+        while any(each.availability is not EntityAvailability.HEALTHY for each in pair.state().entities):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(LOOK_S)
+
+    def _wait_until_received(self) -> None:
+        """Until nothing is outstanding, or for so long that nothing more will come."""
+        count, since = self._ledger.delivered_count(), time.monotonic()
+        while self._ledger.outstanding() and time.monotonic() - since < QUIET_S:
+            time.sleep(LOOK_S)
+            if self._ledger.delivered_count() != count:
+                count, since = self._ledger.delivered_count(), time.monotonic()
+
+    @contextlib.contextmanager
+    def _made_entities(self) -> Iterator[None]:
+        self._enter("making entities")
+        with self._stage.primary.administration() as administration:
+            try:
+                for entity in self._entities:
+                    create_entity(administration, entity)
+                yield
+            finally:
+                if self._stage.prefix:
+                    with uninterrupted():
+                        for entity in self._entities:
+                            delete_entity(administration, entity)
+
+    @contextlib.contextmanager
+    def _paired(self) -> Iterator[PairedNamespaceClient]:
+        options = SendAvailabilityPairedNamespaceOptions(
+            backlog_queue_count=BACKLOG_QUEUE_COUNT,
+            failover_interval=timedelta(seconds=self._settings.failover_interval_s),
+            ping_primary_interval=timedelta(seconds=self._settings.ping_interval_s),
+            primary_name=self._stage.name,
+            on_event=self._chronicle.pairing,
+        )
+        primary, secondary = self._stage.primary.connection_string, self._stage.secondary.connection_string
+        with self._stage.secondary.administration() as administration:
+            pair = pair_namespaces(
+                primary, secondary, options, secondary_administration=administration, **CLIENT_OPTIONS
+            )
+            self._pair = pair
+            try:
+                yield pair
+            finally:
+                with uninterrupted():
+                    self._pair = None
+                    pair.close()
+                    if self._stage.prefix:
+                        for queue in pair.backlog_queues:
+                            administration.delete_queue(queue)
+
+    @contextlib.contextmanager
+    def _sampled(self) -> Iterator[None]:
+        done = threading.Event()
+
+        def sample() -> None:
+            while not done.wait(SAMPLE_S):
+                self._samples.append(Sample(self._now(), self._ledger.delivered_count(), self._backlog()))
+
+        thread = threading.Thread(target=sample, name="rehearsal-samples", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _entity_states(self) -> tuple[EntityStatus, ...]:
+        pair = self._pair
+        known = {each.path: each.availability.value for each in pair.state().entities} if pair is not None else {}
+        return tuple(
+            EntityStatus(each.path, known.get(each.path, "-"), self._chronicle.backlog_sends[each.path])
+            for each in self._entities
+        )
+
+    def _backlog(self) -> int:
+        moved = self._drained.moved if self._drained is not None else 0
+        return max(0, sum(self._chronicle.backlog_sends.values()) - moved)
+
+    def _enter(self, step: str) -> None:
+        self._step = step
+        self._chronicle.step(step)
+
+    def _now(self) -> float:
+        return time.monotonic() - self._started_at

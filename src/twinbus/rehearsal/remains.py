@@ -1,0 +1,62 @@
+"""A look, without taking anything, at what is left when everything is over: in the entities, the backlog, their dead-letters."""
+
+from collections.abc import Iterable, Iterator
+
+from twinbus.client.blocking import BlockingNamespace
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.rehearsal.entities import SESSIONS, EntityKind, RehearsedEntity
+from twinbus.rehearsal.ledger import Arrival, Ledger
+from twinbus.rehearsal.stage import Stage
+
+PEEK_MAX = 250
+FRAGMENT_COUNT = 16
+FRAGMENT_SHIFT = 48
+DEAD_LETTERS = "/$DeadLetterQueue"
+
+
+def note_remains(stage: Stage, entities: Iterable[RehearsedEntity], backlog: Iterable[str], ledger: Ledger) -> None:
+    with BlockingNamespace.connect(stage.primary.connection_string) as primary:
+        for entity in entities:
+            for outlet in entity.outlets:
+                ledger.waiting(outlet, map(_arrival, _waiting(primary, entity, outlet)))
+                ledger.dead_lettered(outlet, map(_arrival, _look(primary, outlet + DEAD_LETTERS, entity)))
+    with BlockingNamespace.connect(stage.secondary.connection_string) as secondary:
+        for queue in backlog:
+            ledger.in_backlog(_ids(_look(secondary, queue)))
+            ledger.in_backlog(_ids(_look(secondary, queue + DEAD_LETTERS)), is_dead_lettered=True)
+
+
+def _waiting(namespace: BlockingNamespace, entity: RehearsedEntity, outlet: str) -> Iterator[ReceivedMessage]:
+    if entity.kind is not EntityKind.SESSIONS:
+        yield from _look(namespace, outlet, entity)
+        return
+    for session_id in SESSIONS:
+        yield from _look(namespace, outlet, session_id=session_id)
+
+
+def _look(
+    namespace: BlockingNamespace, path: str, entity: RehearsedEntity | None = None, session_id: str | None = None
+) -> Iterator[ReceivedMessage]:
+    """Fragment by fragment: a page ends with its fragment, and numbers of the next one are far higher."""
+    is_partitioned = entity is not None and entity.kind is EntityKind.PARTITIONED
+    node = namespace.entity(path)
+    for fragment in range(FRAGMENT_COUNT if is_partitioned else 1):
+        next_number = fragment << FRAGMENT_SHIFT
+        while page := [
+            message
+            for message in namespace.run(node.peek(PEEK_MAX, from_number=next_number, session_id=session_id))
+            if not is_partitioned or (message.sequence_number or 0) >> FRAGMENT_SHIFT == fragment
+        ]:
+            yield from page
+            next_number = max(message.sequence_number or 0 for message in page) + 1
+
+
+def _arrival(message: ReceivedMessage) -> Arrival:
+    body = message.body if isinstance(message.body, bytes) else b""
+    return Arrival(
+        str(message.message_id), message.sequence_number or 0, message.session_id, message.partition_key, body
+    )
+
+
+def _ids(messages: Iterable[ReceivedMessage]) -> Iterator[str]:
+    return (str(message.message_id) for message in messages)

@@ -1,0 +1,89 @@
+"""A script of faults from a file: TOML or JSON text in, a `Script` out.
+
+duration = 60           # seconds of traffic
+jitter = 1              # seconds by which the seed may delay a fault; left out: 1
+
+[[fault]]
+kind = "kill"           # kill, store-down, slow-store or disconnect
+at = 10                 # seconds since the first message
+for = 20                # seconds; not for disconnect
+
+[[fault]]
+kind = "slow-store"
+at = 40
+for = 10
+store = 1               # left out: all of them
+ms = 200                # how much longer every call takes
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from twinbus.errors import ArgumentError
+from twinbus.rehearsal.script import JITTER_DEFAULT_S, SLOW_MS_DEFAULT, Fault, FaultKind, Script
+
+SCRIPT_KEYS = {"duration": "a number", "jitter": "a number", "fault": "a list of tables"}
+FAULT_KEYS = {"kind": "a text", "at": "a number", "for": "a number", "store": "a whole number", "ms": "a whole number"}
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "a number": (int, float),
+    "a whole number": (int,),
+    "a text": (str,),
+    "a list of tables": (list,),
+}
+
+
+def read_script(file: Path, duration_s: float | None = None) -> Script:
+    """`duration_s` replaces the one in the file. Raises ArgumentError, with what to change, for a file that is wrong."""
+    try:
+        text = file.read_text()
+        document = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+    except OSError as fault:
+        raise ArgumentError(f"{file} cannot be read: {fault.strerror}.") from None
+    except (ValueError, tomllib.TOMLDecodeError) as wrong:
+        raise ArgumentError(f"{file} is not {'JSON' if file.suffix == '.json' else 'TOML'}: {wrong}.") from None
+    try:
+        return parse_script(document, duration_s)
+    except ArgumentError as wrong:
+        raise ArgumentError(f"{file}: {wrong}") from None
+
+
+def parse_script(document: object, duration_s: float | None = None) -> Script:
+    table = _table(document, SCRIPT_KEYS, "A script")
+    faults = sorted((_fault(each) for each in table.get("fault", [])), key=lambda fault: fault.at_s)
+    duration = duration_s if duration_s is not None else table.get("duration")
+    if duration is None:
+        raise ArgumentError("A script needs 'duration', the seconds of traffic.")
+    return Script(float(duration), tuple(faults), float(table.get("jitter", JITTER_DEFAULT_S)))
+
+
+def _fault(document: object) -> Fault:
+    table = _table(document, FAULT_KEYS, "A fault")
+    if "kind" not in table or "at" not in table:
+        raise ArgumentError("A fault needs 'kind' and 'at'.")
+    try:
+        kind = FaultKind(table["kind"])
+    except ValueError:
+        known = ", ".join(FaultKind)
+        raise ArgumentError(f"'{table['kind']}' is no kind of fault: use {known}.") from None
+    return Fault(
+        kind,
+        float(table["at"]),
+        float(table.get("for", 0.0)),
+        table.get("store"),
+        table.get("ms", SLOW_MS_DEFAULT),
+    )
+
+
+def _table(document: object, keys: Mapping[str, str], what: str) -> Mapping[str, Any]:
+    if not isinstance(document, Mapping):
+        raise ArgumentError(f"{what} is a table.")
+    for key, value in document.items():
+        if key not in keys:
+            raise ArgumentError(f"{what} has no '{key}': it may have {', '.join(keys)}.")
+        # A bool counts as a number in Python and nowhere else.
+        if isinstance(value, bool) or not isinstance(value, TYPES[keys[key]]):
+            raise ArgumentError(f"'{key}' has to be {keys[key]}.")
+    return document

@@ -1,0 +1,158 @@
+"""The two senders: both follow the plan with the official client; one is paired, the other is not.
+
+Each has a thread for every lane of every entity, so a send that hangs holds up its own lane and nothing else.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from azure.core.exceptions import AzureError
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from twinbus.errors import MessagingError
+from twinbus.rehearsal.entities import EntityKind, RehearsedEntity
+from twinbus.rehearsal.ledger import Ledger, Sender
+from twinbus.rehearsal.sends import Outcome, SendRecord
+from twinbus.rehearsal.settings import RehearsalSettings
+from twinbus.rehearsal.traffic import PlannedMessage
+
+LANE_COUNT = 2
+SEND_FAILURES = (ServiceBusError, AzureError, MessagingError, OSError, ValueError)
+"""What a send may raise that an application would have to live with; anything else is a mistake of ours."""
+
+
+class OneSender(Protocol):
+    """The part of the official sender, and of the paired one, that is used."""
+
+    def send_messages(self, message: ServiceBusMessage, *, timeout: float | None = None) -> None: ...
+
+    def create_message_batch(self) -> object: ...
+
+    def close(self) -> None: ...
+
+
+class SenderMaker(Protocol):
+    """The part of the official client, and of the paired one, that is used."""
+
+    def get_queue_sender(self, queue_name: str) -> OneSender: ...
+
+    def get_topic_sender(self, topic_name: str) -> OneSender: ...
+
+
+class TrafficSender:
+    """Follows the plan from `start` until its end or until it is told to stop. `records` grows as it goes.
+
+    `open` comes first: connections are there before the first message is due, as those of an application are that has
+    been running for a while.
+    """
+
+    def __init__(
+        self,
+        who: Sender,
+        client: SenderMaker,
+        plan: Iterable[PlannedMessage],
+        ledger: Ledger,
+        settings: RehearsalSettings,
+        records: list[SendRecord],
+    ) -> None:
+        self._who = who
+        self._client = client
+        self._ledger = ledger
+        self._settings = settings
+        self._records = records
+        self._stopping = threading.Event()
+        self._starting = threading.Event()
+        self._broken: list[BaseException] = []
+        lanes = _lanes(plan)
+        self._opened = threading.Barrier(len(lanes) + 1)
+        self._threads = [
+            threading.Thread(target=self._guard, args=(entity, lane), name=f"{who}-{entity.kind}", daemon=True)
+            for (entity, _), lane in lanes.items()
+        ]
+
+    def open(self) -> None:
+        """Returns when every lane has its connection."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            self._opened.wait()
+        except threading.BrokenBarrierError:
+            raise self._broken[0] from None
+
+    def start(self, started_at: float) -> None:
+        """`started_at` is when, by `time.monotonic`, the plan begins."""
+        self._started_at = started_at
+        self._starting.set()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._starting.set()
+        self._opened.abort()
+
+    def wait(self) -> None:
+        """Until the plan is done. Raises what no sender should raise."""
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        if self._broken:
+            raise self._broken[0]
+
+    def _guard(self, entity: RehearsedEntity, plan: Sequence[PlannedMessage]) -> None:
+        try:
+            self._follow(entity, plan)
+        except threading.BrokenBarrierError:
+            return
+        except BaseException as broken:
+            self._broken.append(broken)
+            self._opened.abort()
+
+    def _follow(self, entity: RehearsedEntity, plan: Sequence[PlannedMessage]) -> None:
+        is_topic = entity.kind is EntityKind.TOPIC
+        make: Callable[[str], OneSender] = self._client.get_topic_sender if is_topic else self._client.get_queue_sender
+        sender = make(entity.path)
+        try:
+            sender.create_message_batch()  # which asks the entity for its limit, and so connects
+            self._opened.wait()
+            self._starting.wait()
+            for planned in plan:
+                if self._stopping.wait(max(0.0, planned.due_s - self._now())):
+                    return
+                self._records.append(self._send(sender, planned))
+        finally:
+            sender.close()
+
+    def _send(self, sender: OneSender, planned: PlannedMessage) -> SendRecord:
+        if self._now() - planned.due_s > self._settings.patience_s:
+            return self._record(planned, Outcome.MISSED)
+        name = self._ledger.sending(planned, self._who)
+        message = ServiceBusMessage(
+            planned.body(name),
+            message_id=name,
+            session_id=planned.session_id,
+            partition_key=planned.partition_key,
+        )
+        try:
+            sender.send_messages(message, timeout=self._settings.send_timeout_s)
+        except SEND_FAILURES:
+            return self._record(planned, Outcome.REFUSED)
+        self._ledger.accepted(name)
+        return self._record(planned, Outcome.ACCEPTED)
+
+    def _record(self, planned: PlannedMessage, outcome: Outcome) -> SendRecord:
+        return SendRecord(self._who, planned.entity.path, planned.due_s, self._now(), outcome)
+
+    def _now(self) -> float:
+        return time.monotonic() - self._started_at
+
+
+def _lanes(
+    plan: Iterable[PlannedMessage],
+) -> Mapping[tuple[RehearsedEntity, int], list[PlannedMessage]]:
+    lanes: dict[tuple[RehearsedEntity, int], list[PlannedMessage]] = defaultdict(list)
+    for planned in plan:
+        lanes[planned.entity, planned.lane].append(planned)
+    return lanes

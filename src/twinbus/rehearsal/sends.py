@@ -1,0 +1,120 @@
+"""What became of every planned send, and the sums over them: availability and latency, before, during and after faults.
+
+A send counts as available if it was accepted. It is missed if its sender was still busy with earlier ones for longer
+than an application would wait. Latency is from the moment the message was due, not from when its sender got round to
+it: a sender that is stuck would otherwise look quick.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from twinbus.rehearsal.ledger import Sender
+from twinbus.rehearsal.percentiles import Percentiles, percentiles
+
+
+class Outcome(StrEnum):
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    MISSED = "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class SendRecord:
+    """Seconds since the first message was due."""
+
+    sender: Sender
+    entity: str
+    due_s: float
+    ended_s: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when a fault began until it was mended."""
+
+    begin_s: float
+    end_s: float
+
+    def __contains__(self, at_s: float) -> bool:
+        return self.begin_s <= at_s < self.end_s
+
+
+class Phase(StrEnum):
+    BEFORE = "before"
+    DURING = "during"
+    AFTER = "after"
+
+
+def phase_of(due_s: float, faults: Sequence[Span]) -> Phase:
+    """Before the first fault; during any; after at least one."""
+    if any(due_s in span for span in faults):
+        return Phase.DURING
+    return Phase.AFTER if any(due_s >= span.end_s for span in faults) else Phase.BEFORE
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    planned: int
+    accepted: int
+    refused: int
+    missed: int
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * self.accepted / self.planned if self.planned else 100.0
+
+
+def availability(sends: Iterable[SendRecord]) -> Availability:
+    outcomes = [send.outcome for send in sends]
+    return Availability(len(outcomes), *(outcomes.count(outcome) for outcome in Outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyLine:
+    sender: Sender
+    phase: Phase
+    availability: Availability
+    latency: Percentiles | None
+
+
+def latency_lines(sends: Sequence[SendRecord], faults: Sequence[Span]) -> tuple[LatencyLine, ...]:
+    lines = []
+    for sender in Sender:
+        for phase in Phase:
+            own = [send for send in sends if send.sender is sender and phase_of(send.due_s, faults) is phase]
+            took = (send.ended_s - send.due_s for send in own if send.outcome is Outcome.ACCEPTED)
+            lines.append(LatencyLine(sender, phase, availability(own), percentiles(took)))
+    return tuple(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """One second of one sender, for plots."""
+
+    at_s: int
+    accepted: int
+    failed: int
+    p50_ms: float | None
+    max_ms: float | None
+
+
+def by_second(sends: Iterable[SendRecord], sender: Sender, duration_s: float) -> tuple[Second, ...]:
+    buckets: list[list[SendRecord]] = [[] for _ in range(int(duration_s) + 1)]
+    for send in sends:
+        if send.sender is sender:
+            buckets[min(int(send.due_s), len(buckets) - 1)].append(send)
+    return tuple(_second(at_s, bucket) for at_s, bucket in enumerate(buckets))
+
+
+def _second(at_s: int, sends: Sequence[SendRecord]) -> Second:
+    took = percentiles(send.ended_s - send.due_s for send in sends if send.outcome is Outcome.ACCEPTED)
+    accepted = took.count if took is not None else 0
+    return Second(
+        at_s,
+        accepted,
+        len(sends) - accepted,
+        took.p50_ms if took is not None else None,
+        took.max_ms if took is not None else None,
+    )

@@ -1,0 +1,31 @@
+"""What a caller chooses for a rehearsal."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from twinbus.errors import ArgumentError
+from twinbus.rehearsal.traffic import RATE_DEFAULT
+
+
+class Engine(StrEnum):
+    """What brings the backlog home at the end."""
+
+    SPARK = "spark"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalSettings:
+    """`patience_s`: how long after it was due an application still wants a message sent."""
+
+    seed: int = 0
+    rate: float = RATE_DEFAULT
+    engine: Engine = Engine.PROCESS
+    failover_interval_s: float = 1.0
+    ping_interval_s: float = 2.0
+    send_timeout_s: float = 5.0
+    patience_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.send_timeout_s <= 0 or self.patience_s <= 0:
+            raise ArgumentError("The timeout of a send and the patience of its sender are longer than zero.")

@@ -1,0 +1,110 @@
+"""Where a rehearsal plays: two namespaces, and what can be broken there."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus.client import namespace_http
+from twinbus.client.administration import administration_client
+from twinbus.errors import ArgumentError
+from twinbus.rehearsal.script import Fault, FaultKind
+
+Faults = frozenset[FaultKind]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One namespace. `endpoint` is where it answers HTTP, None where the official client knows by itself."""
+
+    connection_string: str = field(repr=False)
+    endpoint: str | None
+
+    def administration(self) -> ServiceBusAdministrationClient:
+        return administration_client(self.connection_string, self.endpoint)
+
+
+class Stage(Protocol):
+    """`prefix` begins the paths of what is made for the rehearsal; `name` is the primary's in its backlog queues."""
+
+    prefix: str
+    name: str
+    possible: Faults
+
+    @property
+    def primary(self) -> Place: ...
+
+    @property
+    def secondary(self) -> Place: ...
+
+    @property
+    def operations(self) -> Sequence[Path]:
+        """Folders of the operations logs, where they can be reached."""
+        ...
+
+    def begin(self, fault: Fault) -> None:
+        """Returns once it is in force."""
+        ...
+
+    def mend(self, fault: Fault) -> None:
+        """Returns once it is over."""
+        ...
+
+
+class GivenStage:
+    """Two namespaces that exist already. Only what the caller allows is broken, and the rest is left as it was found."""
+
+    def __init__(self, primary: Place, secondary: Place, allowed: Sequence[FaultKind]) -> None:
+        if FaultKind.KILL in allowed:
+            raise ArgumentError(
+                "A namespace that was not started by the rehearsal is not killed. Allow store-down without a store in "
+                "the script: with all of its messaging stores down a namespace takes nothing."
+            )
+        if allowed and primary.endpoint is None:
+            raise ArgumentError("Faults need the HTTP address of a twinbus primary: give --primary-endpoint.")
+        self.primary, self.secondary = primary, secondary
+        self.possible: Faults = frozenset(allowed)
+        self.prefix = f"rehearsal-{uuid.uuid4().hex[:8]}-"
+        self.name = self.prefix + "primary"
+        self.operations: Sequence[Path] = ()
+
+    def begin(self, fault: Fault) -> None:
+        switch_on(self.primary, fault)
+
+    def mend(self, fault: Fault) -> None:
+        switch_off(self.primary, fault)
+
+
+def switch_on(place: Place, fault: Fault) -> None:
+    """Through the namespace's own switches for faults."""
+    if fault.kind is FaultKind.DISCONNECT:
+        _post(place, "/$connections/disconnect")
+        return
+    action = "down" if fault.kind is FaultKind.STORE_DOWN else f"slow?ms={fault.slow_ms}"
+    for index in _stores(place, fault):
+        _post(place, f"/$stores/{index}/{action}")
+
+
+def switch_off(place: Place, fault: Fault) -> None:
+    if not fault.kind.is_momentary:
+        for index in _stores(place, fault):
+            _post(place, f"/$stores/{index}/up")
+
+
+def _stores(place: Place, fault: Fault) -> list[int]:
+    if fault.store is not None:
+        return [fault.store]
+    return [each["index"] for each in _ask(place, "GET", "/$stores")]
+
+
+def _post(place: Place, path: str) -> None:
+    _ask(place, "POST", path)
+
+
+def _ask(place: Place, method: str, path: str) -> list[dict[str, int]]:
+    assert place.endpoint is not None
+    answer: list[dict[str, int]] = namespace_http.ask(place.connection_string, place.endpoint, method, path)
+    return answer

@@ -1,0 +1,111 @@
+"""A pair that lives as long as a rehearsal: two processes with their data in a temporary folder, on free ports."""
+
+import contextlib
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import SystemRandom
+
+from twinbus.errors import MessagingError
+from twinbus.rehearsal.namespace_process import NamespaceProcess
+from twinbus.rehearsal.script import STORE_COUNT, Fault, FaultKind
+from twinbus.rehearsal.stage import Faults, Place, switch_off, switch_on
+
+# Below what systems hand out for outgoing connections: a client that tries a killed primary's port again and again
+# could otherwise be given that very port, connect to itself, and keep the primary from coming back.
+PORTS = range(10_000, 15_900)
+PORT_TRIES_MAX = 200
+
+
+class ThrowAwayStage:
+    """Anything may be broken here. Made by `throw_away_stage`."""
+
+    possible: Faults = frozenset(FaultKind)
+    prefix = ""
+    name = "primary"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        ports = free_ports(4)
+        self._primary = _process("primary", folder, ports[:2])
+        self._secondary = _process("secondary", folder, ports[2:])
+        self.primary = self.secondary = Place("", None)
+
+    def start(self) -> None:
+        for process in (self._primary, self._secondary):
+            process.start()
+        self.primary, self.secondary = (_place(process) for process in (self._primary, self._secondary))
+
+    @property
+    def operations(self) -> Sequence[Path]:
+        return [self._folder / name / "operations" for name in ("primary", "secondary")]
+
+    def begin(self, fault: Fault) -> None:
+        if fault.kind is FaultKind.KILL:
+            self._primary.kill()
+        else:
+            switch_on(self.primary, fault)
+
+    def mend(self, fault: Fault) -> None:
+        if fault.kind is FaultKind.KILL:
+            self._primary.start()
+            self._primary.wait_ready()
+        else:
+            switch_off(self.primary, fault)
+
+    def stop(self) -> None:
+        processes = (self._primary, self._secondary)
+        for process in processes:
+            process.ask_to_stop()
+        for process in processes:
+            process.wait()
+
+
+@contextlib.contextmanager
+def throw_away_stage() -> Iterator[ThrowAwayStage]:
+    """Started; whatever happens inside, neither a process nor a folder is left behind."""
+    folder = Path(tempfile.mkdtemp(prefix="twinbus-rehearsal-"))
+    try:
+        stage = ThrowAwayStage(folder)
+        try:
+            stage.start()
+            yield stage
+        finally:
+            stage.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    random = SystemRandom()
+    found: list[int] = []
+    for _ in range(PORT_TRIES_MAX):
+        port = random.choice(PORTS)
+        if port not in found and _is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise MessagingError(
+        f"No {count} free ports were found from {PORTS.start} to {PORTS.stop - 1}. Stop what uses them."
+    )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _process(name: str, folder: Path, ports: Sequence[int]) -> NamespaceProcess:
+    options = ["--amqp-port", str(ports[0]), "--http-port", str(ports[1]), "--stores", str(STORE_COUNT)]
+    return NamespaceProcess(name, folder, options)
+
+
+def _place(process: NamespaceProcess) -> Place:
+    ready = process.wait_ready()
+    return Place(ready["connection_string"], f"http://{ready['host']}:{ready['http_port']}")

@@ -1,0 +1,68 @@
+"""The plan of the traffic: a seed in; which message is due when, where, with which key and size, out.
+
+Two senders follow one plan, the paired and the unpaired one, so whatever differs between them is the pairing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from random import Random
+
+from twinbus.errors import ArgumentError
+from twinbus.rehearsal.entities import SESSIONS, EntityKind, RehearsedEntity
+
+RATE_DEFAULT = 40.0
+RATE_MAX = 500.0
+"""Of one process with the official client, which does about 1,900 sends a second at best."""
+
+MESSAGES_MAX = 1_000_000
+PARTITION_KEYS = tuple(f"region-{number}" for number in range(32))
+# Mostly small, sometimes large, and one in a hundred over 64 KB: that one is billed as two operations.
+SIZES, SIZE_WEIGHTS = (200, 1_000, 8_000, 70_000), (60, 30, 9, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMessage:
+    """`lane`: messages of one lane are sent one after the other. A message session keeps to one lane."""
+
+    number: int
+    due_s: float
+    entity: RehearsedEntity
+    lane: int
+    size: int
+    session_id: str | None = None
+    partition_key: str | None = None
+
+    def body(self, message_id: str) -> bytes:
+        """No two messages have the same, so that a mix-up is seen."""
+        unit = message_id.encode() + b"."
+        return bytes(islice(cycle(unit), self.size))
+
+
+def plan_traffic(
+    random: Random, entities: Sequence[RehearsedEntity], rate: float, duration_s: float, lane_count: int
+) -> list[PlannedMessage]:
+    """In the order in which they are due: evenly paced, each up to one interval late."""
+    if not 0 < rate <= RATE_MAX:
+        raise ArgumentError(f"The rate is from 0 to {RATE_MAX:g} messages a second.")
+    count = max(1, int(rate * duration_s))
+    if count > MESSAGES_MAX:
+        raise ArgumentError(f"That makes {count} messages; a rehearsal keeps account of at most {MESSAGES_MAX}.")
+    return [
+        _plan_message(random, number, (number + random.random()) / rate, random.choice(entities), lane_count)
+        for number in range(count)
+    ]
+
+
+def _plan_message(
+    random: Random, number: int, due_s: float, entity: RehearsedEntity, lane_count: int
+) -> PlannedMessage:
+    session_id = partition_key = None
+    lane = number % lane_count
+    if entity.kind is EntityKind.SESSIONS:
+        index = random.randrange(len(SESSIONS))
+        session_id, lane = SESSIONS[index], index % lane_count
+    elif entity.kind is EntityKind.PARTITIONED and random.random() < 0.5:
+        partition_key = random.choice(PARTITION_KEYS)
+    size = random.choices(SIZES, SIZE_WEIGHTS)[0]
+    return PlannedMessage(number, due_s, entity, lane, size, session_id, partition_key)
