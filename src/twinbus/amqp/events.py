@@ -94,6 +94,7 @@ class CreditChanged:
     link: "Link"
     credit: int
     drain: bool
+    is_news: bool = True  # False: the peer has not spoken again, but what it said can be acted on now
 
 
 @dataclass(frozen=True, slots=True)

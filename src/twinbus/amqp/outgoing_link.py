@@ -134,7 +134,7 @@ class OutgoingLink(Link):
     def report_credit(self) -> None:
         """The session's window opened: what could not be sent before may be now."""
         if self.credit or self._credit.is_draining:
-            self.session.report(CreditChanged(self, self.credit, self._credit.is_draining))
+            self.session.report(CreditChanged(self, self.credit, self._credit.is_draining, is_news=False))
 
     def _forget(self) -> None:
         self.session.forget_outgoing(self)

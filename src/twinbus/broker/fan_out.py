@@ -12,6 +12,7 @@ from twinbus.broker.decision import HEADER_SIZE_EXCEEDED, HEADER_SIZE_EXCEEDED_T
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hops import without_hops
 from twinbus.broker.intake import DROPPED, Staged, expiry_of, take_fresh
+from twinbus.broker.metering import meter_copies
 from twinbus.broker.settings import EntitySettings
 from twinbus.broker.topic_room import TopicRoom
 from twinbus.clock import Millis
@@ -173,6 +174,8 @@ class FanOut:
 
     def take_effect(self) -> None:
         for fragment, copies in self._copies.values():
-            fragment.admit(copies, sum([len(copy.content) for copy in copies]))
+            size = sum([len(copy.content) for copy in copies])
+            fragment.admit(copies, size)
+            meter_copies(fragment, len(copies), size)
             fragment.wake()
         self._fragment.wake()

@@ -17,6 +17,7 @@ from twinbus.broker.decision import Decision
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hand_over import take
 from twinbus.broker.hops import HOPS_MAX, hops_of, with_hops, without_hops
+from twinbus.broker.metering import meter_forwards
 from twinbus.broker.outcomes import COMPLETE, RELEASE
 from twinbus.broker.receiver import Delivery
 from twinbus.broker.replies import SendReply
@@ -83,6 +84,7 @@ class ForwardingRun:
         self._now = now
         self._open_count = len(deliveries)
         self._sent: list[Delivery] = []
+        self._messages: list[Message] = []  # as they were sent on
         self._waiting: list[bytes] = []
 
     def send(self, target: Target | None, path: str) -> None:
@@ -95,11 +97,13 @@ class ForwardingRun:
             for place in range(len(self._sent)):
                 self.refused(place, EntityNotFound.at(path))
         elif self._sent:
-            messages = [self._outgoing(delivery.message) for delivery in self._sent]
+            self._messages = [self._outgoing(delivery.message) for delivery in self._sent]
             origins = [_next_origin(delivery.message) for delivery in self._sent]
-            target.send_each(messages, self._now, self, origins)
+            target.send_each(self._messages, self._now, self, origins)
 
-    def accepted(self, indexes: Sequence[int]) -> None:
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int]) -> None:
+        numbers_here = [self._sent[index].message.sequence_number for index in indexes]
+        meter_forwards(self._fragment, [self._messages[index] for index in indexes], numbers_here)
         tokens = [self._sent[index].lock_token for index in indexes]
         settle_each(self._fragment, tokens, range(len(tokens)), COMPLETE, self._fragment.broker.clock.now(), self)
 

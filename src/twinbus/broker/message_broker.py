@@ -19,6 +19,7 @@ from twinbus.broker.store_port import StorePort
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, StoreUnavailable
+from twinbus.meter import NO_METER, Meter
 from twinbus.store.changes import Change, FragmentCreated, FragmentKey
 from twinbus.store.messaging_store import MessagingStore
 
@@ -50,6 +51,7 @@ class MessageBroker:
         self.random = random
         self.wakeups = Wakeups()
         self.transaction_deadlines = Deadlines(self.wakeups)
+        self.meter: Meter = NO_METER  # told what the fragments do by themselves
         self._port = port
         self._fragments: dict[FragmentKey, Fragment] = {}
         self._tickets = count()

@@ -152,9 +152,9 @@ class Placement:
     ) -> None:
         is_whole = len(indexes) == len(messages)
 
-        def accepted(_: list[int]) -> None:
+        def accepted(numbers: list[int]) -> None:
             self._answered(turn, len(indexes))
-            reply.accepted(indexes)
+            reply.accepted(indexes, numbers)
 
         def refused(error: MessagingError) -> None:
             self._answered(turn, len(indexes))

@@ -15,8 +15,8 @@ Reply: TypeAlias = Callable[[T | MessagingError], None]
 class SendReply(Protocol):
     """Answers for messages sent together but independently: every index in exactly one call."""
 
-    def accepted(self, indexes: Sequence[int]) -> None:
-        """These are durable."""
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int]) -> None:
+        """These are durable, all in one fragment, under these sequence numbers (0 for a dropped duplicate)."""
         ...
 
     def refused(self, index: int, error: MessagingError) -> None: ...

@@ -38,6 +38,7 @@ from twinbus.errors import (
     TransactionTimeout,
     TransactionUnknown,
 )
+from twinbus.meter import NO_FRAGMENT
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.message import Message, read_content
 from twinbus.model.partition_key import candidates, pinning_key
@@ -73,6 +74,11 @@ class Transaction:
         self._fault: MessagingError | None = None  # why it is over
         self.message_count = 0
         self.size_bytes = 0  # of what it holds in memory until it is over
+
+    @property
+    def fragment(self) -> int:
+        """Which of its entity's it is about, once it has an operation."""
+        return NO_FRAGMENT if self._place is None else self._place.index
 
     # Operations
 

@@ -22,12 +22,13 @@ from twinbus.broker.topic_entity import TopicEntity
 from twinbus.broker.transfers import ViaTarget
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotAllowed, Unauthorized
-from twinbus.gateway.addresses import resolve
+from twinbus.gateway.addresses import Node, resolve
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.bindings import Bindings
 from twinbus.gateway.cbs_node import CbsNode
 from twinbus.gateway.coordinator import CREDIT as COORDINATOR_CREDIT
 from twinbus.gateway.coordinator import CoordinatorBinding, Transactions
+from twinbus.gateway.link_meter import LinkMeter
 from twinbus.gateway.management_node import ASSOCIATED_LINK, ManagementNode
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.operations import Respond
@@ -61,7 +62,8 @@ class Attachment:
         self._bindings = bindings
         self._wake = wake
         self._transactions = Transactions()
-        self._receivers = ReceiverAttach(bindings, namespace.traffic, self._transactions, wake)
+        self.who = ""  # what the connection called itself when it was opened
+        self._receivers = ReceiverAttach(bindings, namespace.traffic, self._meter_of, self._transactions, wake)
         self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic)
         self._management = ManagementNode(grants, namespace, self._transactions)
 
@@ -111,12 +113,16 @@ class Attachment:
             target,
             path,
             self._namespace.traffic.of(node.path),
+            self._meter_of(node),
             self._transactions,
             now=now,
             message_size_max=size_max,
             new_id=self._namespace.new_id,
             wake=self._wake,
         )
+
+    def _meter_of(self, node: Node) -> LinkMeter:
+        return LinkMeter.of(self._namespace.book, node, self.who)
 
     def _via(self, target: QueueEntity | TopicEntity, destination: Value, now: Millis) -> ViaTarget:
         """Where messages go that are sent by way of this entity: who sends them needs the right for both."""
@@ -164,7 +170,7 @@ class Attachment:
                 respond(Response.failed(error))
                 return
             session = self._session_of(text_of(request.properties.get(ASSOCIATED_LINK)))
-            self._management.handle(request, node, path, session, now, respond)
+            self._management.handle(request, node, path, session, self._meter_of(node), now, respond)
 
         return handle
 

@@ -31,6 +31,7 @@ from twinbus.gateway.attachment import Attachment
 from twinbus.gateway.authorization import Grants, verify_key
 from twinbus.gateway.bindings import Bindings
 from twinbus.gateway.coordinator import CoordinatorBinding
+from twinbus.gateway.link_meter import who_of
 from twinbus.gateway.link_watch import LinkWatch, unbind
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.receiver_binding import ReceiverBinding
@@ -145,6 +146,8 @@ class ConnectionGateway:
 
     def _credit_changed(self, event: CreditChanged, now: Millis) -> None:
         binding = self._bindings.get(event.link)
+        if isinstance(binding, ReceiverBinding) and event.is_news:
+            binding.credit_told(event.credit, drain=event.drain)
         if isinstance(binding, ReceiverBinding | ResponseLink):
             binding.credit_changed(now)
 
@@ -166,6 +169,7 @@ class ConnectionGateway:
             event.link.end()
 
     def _opened(self, event: Opened, now: Millis) -> None:
+        self._attachment.who = who_of(event.open)
         if self.refusal is not None:
             self.connection.close(self.refusal)
 

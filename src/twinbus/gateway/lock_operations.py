@@ -1,5 +1,7 @@
 """`$management`: renew message locks, settle by lock token."""
 
+from functools import partial
+
 from twinbus.amqp.types import Array, Timestamp
 from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Outcome
 from twinbus.clock import Millis
@@ -24,6 +26,7 @@ def update_disposition(call: Call) -> None:
     outcome = outcome_of(call.arguments)
     if call.transaction is not None:
         call.transaction.settle(call.queue(), lock_tokens(call.arguments), outcome, call.now)
+        call.after_commit(partial(call.billed_as, call, None))
         call.respond(Response.ok())
         return
     call.queue().settle(lock_tokens(call.arguments), outcome, call.now, call.answer(done))

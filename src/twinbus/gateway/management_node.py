@@ -4,6 +4,8 @@ The client says how long it waits (`com.microsoft:server-timeout`); whatever is 
 timeout, and what the broker says later is dropped.
 """
 
+from functools import partial
+
 from twinbus.broker.receiver import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout
@@ -12,10 +14,21 @@ from twinbus.gateway.authorization import Grants
 from twinbus.gateway.batch_delete import batch_delete_messages
 from twinbus.gateway.browse_operations import peek_message, receive_by_sequence_number
 from twinbus.gateway.coordinator import Transactions
+from twinbus.gateway.link_meter import LinkMeter
 from twinbus.gateway.lock_operations import renew_lock, update_disposition
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.operations import Call, OperationEntry, Respond
 from twinbus.gateway.own_operations import OWN_OPERATIONS
+from twinbus.gateway.request_counts import (
+    as_cancellation,
+    as_peek,
+    as_receive,
+    as_renewal,
+    as_session_renewal,
+    as_session_request,
+    as_settlement,
+    by_itself,
+)
 from twinbus.gateway.requests import Arguments, Request, Response
 from twinbus.gateway.rule_operations import add_rule, enumerate_rules, remove_rule
 from twinbus.gateway.schedule_operations import cancel_scheduled_message, schedule_message
@@ -33,16 +46,16 @@ TIMEOUT_DEFAULT: Millis = 60_000
 PENDING_MAX = 5_000
 
 OPERATIONS: dict[str, OperationEntry] = {
-    "com.microsoft:renew-lock": OperationEntry(renew_lock, Right.LISTEN),
-    "com.microsoft:update-disposition": OperationEntry(update_disposition, Right.LISTEN, can_be_in_transaction=True),
-    "com.microsoft:peek-message": OperationEntry(peek_message, Right.LISTEN),
-    "com.microsoft:receive-by-sequence-number": OperationEntry(receive_by_sequence_number, Right.LISTEN),
-    "com.microsoft:schedule-message": OperationEntry(schedule_message, Right.SEND, can_be_in_transaction=True),
-    "com.microsoft:cancel-scheduled-message": OperationEntry(cancel_scheduled_message, Right.SEND),
-    "com.microsoft:renew-session-lock": OperationEntry(renew_session_lock, Right.LISTEN),
-    "com.microsoft:get-session-state": OperationEntry(get_session_state, Right.LISTEN),
-    "com.microsoft:set-session-state": OperationEntry(set_session_state, Right.LISTEN),
-    "com.microsoft:get-message-sessions": OperationEntry(get_message_sessions, Right.LISTEN),
+    "com.microsoft:renew-lock": OperationEntry(renew_lock, Right.LISTEN, as_renewal),
+    "com.microsoft:update-disposition": OperationEntry(update_disposition, Right.LISTEN, as_settlement, True),
+    "com.microsoft:peek-message": OperationEntry(peek_message, Right.LISTEN, as_peek),
+    "com.microsoft:receive-by-sequence-number": OperationEntry(receive_by_sequence_number, Right.LISTEN, as_receive),
+    "com.microsoft:schedule-message": OperationEntry(schedule_message, Right.SEND, by_itself, True),
+    "com.microsoft:cancel-scheduled-message": OperationEntry(cancel_scheduled_message, Right.SEND, as_cancellation),
+    "com.microsoft:renew-session-lock": OperationEntry(renew_session_lock, Right.LISTEN, as_session_renewal),
+    "com.microsoft:get-session-state": OperationEntry(get_session_state, Right.LISTEN, as_session_request),
+    "com.microsoft:set-session-state": OperationEntry(set_session_state, Right.LISTEN, as_session_request),
+    "com.microsoft:get-message-sessions": OperationEntry(get_message_sessions, Right.LISTEN, as_session_request),
     "com.microsoft:batch-delete-messages": OperationEntry(batch_delete_messages, Right.LISTEN),
     "com.microsoft:add-rule": OperationEntry(add_rule, Right.LISTEN),
     "com.microsoft:remove-rule": OperationEntry(remove_rule, Right.LISTEN),
@@ -77,7 +90,14 @@ class ManagementNode:
         self._pending: list[PendingResponse] = []
 
     def handle(
-        self, request: Request, node: Node, address: str, session: SessionLock | None, now: Millis, respond: Respond
+        self,
+        request: Request,
+        node: Node,
+        address: str,
+        session: SessionLock | None,
+        meter: LinkMeter,
+        now: Millis,
+        respond: Respond,
     ) -> None:
         """Call `respond` once. `address` is the node's own, for the tokens; `session` what the named link holds."""
         pending = PendingResponse(respond, now + _timeout_of(request))
@@ -86,7 +106,7 @@ class ManagementNode:
             if entry is None:
                 raise NotImplementedHere(f"'{request.operation}' is no operation of this node.")
             self._grants.require(entry.right, address, now)
-            entry.run(self._call(request, entry, node, session, now, pending))
+            entry.run(self._call(request, entry, node, session, meter, now, pending))
         except MessagingError as error:
             pending(Response.failed(error))
         if not pending.is_answered:
@@ -98,6 +118,7 @@ class ManagementNode:
         entry: OperationEntry,
         node: Node,
         session: SessionLock | None,
+        meter: LinkMeter,
         now: Millis,
         respond: Respond,
     ) -> Call:
@@ -113,10 +134,13 @@ class ManagementNode:
             now=now,
             control=namespace.control,
             session=session,
+            meter=meter,
+            billed_as=entry.billed_as,
             message_size_max=namespace.message_size_max,
             new_id=namespace.new_id,
             respond=respond,
             transaction=transaction,
+            after_commit=partial(self._transactions.after_commit, request.txn_id or b""),
         )
 
     def _remember(self, pending: PendingResponse) -> None:

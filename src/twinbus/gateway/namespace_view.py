@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twinbus.broker.entities import Entities
+from twinbus.cost.operations_book import OperationsBook
 from twinbus.gateway.authorization import AccessRules
 from twinbus.gateway.traffic import Traffic
 from twinbus.management.control_plane import ControlPlane
@@ -17,3 +18,4 @@ class NamespaceView:
     traffic: Traffic
     message_size_max: int
     new_id: Callable[[], str]
+    book: OperationsBook | None = None  # None: nobody counts

@@ -18,6 +18,8 @@ from twinbus.broker.transactions import Transaction
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, SessionLockLost
 from twinbus.gateway.addresses import Node
+from twinbus.gateway.link_meter import LinkMeter
+from twinbus.gateway.request_counts import as_request
 from twinbus.gateway.requests import Arguments, Response
 from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import Right
@@ -25,6 +27,9 @@ from twinbus.model.descriptions import Right
 T = TypeVar("T")
 
 Respond: TypeAlias = Callable[[Response], None]
+
+Count: TypeAlias = Callable[["Call", Any], None]
+AfterCommit: TypeAlias = Callable[[Callable[[], None]], None]
 
 LOCK_TOKENS_MAX = 4_096
 
@@ -37,6 +42,9 @@ class Call:
     arguments: Arguments
     now: Millis
     control: ControlPlane
+    meter: LinkMeter
+    billed_as: Count  # what the request is on the bill, once it is done
+    after_commit: AfterCommit  # have something done when the transaction is committed
     session: SessionLock | None  # what the link named in the request holds, if it holds a message session
     message_size_max: int
     new_id: Callable[[], str]
@@ -57,7 +65,11 @@ class Call:
         """A reply for the broker that responds with the error, or with what `body_of` makes of the result."""
 
         def reply(result: Any) -> None:
-            self.respond(Response.failed(result) if isinstance(result, MessagingError) else body_of(result))
+            if isinstance(result, MessagingError):
+                self.respond(Response.failed(result))
+            else:
+                self.billed_as(self, result)
+                self.respond(body_of(result))
 
         return reply
 
@@ -73,6 +85,7 @@ Operation: TypeAlias = Callable[[Call], None]
 class OperationEntry(NamedTuple):
     run: Operation
     right: Right
+    billed_as: Count = as_request
     can_be_in_transaction: bool = False
 
 

@@ -14,6 +14,7 @@ from twinbus.broker.range_peek import RANGE_COUNT_MAX, RangePage, peek_range
 from twinbus.errors import ArgumentError, MessageNotFound
 from twinbus.gateway.browse_operations import PEEK_COUNT_MAX, encode_peeked, encode_without_body, peeked_body
 from twinbus.gateway.operations import Call, OperationEntry
+from twinbus.gateway.request_counts import as_claim, as_peek, as_range_peek, as_removal
 from twinbus.gateway.requests import Arguments, Response
 from twinbus.model.descriptions import FRAGMENT_COUNT, Right
 from twinbus.store.changes import SEQUENCE_BITS, MessageState
@@ -156,12 +157,12 @@ def _head(head: FragmentHead) -> dict[str, Value]:
 
 
 OWN_OPERATIONS: dict[str, OperationEntry] = {
-    "com.twinbus:peek-merged": OperationEntry(peek_merged, Right.LISTEN),
-    "com.twinbus:peek-range": OperationEntry(peek_range_of_fragment, Right.LISTEN),
+    "com.twinbus:peek-merged": OperationEntry(peek_merged, Right.LISTEN, as_peek),
+    "com.twinbus:peek-range": OperationEntry(peek_range_of_fragment, Right.LISTEN, as_range_peek),
     "com.twinbus:purge": OperationEntry(purge, Right.LISTEN),
     "com.twinbus:undefer": OperationEntry(undefer, Right.LISTEN),
     "com.twinbus:fragment-heads": OperationEntry(heads, Right.LISTEN),
-    "com.twinbus:claim": OperationEntry(claim, Right.LISTEN),
-    "com.twinbus:delete-claimed": OperationEntry(delete_claimed, Right.LISTEN),
+    "com.twinbus:claim": OperationEntry(claim, Right.LISTEN, as_claim),
+    "com.twinbus:delete-claimed": OperationEntry(delete_claimed, Right.LISTEN, as_removal),
     "com.twinbus:backlog": OperationEntry(backlog, Right.LISTEN),
 }

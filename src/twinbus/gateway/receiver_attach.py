@@ -8,10 +8,11 @@ from twinbus.amqp.terminus import Source
 from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.receiver import ReceiveMode, SessionLock
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError, NotAllowed, QuotaExceeded
+from twinbus.errors import MessagingError, NotAllowed, OperationTimeout, QuotaExceeded
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.bindings import Bindings
 from twinbus.gateway.coordinator import Transactions
+from twinbus.gateway.link_meter import LinkMeter
 from twinbus.gateway.pending_session import PendingSession
 from twinbus.gateway.receiver_binding import ReceiverBinding
 from twinbus.gateway.session_attach import (
@@ -22,6 +23,9 @@ from twinbus.gateway.session_attach import (
     wanted_session,
 )
 from twinbus.gateway.traffic import Traffic
+from twinbus.meter import Cause
+
+MeterOf = Callable[[Node], LinkMeter]
 
 RECEIVERS_MAX = 5_000
 """Of one entity at a time."""
@@ -29,9 +33,15 @@ RECEIVERS_MAX = 5_000
 
 class ReceiverAttach:
     def __init__(
-        self, bindings: Bindings, traffic: Traffic, transactions: Transactions, wake: Callable[[], None]
+        self,
+        bindings: Bindings,
+        traffic: Traffic,
+        meter_of: MeterOf,
+        transactions: Transactions,
+        wake: Callable[[], None],
     ) -> None:
         self._bindings = bindings
+        self._meter_of = meter_of
         self._transactions = transactions
         self._traffic = traffic
         self._wake = wake
@@ -45,19 +55,20 @@ class ReceiverAttach:
             raise QuotaExceeded(f"'{path}' has {RECEIVERS_MAX} receivers, which is the limit. Close some.")
         assert source is not None
         if has_session_filter(source):
-            self._wait_for_session(link, source, queue, PendingSession(node, path), now)
+            self._wait_for_session(link, source, queue, PendingSession(node, path, self._meter_of(node)), now)
             return
         binding = self._receiver(link, node, path, None)
         queue.attach(binding, now)
         link.accept()
+        # The client's credit, if some is here already, is the next event.
         self._bindings[link] = binding
-        binding.credit_changed(now)
 
     def _receiver(self, link: OutgoingLink, node: Node, path: str, session: SessionLock | None) -> ReceiverBinding:
         is_settled = link.snd_settle_mode is SenderSettleMode.SETTLED
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
         traffic = self._traffic.of(node.path)
-        return ReceiverBinding(link, node, path, mode, session, traffic, self._transactions, self._wake)
+        meter = self._meter_of(node)
+        return ReceiverBinding(link, node, path, mode, session, traffic, meter, self._transactions, self._wake)
 
     def _wait_for_session(
         self, link: OutgoingLink, source: Source, queue: MessageQueue, pending: PendingSession, now: Millis
@@ -74,6 +85,8 @@ class ReceiverAttach:
                 return
             del self._bindings[link]
             if isinstance(result, MessagingError):
+                if isinstance(result, OperationTimeout):
+                    pending.meter.counted(Cause.EMPTY_RECEIVE)
                 link.refuse(result)
             else:
                 self._open_session(link, source, queue, pending, result, now)
@@ -97,7 +110,9 @@ class ReceiverAttach:
             queue.release_session(lock, now)
             link.refuse(error)
             return
+        pending.meter.counted(Cause.SESSION)
         self._bindings[link] = binding
         link.accept(source=session_source(source, lock), properties=session_properties(lock))
         # Its credit came while the attach was held back.
+        binding.credit_told(link.credit, drain=link.is_draining)
         binding.credit_changed(now)

@@ -15,8 +15,11 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.coordinator import Transactions
+from twinbus.gateway.link_meter import LinkMeter
+from twinbus.gateway.receive_window import ReceiveWindow
 from twinbus.gateway.settlement import confirmation, is_refusal, outcome_of, ranges
 from twinbus.gateway.traffic import EntityTraffic
+from twinbus.meter import Cause
 from twinbus.model.message import encode_delivery
 
 
@@ -30,6 +33,7 @@ class ReceiverBinding:
         "_is_over",
         "_is_paused",
         "_link",
+        "_meter",
         "_queue",
         "_settling",
         "_traffic",
@@ -37,6 +41,7 @@ class ReceiverBinding:
         "_under_way",
         "_used_at",
         "_wake",
+        "_window",
         "credit",
         "mode",
         "node",
@@ -52,6 +57,7 @@ class ReceiverBinding:
         mode: ReceiveMode,
         session: SessionLock | None,
         traffic: EntityTraffic,
+        meter: LinkMeter,
         transactions: Transactions,
         wake: Callable[[], None],
     ) -> None:
@@ -66,6 +72,8 @@ class ReceiverBinding:
         self._queue = node.queue
         self._used_at: Millis = 0
         self._traffic = traffic
+        self._meter = meter
+        self._window = ReceiveWindow(deletes=mode is ReceiveMode.RECEIVE_AND_DELETE)
         self._transactions = transactions
         self._wake = wake
         self._granted = 0  # what `credit` was set to last
@@ -104,6 +112,8 @@ class ReceiverBinding:
             self._drain()
         self._traffic.messages_out += len(encoded)
         self._traffic.bytes_out += size
+        self._window.delivered(len(encoded))
+        self._meter.handed_out([delivery.message for delivery in deliveries])
         self._wake()
 
     def session_lost(self, error: MessagingError) -> None:
@@ -113,6 +123,11 @@ class ReceiverBinding:
         self._wake()
 
     # Called by the connection.
+
+    def credit_told(self, credit: int, *, drain: bool) -> None:
+        """The client has spoken of its credit; `credit_changed` follows."""
+        if self._window.told(credit, drain=drain):
+            self._meter.counted(Cause.EMPTY_RECEIVE)
 
     def credit_changed(self, now: Millis) -> None:
         """Follow the link's credit, as it is now: events about it may be older."""
@@ -142,8 +157,13 @@ class ReceiverBinding:
         self._grant(0)
         self._is_drain_due = self._under_way > 0 or self._settling > 0
         if not self._is_drain_due:
+            self._end_receive()
             self._link.drained()
             self._wake()
+
+    def _end_receive(self) -> None:
+        if self._window.ended():
+            self._meter.counted(Cause.EMPTY_RECEIVE)
 
     def pause(self) -> None:
         """The socket takes no more: nothing is handed over until `resume`."""
@@ -165,8 +185,10 @@ class ReceiverBinding:
         if outcome is None or (state is None and not is_settled):
             return
         self._traffic.settled += len(deliveries)
+        self._window.settled(len(deliveries))
         tokens = [tag for _, tag in deliveries]
         if is_settled:
+            self._meter.counted(Cause.SETTLE, len(tokens), messages=len(tokens))
             self._queue.settle_each(tokens, outcome, now, SILENT)
             return
         self._settling += len(deliveries)
@@ -177,11 +199,15 @@ class ReceiverBinding:
         self, deliveries: Sequence[tuple[int, bytes]], state: TransactionalState, *, is_settled: bool, now: Millis
     ) -> None:
         self._traffic.settled += len(deliveries)
+        self._window.settled(len(deliveries))
         ids, tokens = [delivery_id for delivery_id, _ in deliveries], [tag for _, tag in deliveries]
         answer = self._transactions.settle(state, self._queue, tokens, now, is_settled=is_settled)
+        is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
+        if is_taken:
+            count = partial(self._meter.counted, Cause.SETTLE, len(tokens), messages=len(tokens))
+            self._transactions.after_commit(state.txn_id, count)
         if is_settled:
             return
-        is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
         if is_taken and self._link.rcv_settle_mode is ReceiverSettleMode.FIRST:
             # It waits for no answer, and after a rollback it may settle the same delivery in another way.
             self._transactions.after_commit(state.txn_id, partial(self.confirm, ids, answer))
@@ -192,6 +218,9 @@ class ReceiverBinding:
         for first, last in ranges(ids):
             self._link.confirm(first, last, state)
         self._wake()
+
+    def settled(self, count: int) -> None:
+        self._meter.counted(Cause.SETTLE, count, messages=count)
 
     def answer(self, ids: Sequence[int], state: DeliveryState) -> None:
         """Confirm settlements that the queue has decided."""
@@ -213,6 +242,7 @@ class ReceiverBinding:
 
     def unbind(self, now: Millis) -> None:
         """The link or the connection is gone."""
+        self._end_receive()
         self._grant(0)
         if not self._is_over:
             self._queue.detach(self, now)
@@ -238,6 +268,7 @@ class _SettleReply:
 
     def settled(self, indexes: Sequence[int]) -> None:
         ids = self._ids
+        self._binding.settled(len(indexes))
         self._binding.answer(ids if len(indexes) == len(ids) else [ids[index] for index in indexes], self._state)
 
     def failed(self, index: int, error: MessagingError) -> None:

@@ -122,11 +122,15 @@ class Arguments:
         value = self.fields.get(name)
         return None if value is None else _of_type(name, value, bytes, "binary")
 
-    def sequence(self, name: str, item: type[T], what: str, count_max: int) -> list[T]:
-        """An array or a list; clients use either."""
+    def values(self, name: str) -> list[Value]:
+        """What an array or a list holds; clients use either. Empty for anything else."""
         value = self.fields.get(name)
         values = value.values if isinstance(value, Array) else value
-        if not isinstance(values, list) or not values:
+        return values if isinstance(values, list) else []
+
+    def sequence(self, name: str, item: type[T], what: str, count_max: int) -> list[T]:
+        values = self.values(name)
+        if not values:
             raise ArgumentError(f"'{name}' has to be an array with at least one element.")
         if len(values) > count_max:
             raise ArgumentError(f"'{name}' has {len(values)} elements; {count_max} are the limit for one request.")

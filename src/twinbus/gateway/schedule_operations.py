@@ -1,9 +1,12 @@
 """`$management`: schedule messages and cancel them."""
 
+from functools import partial
+
 from twinbus.amqp.types import Array, Long
 from twinbus.errors import ArgumentError, MessageTooLarge
 from twinbus.gateway.operations import Call, done
 from twinbus.gateway.requests import Response
+from twinbus.meter import Cause
 from twinbus.model.message import Message, read_message
 
 MESSAGES_MAX = 4_500
@@ -17,11 +20,16 @@ def schedule_message(call: Call) -> None:
     messages = [_message(call, entry) for entry in entries]
 
     def body(numbers: list[int]) -> Response:
+        call.meter.sent(messages, numbers, Cause.SCHEDULE)
+        return numbered(numbers)
+
+    def numbered(numbers: list[int]) -> Response:
         return Response.ok({"sequence-numbers": Array([Long(number) for number in numbers])})
 
     if call.transaction is not None:
         call.transaction.send(call.target().placement, messages, call.now)
-        call.respond(body([NUMBER_UNKNOWN] * len(messages)))
+        call.after_commit(partial(call.meter.sent, messages, None, Cause.SCHEDULE, call.transaction.fragment))
+        call.respond(numbered([NUMBER_UNKNOWN] * len(messages)))
         return
     call.target().schedule(messages, call.now, call.answer(body))
 

@@ -6,6 +6,7 @@ returns from a send that was answered with any other outcome.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from twinbus.amqp.delivery_state import ACCEPTED, Outcome, Rejected, TransactionalState
@@ -18,6 +19,7 @@ from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.coordinator import Transactions, in_transaction
+from twinbus.gateway.link_meter import LinkMeter
 from twinbus.gateway.settlement import ranges
 from twinbus.gateway.traffic import EntityTraffic
 from twinbus.model.message import BATCH_FORMAT, Message, read_batch, read_message
@@ -31,6 +33,7 @@ class SenderBinding:
     __slots__ = (
         "_link",
         "_message_size_max",
+        "_meter",
         "_new_id",
         "_target",
         "_traffic",
@@ -48,6 +51,7 @@ class SenderBinding:
         target: Target,
         path: str,
         traffic: EntityTraffic,
+        meter: LinkMeter,
         transactions: Transactions,
         *,
         now: Millis,
@@ -61,6 +65,7 @@ class SenderBinding:
         self._link = link
         self._target = target
         self._traffic = traffic
+        self._meter = meter
         self._transactions = transactions
         self._message_size_max = message_size_max
         self._new_id = new_id
@@ -98,7 +103,7 @@ class SenderBinding:
 
     def _send(self, messages: list[Message], ids: list[int], now: Millis) -> None:
         if messages:
-            self._target.send_each(messages, now, _BurstReply(self, ids))
+            self._target.send_each(messages, now, _BurstReply(self, ids, messages))
 
     def _send_batch(self, payload: bytes, delivery_id: int, now: Millis) -> None:
         messages = read_batch(payload, self._new_id)
@@ -108,12 +113,12 @@ class SenderBinding:
                 self.refused(delivery_id, result)
             else:
                 self._traffic.messages_in += len(messages) - 1
-                self.accepted([delivery_id])
+                self.accepted([delivery_id], messages, result)
 
         if messages:
             self._target.send_batch(messages, now, reply)
         else:
-            self.accepted([delivery_id])
+            self.accepted([delivery_id], messages, [])
 
     def _send_in_transaction(
         self, state: TransactionalState, payload: bytes, message_format: int, delivery_id: int, now: Millis
@@ -128,6 +133,8 @@ class SenderBinding:
             messages = read_batch(payload, self._new_id) if is_batch else [read_message(payload, self._new_id)]
             transaction.send(self._target.placement, messages, now)
             self._traffic.messages_in += len(messages)
+            count = partial(self._meter.sent, messages, None, fragment=transaction.fragment)
+            self._transactions.after_commit(state.txn_id, count)
         except MessagingError as error:
             self._traffic.refused += 1
             outcome = Rejected.because(error)
@@ -137,8 +144,9 @@ class SenderBinding:
             self._link.settle(delivery_id, delivery_id, in_transaction(state, outcome))
             self._wake()
 
-    def accepted(self, ids: Sequence[int]) -> None:
+    def accepted(self, ids: Sequence[int], messages: Sequence[Message], numbers: Sequence[int]) -> None:
         self._traffic.messages_in += len(ids)
+        self._meter.sent(messages, numbers)
         for first, last in ranges(ids):
             if last >= 0:
                 self._link.settle(max(first, 0), last, ACCEPTED)
@@ -158,15 +166,20 @@ def _too_large(size: int, size_max: int) -> MessageTooLarge:
 class _BurstReply:
     """The entity's answers to one burst, by position in it."""
 
-    __slots__ = ("_binding", "_ids")
+    __slots__ = ("_binding", "_ids", "_messages")
 
-    def __init__(self, binding: SenderBinding, ids: list[int]) -> None:
+    def __init__(self, binding: SenderBinding, ids: list[int], messages: list[Message]) -> None:
         self._binding = binding
         self._ids = ids
+        self._messages = messages
 
-    def accepted(self, indexes: Sequence[int]) -> None:
-        ids = self._ids
-        self._binding.accepted(ids if len(indexes) == len(ids) else [ids[index] for index in indexes])
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int]) -> None:
+        ids, messages = self._ids, self._messages
+        if len(indexes) == len(ids):
+            self._binding.accepted(ids, messages, numbers)
+        else:
+            chosen = [messages[index] for index in indexes]
+            self._binding.accepted([ids[index] for index in indexes], chosen, numbers)
 
     def refused(self, index: int, error: MessagingError) -> None:
         self._binding.refused(self._ids[index], error)

@@ -65,7 +65,7 @@ class EachReply:
         self.good: set[int] = set()
         self.errors: dict[int, MessagingError] = {}
 
-    def accepted(self, indexes: Sequence[int]) -> None:
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int] = ()) -> None:
         for index in indexes:
             self._check_open(index)
             self.good.add(index)

@@ -1,0 +1,160 @@
+"""What one client does on one entity, told to the book of operations: bursts in, rows or sums out (`twinbus.meter`).
+
+On the way of every message, so the work is done for a burst: sizes are added up, and while the book has no room for
+exact rows that is all. Without a book nothing is done.
+"""
+
+from collections.abc import Sequence
+
+from twinbus.amqp.performatives import Open
+from twinbus.clock import Millis
+from twinbus.cost.operations_book import Key, OperationsBook
+from twinbus.gateway.addresses import Node
+from twinbus.meter import NO_FRAGMENT, UNIT_BYTES, WHO_LENGTH_MAX, Cause, EntityType, Operation, path_of, units_of
+from twinbus.model.content import PREFIX
+from twinbus.model.message import Message, read_content
+from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
+
+OVERHEAD = PREFIX.size
+"""Bytes of a stored message that are the store's own."""
+
+
+class LinkMeter:
+    __slots__ = ("_book", "_entity", "_entity_type", "_keys", "_path", "_who")
+
+    def __init__(self, book: OperationsBook | None, entity: str, entity_type: EntityType, who: str) -> None:
+        self._book = book
+        self._entity = entity
+        self._entity_type = entity_type
+        self._who = who
+        self._path = path_of(entity, who)
+        self._keys: dict[tuple[Cause, int], Key] = {}
+
+    @classmethod
+    def of(cls, book: OperationsBook | None, node: Node, who: str) -> "LinkMeter":
+        return cls(book, _entity_of(node), _entity_type_of(node), who)
+
+    def sent(
+        self,
+        messages: Sequence[Message],
+        numbers: Sequence[int] | None,
+        cause: Cause = Cause.SEND,
+        fragment: int = NO_FRAGMENT,
+    ) -> None:
+        """They were accepted, by one fragment. `numbers` are their own, 0 for a duplicate that was dropped; where
+        they are not known, `fragment` says which."""
+        book = self._book
+        if book is None or not messages:
+            return
+        if numbers is None:
+            numbers = [0] * len(messages)
+        else:
+            fragment = fragment_of(max(numbers))
+        at = book.turn()
+        if [message for message in messages if message.is_ping]:
+            numbered = list(zip(messages, numbers, strict=True))
+            self._pinged(fragment, [message for message in messages if message.is_ping])
+            messages = [message for message, _ in numbered if not message.is_ping]
+            numbers = [number for message, number in numbered if not message.is_ping]
+        if book.exact_left >= len(messages):
+            book.add_exact(
+                [
+                    self._row(at, cause, fragment, len(message.content) - OVERHEAD, message.message_id, number or None)
+                    for message, number in zip(messages, numbers, strict=True)
+                ]
+            )
+        else:
+            self._add(cause, fragment, [len(message.content) - OVERHEAD for message in messages])
+
+    def handed_out(self, messages: Sequence[StoredMessage], cause: Cause = Cause.RECEIVE) -> None:
+        """They were delivered, or shown."""
+        book = self._book
+        if book is None:
+            return
+        at = book.turn()
+        if book.exact_left >= len(messages):
+            book.add_exact([self._stored_row(at, cause, message) for message in messages])
+            return
+        sizes: dict[int, list[int]] = {}
+        for message in messages:
+            fragment = message.sequence_number >> SEQUENCE_BITS
+            if fragment not in sizes:
+                sizes[fragment] = []
+            sizes[fragment].append(len(message.content) - OVERHEAD)
+        for fragment, found in sizes.items():
+            self._add(cause, fragment, found)
+
+    def peeked(self, messages: Sequence[StoredMessage]) -> None:
+        if messages:
+            self.handed_out(messages, Cause.PEEK)
+        else:
+            self.counted(Cause.PEEK)
+
+    def counted(
+        self, cause: Cause, count: int = 1, *, messages: int = 0, size: int = 0, fragment: int = NO_FRAGMENT
+    ) -> None:
+        """Operations without a size of their own, or of which only the number is known."""
+        book = self._book
+        if book is not None:
+            book.turn()
+            units = 0 if not cause.is_billed else units_of(size) if count == 1 else count
+            book.add(self._key(cause, fragment), count, messages, size, units)
+
+    def _pinged(self, fragment: int, pings: Sequence[Message]) -> None:
+        """Always added up: a ping is not a message that anybody looks for."""
+        assert self._book is not None
+        size = sum([len(ping.content) - OVERHEAD for ping in pings])
+        self._book.add(self._key(Cause.PING, fragment), len(pings), len(pings), size, len(pings))
+
+    def _add(self, cause: Cause, fragment: int, sizes: list[int]) -> None:
+        assert self._book is not None
+        count, size = len(sizes), sum(sizes)
+        units = count if size <= UNIT_BYTES or max(sizes) <= UNIT_BYTES else sum(map(units_of, sizes))
+        self._book.add(self._key(cause, fragment), count, count, size, units)
+
+    def _key(self, cause: Cause, fragment: int) -> Key:
+        key = self._keys.get((cause, fragment))
+        if key is None:
+            key = Key(cause, self._entity, fragment, self._path, self._who, self._entity_type)
+            self._keys[cause, fragment] = key
+        return key
+
+    def _stored_row(self, at: Millis, cause: Cause, message: StoredMessage) -> Operation:
+        content, number = message.content, message.sequence_number
+        message_id = read_content(content).message_id
+        return self._row(at, cause, number >> SEQUENCE_BITS, len(content) - OVERHEAD, message_id, number)
+
+    def _row(
+        self, at: Millis, cause: Cause, fragment: int, size: int, message_id: str, number: int | None
+    ) -> Operation:
+        path, who, kind = self._path, self._who, self._entity_type
+        return Operation(
+            at, cause, self._entity, fragment, 1, size, units_of(size), path, who, message_id, number, kind
+        )
+
+
+def fragment_of(number: int) -> int:
+    """A duplicate that was dropped has no number and lies nowhere."""
+    return number >> SEQUENCE_BITS if number else NO_FRAGMENT
+
+
+def _entity_of(node: Node) -> str:
+    """As it was created, however the client spells it."""
+    if node.queue is not None:
+        return node.queue.settings.path
+    assert node.target is not None
+    return node.target.settings.path
+
+
+def _entity_type_of(node: Node) -> EntityType:
+    if node.subscription is not None:
+        return EntityType.SUBSCRIPTION
+    return EntityType.TOPIC if node.queue is None else EntityType.QUEUE
+
+
+def who_of(opened: Open) -> str:
+    """What a connection calls itself: the application's own name where an SDK was given one, else the SDK's."""
+    properties = {str(name): value for name, value in (opened.properties or {}).items()}
+    product, agent = str(properties.get("product") or ""), str(properties.get("user-agent") or "")
+    named = agent.split(" ", 1)[0].split("/", 1)[0]
+    return (named or product or opened.container_id)[:WHO_LENGTH_MAX]
