@@ -5,9 +5,16 @@ Spark makes one in every process that needs something of it, so it holds its opt
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
-from twinbus.pipeline.source.columns import ddl
+from twinbus.clock import SystemClock
+from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader
+from twinbus.pipeline.source.columns import chosen, ddl
+from twinbus.pipeline.source.live_entity import LiveEntity
+from twinbus.pipeline.source.option_table import BATCH, STREAM
+from twinbus.pipeline.source.options import SourceOptions
+from twinbus.pipeline.source.preflight import preflight
+from twinbus.pipeline.source.stream_reader import ServiceBusStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -19,8 +26,19 @@ class ServiceBusDataSource(DataSource):
         return "servicebus"
 
     def schema(self) -> str:
-        """Driver, when a query is written down: what the options say wrongly is told here."""
+        """Driver, where a query is written down: wrong options, an entity that is not there and missing rights are
+        told here and not when the query runs."""
+        options = SourceOptions.from_options(self.options)
+        for path in options.paths:
+            LiveEntity(options.connection, path).call(lambda access: preflight(access, options))
         return ddl()
+
+    def reader(self, schema: "StructType") -> DataSourceReader:
+        options = SourceOptions.from_options(self.options, BATCH)
+        return ServiceBusBatchReader(options, _names(schema), SystemClock().now())
+
+    def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
+        return ServiceBusStreamReader(SourceOptions.from_options(self.options, STREAM), _names(schema))
 
     def writer(self, schema: "StructType", overwrite: bool) -> Any:
         from twinbus.pipeline.sink.writers import writer
@@ -31,3 +49,8 @@ class ServiceBusDataSource(DataSource):
         from twinbus.pipeline.sink.writers import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
+
+
+def _names(schema: "StructType") -> tuple[str, ...]:
+    """The columns wanted: all, or those of a schema that the user gave."""
+    return chosen([(field.name, field.dataType.simpleString()) for field in schema.fields])

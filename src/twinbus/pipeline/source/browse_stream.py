@@ -1,0 +1,124 @@
+"""A stream that looks at messages and leaves them: where the last batch ended in, where the next one ends out.
+
+All of it runs in the one process that Spark keeps for a query, and holds nothing that an offset does not: after a crash
+the offsets are enough.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twinbus.clock import Millis
+from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
+from twinbus.pipeline.source.live_entity import LiveEntity
+from twinbus.pipeline.source.offsets import BrowseOffset, JsonOffset, Positions, reported_ends
+from twinbus.pipeline.source.options import Edge, SourceOptions
+from twinbus.pipeline.source.pace import PollPace
+from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
+from twinbus.pipeline.source.preflight import preflight
+from twinbus.pipeline.source.ranges import Range
+from twinbus.pipeline.source.read_limits import BatchLimit
+from twinbus.pipeline.source.starting_points import (
+    available_heads,
+    lost_counts,
+    report_loss,
+    starting_positions,
+    visible_ends,
+)
+
+
+class BrowseStream:
+    def __init__(
+        self,
+        options: SourceOptions,
+        entity: LiveEntity,
+        *,
+        monotonic: Callable[[], float],
+        wall: Callable[[], Millis],
+    ) -> None:
+        self._options = options
+        self._entity = entity
+        self._wall = wall
+        self._pace = PollPace(options.poll_interval_s, monotonic)
+        self._targets: Positions | None = None
+        self._reported: JsonOffset | None = None
+        self._turn = 0
+        self._is_own: bool | None = None
+        self._is_checked = False
+
+    def set_target(self) -> None:
+        """From now on, what comes later is left for later."""
+        self._targets = self._entity.call(self._ends)
+
+    def latest(self, start: JsonOffset, limit: BatchLimit) -> JsonOffset:
+        """Where a batch from `start` on should end; `start` itself if there is nothing to read."""
+        if not self._is_checked:
+            self._entity.call(lambda access: preflight(access, self._options))
+            self._is_checked = True
+        if not self._pace.is_due():
+            return start
+        before = BrowseOffset.from_json(start, self._options.path)
+        found = self._entity.call(lambda access: self._next(access, before, limit))
+        self._turn += 1
+        is_new = found is not None and (before is None or found.end != before.end)
+        self._pace.asked(found_some=is_new)
+        return found.to_json() if found is not None and is_new else start
+
+    def reported(self) -> JsonOffset | None:
+        return self._reported
+
+    def partitions(self, end: JsonOffset) -> list[MessageSlices]:
+        offset = BrowseOffset.from_json(end, self._options.path)
+        if offset is None:
+            return []
+        return self._partitions(offset.ranges())
+
+    def _partitions(self, ranges: Sequence[Range]) -> list[MessageSlices]:
+        if self._is_own is None:
+            self._is_own = self._entity.call(_is_own)
+        limits = self._options.partitions_min, self._options.partitions_max
+        return input_partitions([(self._options.path, ranges)], *limits, is_own=self._is_own)
+
+    async def _ends(self, access: EntityAccess) -> Positions:
+        return {head.fragment: head.end for head in await available_heads(access, self._options)}
+
+    async def _next(self, access: EntityAccess, before: BrowseOffset | None, limit: BatchLimit) -> BrowseOffset | None:
+        heads = await available_heads(access, self._options)
+        ends = {head.fragment: head.end for head in heads}
+        self._reported = reported_ends(self._options.path, ends)
+        positions = await self._positions(access, before, heads)
+        if positions is None:
+            return None
+        if self._options.visibility_lag_s:
+            ends = await visible_ends(access, positions, ends, self._wall() - self._options.visibility_lag_s * 1000)
+        return self._admitted(positions, ends, row_limit(*limit, mean_size(heads)))
+
+    async def _positions(
+        self, access: EntityAccess, before: BrowseOffset | None, heads: Sequence[Head]
+    ) -> Positions | None:
+        """Where this batch starts in each fragment; None as long as a new query has nothing to start with."""
+        if before is None:
+            found = await starting_positions(access, heads, self._options.start)
+            self._report_loss(found, heads)
+            # A start that moves with time has to be written down before anything is read; an edge that does not,
+            # need not.
+            is_empty = all(found[head.fragment] >= head.end for head in heads)
+            return None if is_empty and self._options.start is Edge.EARLIEST else found
+        self._report_loss(before.end, heads)
+        # A fragment that was not there before has nothing that was there before.
+        return {head.fragment: head.first for head in heads} | before.end
+
+    def _admitted(self, positions: Positions, ends: Mapping[int, int], limit: int | None) -> BrowseOffset:
+        targets = ends if self._targets is None else self._targets
+        room = {
+            fragment: min(ends.get(fragment, position), targets.get(fragment, position)) - position
+            for fragment, position in positions.items()
+        }
+        shares = fair_shares(room, limit, self._turn)
+        end = {fragment: position + shares.get(fragment, 0) for fragment, position in positions.items()}
+        return BrowseOffset(self._options.path, positions, end)
+
+    def _report_loss(self, positions: Positions, heads: Sequence[Head]) -> None:
+        report_loss(self._options.path, lost_counts(positions, heads), fails=self._options.fails_on_data_loss)
+
+
+async def _is_own(access: EntityAccess) -> bool:
+    return access.is_own

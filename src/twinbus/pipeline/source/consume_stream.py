@@ -1,0 +1,127 @@
+"""A stream that takes messages away: where the last batch ended in, a claim for the next one out.
+
+    latest(start)   delete what start claimed: Spark calls only once that batch is committed
+                    look for claims of our own that no offset knows: a crash between claim and log left them
+                    claim the next messages and put their numbers in the offset that ends the next batch
+    partitions      from the offset alone, so that a batch that is run again is exactly the same
+    tasks           peek at the claimed messages, as often as Spark likes
+
+A claim is a deferred message: it survives whoever made it, and no receiver gets it. The name of its owner is drawn for
+the first, empty batch of a query, so it is in the log before anything is claimed under it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from twinbus.pipeline.source.claims import claims_by_owner
+from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
+from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, Positions, reported_waiting
+from twinbus.pipeline.source.options import AdoptDeferred, SourceOptions
+from twinbus.pipeline.source.pace import PollPace
+from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
+from twinbus.pipeline.source.preflight import preflight
+from twinbus.pipeline.source.ranges import Range, in_pieces
+from twinbus.pipeline.source.read_limits import BatchLimit
+from twinbus.pipeline.source.starting_points import available_heads
+
+
+class ConsumeStream:
+    def __init__(
+        self,
+        options: SourceOptions,
+        entity: LiveEntity,
+        *,
+        monotonic: Callable[[], float],
+        new_owner: Callable[[], str],
+    ) -> None:
+        self._options = options
+        self._entity = entity
+        self._monotonic = monotonic
+        self._new_owner = new_owner
+        self._pace = PollPace(options.poll_interval_s, monotonic)
+        self._targets: Positions | None = None
+        self._reported: JsonOffset | None = None
+        self._settled: ConsumeOffset | None = None
+        self._turn = 0
+        self._is_own: bool | None = None
+        # A claim whose answer never came may still be under way: it can be found for as long as an operation takes.
+        self._doubt_ends = float("inf")
+        self._is_checked = False
+
+    def set_target(self) -> None:
+        """From now on, what comes later is left for later."""
+        self._targets = self._entity.call(self._ends)
+
+    def latest(self, start: JsonOffset, limit: BatchLimit) -> JsonOffset:
+        """The end of a batch of messages that are claimed for it; `start` itself if there are none."""
+        if not self._is_checked:
+            self._entity.call(lambda access: preflight(access, self._options))
+            self._is_checked = True
+        before = ConsumeOffset.from_json(start, self._options.path)
+        if before is None:
+            return ConsumeOffset(self._options.path, self._new_owner()).to_json()
+        self._settle(before)
+        if not self._pace.is_due():
+            return start
+        claim = self._entity.call(lambda access: self._claim(access, before.owner, limit))
+        self._turn += 1
+        self._pace.asked(found_some=bool(claim))
+        return ConsumeOffset(self._options.path, before.owner, tuple(claim)).to_json() if claim else start
+
+    def reported(self) -> JsonOffset | None:
+        return self._reported
+
+    def partitions(self, end: JsonOffset) -> list[MessageSlices]:
+        offset = ConsumeOffset.from_json(end, self._options.path)
+        if offset is None or not offset.claim:
+            return []
+        if self._is_own is None:
+            self._is_own = self._entity.call(_is_own)
+        limits = self._options.partitions_min, self._options.partitions_max
+        return input_partitions([(self._options.path, offset.claim)], *limits, is_own=self._is_own)
+
+    def _settle(self, committed: ConsumeOffset) -> None:
+        if committed.claim and committed != self._settled:
+            self._entity.call(lambda access: access.delete(committed.claim))
+        self._settled = committed
+
+    async def _ends(self, access: EntityAccess) -> Positions:
+        return {head.fragment: head.end for head in await available_heads(access, self._options)}
+
+    async def _claim(self, access: EntityAccess, owner: str, limit: BatchLimit) -> list[Range]:
+        heads = await available_heads(access, self._options)
+        self._reported = reported_waiting(self._options.path, {head.fragment: head.waiting for head in heads})
+        count_max = row_limit(*limit, mean_size(heads))
+        if self._monotonic() < self._doubt_ends:
+            orphans = await self._orphans(access, heads, owner)
+            if orphans:
+                return orphans if count_max is None else next(in_pieces(orphans, count_max))
+            if self._doubt_ends == float("inf"):
+                self._doubt_ends = self._monotonic()
+        shares = fair_shares(self._open(heads), count_max, self._turn)
+        try:
+            return await access.claim(shares, self._targets, owner)
+        except BaseException:
+            self._doubt_ends = self._monotonic() + self._options.connection.operation_timeout_s
+            raise
+
+    def _open(self, heads: Sequence[Head]) -> dict[int, int]:
+        """Messages that may be claimed, by fragment."""
+        targets = self._targets
+        return {head.fragment: head.waiting for head in heads if targets is None or head.fragment in targets}
+
+    async def _orphans(self, access: EntityAccess, heads: Sequence[Head], owner: str) -> list[Range]:
+        """Claims that no offset knows, since those of `start` are deleted by now."""
+        found = await claims_by_owner(access, heads)
+        foreign = found.get(None, [])
+        if foreign and self._options.adopt_deferred is AdoptDeferred.FAIL:
+            raise SourceFailed(
+                f"'{self._options.path}' has deferred messages that no query claimed. Set adoptDeferred=true to read "
+                "them too, or false to leave them."
+            )
+        adopted = foreign if self._options.adopt_deferred is AdoptDeferred.TRUE else []
+        return sorted(found.get(owner, []) + adopted)
+
+
+async def _is_own(access: EntityAccess) -> bool:
+    return access.is_own

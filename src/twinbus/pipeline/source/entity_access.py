@@ -1,0 +1,67 @@
+"""What a source asks of an entity, whichever namespace it is in: the words that own_access and plain_access share."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from twinbus.client.entity_extras import RangePage
+from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.pipeline.source.message_rows import CLAIMED_BY
+from twinbus.pipeline.source.ranges import Range
+
+ALL_STATES = tuple(MessageState)
+
+
+class Head(NamedTuple):
+    """Where a fragment begins and ends."""
+
+    fragment: int
+    is_available: bool  # false: nothing is known of it just now, and the numbers mean nothing
+    first: int  # of the messages in it; `end` where there is none
+    end: int  # one above the highest number that was ever given
+    waiting: int  # messages that could be received; at most, where only the numbers are known
+    deferred: int | None  # None: not known
+    size_bytes: int  # of `message_count` messages
+    message_count: int
+
+
+class EntityAccess(Protocol):
+    """Every call may be repeated, with one exception: a `claim` whose answer is lost may have been done."""
+
+    path: str
+    is_own: bool
+
+    async def heads(self) -> list[Head]:
+        """Of all fragments that are known to have messages, or to have had some."""
+        ...
+
+    async def page(
+        self, first: int, end: int, count_max: int, states: Sequence[MessageState], *, with_bodies: bool
+    ) -> RangePage:
+        """Messages of one fragment with numbers from `first` to below `end`. May be empty although more follows."""
+        ...
+
+    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
+        """Claim so many messages of each fragment, at most, and with `ends` none that has a number from there on."""
+        ...
+
+    async def delete(self, ranges: Sequence[Range]) -> None:
+        """Remove deferred messages. Those that are gone are no error."""
+        ...
+
+    async def release(self, ranges: Sequence[Range]) -> int:
+        """Make deferred messages active again; how many it were."""
+        ...
+
+    async def check_claims(self) -> None:
+        """Raises NotAllowed where messages cannot be claimed here."""
+        ...
+
+
+def mean_size(heads: Sequence[Head]) -> int:
+    return sum(head.size_bytes for head in heads) // max(1, sum(head.message_count for head in heads))
+
+
+def owner_of(message: ReceivedMessage) -> str | None:
+    """Who claimed it; None if it is deferred for another reason."""
+    owner = message.annotations.get(CLAIMED_BY) or message.application_properties.get(CLAIMED_BY)
+    return owner if isinstance(owner, str) else None

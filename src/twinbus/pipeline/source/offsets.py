@@ -1,0 +1,127 @@
+"""Offsets of a stream as Spark keeps them: JSON in and out, nothing secret in them, and nothing else needed to read a batch.
+
+    new query   {"v": 1}
+    browse      {"v": 1, "mode": "browse", "entity": "orders", "from": {"0": 17}, "to": {"0": 42}}
+    consume     {"v": 1, "mode": "consume", "entity": "orders", "owner": "…", "claim": {"0": [[17, 20], [25, 42]]}}
+
+Spark asks for the initial offset again whenever a query starts again, so that one is a constant, and the end of a batch
+says all about the batch. Ranges are half-open. The owner of claims is drawn once and kept in every offset, so that a
+query knows its own claims again after a crash.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from twinbus.errors import ArgumentError
+from twinbus.pipeline.source.ranges import Range, by_fragment
+
+VERSION = 1
+JsonOffset: TypeAlias = dict[str, Any]
+Positions: TypeAlias = dict[int, int]
+"""By fragment, a sequence number."""
+
+NEW_QUERY: JsonOffset = {"v": VERSION}
+_BROWSE, _CONSUME = "browse", "consume"
+
+
+class OffsetError(ArgumentError):
+    """A checkpoint does not fit the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrowseOffset:
+    """The batch that ends here reads `start` to `end`; the next one goes on at `end`."""
+
+    entity: str
+    start: Positions
+    end: Positions
+
+    def to_json(self) -> JsonOffset:
+        return {
+            "v": VERSION,
+            "mode": _BROWSE,
+            "entity": self.entity,
+            "from": _named(self.start),
+            "to": _named(self.end),
+        }
+
+    def ranges(self) -> list[Range]:
+        """What the batch reads."""
+        return [(self.start[fragment], end) for fragment, end in sorted(self.end.items()) if self.start[fragment] < end]
+
+    @classmethod
+    def from_json(cls, offset: Mapping[str, Any], entity: str) -> "BrowseOffset | None":
+        """None for a new query. Raises OffsetError."""
+        if not _is_of(offset, _BROWSE, entity):
+            return None
+        return cls(entity, _numbered(offset["from"]), _numbered(offset["to"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeOffset:
+    """The batch that ends here reads what was claimed for it; the claim is deleted when a later batch is planned."""
+
+    entity: str
+    owner: str
+    claim: tuple[Range, ...] = ()
+
+    def to_json(self) -> JsonOffset:
+        claim = {
+            str(fragment): [list(item) for item in ranges]
+            for fragment, ranges in sorted(by_fragment(self.claim).items())
+        }
+        return {"v": VERSION, "mode": _CONSUME, "entity": self.entity, "owner": self.owner, "claim": claim}
+
+    @classmethod
+    def from_json(cls, offset: Mapping[str, Any], entity: str) -> "ConsumeOffset | None":
+        """None for a new query. Raises OffsetError."""
+        if not _is_of(offset, _CONSUME, entity):
+            return None
+        claim = tuple((int(first), int(end)) for ranges in offset["claim"].values() for first, end in ranges)
+        return cls(entity, str(offset["owner"]), claim)
+
+
+def reported_ends(entity: str, ends: Positions) -> JsonOffset:
+    """How far a browsing query could read now; `lag` compares it with where a batch ended."""
+    return {"v": VERSION, "mode": _BROWSE, "entity": entity, "to": _named(ends)}
+
+
+def reported_waiting(entity: str, counts: Mapping[int, int]) -> JsonOffset:
+    """How many messages wait to be claimed."""
+    return {"v": VERSION, "mode": _CONSUME, "entity": entity, "waiting": _named(counts)}
+
+
+def lag(end: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[int, int]:
+    """Messages behind, by fragment, of a query whose progress has these end and latest offsets.
+
+    Of a browsing query it is the distance in sequence numbers, which counts messages that are gone too.
+    """
+    if "waiting" in latest:
+        return _numbered(latest["waiting"])
+    reached = _numbered(end.get("to", {}))
+    return {
+        fragment: max(0, to - reached.get(fragment, to)) for fragment, to in _numbered(latest.get("to", {})).items()
+    }
+
+
+def _is_of(offset: Mapping[str, Any], mode: str, entity: str) -> bool:
+    """Whether it is one of this query; False for a new one."""
+    if offset.get("v") != VERSION:
+        raise OffsetError(f"The checkpoint has offsets of version {offset.get('v')}; this source reads {VERSION}.")
+    if "mode" not in offset:
+        return False
+    if offset["mode"] != mode or offset["entity"] != entity:
+        raise OffsetError(
+            f"The checkpoint belongs to mode={offset['mode']} of '{offset['entity']}', not to mode={mode} of '{entity}'."
+            " Use another checkpointLocation."
+        )
+    return True
+
+
+def _named(positions: Mapping[int, int]) -> dict[str, int]:
+    return {str(fragment): number for fragment, number in sorted(positions.items())}
+
+
+def _numbered(positions: Mapping[str, Any]) -> Positions:
+    return {int(fragment): int(number) for fragment, number in positions.items()}

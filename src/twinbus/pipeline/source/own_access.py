@@ -1,0 +1,98 @@
+"""An entity of a twinbus namespace: heads, ranges and claims by the operations that it has for them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+from twinbus.client.entity_extras import EntityExtras, RangePage
+from twinbus.client.namespace import Namespace
+from twinbus.client.received_message import MessageState
+from twinbus.errors import FragmentUnavailable, ServerBusy
+from twinbus.pipeline.source.entity_access import Head
+from twinbus.pipeline.source.ranges import Range, by_fragment, count, half_open, in_pieces, inclusive
+
+CLAIM_COUNT_MAX = 10_000
+"""In one request; each is done in small steps, so that others get their turns."""
+NUMBERS_MAX = 50_000
+RANGES_MAX = 4_000
+
+
+class OwnAccess:
+    is_own = True
+
+    def __init__(self, namespace: Namespace, path: str) -> None:
+        self.path = path
+        self._extras: EntityExtras = namespace.extras(path)
+
+    async def heads(self) -> list[Head]:
+        """Raises NotImplementedHere where the namespace is another one."""
+        return [
+            Head(
+                head.fragment,
+                head.is_available,
+                head.first_number,
+                head.last_number + 1,
+                head.active,
+                head.deferred,
+                head.size_bytes,
+                head.active + head.deferred + head.scheduled,
+            )
+            for head in await self._extras.fragment_heads()
+        ]
+
+    async def page(
+        self, first: int, end: int, count_max: int, states: Sequence[MessageState], *, with_bodies: bool
+    ) -> RangePage:
+        return await self._extras.peek_range(first, end - 1, count_max, states=states, with_bodies=with_bodies)
+
+    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
+        claims = [self._claim(fragment, share, ends, owner) for fragment, share in sorted(shares.items())]
+        return [item for ranges in await asyncio.gather(*claims) for item in ranges]
+
+    async def _claim(self, fragment: int, share: int, ends: Mapping[int, int] | None, owner: str) -> list[Range]:
+        last = None if ends is None else ends[fragment] - 1
+        found: list[Range] = []
+        left = share
+        while left > 0:
+            asked = min(left, CLAIM_COUNT_MAX)
+            try:
+                ranges = await self._extras.claim(asked, owner=owner, fragment=fragment, last_number=last)
+            except (FragmentUnavailable, ServerBusy):
+                break  # nothing was claimed of it; the others go on
+            found += half_open(ranges)
+            claimed = count(half_open(ranges))
+            left -= claimed
+            if claimed < asked:
+                break
+        return found
+
+    async def delete(self, ranges: Sequence[Range]) -> None:
+        await self._in_requests(ranges, self._extras.delete_claimed)
+
+    async def release(self, ranges: Sequence[Range]) -> int:
+        return await self._in_requests(ranges, self._extras.undefer)
+
+    async def check_claims(self) -> None:
+        """All kinds of entities have claims here."""
+
+    async def _in_requests(self, ranges: Sequence[Range], request: Callable[[list[Range]], Awaitable[int]]) -> int:
+        return sum([await _until_done(piece, request) for piece in _pieces(ranges)])
+
+
+async def _until_done(piece: list[Range], request: Callable[[list[Range]], Awaitable[int]]) -> int:
+    """A store that fails half-way ends a request early and without an error: only a request that finds nothing to do
+    proves that there is nothing left."""
+    left = total = count(piece)
+    while left > 0:
+        done = await request(inclusive(piece))
+        left -= done
+        if done == 0:
+            break
+    return total - left
+
+
+def _pieces(ranges: Sequence[Range]) -> Iterator[list[Range]]:
+    """One fragment a request, so that one that is ill says so."""
+    for part in by_fragment(ranges).values():
+        for piece in in_pieces(part, NUMBERS_MAX):
+            for start in range(0, len(piece), RANGES_MAX):
+                yield piece[start : start + RANGES_MAX]

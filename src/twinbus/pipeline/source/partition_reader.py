@@ -1,0 +1,75 @@
+"""What a task does: its slices in, record batches out. It locks nothing, so Spark may repeat it as often as it likes.
+
+While the rows of one page are made, the next page is on its way.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from twinbus.client.entity_extras import RangePage
+from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.errors import MessagingError
+from twinbus.pipeline.source.entity_access import EntityAccess
+from twinbus.pipeline.source.live_entity import LiveEntity, own, plain
+from twinbus.pipeline.source.message_rows import record_batches
+from twinbus.pipeline.source.options import Mode, SourceOptions
+from twinbus.pipeline.source.planning import MessageSlices, Slice
+from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment
+
+BODY = "body"
+
+
+def read_slices(partition: MessageSlices, options: SourceOptions, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    detect = own if partition.is_own else plain
+    for part in partition.slices:
+        entity = LiveEntity(options.connection, part.path, detect=detect)
+        yield from record_batches(SliceReader(entity, options, names).pages(part), part.path, names)
+
+
+class SliceReader:
+    def __init__(self, entity: LiveEntity, options: SourceOptions, names: Sequence[str]) -> None:
+        self._entity = entity
+        self._page_count = options.page_count
+        # Whatever is claimed is deferred, and everything that is claimed is read.
+        self._states = (MessageState.DEFERRED,) if options.mode is Mode.CONSUME else options.states
+        self._has_bodies = options.has_bodies and BODY in names
+
+    def pages(self, part: Slice) -> Iterator[list[ReceivedMessage]]:
+        for ranges in by_fragment(part.ranges).values():
+            # Claims may lie in many small ranges, which one pass over all of them reads with fewer requests.
+            wanted = RangeSet(sorted(ranges))
+            span = min(first for first, _ in ranges), max(end for _, end in ranges)
+            for page in self._span(span):
+                yield [message for message in page if (message.sequence_number or 0) in wanted]
+
+    def _span(self, span: Range) -> Iterator[list[ReceivedMessage]]:
+        first, end = span
+        waiting = self._ask(first, end)
+        while True:
+            page = self._answer(waiting, first, end)
+            if page.next_number is not None:
+                first = page.next_number
+                waiting = self._ask(first, end)
+            yield page.messages
+            if page.next_number is None:
+                return
+
+    def _ask(self, first: int, end: int) -> "Future[RangePage] | None":
+        """None: there is no connection just now."""
+        try:
+            return self._entity.start(lambda access: self._page(access, first, end))
+        except MessagingError:
+            return None
+
+    def _answer(self, waiting: "Future[RangePage] | None", first: int, end: int) -> RangePage:
+        try:
+            if waiting is not None:
+                return waiting.result()
+        except MessagingError:
+            pass  # asked once more, with patience
+        return self._entity.call(lambda access: self._page(access, first, end))
+
+    async def _page(self, access: EntityAccess, first: int, end: int) -> RangePage:
+        return await access.page(first, end, self._page_count, self._states, with_bodies=self._has_bodies)

@@ -1,0 +1,181 @@
+"""An entity of any Service Bus namespace, by the operations that all of them have: peek, receive, defer.
+
+Nothing tells where a fragment ends, so it is looked for: from the last known end in steps that double, then by halves,
+one message a request. A claim receives messages and defers them with the owner as a property; a claim is deleted by
+receiving its deferred messages in the mode that deletes.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from twinbus.amqp.section_bounds import section_bounds
+from twinbus.amqp.sections import canonical
+from twinbus.client.entity_extras import RangePage
+from twinbus.client.namespace import Namespace
+from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.receiver import Receiver
+from twinbus.errors import MessageNotFound, MessagingError, NotAllowed
+from twinbus.pipeline.source.entity_access import Head
+from twinbus.pipeline.source.message_rows import CLAIMED_BY
+from twinbus.pipeline.source.ranges import FRAGMENT_SHIFT, Range, by_fragment, fragment_of, in_pieces, runs
+
+PEEK_COUNT_MAX = 250
+CREDIT_MAX = 1_000
+CLAIM_WAIT_S = 0.5
+"""How long a claim waits for a message; a stream asks again soon enough."""
+DELETE_COUNT_MAX = 250
+
+
+class PlainAccess:
+    is_own = False
+
+    def __init__(self, namespace: Namespace, path: str) -> None:
+        self.path = path
+        self._namespace = namespace
+        self._entity = namespace.entity(path)
+        self._firsts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._seen_bytes = self._seen_count = 0
+
+    async def heads(self) -> list[Head]:
+        """Fragments in which there is or was a message while this object lives. `first` is as it was first seen."""
+        number = self._ends.get(0, 0)
+        while (found := await self._first_from(number)) is not None:
+            fragment = fragment_of(found)
+            known = self._ends.get(fragment, fragment << FRAGMENT_SHIFT)
+            if found < known:
+                number = known
+                continue
+            self._firsts.setdefault(fragment, found)
+            self._ends[fragment] = await self._end_of(found)
+            following = fragment + 1
+            number = self._ends.get(following, following << FRAGMENT_SHIFT)
+        return [self._head(fragment) for fragment in sorted(self._ends)]
+
+    def _head(self, fragment: int) -> Head:
+        first, end = self._firsts[fragment], self._ends[fragment]
+        return Head(fragment, True, first, end, end - first, None, self._seen_bytes, self._seen_count)
+
+    async def _first_from(self, number: int) -> int | None:
+        """The lowest number at or above it, whichever fragment it is in."""
+        found = await self._entity.peek(1, from_number=number)
+        if not found:
+            return None
+        self._seen_bytes += len(found[0].payload)
+        self._seen_count += 1
+        answer = _number(found[0])
+        # Peek over several fragments promises no order; what lies behind is known already.
+        return answer if answer >= number else None
+
+    async def _end_of(self, number: int) -> int:
+        """One above the last number of its fragment."""
+        fragment, last, step = fragment_of(number), number, 1
+        beyond = (fragment + 1) << FRAGMENT_SHIFT
+        while last + 1 < beyond:
+            probe = min(last + step, beyond - 1)
+            found = await self._first_from(probe)
+            if found is not None and fragment_of(found) == fragment:
+                last, step = found, step * 2
+            elif step == 1:
+                break
+            else:
+                beyond, step = probe, max(1, (probe - last) // 2)
+        return last + 1
+
+    async def page(
+        self, first: int, end: int, count_max: int, states: Sequence[MessageState], *, with_bodies: bool
+    ) -> RangePage:
+        found = await self._entity.peek(min(count_max, PEEK_COUNT_MAX), from_number=first)
+        inside = [message for message in found if first <= _number(message) < end]
+        following = _number(inside[-1]) + 1 if inside else end
+        chosen = [message for message in inside if message.state in states]
+        if not with_bodies:
+            chosen = [_without_body(message) for message in chosen]
+        return RangePage(chosen, following if following < end else None)
+
+    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
+        """A receiver takes what it is given, so the shares count as a sum only."""
+        left = sum(shares.values())
+        if left == 0:
+            return []
+        receiver = await self._namespace.receiver(self.path, credit=min(left, CREDIT_MAX))
+        try:
+            numbers: list[int] = []
+            while left > 0:
+                claimed = await _defer_some(receiver, min(left, CREDIT_MAX), ends, owner)
+                numbers += claimed
+                left -= len(claimed)
+                if not claimed:
+                    break
+        finally:
+            await receiver.close()
+        return runs(numbers)
+
+    async def delete(self, ranges: Sequence[Range]) -> None:
+        for part in by_fragment(ranges).values():
+            for piece in in_pieces(part, DELETE_COUNT_MAX):
+                await self._delete([number for first, end in piece for number in range(first, end)])
+
+    async def _delete(self, numbers: list[int]) -> None:
+        """One that is gone fails the request for all: halves, until it is found."""
+        try:
+            await self._entity.receive_deferred(numbers, deletes=True)
+        except MessageNotFound:
+            if len(numbers) > 1:
+                middle = len(numbers) // 2
+                await asyncio.gather(self._delete(numbers[:middle]), self._delete(numbers[middle:]))
+
+    async def release(self, ranges: Sequence[Range]) -> int:
+        raise NotAllowed(
+            "Only a twinbus namespace can make deferred messages active again. Receive them by their sequence numbers, "
+            "send copies and complete them."
+        )
+
+    async def check_claims(self) -> None:
+        try:
+            receiver = await self._namespace.receiver(self.path, credit=0)
+        except NotAllowed as refused:
+            raise NotAllowed(
+                f"mode=consume cannot claim messages of an entity with message sessions in this namespace: {refused}"
+            ) from None
+        await receiver.close()
+
+
+async def _defer_some(receiver: Receiver, count: int, ends: Mapping[int, int] | None, owner: str) -> list[int]:
+    messages = await receiver.collect(count, CLAIM_WAIT_S)
+    wanted: list[ReceivedMessage] = []
+    others: list[ReceivedMessage] = []
+    for message in messages:
+        number = _number(message)
+        is_late = ends is not None and number >= ends.get(fragment_of(number), 0)
+        (others if is_late else wanted).append(message)
+    if others:
+        await receiver.release(others)
+    outcomes = await receiver.defer(wanted, {CLAIMED_BY: owner})
+    _raise_if_in_doubt(outcomes)
+    return [_number(message) for message, error in zip(wanted, outcomes, strict=True) if error is None]
+
+
+def _raise_if_in_doubt(outcomes: Sequence[MessagingError | None]) -> None:
+    """A lock that was lost leaves its message to somebody else. But where the answer was lost, the message may be
+    deferred, and the caller has to look for it; and where nothing at all could be deferred, something is wrong."""
+    errors = [error for error in outcomes if error is not None]
+    lost = next((error for error in errors if error.is_transient), None)
+    if lost is not None:
+        raise lost
+    if errors and len(errors) == len(outcomes):
+        raise errors[0]
+
+
+def _without_body(message: ReceivedMessage) -> ReceivedMessage:
+    payload = message.payload
+    bounds = section_bounds(payload)
+    if bounds is None:
+        payload = canonical(payload)
+        bounds = section_bounds(payload)
+        assert bounds is not None
+    return ReceivedMessage(payload[: bounds[-1]])
+
+
+def _number(message: ReceivedMessage) -> int:
+    return message.sequence_number or 0
