@@ -1,6 +1,6 @@
 """A breaker for each destination namespace: how rounds went in, whether the next one may try out.
 
-    closed --a round met outages and moved nothing--> open --a probe is answered--> closed
+    closed --a round met failures and moved nothing--> open --a probe is answered--> closed
                                                        '---a probe fails: the next one later---'
 
 While it is open nothing is taken out of the backlog for that namespace: each message that is taken and left has its delivery
@@ -27,7 +27,7 @@ class Breaker:
         return self.path is not None
 
     def round_ended(self, moved: int, failed_path: str | None, now: Millis) -> None:
-        """`failed_path` is a destination that met an outage. One that moved messages shows that the namespace is there."""
+        """`failed_path` is a destination that was down or busy. A message that was moved shows that the namespace is there."""
         if failed_path is None or moved:
             return
         self.path = failed_path

@@ -1,7 +1,7 @@
 """Is a destination there again? A connection string and a path in, None or what is wrong out.
 
 The probe is the ping of paired namespaces: an empty message that lives for a second and is never delivered. A namespace that
-refuses it (the entity is gone, disabled, full) has answered, so it is there.
+refuses it (the entity is gone, disabled, full) has answered, so it is there. One that is busy wants to be left alone.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from uuid import uuid4
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.errors import MessagingError, OperationTimeout
-from twinbus.pairing.failures import classify
+from twinbus.pairing.failures import FailureKind, classify
 from twinbus.pairing.ping import CONTENT_TYPE, TIME_TO_LIVE
 
 PROBE_TIMEOUT_S = 10.0
@@ -32,5 +32,10 @@ async def _probe(connection_string: str, path: str) -> Exception | None:
     except TimeoutError:
         error = OperationTimeout(f"'{path}' did not answer within {PROBE_TIMEOUT_S:g} s.")
     except (MessagingError, OSError) as failure:
-        return failure if classify(failure).is_outage else None
-    return error if error is not None and classify(error).is_outage else None
+        return failure if _is_away(failure) else None
+    return error if error is not None and _is_away(error) else None
+
+
+def _is_away(error: Exception) -> bool:
+    kind = classify(error)
+    return kind.is_outage or kind is FailureKind.BUSY

@@ -81,8 +81,11 @@ class LaneReport:
 
     @property
     def failed_path(self) -> str | None:
-        """A destination that met an outage."""
-        return next((path for path, each in self.destinations.items() if path is not None and each.outages), None)
+        """A destination that was down, or too busy for anything."""
+        return next(
+            (path for path, each in self.destinations.items() if path is not None and (each.outages or each.throttled)),
+            None,
+        )
 
 
 def to_rows(reports: Sequence[LaneReport]) -> "pa.RecordBatch":
