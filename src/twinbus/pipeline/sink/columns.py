@@ -77,6 +77,7 @@ READ_ONLY = (
     # What the folders of a lake add.
     "date",
     "hour",
+    "batch",
 )
 """Columns of sources that say what became of a message; a sink leaves them out."""
 

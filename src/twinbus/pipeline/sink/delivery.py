@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from twinbus.client.batches import BATCH_SIZE_DEFAULT
 from twinbus.client.remote_errors import RemoteError
 from twinbus.client.sender import Sender
 from twinbus.errors import MessageTooLarge, MessagingError, NotAllowed, OperationTimeout
@@ -25,7 +26,13 @@ Errors = list[MessagingError | None]
 
 
 class WriteFailed(MessagingError):
-    """Messages that an entity did not take, for good or in all the time there was."""
+    """Messages that an entity has refused for good."""
+
+
+class WriteTimedOut(WriteFailed):
+    """Messages that an entity did not take in all the time there was; later it may."""
+
+    is_transient = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,8 @@ class Delivery:
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
         """Returns when every message is acknowledged. Raises WriteFailed; what was sent before stays sent."""
-        for wave in waves_of(messages, self._batch_bytes):
+        # Every entity takes a batch of that size, so what a wave has of one key is one batch.
+        for wave in waves_of(messages, min(self._batch_bytes, BATCH_SIZE_DEFAULT)):
             await self._send_wave(wave)
         await self._links.trim()
 
@@ -86,7 +94,9 @@ class Delivery:
             wait_s = self._patience.back_off_s(retry)
             is_late = asyncio.get_running_loop().time() + wait_s >= deadline
             if retry >= self._patience.retry_total or is_late:
-                raise _failure(entity, refusal, len(payloads), f"in {retry + 1} attempt{'s' if retry else ''}")
+                raise WriteTimedOut(
+                    _told(entity, refusal, len(payloads), f"in {retry + 1} attempt{'s' if retry else ''}")
+                )
             retry += 1
             await self._wait(wait_s)
 
@@ -129,7 +139,7 @@ class Delivery:
             assert size_max is not None
             await self._set_aside(entity, oversize, size_max)
         if reason is not None and not reason.is_transient and not self._unbatch(entity, reason, len(again)):
-            raise _failure(entity, reason, len(again))
+            raise WriteFailed(_told(entity, reason, len(again)))
         return again, reason
 
     def _unbatch(self, entity: str, refusal: MessagingError, count: int) -> bool:
@@ -153,12 +163,12 @@ class Delivery:
                 f"{name_of(payloads[0])} is larger than the {size_max} that it takes. Make it smaller, filter it out, or "
                 f"set onOversize = deadLetter"
             )
-            raise _failure(entity, refusal, len(payloads))
+            raise WriteFailed(_told(entity, refusal, len(payloads)))
         await self._send_all(queue, [notice_of(payload, entity, size_max) for payload in payloads])
         self.set_aside_count += len(payloads)
 
 
-def _failure(entity: str, refusal: MessagingError, count: int, when: str = "for good") -> WriteFailed:
+def _told(entity: str, refusal: MessagingError, count: int, when: str = "for good") -> str:
     condition = refusal.remote_condition if isinstance(refusal, RemoteError) else refusal.condition
     what = "a message was" if count == 1 else f"{count} messages were"
-    return WriteFailed(f"'{entity}': {what} refused {when} ({condition}): {refusal}")
+    return f"'{entity}': {what} refused {when} ({condition}): {refusal}"

@@ -57,15 +57,18 @@ class Writing:
         pace = None if self.options.rate is None else Pace(self.options.rate)
         under_way: Future[None] | None = None
         count = 0
-        for chunk in chunks_of(self._messages(batches, task, needs_ids), pace):
+        try:
+            for chunk in chunks_of(self._messages(batches, task, needs_ids), pace):
+                if under_way is not None:
+                    under_way.result()
+                if pace is not None:
+                    sleep(pace.wait_s(len(chunk), time.monotonic()))
+                under_way = loop.start(delivery.send(chunk))
+                count += len(chunk)
+        finally:
+            # Also where a row is wrong: nothing is under way any more when the next task begins.
             if under_way is not None:
                 under_way.result()
-            if pace is not None:
-                sleep(pace.wait_s(len(chunk), time.monotonic()))
-            under_way = loop.start(delivery.send(chunk))
-            count += len(chunk)
-        if under_way is not None:
-            under_way.result()
         return Written(count, delivery.set_aside_count)
 
     def _messages(self, batches: Iterable["RecordBatch"], task: TaskPlace, needs_ids: bool) -> Iterator[Outgoing]:
