@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -100,6 +101,16 @@ async def test_metrics_show_stores_connections_and_every_sub_queue(
     assert 'twinbus_queue_active{entity="news/Subscriptions/all",namespace="test",sub_queue="dead_letter"} 0.0' in text
     assert 'twinbus_store_up{namespace="test",store="03"} 1.0' in text
     assert 'twinbus_connections{namespace="test"} 0.0' in text
+
+
+async def test_both_ports_take_connections_as_soon_as_the_namespace_has_started(tmp_path: Path) -> None:
+    server = NamespaceServer(settings(tmp_path))
+    await server.start()
+    try:
+        for port in (server.amqp_port, server.http_port):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    finally:
+        await server.stop()
 
 
 async def test_a_restart_finds_entities_and_key(tmp_path: Path) -> None:

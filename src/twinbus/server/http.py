@@ -106,6 +106,8 @@ class HttpServer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        # The server itself listens some time after this returns, and by then it was said that the namespace is ready.
+        self._listening.listen(self._server.config.backlog)
         self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[self._listening]))
 
     def protocol(self) -> asyncio.Protocol:
