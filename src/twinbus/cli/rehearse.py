@@ -101,12 +101,12 @@ def rehearse(
 
 
 def _run(stage: "Stage", script: Script, settings: "RehearsalSettings", output: Output) -> "RehearsalReport":
-    from twinbus.rehearsal.engines import engine_of
+    from twinbus.rehearsal.engines import drain_of
     from twinbus.rehearsal.live_view import LiveView
     from twinbus.rehearsal.rehearsal import Rehearsal
 
     view = LiveView(output.console, is_silent=output.as_json)
-    with engine_of(settings.engine) as drain:
+    with contextlib.closing(drain_of(settings.engine)) as drain:
         rehearsal = Rehearsal(stage, script, settings, drain, lambda _: None, view.hear)
         with view.shown(rehearsal.status):
             return rehearsal.run()

@@ -86,25 +86,15 @@ class Outage:
 
 def outages(moments: Sequence[Moment], span: Span, until_s: float) -> dict[str, Outage]:
     """Of every entity that failed over between the begin of a fault and `until_s`, when the next one begins."""
-    own = [moment for moment in moments if span.begin_s <= moment.at_s < until_s]
-    failed_over, recovered = _first(own, MomentKind.FAILED_OVER), _last(own, MomentKind.RECOVERED)
-    return {
-        entity: Outage(
-            at_s - span.begin_s,
+    found: dict[str, Outage] = {}
+    for place, moment in enumerate(moments):
+        if moment.kind is MomentKind.FAILED_OVER and span.begin_s <= moment.at_s < until_s:
+            back = _next(moments[place:], MomentKind.RECOVERED, moment.text)
             # A ping can get through before the one who mends the fault notices that it is mended.
-            max(0.0, recovered[entity] - span.end_s) if entity in recovered else None,
-        )
-        for entity, at_s in failed_over.items()
-    }
-
-
-def _first(moments: Iterable[Moment], kind: MomentKind) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for moment in moments:
-        if moment.kind is kind:
-            found.setdefault(moment.text, moment.at_s)
+            after = None if back is None else max(0.0, back - span.end_s)
+            found.setdefault(moment.text, Outage(moment.at_s - span.begin_s, after))
     return found
 
 
-def _last(moments: Iterable[Moment], kind: MomentKind) -> dict[str, float]:
-    return {moment.text: moment.at_s for moment in moments if moment.kind is kind}
+def _next(moments: Iterable[Moment], kind: MomentKind, text: str) -> float | None:
+    return next((moment.at_s for moment in moments if moment.kind is kind and moment.text == text), None)

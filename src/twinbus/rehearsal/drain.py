@@ -1,12 +1,12 @@
-"""The backlog is brought home: by the syphon as a process of its own, or as the Spark job."""
+"""The backlog is brought home. Here by the syphon as a process of its own; `spark_drain` has the Spark job."""
 
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from twinbus.errors import MessagingError
 from twinbus.rehearsal.stage import Stage
@@ -16,17 +16,35 @@ STOP_WAIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """`seconds` includes the start of what drains, unless that was started before."""
+    """`seconds` includes the start of a process, and not that of Spark."""
 
     moved: int
     dead_lettered: int
     seconds: float
 
 
-Drain = Callable[[Stage], Drained]
+class Drain(Protocol):
+    """`prepare` comes before anything is measured, `drain` once everything is back, `close` last and always."""
+
+    def prepare(self) -> None: ...
+
+    def drain(self, stage: Stage) -> Drained: ...
+
+    def close(self) -> None: ...
 
 
-def drain_by_process(stage: Stage) -> Drained:
+class ProcessDrain:
+    def prepare(self) -> None:
+        """A process of Python is there at once."""
+
+    def drain(self, stage: Stage) -> Drained:
+        return _drain_by_process(stage)
+
+    def close(self) -> None:
+        """It has ended by itself."""
+
+
+def _drain_by_process(stage: Stage) -> Drained:
     """Until the backlog is empty. Raises MessagingError, with what it said, if it fails."""
     begun = time.monotonic()
     command = [sys.executable, "-m", "twinbus", "syphon", "--until-empty", "--json", "--primary-name", stage.name]

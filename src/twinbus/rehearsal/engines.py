@@ -1,16 +1,19 @@
 """Which syphon brings the backlog home."""
 
-import contextlib
-from collections.abc import Iterator
-
-from twinbus.rehearsal.drain import Drain, drain_by_process
+from twinbus.rehearsal.drain import Drain, ProcessDrain
 from twinbus.rehearsal.settings import Engine
 
 
 def best_engine() -> Engine:
-    return Engine.PROCESS
+    """Spark where it is installed."""
+    from twinbus.rehearsal.spark_drain import spark_is_there
+
+    return Engine.SPARK if spark_is_there() else Engine.PROCESS
 
 
-@contextlib.contextmanager
-def engine_of(engine: Engine) -> Iterator[Drain]:
-    yield drain_by_process
+def drain_of(engine: Engine) -> Drain:
+    if engine is Engine.PROCESS:
+        return ProcessDrain()
+    from twinbus.rehearsal.spark_drain import SparkDrain
+
+    return SparkDrain()

@@ -86,6 +86,8 @@ class Rehearsal:
 
     def run(self) -> RehearsalReport:
         began_at, began = datetime.now(UTC), time.monotonic()
+        self._enter(f"starting the syphon's engine, {self._settings.engine}")
+        self._drain.prepare()
         with self._made_entities(), self._sampled():
             played = self._play_and_drain()
         self._enter("adding up the bill")
@@ -131,7 +133,7 @@ class Rehearsal:
                     player = self._play(pair)
                     self._wait_until_healthy(pair)
                     self._enter("bringing the backlog home")
-                    self._drained = self._drain(self._stage)
+                    self._drained = self._drain.drain(self._stage)
                     self._enter("receiving the rest")
                     self._wait_until_received()
                 finally:

@@ -12,7 +12,7 @@ from random import Random
 
 from twinbus.errors import ArgumentError
 
-DURATION_DEFAULT_S = 75.0
+DURATION_DEFAULT_S = 60.0
 DURATION_MAX_S = 24 * 3600.0
 JITTER_DEFAULT_S = 1.0
 SLOW_MS_DEFAULT = 120
@@ -51,11 +51,11 @@ class Fault:
         which = "every messaging store" if self.store is None else f"messaging store {self.store}"
         match self.kind:
             case FaultKind.KILL:
-                return f"the primary is killed for {self.duration_s:g} s"
+                return f"the primary is killed for {self.duration_s:.3g} s"
             case FaultKind.STORE_DOWN:
-                return f"{which} is down for {self.duration_s:g} s"
+                return f"{which} is down for {self.duration_s:.3g} s"
             case FaultKind.SLOW_STORE:
-                return f"{which} is {self.slow_ms} ms slower for {self.duration_s:g} s"
+                return f"{which} is {self.slow_ms} ms slower for {self.duration_s:.3g} s"
             case FaultKind.DISCONNECT:
                 return "every connection to the primary is cut"
 
@@ -100,9 +100,9 @@ def default_script(duration_s: float = DURATION_DEFAULT_S) -> Script:
     return Script(
         duration_s,
         (
-            Fault(FaultKind.KILL, 10 * share, 20 * share),
-            Fault(FaultKind.STORE_DOWN, 42 * share, 8 * share, store=1),
-            Fault(FaultKind.SLOW_STORE, 58 * share, 8 * share, store=3),
+            Fault(FaultKind.KILL, 6 * share, 20 * share),
+            Fault(FaultKind.STORE_DOWN, 35 * share, 7 * share, store=1),
+            Fault(FaultKind.SLOW_STORE, 47 * share, 7 * share, store=3),
         ),
         jitter_s=JITTER_DEFAULT_S * share,
     )

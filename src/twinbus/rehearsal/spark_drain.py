@@ -1,0 +1,85 @@
+"""The backlog brought home by the Spark job, in a session of this machine."""
+
+import os
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.pairing.syphon.service import find_backlog
+from twinbus.pipeline.failures import one_line_failures
+from twinbus.pipeline.java import JavaMissing, choose_java
+from twinbus.pipeline.session import QUICK_START, spark_session
+from twinbus.pipeline.syphon.driver import SyphonJob
+from twinbus.pipeline.syphon.key_folder import KeyFolder
+from twinbus.pipeline.syphon.pairs import PairToSyphon
+from twinbus.pipeline.syphon.rounds import PairPlaces
+from twinbus.pipeline.syphon.settings import SyphonSettings
+from twinbus.pipeline.syphon.stop import StopRequest
+from twinbus.rehearsal.drain import Drained
+from twinbus.rehearsal.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Keys go to the executors by files, so these have to be on this machine.
+MASTER = "local[*]"
+SETTINGS = {**QUICK_START, "spark.log.level": "OFF"}
+
+
+def spark_is_there() -> bool:
+    """Whether the Spark job could run: its packages are installed, and a Java is found."""
+    if not all(find_spec(package) for package in ("pyspark", "pyarrow", "pandas")):
+        return False
+    try:
+        choose_java(os.environ)
+    except JavaMissing:
+        return False
+    return True
+
+
+class SparkDrain:
+    """A session that runs in this process already is used and left running."""
+
+    def __init__(self) -> None:
+        self._session: SparkSession | None = None
+        self._is_ours = False
+
+    def prepare(self) -> None:
+        """Starts Spark, for some seconds: before the first message, since it would slow down all that is measured."""
+        # Raises what is missing before anything of it is imported.
+        session = spark_session("twinbus rehearse", master=MASTER, settings=SETTINGS) if not _is_running() else None
+        from pyspark.sql import SparkSession
+
+        self._is_ours = session is not None
+        self._session = session or SparkSession.getActiveSession()
+
+    def drain(self, stage: Stage) -> Drained:
+        assert self._session is not None, "prepare comes first"
+        begun = time.monotonic()
+        with KeyFolder() as keys, stage.secondary.administration() as administration, one_line_failures():
+            primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
+            backlog = find_backlog(primary, secondary, administration, stage.name)
+            pair = PairToSyphon(stage.name, PairPlaces(keys.keep(primary), keys.keep(secondary)), backlog)
+            stop = StopRequest(keys.path / "stop")
+            job = SyphonJob(self._session, [pair], SyphonSettings(), SteadyClock(), stop)
+            try:
+                job.run(until_empty=True)
+            except BaseException:
+                stop.ask()
+                raise
+        tally = job.tallies[0]
+        return Drained(tally.moved, tally.dead_lettered, time.monotonic() - begun)
+
+    def close(self) -> None:
+        if self._session is not None and self._is_ours:
+            self._session.stop()
+        self._session = None
+
+
+def _is_running() -> bool:
+    if find_spec("pyspark") is None:
+        return False
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None

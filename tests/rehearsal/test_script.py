@@ -1,0 +1,112 @@
+"""Scripts of faults: defaults, jitter, files, and what is wrong with some."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from twinbus.errors import ArgumentError
+from twinbus.rehearsal.script import Fault, FaultKind, Script, default_script, jittered
+from twinbus.rehearsal.script_file import parse_script, read_script
+
+TOML = """
+duration = 60
+jitter = 0
+
+[[fault]]
+kind = "slow-store"
+at = 40
+for = 10
+store = 1
+ms = 200
+
+[[fault]]
+kind = "kill"
+at = 10
+for = 20
+"""
+
+
+def test_the_default_is_an_outage_then_a_store_down_then_a_slow_one() -> None:
+    kill, down, slow = default_script().faults
+    assert (kill.kind, kill.duration_s) == (FaultKind.KILL, 20)
+    assert (down.kind, slow.kind) == (FaultKind.STORE_DOWN, FaultKind.SLOW_STORE)
+
+
+@pytest.mark.parametrize("duration_s", [5.0, 60.0, 600.0])
+def test_the_default_keeps_its_proportions_whatever_the_duration(duration_s: float) -> None:
+    script = default_script(duration_s)
+    assert script.faults[0].duration_s == pytest.approx(duration_s / 3)
+    assert script.faults[-1].end_s < duration_s
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_jitter_delays_faults_and_never_makes_them_overlap(seed: int) -> None:
+    plain = Script(10.0, (Fault(FaultKind.KILL, 1, 3), Fault(FaultKind.STORE_DOWN, 4.5, 5)), jitter_s=2.0)
+    moved = jittered(plain, Random(seed))
+    for before, after in zip(plain.faults, moved.faults, strict=True):
+        assert before.at_s <= after.at_s <= before.at_s + 2.0
+        assert after.duration_s == before.duration_s
+    assert all(fault.end_s <= following.at_s for fault, following in pairwise(moved.faults))
+    assert moved.faults[-1].end_s <= moved.duration_s
+    assert moved == jittered(plain, Random(seed))
+
+
+def test_a_file_is_read_as_toml_or_json_and_sorted_by_time(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(TOML)
+    script = read_script(tmp_path / "s.toml")
+    assert script == Script(
+        60.0,
+        (Fault(FaultKind.KILL, 10, 20), Fault(FaultKind.SLOW_STORE, 40, 10, store=1, slow_ms=200)),
+        jitter_s=0.0,
+    )
+    document = {"duration": 60, "fault": [{"kind": "disconnect", "at": 5}]}
+    (tmp_path / "s.json").write_text(json.dumps(document))
+    assert read_script(tmp_path / "s.json").faults == (Fault(FaultKind.DISCONNECT, 5),)
+    assert read_script(tmp_path / "s.json", duration_s=7.0).duration_s == 7.0
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({}, "needs 'duration'"),
+        ({"duration": 0}, "takes from 0"),
+        ({"duration": "long"}, "'duration' has to be a number"),
+        ({"duration": True}, "'duration' has to be a number"),
+        ({"duration": 9, "speed": 1}, "no 'speed'"),
+        ({"duration": 9, "jitter": -1}, "cannot be negative"),
+        ({"duration": 9, "fault": [1]}, "A fault is a table"),
+        ({"duration": 9, "fault": [{"at": 1}]}, "needs 'kind' and 'at'"),
+        ({"duration": 9, "fault": [{"kind": "flood", "at": 1}]}, "no kind of fault"),
+        ({"duration": 9, "fault": [{"kind": "kill", "at": 1}]}, "longer than zero"),
+        ({"duration": 9, "fault": [{"kind": "kill", "at": -1, "for": 1}]}, "begins before"),
+        ({"duration": 9, "fault": [{"kind": "kill", "at": 5, "for": 5}]}, "ends at 10 s"),
+        ({"duration": 9, "fault": [{"kind": "store-down", "at": 1, "for": 1, "store": -1}]}, "numbered from 0"),
+        ({"duration": 9, "fault": [{"kind": "slow-store", "at": 1, "for": 1, "ms": 0}]}, "1 to 60000 ms"),
+        (
+            {"duration": 9, "fault": [{"kind": "kill", "at": 1, "for": 4}, {"kind": "disconnect", "at": 3}]},
+            "one after the other",
+        ),
+    ],
+)
+def test_a_script_that_is_wrong_says_what_to_change(document: object, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        parse_script(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("s.toml", "duration = ", "not TOML"),
+        ("s.json", "{", "not JSON"),
+        ("s.toml", "a = 1", "s.toml: A script has no"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ArgumentError, match=said):
+        read_script(tmp_path / name)
+    with pytest.raises(ArgumentError, match="cannot be read"):
+        read_script(tmp_path / "none.toml")
