@@ -126,6 +126,11 @@ def units_of(size: int) -> int:
     return max(1, -(-size // UNIT_BYTES))
 
 
+def who_of_agent(user_agent: str) -> str:
+    """The first name in a user agent, without its version: an application's own stands before its SDK's."""
+    return user_agent.split(" ", 1)[0].split("/", 1)[0][:WHO_LENGTH_MAX]
+
+
 def path_of(entity: str, who: str) -> Path:
     """By who acts, then by where: the backlog queues of a pair are known by their names."""
     if who.startswith(SYPHON_PRODUCT):

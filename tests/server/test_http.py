@@ -27,7 +27,7 @@ class Rules:
 async def test_metrics_are_for_this_machine_and_for_who_manages(
     address: str, rule: AuthorizationRule | None, status: int
 ) -> None:
-    metrics = NamespaceMetrics("test", Traffic(), [], list, lambda: 0)
+    metrics = NamespaceMetrics("test", Traffic(), [], list, lambda: 0, {})
     application = HttpSide("test", [], Rules(), SimClock(), metrics).application(None)
     headers = {"Authorization": sign("sb://h/", rule.name, rule.primary_key, START // 1000 + 60)} if rule else {}
     transport = httpx.ASGITransport(application, client=(address, 5000))

@@ -21,6 +21,7 @@ AMQP_PORT = 5672
 TLS_PORT = 5671
 HTTP_PORT = 5300
 STORE_COUNT = 16
+EXACT_OPERATIONS = 1_000
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
 
@@ -38,6 +39,9 @@ StoresOption = Annotated[
 TlsOption = Annotated[
     bool,
     typer.Option("--tls", help="AMQP, WebSockets and HTTPS on a TLS port, with a certificate made for development."),
+]
+MeterOption = Annotated[
+    bool, typer.Option("--meter/--no-meter", help="Keep a log of all operations, for the bill, in the data folder.")
 ]
 
 
@@ -70,6 +74,14 @@ def serve(
         str | None,
         typer.Option("--key", envvar="TWINBUS_KEY", help="Shared access key for a first start; drawn if left out."),
     ] = None,
+    meter: MeterOption = True,
+    operations: Annotated[
+        Path | None, typer.Option("--operations", metavar="DIR", help="Where the log of operations is kept instead.")
+    ] = None,
+    exact_operations: Annotated[
+        int,
+        typer.Option("--exact-operations", min=0, help="Operations logged one by one in a second; more are added up."),
+    ] = EXACT_OPERATIONS,
     as_json: JsonOption = False,
 ) -> None:
     """Serve one namespace until Ctrl-C."""
@@ -93,6 +105,9 @@ def serve(
         tls_key=tls_key,
         allow_plain=allow_plain,
         shared_access_key=key,
+        is_metered=meter,
+        operations_folder=operations,
+        exact_operations_max=exact_operations,
     )
 
     async def ready(server: NamespaceServer) -> None:
@@ -123,6 +138,7 @@ def up(
     queue: QueueOption = None,
     entities: EntitiesOption = None,
     tls: TlsOption = False,
+    meter: MeterOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Serve two namespaces, primary and secondary, a process each, until Ctrl-C."""
@@ -130,6 +146,7 @@ def up(
     options = ["--stores", str(stores)]
     options += [word for name in queue or () for word in ("--queue", name)]
     options += ["--entities", str(entities)] if entities is not None else []
+    options += [] if meter else ["--no-meter"]
     run_two(data, options, Output(as_json=as_json), with_tls=tls)
 
 

@@ -10,7 +10,17 @@ from twinbus.amqp.performatives import Open
 from twinbus.clock import Millis
 from twinbus.cost.operations_book import Key, OperationsBook
 from twinbus.gateway.addresses import Node
-from twinbus.meter import NO_FRAGMENT, UNIT_BYTES, WHO_LENGTH_MAX, Cause, EntityType, Operation, path_of, units_of
+from twinbus.meter import (
+    NO_FRAGMENT,
+    UNIT_BYTES,
+    WHO_LENGTH_MAX,
+    Cause,
+    EntityType,
+    Operation,
+    path_of,
+    units_of,
+    who_of_agent,
+)
 from twinbus.model.content import PREFIX
 from twinbus.model.message import Message, read_content
 from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
@@ -156,5 +166,4 @@ def who_of(opened: Open) -> str:
     """What a connection calls itself: the application's own name where an SDK was given one, else the SDK's."""
     properties = {str(name): value for name, value in (opened.properties or {}).items()}
     product, agent = str(properties.get("product") or ""), str(properties.get("user-agent") or "")
-    named = agent.split(" ", 1)[0].split("/", 1)[0]
-    return (named or product or opened.container_id)[:WHO_LENGTH_MAX]
+    return who_of_agent(agent) or (product or opened.container_id)[:WHO_LENGTH_MAX]

@@ -28,6 +28,7 @@ from twinbus.management.atom.envelopes import AtomEntry, write_entry, write_erro
 from twinbus.management.atom.rule_xml import read_rule_description
 from twinbus.management.catalog import Entry
 from twinbus.management.control_plane import ControlPlane
+from twinbus.management.metering import management_operation
 from twinbus.management.presenter import Presenter, etag_of
 from twinbus.management.records import EntityDescription
 from twinbus.management.requests import RequestContext, read_content, read_default_rule, read_entity, read_subscription
@@ -43,6 +44,7 @@ from twinbus.management.resources import (
     TopicList,
     read_resource,
 )
+from twinbus.meter import NO_METER, Meter, who_of_agent
 from twinbus.model.descriptions import QueueDescription, Right, TopicDescription
 
 log = logging.getLogger(__name__)
@@ -68,11 +70,14 @@ class RestSettings:
 class AdministrationApi:
     """An ASGI application that answers every path: mount it behind the routes of others."""
 
-    def __init__(self, control: ControlPlane, authorize: Authorize, settings: RestSettings) -> None:
+    def __init__(
+        self, control: ControlPlane, authorize: Authorize, settings: RestSettings, meter: Meter = NO_METER
+    ) -> None:
         self._control = control
         self._catalog = control.catalog
         self._authorize = authorize
         self._settings = settings
+        self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -99,7 +104,12 @@ class AdministrationApi:
         self._authorize(token, request.scope["path"].strip("/"), Right.MANAGE)
         version = read_api_version(request.query_params.get("api-version"))
         view = View(version, self._settings.message_size_kb, f"sb://{self._settings.amqp_authority}/")
-        presenter = Presenter(self._catalog, self._control.runtime, view)
+        response = await self._perform(request, resource, Presenter(self._catalog, self._control.runtime, view))
+        who = who_of_agent(request.headers.get("user-agent", ""))
+        self._meter.record(management_operation(resource, who, self._control.clock.now()))
+        return response
+
+    async def _perform(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
         match request.method:
             case "GET":
                 return self._get(request, resource, presenter)

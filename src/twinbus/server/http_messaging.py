@@ -41,9 +41,11 @@ from twinbus.errors import (
 )
 from twinbus.gateway.addresses import Node, is_current, resolve
 from twinbus.gateway.http_messages import http_message, is_batch, payload_of_request, payloads_of_batch, read_timeout
+from twinbus.gateway.link_meter import LinkMeter
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.single_receive import SingleReceive
 from twinbus.management.rest import Authorize
+from twinbus.meter import Cause, who_of_agent
 from twinbus.model.descriptions import Right
 from twinbus.model.message import Message, read_message
 from twinbus.model.paths import parse_address
@@ -128,6 +130,9 @@ class HttpMessaging:
         self._authorize(token, path.strip("/"), right)
         return resolve(self._namespace.entities, parse_address(path))
 
+    def _meter(self, request: Request, node: Node) -> LinkMeter:
+        return LinkMeter.of(self._namespace.book, node, who_of_agent(request.headers.get("user-agent", "")))
+
     async def _send(self, request: Request, path: str) -> Response:
         node = self._node(request, path, Right.SEND)
         if node.target is None:
@@ -142,7 +147,7 @@ class HttpMessaging:
         messages = self._messages(payloads)
         send_batch = node.target.send_batch
         try:
-            await _answer(
+            numbers = await _answer(
                 lambda reply: send_batch(messages, self._clock.now(), reply),
                 read_timeout(request.query_params.get("timeout")),
             )
@@ -151,6 +156,8 @@ class HttpMessaging:
             raise
         traffic.messages_in += len(messages)
         traffic.bytes_in += sum(map(len, payloads))
+        assert isinstance(numbers, list)
+        self._meter(request, node).sent(messages, numbers)
         return Response(status_code=201)
 
     def _messages(self, payloads: Sequence[bytes]) -> list[Message]:
@@ -168,10 +175,13 @@ class HttpMessaging:
         # Also what makes the server see that the client has gone: it is told so behind the body.
         await _read_body(request, self._namespace.message_size_max)
         delivery = await self._receive_one(request, queue, mode, timeout_s)
+        meter = self._meter(request, node)
         if delivery is None:
+            meter.counted(Cause.EMPTY_RECEIVE)
             if not is_current(self._namespace.entities, node):
                 raise EntityNotFound.at(node.path)
             return Response(status_code=204)
+        meter.handed_out([delivery.message])
         message = http_message(delivery)
         traffic = self._namespace.traffic.of(node.path)
         traffic.messages_out += 1
@@ -216,11 +226,14 @@ class HttpMessaging:
         queue = _queue(node, path)
         await _answer(lambda reply: queue.settle([token], outcome, self._clock.now(), reply), ANSWER_WAIT_S)
         self._namespace.traffic.of(node.path).settled += 1
+        self._meter(request, node).counted(Cause.SETTLE, messages=1)
         return Response(status_code=200)
 
     async def _renew(self, request: Request, path: str, token: bytes) -> Response:
-        queue = _queue(self._node(request, path, Right.LISTEN), path)
+        node = self._node(request, path, Right.LISTEN)
+        queue = _queue(node, path)
         await _answer(lambda reply: queue.renew([token], self._clock.now(), reply), ANSWER_WAIT_S)
+        self._meter(request, node).counted(Cause.RENEW, messages=1)
         return Response(status_code=200)
 
 

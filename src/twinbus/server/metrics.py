@@ -3,7 +3,7 @@
 Nothing on the way of a message knows of this module.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.traffic import Traffic
+from twinbus.meter import Cause
 from twinbus.server.broker_thread import StoreCondition, StoreThread
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -47,12 +48,14 @@ class NamespaceMetrics(Collector):
         stores: Sequence[StoreThread],
         counts: Callable[[], Iterable[SubQueueCounts]],
         connection_count: Callable[[], int],
+        operations: Mapping[Cause, int],
     ) -> None:
         self._namespace = namespace
         self._traffic = traffic
         self._stores = stores
         self._counts = counts
         self._connection_count = connection_count
+        self._operations = operations
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -63,6 +66,7 @@ class NamespaceMetrics(Collector):
         yield from self._of_gateway()
         yield from self._of_entities()
         yield from self._of_queues()
+        yield self._of_the_bill()
         up = GaugeMetricFamily("twinbus_store_up", "Whether the messaging store works", labels=["namespace", "store"])
         for store in self._stores:
             up.add_metric([self._namespace, f"{store.index:02}"], float(store.condition is StoreCondition.UP))
@@ -81,6 +85,14 @@ class NamespaceMetrics(Collector):
             counter = CounterMetricFamily(f"twinbus_{name}", help_text, labels=labels)
             counter.add_metric(values, getattr(self._traffic, name))
             yield counter
+
+    def _of_the_bill(self) -> Metric:
+        family = CounterMetricFamily(
+            "twinbus_operations", "Operations in the operations log", labels=["namespace", "cause"]
+        )
+        for cause, count in self._operations.items():
+            family.add_metric([self._namespace, cause.value], count)
+        return family
 
     def _of_entities(self) -> Iterator[Metric]:
         for name, help_text in _TRAFFIC:

@@ -1,7 +1,8 @@
 """A namespace as a running server: folder, stores, brokers, catalog and listeners, put together and taken apart.
 
 start   hold the data folder > bind ports > catalog > restore entities > open stores > listen
-stop    close connections > stop listening > finish and close the stores > close the catalog > let go of the folder
+stop    close connections > stop listening > finish and close the stores > write the last operations > close the catalog
+        > let go of the folder
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.settings import ConnectionSettings
 from twinbus.broker.entities import Entities
 from twinbus.clock import Clock, SystemClock
+from twinbus.cost.operations_book import OperationsBook
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.traffic import Traffic
@@ -31,19 +33,21 @@ from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.idle_sweep import IdleSweep
 from twinbus.management.rest import AdministrationApi, RestSettings
-from twinbus.server.data_folder import KEY_BYTES, DataFolder
+from twinbus.meter import NO_METER
+from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
 from twinbus.server.development_certificate import development_certificate
 from twinbus.server.http import HttpServer, HttpSide
 from twinbus.server.http_backlog import BacklogApi
 from twinbus.server.http_faults import FaultSwitches
 from twinbus.server.http_messaging import HttpMessaging
 from twinbus.server.listener import AmqpTransport, Connections, listen
+from twinbus.server.metering import Metering
 from twinbus.server.metrics import NamespaceMetrics, SubQueueCounts
 from twinbus.server.settings import ServerSettings
 from twinbus.server.shared_port import SharedPort
 from twinbus.server.sockets import bind, port_of
 from twinbus.server.store_pool import OpenStore, StorePool
-from twinbus.server.timers import Beat
+from twinbus.server.timers import Beat, Ticking
 from twinbus.server.tls import server_context
 from twinbus.server.websocket import websocket_route
 from twinbus.store.durable import DurableStore, StoreLimits
@@ -66,6 +70,7 @@ class NamespaceServer:
         self.http_port = settings.http_port
         self._open_store = open_store or partial(DurableStore, limits=StoreLimits.shared_by(settings.store_count))
         self.connections = Connections(settings.connections_max)
+        self.metering: Metering | None = None
         self._servers: list[asyncio.Server] = []
         self._closers: list[Callable[[], None]] = []
 
@@ -90,14 +95,32 @@ class NamespaceServer:
         self.entities = Entities(self.stores.brokers)
         restore(self.catalog, self.entities)
         self.control = ControlPlane(self.catalog, self.entities, self.clock)
+        self._start_metering()
         await self.stores.start()
         sweep = IdleSweep(self.control, self.entities.idle)
-        self._beat = Beat(loop, self.clock, [*self.stores.brokers, sweep], lambda: self.connections)
+        ticking: list[Ticking] = [*self.stores.brokers, sweep]
+        if self.metering is not None:
+            ticking.append(self.metering)
+        self._beat = Beat(loop, self.clock, ticking, lambda: self.connections)
         self._beat.start()
         await self._listen()
         log.info(
             "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
         )
+
+    def _start_metering(self) -> None:
+        settings = self.settings
+        if not settings.is_metered:
+            return
+        folder = settings.operations_folder or settings.data_folder / OPERATIONS_FOLDER
+        self.metering = Metering(folder, settings.name, self.clock, settings.exact_operations_max)
+        for broker in self.stores.brokers:
+            broker.meter = self.metering.book
+        self.metering.start()
+
+    @property
+    def _book(self) -> OperationsBook | None:
+        return self.metering.book if self.metering is not None else None
 
     def _keep_root_rule(self) -> None:
         """The folder knows its first key; a second one may have been drawn since."""
@@ -152,11 +175,17 @@ class NamespaceServer:
             traffic=self.traffic,
             message_size_max=self.settings.message_size_max,
             new_id=new_message_id,
+            book=self._book,
         )
 
     def _http_application(self) -> ASGIApp:
         metrics = NamespaceMetrics(
-            self.settings.name, self.traffic, self.stores.threads, self._counts, lambda: len(self.connections)
+            self.settings.name,
+            self.traffic,
+            self.stores.threads,
+            self._counts,
+            lambda: len(self.connections),
+            self._book.totals if self._book is not None else {},
         )
         side = HttpSide(self.settings.name, self.stores.threads, self.catalog, self.clock, metrics)
         rest = RestSettings(
@@ -165,12 +194,14 @@ class NamespaceServer:
             new_id=new_message_id,
             new_key=new_key,
         )
-        api = AdministrationApi(self.control, side.authorize, rest)
+        api = AdministrationApi(self.control, side.authorize, rest, self._book or NO_METER)
         faults = FaultSwitches(self.stores.threads, self.connections, self.clock, side.authorize)
         websocket = websocket_route(self._gateway, self.connections, self.clock)
         access = AccessApi(AccessControl(self.control, new_key, self.clock), side.authorize)
         backlog = BacklogApi(self.entities, self.clock, side.authorize)
         routes: list[BaseRoute] = [websocket, *faults.routes(), *access.routes(), *backlog.routes()]
+        if self.metering is not None:
+            routes += self.metering.routes(side.authorize)
         self._messaging = HttpMessaging(self._view(), side.authorize, self.clock, behind=api)
         return side.application(self._messaging, routes)
 
@@ -193,6 +224,8 @@ class NamespaceServer:
         await self._http.stop()
         self._beat.stop()
         await self.stores.stop()
+        if self.metering is not None:
+            await self.metering.stop()
         self._close_rest()
         log.info("stopped", extra={"fields": {"namespace": self.settings.name}})
 

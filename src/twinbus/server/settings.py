@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from twinbus.cost.operations_book import EXACT_PER_SECOND_DEFAULT
 from twinbus.errors import ArgumentError
 
 AMQP_PORT_DEFAULT = 5672
@@ -41,6 +42,9 @@ class ServerSettings:
     allow_plain: bool = False  # without TLS also where other machines reach it
     shared_access_key: str | None = field(default=None, repr=False)  # for a first start; None draws one
     log_format: LogFormat = LogFormat.LOGFMT
+    is_metered: bool = False  # keep a log of all operations
+    operations_folder: Path | None = None  # None: in the data folder
+    exact_operations_max: int = EXACT_PER_SECOND_DEFAULT  # logged one by one in a second; more are added up
 
     def __post_init__(self) -> None:
         for port in (self.amqp_port, self.http_port, self.tls_port or 0):
@@ -50,6 +54,8 @@ class ServerSettings:
             raise ArgumentError(f"A namespace has 1 to {STORE_COUNT_MAX} messaging stores, not {self.store_count}.")
         if not 1024 <= self.message_size_max <= MESSAGE_SIZE_CEILING:
             raise ArgumentError(f"The message size limit must be 1024 to {MESSAGE_SIZE_CEILING} bytes.")
+        if self.exact_operations_max < 0:
+            raise ArgumentError("The number of operations that are logged one by one cannot be below 0.")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ArgumentError("TLS needs both a certificate and its key; give both files or neither.")
         if self.tls_certificate is not None and self.tls_port is None:

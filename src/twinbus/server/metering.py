@@ -1,0 +1,80 @@
+"""The operations log of a namespace: its book, and the thread that writes what is in it.
+
+POST /$meter/flush    returns when every operation until now is in Parquet; needs Manage
+"""
+
+import asyncio
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from twinbus.clock import Clock, Millis
+from twinbus.cost.operations_book import SECOND, OperationsBook
+from twinbus.cost.operations_recorder import OperationsRecorder, Rotate
+from twinbus.cost.operations_rotation import rotate_in_child
+from twinbus.errors import InternalError, MessagingError, Unauthorized
+from twinbus.management.rest import Authorize
+from twinbus.model.descriptions import Right
+
+
+class Metering:
+    """Lives on the event loop."""
+
+    def __init__(
+        self, folder: Path, namespace: str, clock: Clock, exact_max: int, rotate: Rotate = rotate_in_child
+    ) -> None:
+        self.folder = folder
+        self.book = OperationsBook(clock, exact_max)
+        self._clock = clock
+        self._recorder = OperationsRecorder(folder, namespace, namespace, rotate)
+        self._handed_at: Millis = 0
+
+    def start(self) -> None:
+        self._recorder.start()
+
+    def tick(self, now: Millis) -> None:
+        """Hand the rows of the last second to the thread, once a second."""
+        if 0 <= now - self._handed_at < SECOND:
+            return
+        self._handed_at = now
+        self._recorder.hand(now, self.book.take(is_behind=self._recorder.is_behind))
+
+    async def flush(self) -> None:
+        """Raises InternalError where the rows cannot be brought to Parquet; they are kept."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def flushed(error: BaseException | None) -> None:
+            loop.call_soon_threadsafe(_finish, done, error)
+
+        self._recorder.flush(self._clock.now(), self.book.take_all(), flushed)
+        await done
+
+    async def stop(self) -> None:
+        """To be called when nothing can happen any more."""
+        await asyncio.to_thread(self._recorder.stop, self._clock.now(), self.book.take_all())
+
+    def routes(self, authorize: Authorize) -> list[Route]:
+        async def respond(request: Request) -> Response:
+            try:
+                token = request.headers.get("authorization", "")
+                if not token:
+                    raise Unauthorized("This needs an Authorization header with a signature that has Manage.")
+                authorize(token, "", Right.MANAGE)
+                await self.flush()
+            except MessagingError as error:
+                return JSONResponse({"error": str(error)}, status_code=error.status)
+            return JSONResponse({"operations": str(self.folder)})
+
+        return [Route("/$meter/flush", respond, methods=["POST"])]
+
+
+def _finish(done: "asyncio.Future[None]", error: BaseException | None) -> None:
+    if done.cancelled():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(InternalError(f"The operations log could not be written: {error} Look at the server's log."))
