@@ -36,7 +36,7 @@ class Recorder:
 
 
 def courier_of(world: World, is_failed_over: bool) -> Courier:
-    courier = world.sender("orders")
+    courier = world.sender("orders").courier
     if is_failed_over:
         world.availability.primary_failed("orders", DOWN, world.clock.at)
         world.pass_time(timedelta(minutes=1))
@@ -128,7 +128,7 @@ def test_a_timeout_must_be_positive() -> None:
 def test_a_send_with_no_time_left_is_not_sent_twice() -> None:
     """With an interval of zero a failed send goes on at the backlog, but not after its own deadline."""
     world = World(1, SendAvailabilityPairedNamespaceOptions(failover_interval=timedelta(0)))
-    courier = world.sender("orders")
+    courier = world.sender("orders").courier
 
     def hang(attempt: Attempt) -> list[int] | None:
         world.clock.at += 60_000

@@ -1,8 +1,7 @@
 """A simulated pair of namespaces for the deciding core: time stands still until the test moves it.
 
-Entities and backlog queues are lists; an outage makes every call on a namespace fail, and a lost
-reply accepts a message and then fails. The auditor knows what senders got accepted and what
-arrived where.
+Entities and backlog queues are lists. A namespace can be down or hang, refuse a key, or lose the reply to a call that it
+has done. The auditor is told what senders got accepted and where an answer was lost; `ledger` is where everything is.
 """
 
 from collections.abc import Sequence
@@ -14,32 +13,25 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
-    ServiceBusConnectionError,
+    ServiceBusAuthorizationError,
     ServiceBusQuotaExceededError,
 )
 
+from tests.pairing.sim_syphon import BacklogQueue, SimSyphon
 from twinbus.clock import Millis
 from twinbus.pairing.courier import Attempt, Courier, ToPrimary
 from twinbus.pairing.events import PairingEvent
-from twinbus.pairing.failures import classify
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steps import run
-from twinbus.pairing.syphon.pump import Pass, Pump
-from twinbus.pairing.syphon.rate_cap import RateCap
-from twinbus.pairing.syphon.transport import (
-    Answer,
-    Chunk,
-    Complete,
-    DeadLetter,
-    Receive,
-    Request,
-    SendAll,
-    Taken,
-    Transfer,
-)
+from twinbus.pairing.syphon.transport import Transfer
+from twinbus.pairing.transfer import clone
+from twinbus.testing.auditor import Auditor, Ledger
 
-LOCK: Millis = 60_000
+CALL: Millis = 10
+"""How long a call takes that is answered."""
+
+TEMPLATE = AmqpAnnotatedMessage(data_body=b"x", properties={"message_id": ""})
 
 
 class Now:
@@ -55,95 +47,97 @@ class Now:
 @dataclass
 class Namespace:
     random: Random
+    clock: Now
     is_down: bool = False
+    is_hung: bool = False
+    refuses_key: bool = False
     reply_loss: float = 0.0
     """The share of calls that are done and reported as failed."""
 
-    def reach(self) -> None:
+    def reach(self, timeout_s: float) -> None:
+        if self.is_hung:
+            self.clock.at += int(timeout_s * 1000)
+            raise TimeoutError("hung")
+        self.clock.at += CALL
         if self.is_down:
-            raise ServiceBusConnectionError()
+            raise ConnectionError("down")
+        if self.refuses_key:
+            raise ServiceBusAuthorizationError()
 
-    def reply(self) -> None:
-        if self.random.random() < self.reply_loss:
-            raise ServiceBusConnectionError()
+    def loses_reply(self) -> bool:
+        return self.reply_loss > 0 and self.random.random() < self.reply_loss
 
-
-@dataclass
-class Waiting:
-    number: int
-    transfer: Transfer
-    locked_until: Millis = 0
+    def heal(self) -> None:
+        self.is_down = self.is_hung = self.refuses_key = False
+        self.reply_loss = 0
 
 
 @dataclass
-class BacklogQueue:
+class Entity:
+    detects_duplicates: bool = False
     is_full: bool = False
-    waiting: list[Waiting] = field(default_factory=list)
-    dead: list[str] = field(default_factory=list)
-    last_number: int = 0
+    is_deleted: bool = False
+    arrived: list[str] = field(default_factory=list)
 
-    def add(self, transfer: Transfer) -> None:
-        self.last_number += 1
-        self.waiting.append(Waiting(self.last_number, transfer))
+    def take(self, ids: Sequence[str]) -> None:
+        if self.is_deleted:
+            raise MessagingEntityNotFoundError()
+        if self.is_full:
+            raise ServiceBusQuotaExceededError()
+        self.arrived += [each for each in ids if not self.detects_duplicates or each not in self.arrived]
 
 
 class World:
-    """Two namespaces, a pair between them, senders and pumps."""
+    """Two namespaces, processes whose senders are paired, and syphons. `availability` is that of the first process."""
 
-    def __init__(self, seed: int, options: SendAvailabilityPairedNamespaceOptions | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        options: SendAvailabilityPairedNamespaceOptions | None = None,
+        *,
+        process_count: int = 1,
+        detects_duplicates: bool = False,
+    ) -> None:
         self.random = Random(seed)
         self.clock = Now()
-        self.primary, self.secondary = Namespace(self.random), Namespace(self.random)
-        self.entities: dict[str, list[str]] = {"orders": [], "bills": [], "mails": []}
+        self.primary, self.secondary = (Namespace(self.random, self.clock) for _ in range(2))
+        self.entities = {path: Entity(detects_duplicates) for path in ("orders", "bills", "mails")}
         self.events: list[PairingEvent] = []
-        chosen = options or SendAvailabilityPairedNamespaceOptions(backlog_queue_count=3)
-        self.options = replace(chosen, on_event=self.events.append, ping_jitter=0)
-        queues = {index: f"p/x-servicebus-transfer/{index}" for index in range(chosen.backlog_queue_count)}
-        self.queues = {path: BacklogQueue() for path in queues.values()}
-        self.availability = SendAvailability(self.options, queues, self.random)
-        self.accepted: dict[str, set[str]] = {path: set() for path in self.entities}
+        self.auditor = Auditor(detects_duplicates=detects_duplicates)
+        chosen = options or SendAvailabilityPairedNamespaceOptions(backlog_queue_count=3, ping_jitter=0)
+        self.options = replace(chosen, on_event=self.events.append)
+        paths = {index: f"p/x-servicebus-transfer/{index}" for index in range(chosen.backlog_queue_count)}
+        self.queues = {path: BacklogQueue() for path in paths.values()}
+        self.processes = [SendAvailability(self.options, paths, self.random) for _ in range(process_count)]
+        self.availability = self.processes[0]
+        self.syphons: list[SimSyphon] = []
         self._sent_count = 0
 
     def pass_time(self, duration: timedelta) -> None:
-        """From one deadline to the next, with pings as the shell does them."""
+        """From one deadline to the next, with pings as the shells do them."""
         end = self.clock.at + duration // timedelta(milliseconds=1)
         while self.clock.at < end:
-            self.clock.at = min(end, max(self.clock.at + 1, self.availability.next_action_at()))
-            for path in self.availability.advance(self.clock.at):
-                try:
-                    self._at_primary(path, [])
-                except Exception as error:
-                    self.availability.ping_failed(path, error, self.clock.at)
-                else:
-                    self.availability.ping_answered(path, self.clock.at)
+            due = min(process.next_action_at() for process in self.processes)
+            self.clock.at = min(end, max(self.clock.at + 1, due))
+            now = self.clock.at
+            for process in self.processes:
+                for path in process.advance(now):
+                    self._ping(process, path)
+                    # Pings run beside everything else: one that hangs keeps nobody waiting.
+                    self.clock.at = now
 
-    def sender(self, path: str) -> Courier:
-        return Courier(path, self.availability, self.clock, lambda: f"id-{self.random.random()}")
+    def sender(self, path: str, process: int = 0) -> "SimSender":
+        return SimSender(self, self.processes[process], path)
 
-    def send(self, courier: Courier, count: int = 1) -> bool:
+    def send(self, sender: "SimSender", count: int = 1) -> bool:
         """Send new messages, as a list if more than one; False if the caller got an error."""
-        ids = [f"{courier.path}-{self._sent_count + each}" for each in range(count)]
+        ids = [f"{sender.path}-{self._sent_count + each}" for each in range(count)]
         self._sent_count += count
-        messages: list[ServiceBusMessage | AmqpAnnotatedMessage] = [
-            AmqpAnnotatedMessage(data_body=b"x", properties={"message_id": each}) for each in ids
-        ]
+        return sender.send(ids)
 
-        def perform(attempt: Attempt) -> None:
-            self.clock.at += 10
-            if isinstance(attempt, ToPrimary):
-                self._at_primary(courier.path, ids)
-            else:
-                self._at_backlog(self.availability.backlog_queues[attempt.index], courier.path, ids, attempt.parcel)
-
-        try:
-            run(courier.send(messages, None), perform)
-        except Exception:
-            return False
-        self.accepted[courier.path].update(ids)
-        return True
-
-    def pump(self, queue: str) -> "SimPump":
-        return SimPump(self, queue)
+    def syphon(self, queue: str) -> SimSyphon:
+        self.syphons.append(SimSyphon(self, queue))
+        return self.syphons[-1]
 
     def in_backlog(self) -> list[str]:
         return [str(each.transfer.message) for queue in self.queues.values() for each in queue.waiting]
@@ -151,79 +145,81 @@ class World:
     def dead(self) -> list[str]:
         return [each for queue in self.queues.values() for each in queue.dead]
 
-    def lost(self) -> set[str]:
-        """Accepted, and yet nowhere."""
-        delivered = {each for entity in self.entities.values() for each in entity}
-        everything = {each for accepted in self.accepted.values() for each in accepted}
-        return everything - delivered - set(self.in_backlog()) - set(self.dead())
+    def ledger(self) -> Ledger:
+        """What a syphon has sent and not completed yet is delivered. A deleted entity took with it what had arrived."""
+        arrived = [each for entity in self.entities.values() for each in entity.arrived]
+        under_way = {each for syphon in self.syphons for each in syphon.under_way}
+        return Ledger(arrived, [each for each in self.in_backlog() if each not in under_way], self.dead())
 
-    def arrive(self, path: str, ids: Sequence[str]) -> None:
-        if path not in self.entities:
-            raise MessagingEntityNotFoundError()
-        self.entities[path].extend(ids)
+    def arrive(self, path: str, ids: Sequence[str], timeout_s: float) -> None:
+        """At the primary, from a sender or a syphon."""
+        self.primary.reach(timeout_s)
+        self.entities[path].take(ids)
+        if self.primary.loses_reply():
+            for each in ids:
+                self.auditor.answer_lost(each)
+            raise ConnectionError("reply lost")
 
-    def _at_primary(self, path: str, ids: Sequence[str]) -> None:
-        self.primary.reach()
-        self.arrive(path, ids)
-        self.primary.reply()
+    def _ping(self, process: SendAvailability, path: str) -> None:
+        try:
+            self.arrive(path, [], 120)
+        except Exception as error:
+            process.ping_failed(path, error, self.clock.at)
+        else:
+            process.ping_answered(path, self.clock.at)
+
+
+class SimSender:
+    """A paired sender of one process."""
+
+    def __init__(self, world: World, process: SendAvailability, path: str) -> None:
+        self.world = world
+        self.path = path
+        self.courier = Courier(path, process, world.clock, lambda: f"id-{world.random.random()}")
+        self._queues = process.backlog_queues
+
+    def send(self, ids: Sequence[str], timeout_s: float = 10) -> bool:
+        messages: list[ServiceBusMessage | AmqpAnnotatedMessage] = [_message(each) for each in ids]
+        auditor = self.world.auditor
+        for each in ids:
+            auditor.sent(each, None, is_pinned=False)
+
+        def perform(attempt: Attempt) -> None:
+            if isinstance(attempt, ToPrimary):
+                self.world.arrive(self.path, ids, attempt.timeout_s)
+            else:
+                self._at_backlog(self._queues[attempt.index], ids, attempt.parcel, attempt.timeout_s)
+
+        try:
+            run(self.courier.send(messages, timeout_s), perform)
+        except Exception:
+            for each in ids:
+                auditor.refused(each)
+            return False
+        for each in ids:
+            auditor.accepted(each)
+        return True
 
     def _at_backlog(
-        self, queue: str, path: str, ids: Sequence[str], parcel: AmqpAnnotatedMessage | ServiceBusMessageBatch
+        self, queue: str, ids: Sequence[str], parcel: AmqpAnnotatedMessage | ServiceBusMessageBatch, timeout_s: float
     ) -> None:
-        self.secondary.reach()
-        if self.queues[queue].is_full:
+        secondary = self.world.secondary
+        secondary.reach(timeout_s)
+        if self.world.queues[queue].is_full:
             raise ServiceBusQuotaExceededError()
         assert len(ids) == (len(parcel) if isinstance(parcel, ServiceBusMessageBatch) else 1)
         for each in ids:
-            self.queues[queue].add(Transfer(path, each, 1, None, None))
-        self.secondary.reply()
+            self.world.queues[queue].add(Transfer(self.path, each, 1, None, None))
+        if secondary.loses_reply():
+            for each in ids:
+                self.world.auditor.answer_lost(each)
+            raise ConnectionError("reply lost")
 
 
-class SimPump:
-    """A pump in the world, moved pass by pass."""
-
-    def __init__(self, world: World, queue: str) -> None:
-        self.world = world
-        self.queue = queue
-        self.pump = Pump(queue, classify, RateCap(None), world.clock, world.events.append)
-
-    def do_pass(self) -> Pass:
-        return run(self.pump.do_pass(0), self.perform)
-
-    def perform(self, request: Request) -> Answer:
-        if isinstance(request, SendAll):
-            return [self._send(chunk) for chunk in request.chunks]
-        if isinstance(request, (Receive, Complete, DeadLetter)):
-            self.world.secondary.reach()
-        if isinstance(request, Receive):
-            return self._receive(request.count_max)
-        if isinstance(request, Complete):
-            for each in request.taken:
-                self._remove(each)
-            self.world.secondary.reply()
-        if isinstance(request, DeadLetter):
-            removed = self._remove(request.taken)
-            self.world.queues[self.queue].dead.append(str(removed.transfer.message))
-        return None
-
-    def _receive(self, count_max: int) -> list[Taken]:
-        now = self.world.clock.at
-        free = [each for each in self.world.queues[self.queue].waiting if each.locked_until <= now][:count_max]
-        for each in free:
-            each.locked_until = now + LOCK
-        return [Taken(each, each.number, each.locked_until, each.transfer) for each in free]
-
-    def _send(self, chunk: Chunk) -> Exception | None:
-        self.world.clock.at += 10
-        try:
-            self.world.primary.reach()
-            self.world.arrive(chunk.path, [str(each.message) for each in chunk.transfers])
-            self.world.primary.reply()
-        except Exception as error:
-            return error
-        return None
-
-    def _remove(self, taken: Taken) -> Waiting:
-        assert isinstance(taken.handle, Waiting)
-        self.world.queues[self.queue].waiting.remove(taken.handle)
-        return taken.handle
+def _message(message_id: str) -> AmqpAnnotatedMessage:
+    """A copy of one that is there: the SDK takes a while to make one."""
+    message = clone(TEMPLATE)
+    assert TEMPLATE.properties is not None
+    message.properties = clone(TEMPLATE.properties)
+    message.properties.message_id = message_id
+    return message

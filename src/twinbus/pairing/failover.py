@@ -58,7 +58,9 @@ class FailoverDetector:
             self.last_error = None
 
     def advance(self, now: Millis) -> bool:
-        """Fail over if the interval has passed; True if that happened in this call."""
+        """End a ramp that is over; fail over if the interval has passed, and True if that happened in this call."""
+        if self.recovered_at is not None and now - self.recovered_at >= self.recovery_ramp:
+            self.recovered_at = None
         if self.failing_since is None or self.failed_over_at is not None:
             return False
         due = self.failing_since + self.failover_interval
@@ -74,11 +76,8 @@ class FailoverDetector:
         self.advance(now)
         if self.failed_over_at is not None:
             return Route.BACKLOG if self.refusal is None else Route.REFUSED
-        if self.recovered_at is not None:
-            if now - self.recovered_at < self.recovery_ramp * draw:
-                return Route.BACKLOG
-            if now - self.recovered_at >= self.recovery_ramp:
-                self.recovered_at = None
+        if self.recovered_at is not None and now - self.recovered_at < self.recovery_ramp * draw:
+            return Route.BACKLOG
         return Route.PRIMARY
 
     def next_action_at(self) -> Millis:
@@ -89,16 +88,17 @@ class FailoverDetector:
             return self.failing_since + self.failover_interval
         return NEVER if self.is_pinging else self.next_ping_at
 
-    def start_ping(self, now: Millis, early: Millis = 0) -> bool:
-        """True if a ping is due: the caller sends it and reports how it went.
-
-        `early` shortens the way to the ping after this one.
-        """
+    def start_ping(self, now: Millis) -> bool:
+        """True if a ping is due: the caller sends it and reports how it went."""
         if self.failed_over_at is None or self.is_pinging or now < self.next_ping_at:
             return False
         self.is_pinging = True
-        self.next_ping_at = now + self.ping_interval - early
+        self.next_ping_at = now + self.ping_interval
         return True
+
+    def ping_sooner(self, by: Millis) -> None:
+        """Shorten the way to the next ping."""
+        self.next_ping_at -= by
 
     def ping_failed(self, error: BaseException, is_lasting: bool) -> None:
         self.is_pinging = False

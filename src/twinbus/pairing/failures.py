@@ -82,6 +82,8 @@ _BY_OUR_CLASS: tuple[tuple[type[MessagingError] | tuple[type[MessagingError], ..
     ((errors.ArgumentError, errors.NotAllowed, errors.NotImplementedHere), FailureKind.BAD_ARGUMENT),
 )
 
+_BY_ANY_CLASS = _BY_CLASS + _BY_OUR_CLASS
+
 # Errors without a class of their own carry only the AMQP condition.
 _BY_CONDITION = {
     "amqp:internal-error": FailureKind.OUTAGE,
@@ -107,7 +109,7 @@ def classify(error: BaseException) -> FailureKind:
     """The default classifier, for what the SDK raises once its own retries are used up."""
     if isinstance(error, ServiceBusAuthenticationError):
         return _classify_authentication(error)
-    for error_class, kind in _BY_CLASS + _BY_OUR_CLASS:
+    for error_class, kind in _BY_ANY_CLASS:
         if isinstance(error, error_class):
             return kind
     if isinstance(error, RemoteError):

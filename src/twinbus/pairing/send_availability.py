@@ -35,6 +35,7 @@ class SendAvailability:
         self._detectors: dict[str, FailoverDetector] = {}
         self._paths: dict[str, str] = {}
         self._rotation = Rotation(tuple(backlog_queues), millis(options.readmission_interval))
+        self._early_max = millis(options.ping_primary_interval) * options.ping_jitter
 
     def detector(self, path: str) -> FailoverDetector:
         """The one of this entity: every sender to it shares it. For reading `is_untroubled` only."""
@@ -54,7 +55,7 @@ class SendAvailability:
         if detector.is_untroubled:
             return Route.PRIMARY
         with self._lock:
-            failed_over = detector.advance(now)
+            failed_over = self._advance(detector, now)
             route = detector.route(now, self._random.random())
         if failed_over:
             self._failed_over(path, detector, now)
@@ -79,7 +80,7 @@ class SendAvailability:
         detector = self.detector(path)
         with self._lock:
             started = detector.primary_failed(error, now)
-            failed_over = detector.advance(now)
+            failed_over = self._advance(detector, now)
             # Not `route`: the lot of a ramp is drawn once a send.
             route = detector.route(now) if detector.failed_over_at is not None else Route.PRIMARY
         if started:
@@ -117,13 +118,13 @@ class SendAvailability:
         """Let time pass: fail over what is due, and return the entities to ping now."""
         due: list[str] = []
         failed_over: list[tuple[str, FailoverDetector]] = []
-        early_max = millis(self.options.ping_primary_interval) * self.options.ping_jitter
         with self._lock:
             back = self._rotation.readmit(now)
             for key, detector in self._detectors.items():
-                if detector.advance(now):
+                if self._advance(detector, now):
                     failed_over.append((self._paths[key], detector))
-                if detector.start_ping(now, int(early_max * self._random.random())):
+                if detector.start_ping(now):
+                    detector.ping_sooner(self._early())
                     due.append(self._paths[key])
         self._readmitted(back, now)
         for path, detector in failed_over:
@@ -162,6 +163,18 @@ class SendAvailability:
             out_until = self._rotation.out_until
             queues = tuple(BacklogQueueState(path, out_until.get(i)) for i, path in self.backlog_queues.items())
         return PairState(entities, queues)
+
+    def _advance(self, detector: FailoverDetector, now: Millis) -> bool:
+        """Under the lock. True if the entity is failed over by this."""
+        if not detector.advance(now):
+            return False
+        detector.ping_sooner(self._early())
+        return True
+
+    def _early(self) -> Millis:
+        """How much sooner than its interval a ping comes. An outage begins for many processes at one moment: without
+        a lot for each, their first pings would all meet the primary together."""
+        return int(self._early_max * self._random.random())
 
     def _failed_over(self, path: str, detector: FailoverDetector, now: Millis) -> None:
         self._tell(PairingEvent(EventKind.FAILED_OVER, now, path, error=detector.last_error))

@@ -7,6 +7,7 @@ It is told what was accepted, handed over and settled, and says what must never 
 * Within a message session a message overtakes an earlier one.
 * A message with a key is there twice; where duplicates are detected, any message.
 * A scheduled message comes before its time, or any message after its end.
+* Between two paired namespaces: an accepted message is neither delivered nor waiting nor dead-lettered.
 
 A message whose send failed may or may not be there, and so may one whose settlement failed: the store may have done it
 without saying so. A message without a key that went on to another fragment may be there twice: at least once. So the
@@ -14,7 +15,7 @@ auditor holds against the broker only what is certain.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -37,6 +38,7 @@ class _Record:
     time_to_live: Millis = NEVER
     sent_at: Millis = 0
     accepted_at: Millis = NEVER
+    may_repeat: bool = False
     numbers: set[int] = field(default_factory=set)
     """Under which it was handed over."""
 
@@ -45,6 +47,15 @@ class _Record:
 
     def must_have_ended(self, now: Millis) -> bool:
         return self.accepted_at < NEVER and now - self.accepted_at >= self.time_to_live
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where the messages of paired senders are, by message id: one entry for each copy."""
+
+    delivered: Sequence[str]
+    waiting: Sequence[str] = ()
+    dead_lettered: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -135,3 +146,26 @@ class Auditor:
             if record.is_pinned or self.detects_duplicates:
                 assert count == 1, f"{name} is there {count} times"
                 assert record.fate is not Fate.COMPLETED, f"{name} was completed and is still there"
+
+    def answer_lost(self, message_id: str) -> None:
+        """Somebody was told that a step with this message failed, and it may have been done: a repeat is allowed."""
+        self.records[message_id].may_repeat = True
+
+    def check_ledger(self, ledger: Ledger, *, may_repeat: bool = False) -> None:
+        """accepted = delivered + waiting + dead-lettered, and nothing that was never sent is anywhere.
+
+        A copy more of a message is allowed where an answer was lost, or for all with `may_repeat`; where duplicates are
+        detected none is delivered twice even so.
+        """
+        delivered = Counter(ledger.delivered)
+        copies = delivered + Counter(ledger.waiting) + Counter(ledger.dead_lettered)
+        accepted = {name for name, record in self.records.items() if record.fate is Fate.ACCEPTED}
+        lost, unknown = accepted - copies.keys(), copies.keys() - self.records.keys()
+        assert not lost, f"lost: {sorted(lost)[:5]}"
+        assert not unknown, f"never sent: {sorted(unknown)[:5]}"
+        if self.detects_duplicates:
+            repeated = [name for name, count in delivered.items() if count > 1]
+        else:
+            excused = {name for name, record in self.records.items() if may_repeat or record.may_repeat}
+            repeated = [name for name, count in copies.items() if count > 1 and name not in excused]
+        assert not repeated, f"repeated: {sorted(repeated)[:5]}"
