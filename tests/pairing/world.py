@@ -218,8 +218,8 @@ class SimSender:
 
 def _message(message_id: str) -> AmqpAnnotatedMessage:
     """A copy of one that is there: the SDK takes a while to make one."""
-    message = clone(TEMPLATE)
     assert TEMPLATE.properties is not None
-    message.properties = clone(TEMPLATE.properties)
-    message.properties.message_id = message_id
+    message, properties = clone(TEMPLATE), clone(TEMPLATE.properties)
+    properties.message_id = message_id
+    message.properties = properties
     return message
