@@ -7,6 +7,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -31,6 +32,10 @@ def test_columns_are_found_by_name_in_any_order_and_case() -> None:
 def test_what_a_source_says_of_a_message_is_left_out() -> None:
     found = find_columns(schema(body=StringType(), **{name: DoubleType() for name in READ_ONLY}))
     assert found == {"body": 0}
+
+
+def test_a_column_of_nothing_but_null_is_left_out() -> None:
+    assert find_columns(schema(body=StringType(), subject=NullType(), entity=NullType())) == {"body": 0}
 
 
 def test_every_column_of_the_source_is_sent_or_left_out() -> None:

@@ -36,7 +36,7 @@ def test_options_are_found_in_any_case() -> None:
 
 
 def test_what_spark_itself_puts_among_the_options_is_left_alone() -> None:
-    parse(queue="q", path="/x", checkpointLocation="/y", queryName="z")
+    SinkOptions.from_options({**CONNECTION, "checkpointLocation": "/y", "queryName": "z", "option.x": "1"})
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,7 @@ def test_what_spark_itself_puts_among_the_options_is_left_alone() -> None:
         ({"queue": "a//b"}, "queue: 'a//b' is no name"),
         ({"topic": "-"}, "no name for a topic"),
         ({"quue": "a"}, "no option 'quue'"),
+        ({"path": "orders"}, "take no path here"),
         ({"batchBytes": "1000"}, "batchBytes is '1000'"),
         ({"batchBytes": "lots"}, "batchBytes is 'lots'"),
         ({"batchBytes": str(BATCH_SIZE_MAX + 1)}, "batchBytes"),

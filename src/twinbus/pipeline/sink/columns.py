@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructType,
     TimestampType,
@@ -93,6 +94,8 @@ def find_columns(schema: StructType) -> dict[str, int]:
         if name in _IGNORED:
             continue
         column = _BY_NAME.get(name)
+        if column is not None and isinstance(field.dataType, NullType) and column.name != "body":
+            continue  # as `null as subject` makes it: nothing to send
         if column is None:
             known = ", ".join(each.name for each in COLUMNS)
             raise SchemaError(f"A message has no column '{field.name}'. Drop or rename it; the columns are {known}.")

@@ -54,7 +54,7 @@ SINK_OPTIONS = (
 
 _NAMES = {option.name.lower(): option.name for option in SINK_OPTIONS}
 # What Spark itself puts among the options of a writer, and the data source needs none of.
-_SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "format"})
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 _CONNECTION = frozenset(name.lower() for name in CONNECTION_OPTIONS)
 
 
@@ -90,7 +90,10 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
         name = given.lower()
         if name in _NAMES:
             known[_NAMES[name]] = value.strip()
-        elif name not in _CONNECTION and name not in _SPARKS_OWN:
+        elif name == "path":
+            raise OptionError(f"save() and start() take no path here: name the entity with {QUEUE} or {TOPIC}.")
+        # Names with a dot are those that catalogs put there.
+        elif name not in _CONNECTION and name not in _SPARKS_OWN and "." not in name:
             names = ", ".join(sorted([*_NAMES.values(), *CONNECTION_OPTIONS]))
             raise OptionError(f"The sink has no option '{given}'. Its options are {names}.")
     return {name: value for name, value in known.items() if value}
