@@ -1,6 +1,7 @@
 import pytest
 
 from tests.pairing.conftest import Spaces
+from tests.pairing.namespaces import until
 from twinbus.pipeline.syphon.probe import probe
 
 
@@ -26,4 +27,4 @@ def test_a_namespace_whose_messaging_stores_are_down_is_not_there(spaces: Spaces
     path = spaces.primary.create_queue()
     with spaces.primary.stores_down():
         assert probe(spaces.primary.connection_string, path) is not None
-    assert probe(spaces.primary.connection_string, path) is None
+    until(lambda: probe(spaces.primary.connection_string, path) is None)
