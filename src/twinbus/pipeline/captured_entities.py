@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from twinbus.errors import EntityNotFound
+from twinbus.errors import ArgumentError, EntityNotFound
 from twinbus.model.paths import SubQueue, parse_address
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def chosen_entities(wanted: Iterable[str], all_paths: Callable[[], Sequence[str]
     for text in wanted:
         if not _WILDCARD.search(text):
             path = str(parse_address(text))
+            source_options(path)
             found.setdefault(path.casefold(), path)
             continue
         listed = all_paths() if listed is None else listed
@@ -52,8 +53,10 @@ def all_paths(administration: "ServiceBusAdministrationClient") -> list[str]:
 
 
 def source_options(path: str) -> dict[str, str]:
-    """The options by which the source finds the entity."""
+    """The options by which the source finds the entity. Raises ArgumentError for what it cannot read."""
     address = parse_address(path)
+    if address.sub_queue is SubQueue.TRANSFER_DEAD_LETTER or address.is_management:
+        raise ArgumentError(f"'{path}' is no queue, subscription or dead-letter queue of one.")
     if address.subscription is None:
         options = {"queue": address.path}
     else:

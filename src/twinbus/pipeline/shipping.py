@@ -36,7 +36,7 @@ def archive() -> bytes:
 
 
 def ship(spark: "SparkSession") -> None:
-    """Hand our packages to the workers of this session; with Spark Connect too.
+    """Hand our packages to the workers of this session, before the data source is registered with it.
 
     The file stays in the cache, since executors that join later fetch it as well. It is named after its content:
     Spark refuses another file of the same name.
@@ -45,4 +45,8 @@ def ship(spark: "SparkSession") -> None:
     file = cache_folder(os.environ) / f"twinbus-{hashlib.sha256(content).hexdigest()[:16]}.zip"
     if not file.exists():
         put(file, content)
-    spark.addArtifacts(str(file), pyfile=True)
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        spark.addArtifacts(str(file), pyfile=True)
+    else:
+        # Artifacts do not reach the process that a streaming source runs in; files of the context do.
+        spark.sparkContext.addPyFile(str(file))

@@ -1,0 +1,79 @@
+"""`twinbus pipeline capture` against a namespace, in the session of all tests."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.spark.entities import Entities
+from twinbus.cli.app import run
+from twinbus.pipeline.lake import read_lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Captures:
+    """Runs the command and reads the lake."""
+
+    def __init__(
+        self, spark: "SparkSession", entities: Entities, lake: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self._spark, self._entities, self._lake, self._capsys = spark, entities, lake, capsys
+
+    def run(self, *words: str, code: int = 0) -> dict[str, dict[str, Any]]:
+        broker = self._entities.broker
+        place = ["--connection-string", broker.connection_string, "--endpoint", f"http://127.0.0.1:{broker.http_port}"]
+        command = ["pipeline", "capture", *words, "--lake", str(self._lake), "--available-now", *place, "--json"]
+        assert run(command) == code
+        return {record["entity"]: record for record in json.loads(self._capsys.readouterr().out)}
+
+    def in_lake(self, entity: str) -> Counter[str]:
+        rows = read_lake(self._spark, str(self._lake)).where(f"entity = '{entity}'").select("messageId").collect()
+        return Counter(row.messageId for row in rows)
+
+
+@pytest.fixture
+def captures(spark: "SparkSession", entities: Entities, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Captures:
+    return Captures(spark, entities, tmp_path / "lake", capsys)
+
+
+def bodies(first: int, end: int) -> list[str]:
+    return [f"m{number}" for number in range(first, end)]
+
+
+def test_each_message_is_captured_once_and_left_where_it_is(captures: Captures, entities: Entities) -> None:
+    queue, other = entities.queue(enable_partitioning=True), entities.queue()
+    entities.send(queue, bodies(0, 700))
+    entities.send(other, bodies(0, 5))
+    first = captures.run(queue, other, "--batch-messages", "400")
+    assert (first[queue]["state"], first[queue]["messages"], first[queue]["batches"]) == ("done", 700, 2)
+    assert first[other]["messages"] == 5
+    entities.send(queue, bodies(700, 750))
+    assert captures.run(queue)[queue]["messages"] == 50
+    assert captures.in_lake(queue) == Counter(bodies(0, 750))
+    assert captures.in_lake(other) == Counter(bodies(0, 5))
+    assert entities.broker.count(queue) == 750
+
+
+def test_what_is_consumed_is_in_the_lake_and_nowhere_else(captures: Captures, entities: Entities) -> None:
+    topic = entities.topic("audit")
+    path = f"{topic}/Subscriptions/audit"
+    entities.send(topic, bodies(0, 30))
+    assert captures.run(f"{topic}*", "--consume")[path]["messages"] == 30
+    assert captures.in_lake(path) == Counter(bodies(0, 30))
+    with entities.broker.administration() as administration:
+        assert administration.get_subscription_runtime_properties(topic, "audit").total_message_count == 0
+
+
+def test_an_entity_that_is_not_there_fails_alone_and_in_one_line(
+    captures: Captures, entities: Entities, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = entities.queue()
+    entities.send(queue, bodies(0, 3))
+    found = captures.run(queue, "nowhere", code=1)
+    assert found[queue]["messages"] == 3
+    assert found["nowhere"]["state"] == "failed"
+    assert found["nowhere"]["last_error"].startswith("The messaging entity 'nowhere' could not be found.")

@@ -1,0 +1,46 @@
+from types import SimpleNamespace
+
+from twinbus.pipeline.listener import LagListener, StreamProgress, lag_of
+
+ID = "61adc966-7931-47ce-ba9e-6a941ee213b1"
+
+
+def source(end: str | None, latest: str | None) -> SimpleNamespace:
+    return SimpleNamespace(endOffset=end, latestOffset=latest)
+
+
+BROWSING = source(
+    '{"v": 1, "mode": "browse", "entity": "orders", "from": {"0": 1, "3": 1}, "to": {"0": 5, "3": 7}}',
+    '{"v": 1, "mode": "browse", "entity": "orders", "to": {"0": 5, "3": 17}}',
+)
+CONSUMING = source(
+    '{"v": 1, "mode": "consume", "entity": "prices", "owner": "o", "claim": {}}',
+    '{"v": 1, "mode": "consume", "entity": "prices", "waiting": {"0": 4}}',
+)
+
+
+def event(*sources: SimpleNamespace) -> SimpleNamespace:
+    progress = SimpleNamespace(
+        id=ID, name="copy", batchId=7, numInputRows=12, processedRowsPerSecond=3.5, sources=sources
+    )
+    return SimpleNamespace(progress=progress, id=ID)
+
+
+def test_lag_is_told_by_entity_and_fragment() -> None:
+    assert lag_of([BROWSING, CONSUMING]) == {"orders": {0: 0, 3: 10}, "prices": {0: 4}}
+
+
+def test_sources_of_other_kinds_are_left_out() -> None:
+    assert lag_of([source(None, None), source("12", "nonsense"), source('{"logOffset":1}', '{"logOffset":2}')]) == {}
+
+
+def test_a_listener_keeps_and_reports_the_newest_progress_until_the_query_ends() -> None:
+    told: list[StreamProgress] = []
+    listener = LagListener(told.append)
+    listener.onQueryProgress(event(BROWSING))
+    assert listener.latest[ID].behind == 10
+    assert [str(each) for each in told] == ["copy: batch 7, 12 rows, 10 behind; orders (3: 10)"]
+    listener.onQueryProgress(event(CONSUMING))
+    assert listener.latest[ID].behind == 4
+    listener.onQueryTerminated(event())
+    assert listener.latest == {}
