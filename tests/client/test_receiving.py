@@ -292,3 +292,19 @@ async def test_settling_without_waiting_for_the_answer_is_possible(server: Runni
     first = receiver.submit((await take(receiver, 2))[:1], abandoned())
     assert first.left == 1
     assert await first.wait() == [None]
+
+
+async def test_a_paused_receiver_settles_what_it_has_and_gets_no_more(
+    server: RunningServer, namespace: Namespace
+) -> None:
+    server.create_queue("paused")
+    server.put("paused", *"abcdef")
+    receiver = await namespace.receiver("paused", credit=4)
+    messages = await receiver.collect(2, WAIT_S)
+    await receiver.pause()
+    messages += await receiver.receive(10, 0)
+    assert len(messages) == 4
+    assert await receiver.complete(messages) == [None] * 4
+    assert await receiver.receive(10, 0.05) == []
+    await receiver.close()
+    assert [bytes(message.body) for message in await namespace.entity("paused").peek(10)] == [b"e", b"f"]

@@ -43,6 +43,7 @@ class Receiver:
         self._settling: dict[int, tuple[Outcomes, int]] = {}
         self._arrival: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
+        self._is_paused = False
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.session_id: str | None = None
         """The message session that is locked, for a session receiver."""
@@ -80,6 +81,21 @@ class Receiver:
             with suppress(MessagingError):
                 found += await self.receive(count - len(found), left)
         return found
+
+    async def poll_anew(self) -> None:
+        """Have the credit that is out used up or returned, and give it again: one long poll is over, the next begins.
+
+        What arrives meanwhile is there for `receive`. A namespace that counts operations sees each poll by this.
+        """
+        link = self._link
+        if link is None or self.fault is not None:
+            return
+        await self._drain(link)
+        if self._deletes:
+            self._top_up()
+        else:
+            link.keep_credit(self._credit)
+        self._wire.flush_soon()
 
     def forget(self, messages: Sequence[ReceivedMessage]) -> None:
         """Leave them to their locks: they are not settled, and do not count against the credit any more."""
@@ -143,6 +159,12 @@ class Receiver:
         """Give them back as if they had not been delivered. The peer does not answer this."""
         return await self.settle(messages, RELEASED)
 
+    async def pause(self) -> None:
+        """Ask for nothing more, whatever is settled: what came until now can be received, and no more comes."""
+        if self._link is not None and self.fault is None and not self._is_paused:
+            self._is_paused = True
+            await self._drain(self._link)
+
     async def close(self) -> None:
         """End the link. What nobody took is given back at once; what the caller holds keeps its lock.
 
@@ -151,7 +173,7 @@ class Receiver:
         link = self._link
         if link is None or self.fault is not None:
             return
-        await self._drain(link)
+        await self.pause()
         if not self._deletes:
             inbox = list(self._inbox)
             self._inbox.clear()
@@ -232,7 +254,12 @@ class Receiver:
 
     def _top_up(self) -> None:
         link, room = self._link, self._credit - len(self._inbox)
-        if link is not None and self.fault is None and room - link.credit >= (self._credit + 1) // 2:
+        if (
+            link is not None
+            and not self._is_paused
+            and self.fault is None
+            and room - link.credit >= (self._credit + 1) // 2
+        ):
             link.grant(room)
             self._wire.flush_soon()
 
