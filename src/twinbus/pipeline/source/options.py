@@ -12,7 +12,7 @@ from typing import Any
 from twinbus.client.received_message import MessageState
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
-from twinbus.model.paths import parse_address
+from twinbus.model.paths import check_entity_path, check_subscription_name
 from twinbus.pipeline.connection_options import CONNECTION_OPTIONS, ConnectionOptions, OptionError
 from twinbus.pipeline.source import option_table as names
 from twinbus.pipeline.source.option_table import BATCH, BOTH, SOURCE_OPTIONS
@@ -163,17 +163,19 @@ def _paths(known: Mapping[str, str]) -> tuple[str, ...]:
     if (names.TOPIC in known) != (names.SUBSCRIPTION in known):
         raise OptionError(f"{names.TOPIC} and {names.SUBSCRIPTION} go together: messages are in subscriptions.")
     paths = items(entities[0], known[entities[0]]) if entities[0] == names.QUEUES else [known[entities[0]].strip()]
-    if names.SUBSCRIPTION in known:
-        paths = [f"{paths[0]}/Subscriptions/{known[names.SUBSCRIPTION].strip()}"]
     for path in paths:
-        _check_path(entities[0], path)
+        _check(entities[0], check_entity_path, path, names.TOPIC if entities[0] == names.TOPIC else names.QUEUE)
+    if names.SUBSCRIPTION in known:
+        subscription = known[names.SUBSCRIPTION].strip()
+        _check(names.SUBSCRIPTION, check_subscription_name, subscription, names.SUBSCRIPTION)
+        paths = [f"{paths[0]}/Subscriptions/{subscription}"]
     below = choice(names.SUB_QUEUE, known.get(names.SUB_QUEUE, "none"), SubQueue)
     return tuple(f"{path}/$DeadLetterQueue" if below is SubQueue.DEAD_LETTER else path for path in paths)
 
 
-def _check_path(name: str, path: str) -> None:
+def _check(name: str, check: Callable[..., None], *values: str) -> None:
     try:
-        parse_address(path)
+        check(*values)
     except ArgumentError as wrong:
         raise OptionError(f"{name}: {wrong}") from None
 

@@ -96,20 +96,26 @@ class PlainAccess:
     async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
         """A receiver takes what it is given, so the shares count as a sum only."""
         left = sum(shares.values())
-        if left == 0:
-            return []
-        receiver = await self._namespace.receiver(self.path, credit=min(left, CREDIT_MAX))
+        numbers: list[int] = []
+        while left > 0:
+            asked = min(left, CREDIT_MAX)
+            claimed = await self._claim_some(asked, ends, owner)
+            numbers += claimed
+            left -= len(claimed)
+            if len(claimed) < asked:
+                break
+        return runs(numbers)
+
+    async def _claim_some(self, count: int, ends: Mapping[int, int] | None, owner: str) -> list[int]:
+        receiver = await self._namespace.receiver(self.path, credit=count)
         try:
-            numbers: list[int] = []
-            while left > 0:
-                claimed = await _defer_some(receiver, min(left, CREDIT_MAX), ends, owner)
-                numbers += claimed
-                left -= len(claimed)
-                if not claimed:
-                    break
+            messages = await receiver.collect(count, CLAIM_WAIT_S)
+            # Or what is deferred would make room for more, which nobody has asked for.
+            await receiver.pause()
+            messages += await receiver.receive(count - len(messages), 0) if len(messages) < count else []
+            return await _defer(receiver, messages, ends, owner)
         finally:
             await receiver.close()
-        return runs(numbers)
 
     async def delete(self, ranges: Sequence[Range]) -> None:
         for part in by_fragment(ranges).values():
@@ -132,8 +138,9 @@ class PlainAccess:
         )
 
     async def check_claims(self) -> None:
+        """A receiver is opened and closed, which gives back the one message that it may have got."""
         try:
-            receiver = await self._namespace.receiver(self.path, credit=0)
+            receiver = await self._namespace.receiver(self.path, credit=1)
         except NotAllowed as refused:
             raise NotAllowed(
                 f"mode=consume cannot claim messages of an entity with message sessions in this namespace: {refused}"
@@ -141,8 +148,9 @@ class PlainAccess:
         await receiver.close()
 
 
-async def _defer_some(receiver: Receiver, count: int, ends: Mapping[int, int] | None, owner: str) -> list[int]:
-    messages = await receiver.collect(count, CLAIM_WAIT_S)
+async def _defer(
+    receiver: Receiver, messages: Sequence[ReceivedMessage], ends: Mapping[int, int] | None, owner: str
+) -> list[int]:
     wanted: list[ReceivedMessage] = []
     others: list[ReceivedMessage] = []
     for message in messages:

@@ -16,8 +16,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from twinbus.clock import SystemClock
 from twinbus.pipeline.source.browse_stream import BrowseStream
+from twinbus.pipeline.source.connections import Detect
 from twinbus.pipeline.source.consume_stream import ConsumeStream
-from twinbus.pipeline.source.live_entity import LiveEntity
+from twinbus.pipeline.source.live_entity import LiveEntity, detected
 from twinbus.pipeline.source.offsets import NEW_QUERY, JsonOffset
 from twinbus.pipeline.source.options import Mode, SourceOptions
 from twinbus.pipeline.source.partition_reader import read_slices
@@ -28,9 +29,10 @@ from twinbus.pipeline.source.read_limits import batch_limit, default_limit
 class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Made cheaply, and often: it connects when it is first asked for something."""
 
-    def __init__(self, options: SourceOptions, names: Sequence[str]) -> None:
+    def __init__(self, options: SourceOptions, names: Sequence[str], detect: Detect = detected) -> None:
         self._options = options
         self._names = tuple(names)
+        self._detect = detect
 
     def __getstate__(self) -> dict[str, Any]:
         """To executors go the options and the columns, no stream and no connection."""
@@ -38,7 +40,7 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     @cached_property
     def _stream(self) -> BrowseStream | ConsumeStream:
-        entity = LiveEntity(self._options.connection, self._options.path)
+        entity = LiveEntity(self._options.connection, self._options.path, detect=self._detect)
         if self._options.mode is Mode.CONSUME:
             return ConsumeStream(self._options, entity, monotonic=time.monotonic, new_owner=_new_owner)
         return BrowseStream(self._options, entity, monotonic=time.monotonic, wall=SystemClock().now)

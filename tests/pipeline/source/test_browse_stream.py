@@ -1,0 +1,186 @@
+"""Streams that look at messages and leave them, against a real namespace and its two ways of access."""
+
+import pytest
+
+from tests.pipeline.source.bus import Bus, bodies, names, rows
+from tests.pipeline.source.micro_batches import Query
+from twinbus.errors import MessagingError
+from twinbus.pipeline.source.connections import Detect
+from twinbus.pipeline.source.live_entity import SourceFailed, detected, plain
+from twinbus.pipeline.source.offsets import BrowseOffset, OffsetError, lag
+
+WAYS = [pytest.param(detected, id="own"), pytest.param(plain, id="plain")]
+
+
+@pytest.mark.parametrize("detect", WAYS)
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_every_message_is_read_once_and_stays(bus: Bus, detect: Detect, is_partitioned: bool) -> None:
+    path = bus.queue(enable_partitioning=is_partitioned)
+    bus.spread(path, names(60))
+    query = Query(lambda: bus.stream(path, detect, maxMessagesPerTrigger="25"))
+    query.run()
+    assert sorted(query.kept) == sorted(names(60))
+    assert query.sizes == [25, 25, 10]
+    bus.spread(path, names(5, "later"))
+    query.run()
+    assert sorted(query.kept) == sorted(names(60) + names(5, "later"))
+    assert bus.counts(path) == (65, 0)
+
+
+@pytest.mark.parametrize("detect", WAYS)
+def test_what_comes_after_the_start_of_a_run_is_left_for_the_next(bus: Bus, detect: Detect) -> None:
+    path = bus.queue()
+    bus.send(path, names(3))
+    reader = bus.stream(path, detect)
+    reader.prepareForTriggerAvailableNow()
+    bus.send(path, names(3, "later"))
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert bodies(rows(reader, reader.partitions({}, end))) == names(3)
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+
+
+def test_a_limit_is_shared_by_the_fragments(bus: Bus) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.send(path, names(100), partition_key="a")
+    bus.send(path, names(3), partition_key="b")
+    reader = bus.stream(path, maxMessagesPerTrigger="10")
+    end = BrowseOffset.from_json(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()), path)
+    assert end is not None
+    assert sorted(last - first for first, last in end.ranges()) == [3, 7]
+
+
+def test_a_limit_in_bytes_is_kept_by_mean_size(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, [f"{number:01000}" for number in range(30)])
+    query = Query(lambda: bus.stream(path, maxBytesPerTrigger="11000"))
+    query.run()
+    assert len(query.kept) == 30
+    assert max(query.sizes) <= 11
+    assert query.sizes[0] >= 8
+
+
+@pytest.mark.parametrize("detect", WAYS)
+def test_latest_is_where_the_entity_ends_when_the_query_is_new_whatever_happens_then(bus: Bus, detect: Detect) -> None:
+    path = bus.queue()
+    bus.send(path, names(3))
+    query = Query(lambda: bus.stream(path, detect, startingOffsets="latest"))
+    query.run()
+    assert query.kept == []
+    bus.send(path, names(3, "later"))
+    query.run()  # in another process, so to speak
+    assert query.kept == names(3, "later")
+
+
+def test_a_query_may_start_at_numbers(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(6))
+    query = Query(lambda: bus.stream(path, startingOffsets='{"0": 4}'))
+    query.run()
+    assert query.kept == ["m3", "m4", "m5"]
+
+
+def test_a_new_query_over_nothing_logs_nothing(bus: Bus) -> None:
+    path = bus.queue()
+    query = Query(lambda: bus.stream(path))
+    query.run()
+    assert query.log == []
+
+
+def test_only_the_states_asked_for_are_shown(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(4))
+    bus.defer(path, 1)
+    for states, shown in (("active", names(4)[1:]), ("deferred", ["m0"]), ("active,deferred", names(4))):
+        query = Query(lambda states=states: bus.stream(path, includeStates=states))  # type: ignore[misc]
+        query.run()
+        assert query.kept == shown
+
+
+def test_messages_that_others_took_are_passed_over_or_fail_the_query(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(4))
+    lenient, strict = (
+        Query(lambda fails=fails: bus.stream(path, failOnDataLoss=fails, maxMessagesPerTrigger="1"))  # type: ignore[misc]
+        for fails in ("false", "true")
+    )
+    for query in (lenient, strict):
+        query.run(batches_max=1)
+    bus.take(path, 3)
+    lenient.run()
+    assert lenient.kept == ["m0", "m3"]
+    with pytest.raises(SourceFailed, match="up to 2 messages were removed or expired"):
+        strict.run()
+
+
+def test_fragments_can_be_chosen_and_have_to_be_there(bus: Bus) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, names(64))
+    reader = bus.stream(path, fragments="1,2")
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert {row["fragment"] for row in rows(reader, reader.partitions({}, end))} == {1, 2}
+    with pytest.raises(ValueError, match=r"fragments has 1; .* has fragments 0 to 0"):
+        bus.stream(bus.queue(), fragments="1").latestOffset()
+
+
+def test_a_stream_goes_on_without_a_fragment_that_is_ill_and_reads_it_later(bus: Bus) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, names(64))
+    query = Query(lambda: bus.stream(path))
+    bus.namespace.store_down(0)
+    try:
+        query.run()
+        some = len(query.kept)
+        assert 0 < some < 64
+    finally:
+        bus.namespace.store_up(0)
+    query.run()
+    assert sorted(query.kept) == sorted(names(64))
+
+
+def test_lag_is_reported_without_asking_again(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(10))
+    reader = bus.stream(path, maxMessagesPerTrigger="4")
+    assert reader.reportLatestOffset() is None
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    reported = reader.reportLatestOffset()
+    assert reported is not None
+    assert lag(end, reported) == {0: 6}
+
+
+def test_an_idle_stream_asks_once_in_an_interval(bus: Bus) -> None:
+    path = bus.queue()
+    reader = bus.stream(path, minPollInterval="1h")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start) == start
+    bus.send(path, names(1))
+    assert reader.latestOffset(start) == start
+
+
+def test_a_stream_that_finds_something_asks_again_at_once(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(2))
+    query = Query(lambda: bus.stream(path, minPollInterval="1h", maxMessagesPerTrigger="1"))
+    query.run()
+    assert query.kept == names(2)
+
+
+def test_a_checkpoint_of_another_entity_is_refused(bus: Bus) -> None:
+    first, second = bus.queue(), bus.queue()
+    bus.send(first, names(1))
+    end = bus.stream(first).latestOffset()
+    with pytest.raises(OffsetError, match=f"of '{first}', not to mode=browse of '{second}'"):
+        bus.stream(second).latestOffset(end)
+
+
+def test_data_loss_cannot_be_told_by_other_namespaces(bus: Bus) -> None:
+    with pytest.raises(MessagingError, match="failOnDataLoss needs a twinbus namespace"):
+        bus.stream(bus.queue(), plain, failOnDataLoss="true").latestOffset()
+
+
+def test_messages_of_sessions_are_browsed_like_others(bus: Bus) -> None:
+    path = bus.queue(requires_session=True)
+    bus.send(path, names(3), session_id="s")
+    query = Query(lambda: bus.stream(path))
+    query.run()
+    assert query.kept == names(3)

@@ -1,0 +1,198 @@
+"""Streams that take messages away, against a real namespace and its two ways of access."""
+
+import pytest
+
+from tests.pipeline.source.bus import Bus, bodies, names, rows
+from tests.pipeline.source.micro_batches import Query
+from twinbus.client.blocking import BlockingNamespace
+from twinbus.errors import MessagingError
+from twinbus.pipeline.source import plain_access
+from twinbus.pipeline.source.connections import Detect
+from twinbus.pipeline.source.live_entity import SourceFailed, detected, plain
+from twinbus.pipeline.source.offsets import ConsumeOffset, lag
+
+WAYS = [pytest.param(detected, id="own"), pytest.param(plain, id="plain")]
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_access, "CLAIM_WAIT_S", 0.05)
+
+
+def consume(bus: Bus, path: str, detect: Detect = detected, **given: str) -> Query:
+    return Query(lambda: bus.stream(path, detect, mode="consume", **given))
+
+
+@pytest.mark.parametrize("detect", WAYS)
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_every_message_is_read_once_and_gone(bus: Bus, detect: Detect, is_partitioned: bool) -> None:
+    path = bus.queue(enable_partitioning=is_partitioned)
+    bus.spread(path, names(60))
+    query = consume(bus, path, detect, maxMessagesPerTrigger="25")
+    query.run()
+    assert sorted(query.kept) == sorted(names(60))
+    assert query.sizes == [0, 25, 25, 10]
+    assert bus.counts(path) == (0, 0)
+
+
+@pytest.mark.parametrize("detect", WAYS)
+def test_what_is_claimed_reaches_no_receiver_and_stays_until_the_batch_is_committed(bus: Bus, detect: Detect) -> None:
+    path = bus.queue()
+    bus.send(path, names(4))
+    reader = bus.stream(path, detect, mode="consume", maxMessagesPerTrigger="3")
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    second = reader.latestOffset(first, limit)
+    assert bus.take(path, 1) == ["m3"]
+    assert bus.counts(path) == (0, 3)
+    for _ in range(2):  # as often as Spark likes
+        assert bodies(rows(reader, reader.partitions(first, second))) == names(3)
+    assert reader.latestOffset(second, limit) == second
+    assert bus.counts(path) == (0, 0)
+
+
+@pytest.mark.parametrize("detect", WAYS)
+def test_what_comes_after_the_start_of_a_run_is_left_for_the_next(bus: Bus, detect: Detect) -> None:
+    path = bus.queue()
+    bus.send(path, names(3))
+    query = consume(bus, path, detect)
+    sent = False
+
+    def step(name: str) -> None:
+        nonlocal sent
+        if name == "planned" and not sent:
+            bus.send(path, names(3, "later"))
+            sent = True
+
+    query.run(step)
+    assert query.kept == names(3)
+    assert bus.counts(path) == (3, 0)
+    query.run()
+    assert query.kept == names(3) + names(3, "later")
+
+
+@pytest.mark.parametrize("detect", WAYS)
+def test_two_queries_over_one_queue_share_its_messages(bus: Bus, detect: Detect) -> None:
+    path = bus.queue()
+    bus.send(path, names(40))
+    first, second = (consume(bus, path, detect, maxMessagesPerTrigger="5") for _ in range(2))
+    for _ in range(4):
+        first.run(batches_max=2)
+        second.run(batches_max=2)
+    first.run()
+    second.run()
+    assert sorted(first.kept + second.kept) == sorted(names(40))
+    assert second.kept
+
+
+def test_a_limit_is_shared_by_the_fragments(bus: Bus) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.send(path, names(100), partition_key="a")
+    bus.send(path, names(3), partition_key="b")
+    reader = bus.stream(path, mode="consume", maxMessagesPerTrigger="10")
+    end = ConsumeOffset.from_json(reader.latestOffset(reader.latestOffset(), reader.getDefaultReadLimit()), path)
+    assert end is not None
+    assert sorted(last - first for first, last in end.claim) == [3, 7]
+
+
+@pytest.mark.parametrize("detect", WAYS)
+@pytest.mark.parametrize(("adopts", "kept", "left"), [("false", names(4)[2:], 2), ("true", names(4), 0)])
+def test_messages_that_somebody_else_deferred_are_read_only_if_asked_for(
+    bus: Bus, detect: Detect, adopts: str, kept: list[str], left: int
+) -> None:
+    path = bus.queue()
+    bus.send(path, names(4))
+    bus.defer(path, 2)
+    query = consume(bus, path, detect, adoptDeferred=adopts)
+    query.run()
+    assert query.kept == kept
+    assert bus.counts(path) == (0, left)
+
+
+def test_messages_that_somebody_else_deferred_may_fail_the_query(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(4))
+    bus.defer(path, 2)
+    with pytest.raises(SourceFailed, match="deferred messages that no query claimed"):
+        consume(bus, path, adoptDeferred="fail").run()
+
+
+def test_the_claims_of_another_query_are_never_adopted(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(4))
+    other = bus.stream(path, mode="consume", maxMessagesPerTrigger="2")
+    other.latestOffset(other.latestOffset(), other.getDefaultReadLimit())
+    query = consume(bus, path, adoptDeferred="true")
+    query.run()
+    assert query.kept == ["m2", "m3"]
+    assert bus.counts(path) == (0, 2)
+
+
+def test_a_claim_is_deleted_although_somebody_got_some_of_it(bus: Bus) -> None:
+    """On a plain namespace one number that is gone fails a request for many."""
+    path = bus.queue()
+    bus.send(path, names(9))
+    reader = bus.stream(path, plain, mode="consume")
+    limit = reader.getDefaultReadLimit()
+    end = reader.latestOffset(reader.latestOffset(), limit)
+    with BlockingNamespace.connect(bus.namespace.connection_string) as client:
+        client.run(client.entity(path).receive_deferred([2, 5, 9], deletes=True))
+    assert reader.latestOffset(end, limit) == end
+    assert bus.counts(path) == (0, 0)
+
+
+def test_sessions_are_consumed_where_claims_can_do_it(bus: Bus) -> None:
+    path = bus.queue(requires_session=True)
+    for session in ("a", "b"):
+        bus.send(path, names(3, session), session_id=session)
+    query = consume(bus, path)
+    query.run()
+    assert sorted(query.kept) == names(3, "a") + names(3, "b")
+    assert bus.counts(path) == (0, 0)
+
+
+def test_sessions_are_refused_where_messages_have_to_be_received(bus: Bus) -> None:
+    path = bus.queue(requires_session=True)
+    with pytest.raises(MessagingError, match="mode=consume cannot claim messages of an entity with message sessions"):
+        bus.stream(path, plain, mode="consume").latestOffset()
+
+
+def test_fragments_cannot_be_chosen_where_messages_have_to_be_received(bus: Bus) -> None:
+    with pytest.raises(MessagingError, match="fragments needs a twinbus namespace"):
+        bus.stream(bus.queue(), plain, mode="consume", fragments="0").latestOffset()
+
+
+def test_dead_letters_are_consumed_like_others(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(3))
+    with BlockingNamespace.connect(bus.namespace.connection_string) as client:
+        receiver = client.receiver(path, credit=3)
+        assert not any(receiver.dead_letter(receiver.collect(3, 5), "why", "how"))
+    query = consume(bus, path, subQueue="deadLetter")
+    query.run()
+    assert query.kept == names(3)
+    assert bus.counts(f"{path}/$DeadLetterQueue") == (0, 0)
+
+
+def test_what_waits_is_reported(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(10))
+    reader = bus.stream(path, mode="consume", maxMessagesPerTrigger="4")
+    end = reader.latestOffset(reader.latestOffset(), reader.getDefaultReadLimit())
+    reported = reader.reportLatestOffset()
+    assert reported is not None
+    assert lag(end, reported) == {0: 10}  # as of the question, before the claim
+
+
+def test_an_idle_stream_asks_once_in_an_interval_but_deletes_at_once(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(2))
+    reader = bus.stream(path, mode="consume", minPollInterval="1h", maxMessagesPerTrigger="1")
+    limit = reader.getDefaultReadLimit()
+    offsets = [reader.latestOffset()]
+    for _ in range(3):
+        offsets.append(reader.latestOffset(offsets[-1], limit))
+    assert offsets[-1] == offsets[-2]
+    assert bus.counts(path) == (0, 0)
+    bus.send(path, names(1))
+    assert reader.latestOffset(offsets[-1], limit) == offsets[-1]
