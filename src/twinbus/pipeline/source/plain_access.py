@@ -36,6 +36,8 @@ class PlainAccess:
         self._firsts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._seen_bytes = self._seen_count = 0
+        self.asked_count = 0
+        """Questions for where a fragment ends."""
 
     async def heads(self) -> list[Head]:
         """Fragments in which there is or was a message while this object lives. `first` is as it was first seen."""
@@ -58,6 +60,7 @@ class PlainAccess:
 
     async def _first_from(self, number: int) -> int | None:
         """The lowest number at or above it, whichever fragment it is in."""
+        self.asked_count += 1
         found = await self._entity.peek(1, from_number=number)
         if not found:
             return None

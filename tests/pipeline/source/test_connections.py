@@ -1,0 +1,102 @@
+"""Connections that are kept, closed when idle, and made again when they fail; and calls that are tried again."""
+
+import threading
+
+import pytest
+
+from tests.pipeline.source.bus import Bus, names
+from twinbus.client.remote_errors import ConnectionLost
+from twinbus.pipeline.source.connections import ConnectionCache
+from twinbus.pipeline.source.entity_access import EntityAccess
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
+from twinbus.pipeline.source.option_table import BATCH
+
+WAIT_S = 20.0
+
+
+async def heads(access: EntityAccess) -> int:
+    return len(await access.heads())
+
+
+def test_a_connection_serves_task_after_task(bus: Bus) -> None:
+    cache = ConnectionCache()
+    options = bus.options(bus.queue(), BATCH).connection
+    assert cache.get(options) is cache.get(options)
+    assert cache.open_count == 1
+    cache.close()
+    assert cache.open_count == 0
+
+
+def test_a_connection_that_nobody_uses_is_closed(bus: Bus) -> None:
+    cache = ConnectionCache(idle_s=0.01)
+    connection = cache.get(bus.options(bus.queue(), BATCH).connection)
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.01)):
+        if not connection.is_good:
+            break
+        pause.wait(0.01)
+    assert not connection.is_good
+    assert cache.open_count == 0
+
+
+def test_a_connection_that_ended_is_replaced(bus: Bus) -> None:
+    cache = ConnectionCache()
+    path = bus.queue()
+    options = bus.options(path, BATCH).connection
+    entity = LiveEntity(options, path, connections=cache, sleep=lambda _: None)
+    assert entity.call(heads) == 1
+    first = cache.get(options)
+    bus.namespace.disconnect()
+    assert entity.call(heads) == 1
+    assert cache.get(options) is not first
+    cache.close()
+
+
+def test_a_child_process_does_not_use_the_connections_of_its_parent(bus: Bus) -> None:
+    cache = ConnectionCache()
+    options = bus.options(bus.queue(), BATCH).connection
+    first = cache.get(options)
+    cache._pid -= 1
+    second = cache.get(options)
+    assert second is not first
+    assert cache.open_count == 1
+    first.close()
+    cache.close()
+
+
+@pytest.mark.parametrize(("failures", "works"), [(2, True), (3, False)])
+def test_what_may_succeed_later_is_tried_as_often_as_the_option_says(bus: Bus, failures: int, works: bool) -> None:
+    cache = ConnectionCache()
+    path = bus.queue()
+    pauses: list[float] = []
+    entity = LiveEntity(
+        bus.options(path, BATCH, retryTotal="2").connection, path, connections=cache, sleep=pauses.append
+    )
+    left = failures
+
+    async def work(access: EntityAccess) -> str:
+        nonlocal left
+        if left:
+            left -= 1
+            raise ConnectionLost("gone")
+        return "done"
+
+    if works:
+        assert entity.call(work) == "done"
+    else:
+        with pytest.raises(SourceFailed, match=f"'{path}': gone"):
+            entity.call(work)
+    assert pauses == [0.2, 0.4]
+    cache.close()
+
+
+def test_a_reader_outlives_a_restart_of_its_namespace(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(3))
+    cache = ConnectionCache()
+    entity = LiveEntity(bus.options(path, BATCH).connection, path, connections=cache, sleep=lambda _: None)
+    assert entity.call(heads) == 1
+    bus.namespace.kill()
+    bus.namespace.start()
+    assert entity.call(heads) == 1
+    cache.close()

@@ -1,0 +1,149 @@
+"""The two ways to access an entity say the same, as far as both can know it; and which of them is taken."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.pipeline.source.bus import Bus, names
+from twinbus.client.entity_extras import RangePage
+from twinbus.client.message import encode_message
+from twinbus.client.namespace import Namespace
+from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.request_node import Answer
+from twinbus.errors import EntityNotFound, NotAllowed, ServerBusy
+from twinbus.pipeline.source.connections import Detect
+from twinbus.pipeline.source.entity_access import ALL_STATES, EntityAccess
+from twinbus.pipeline.source.live_entity import detected, own, plain
+from twinbus.pipeline.source.plain_access import PlainAccess
+from twinbus.pipeline.source.time_search import first_at
+
+WAYS = [pytest.param(own, id="own"), pytest.param(plain, id="plain")]
+
+
+class Stranger(Namespace):
+    """A namespace that refuses what is not the service's, in a way of its own."""
+
+    def __init__(self, condition: str) -> None:
+        self._condition = condition
+
+    async def ask(self, path: str, operation: str, body: dict[str, object]) -> Answer:
+        assert operation == "com.twinbus:fragment-heads"
+        return Answer(400, "no", self._condition, None)
+
+
+@pytest.mark.parametrize(
+    "condition", ["amqp:not-implemented", "amqp:not-allowed", "com.microsoft:argument-error", "example:unheard-of"]
+)
+async def test_a_namespace_that_does_not_know_our_operations_is_accessed_by_plain_ones(condition: str) -> None:
+    assert not (await detected(Stranger(condition), "q")).is_own
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"), [("amqp:not-found", EntityNotFound), ("com.microsoft:server-busy", ServerBusy)]
+)
+async def test_a_refusal_that_says_something_else_is_no_sign_of_a_stranger(
+    condition: str, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        await detected(Stranger(condition), "q")
+
+
+def test_our_own_namespace_is_known_by_its_answer(bus: Bus) -> None:
+    async def is_own(access: EntityAccess) -> bool:
+        return access.is_own
+
+    assert bus.ask(bus.queue(), is_own)
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_both_find_the_same_ends_where_no_last_message_is_gone(bus: Bus, is_partitioned: bool) -> None:
+    path = bus.queue(enable_partitioning=is_partitioned)
+    bus.spread(path, names(90))
+    found = [
+        {
+            (head.fragment, head.first, head.end)
+            for head in bus.ask(path, lambda access: access.heads(), detect)
+            if head.first < head.end
+        }
+        for detect in (own, plain)
+    ]
+    assert found[0] == found[1]
+
+
+def test_ends_that_are_known_cost_one_question_while_nothing_comes(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(50))
+    counts: list[int] = []
+
+    async def work(access: EntityAccess) -> list[tuple[int, int]]:
+        assert isinstance(access, PlainAccess)
+        ends = []
+        for _ in range(2):
+            before = access.asked_count
+            ends.append(next((head.first, head.end) for head in await access.heads()))
+            counts.append(access.asked_count - before)
+        return ends
+
+    assert bus.ask(path, work, plain) == [(1, 51), (1, 51)]
+    assert counts[0] < 20
+    assert counts[1] == 1
+
+
+class Shelf:
+    """Messages by number, for a search that needs no namespace."""
+
+    is_own = True
+    path = "q"
+
+    def __init__(self, times: dict[int, int]) -> None:
+        self._times = times
+        self.asked_count = 0
+
+    async def page(
+        self, first: int, end: int, count_max: int, states: tuple[MessageState, ...], *, with_bodies: bool
+    ) -> RangePage:
+        self.asked_count += 1
+        found = sorted(number for number in self._times if first <= number < end)[:count_max]
+        annotations = [{"x-opt-sequence-number": n, "x-opt-enqueued-time": self._times[n]} for n in found]
+        return RangePage([ReceivedMessage(encode_message(annotations=each)) for each in annotations], None)
+
+
+@settings(max_examples=100)
+@given(st.sets(st.integers(1, 200)), st.integers(0, 30))
+async def test_a_time_is_found_by_halves(numbers: set[int], time: int) -> None:
+    shelf = Shelf({number: number // 8 for number in numbers})
+    found = await first_at(shelf, 1, 201, time)  # type: ignore[arg-type]
+    assert all((number >= found) == (number // 8 >= time) for number in numbers)
+    assert shelf.asked_count <= 9
+
+
+@pytest.mark.parametrize("detect", WAYS)
+def test_a_page_never_leaves_its_range(bus: Bus, detect: Detect) -> None:
+    path = bus.queue()
+    bus.send(path, names(10))
+
+    async def read(access: EntityAccess) -> list[int]:
+        numbers: list[int] = []
+        following: int | None = 3
+        while following is not None:
+            page = await access.page(following, 8, 2, ALL_STATES, with_bodies=False)
+            assert all(message.body is None for message in page.messages)
+            numbers += [message.sequence_number or 0 for message in page.messages]
+            following = page.next_number
+        return numbers
+
+    assert bus.ask(path, read, detect) == [3, 4, 5, 6, 7]
+
+
+def test_only_our_own_namespace_makes_claims_active_again(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(3))
+
+    async def claim(access: EntityAccess) -> int:
+        ranges = await access.claim({0: 2}, None, "me")
+        return await access.release(ranges)
+
+    assert bus.ask(path, claim, own) == 2
+    assert bus.counts(path) == (3, 0)
+    with pytest.raises(NotAllowed, match="Only a twinbus namespace"):
+        bus.ask(path, claim, plain)
