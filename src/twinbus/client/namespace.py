@@ -38,6 +38,7 @@ from twinbus.clock import Clock, Millis, SystemClock
 from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
 
 TIMEOUT_S = 60.0
+PRODUCT = "twinbus"
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 SESSION_WAIT = Symbol("com.microsoft:timeout")
 TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
@@ -69,14 +70,19 @@ class Namespace:
         tls: ssl.SSLContext | None = None,
         clock: Clock | None = None,
         timeout_s: float = TIMEOUT_S,
+        product: str = PRODUCT,
     ) -> "Namespace":
-        """`tls` replaces the default context where the connection string asks for TLS (a private certificate, say)."""
+        """`tls` replaces the default context where the connection string asks for TLS (a private certificate, say).
+
+        `product` is what the connection calls itself; the operations log has it.
+        """
         target = parse_connection_string(connection_string)
         context = (tls or ssl.create_default_context()) if target.uses_tls else None
         clock = clock or SystemClock()
         settings = ConnectionSettings(
             container_id=f"twinbus-{uuid4().hex}",
             hostname=target.host,
+            properties={Symbol("product"): product},
             incoming_window=100_000,
             frame_size_max=1_048_576,
             message_size_max=MESSAGE_SIZE_MAX,

@@ -16,6 +16,7 @@ from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.client.settlements import abandoned, dead_lettered
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
+from twinbus.meter import SYPHON_PRODUCT
 from twinbus.pairing.restore import NotATransfer, delivery_facts, restore
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.transport import (
@@ -82,7 +83,9 @@ class NamespaceLinks:
         if self._namespace is not None and self._namespace.fault is not None:
             await self.drop()
         if self._namespace is None:
-            self._namespace = await Namespace.connect(self._connection_string, timeout_s=TIMEOUT_S)
+            self._namespace = await Namespace.connect(
+                self._connection_string, timeout_s=TIMEOUT_S, product=SYPHON_PRODUCT
+            )
         return self._namespace
 
 
@@ -141,7 +144,7 @@ class BulkTransport:
         return [_taken(each) for each in received]
 
     async def _wait_for_messages(self, receiver: Receiver, count_max: int, wait_s: float) -> list[ReceivedMessage]:
-        # Looking often costs nothing: the link has its credit all the time.
+        # Looking often costs nothing: the link has its credit all the time, and all of it is one receive.
         for look in range(max(1, int(wait_s / LOOK_S))):
             try:
                 received = await receiver.receive(count_max, min(LOOK_S, wait_s))
@@ -151,6 +154,7 @@ class BulkTransport:
                 return []  # services end links on which nothing happens; the next pass opens another
             if received or self._is_stopping():
                 return received
+        await receiver.poll_anew()
         return []
 
     async def _send(self, chunk: Chunk) -> Exception | None:

@@ -9,6 +9,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, Servic
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.interrupt import interrupt
+from twinbus.pairing.syphon.stock_identity import as_syphon
 from twinbus.pairing.syphon.stock_message import transfer_of
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -39,7 +40,7 @@ class DestinationSenders:
     def at(self, path: str) -> GuardedSender:
         with self._lock:
             if path not in self._senders:
-                self._senders[path] = GuardedSender(self._primary.get_queue_sender(path), self._clock)
+                self._senders[path] = GuardedSender(as_syphon(self._primary.get_queue_sender(path)), self._clock)
             return self._senders[path]
 
     def interrupt_if_late(self, now: Millis) -> None:

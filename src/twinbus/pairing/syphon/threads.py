@@ -10,6 +10,7 @@ from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
+from twinbus.pairing.syphon.stock_identity import as_syphon
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
 
 STOP_LOOK_S = 0.25
@@ -32,7 +33,7 @@ class ThreadedSyphon:
         rate_cap = RateCap(options.syphon_messages_per_second_max)
         self._pumps = [Pump(queue, options.classifier, rate_cap, clock, options.on_event) for queue in queues]
         self._transports = [
-            StockTransport(secondary.get_queue_receiver(pump.queue), self._destinations, self._wait)
+            StockTransport(as_syphon(secondary.get_queue_receiver(pump.queue)), self._destinations, self._wait)
             for pump in self._pumps
         ]
         self._threads = [
