@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ import typer
 
 from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
 from twinbus.cli.output import Output
+from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.errors import ArgumentError
 from twinbus.rehearsal.ending_signals import ending_signals_interrupt
 from twinbus.rehearsal.script import DURATION_DEFAULT_S, FaultKind, Script, default_script
@@ -52,6 +54,9 @@ def rehearse(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the report with plots as one HTML file.")
     ] = None,
+    prices: Annotated[
+        Path | None, typer.Option("--prices", metavar="FILE", help="Price sheet for the bill; an example if left out.")
+    ] = None,
     primary: Annotated[str | None, typer.Option("--primary", envvar="TWINBUS_PRIMARY", help=NAMESPACE_HELP)] = None,
     secondary: Annotated[
         str | None, typer.Option("--secondary", envvar="TWINBUS_SECONDARY", help=NAMESPACE_HELP)
@@ -88,6 +93,7 @@ def rehearse(
         ping_interval_s=ping_interval,
     )
     chosen = read_script(script, duration) if script is not None else default_script(duration or DURATION_DEFAULT_S)
+    read_price_sheet(prices)
     if report is not None:
         _check_writable(report)
     with (
@@ -96,18 +102,23 @@ def rehearse(
     ):
         if script is None and primary is not None:
             chosen = chosen.only(allow or ())
-        found = _run(stage, chosen, settings, output)
+        found = _run(stage, chosen, settings, prices, output)
     _show(found, report, output)
 
 
-def _run(stage: "Stage", script: Script, settings: "RehearsalSettings", output: Output) -> "RehearsalReport":
+def _run(
+    stage: "Stage", script: Script, settings: "RehearsalSettings", prices: Path | None, output: Output
+) -> "RehearsalReport":
+    from twinbus.rehearsal.bill import bill_of
     from twinbus.rehearsal.engines import drain_of
     from twinbus.rehearsal.live_view import LiveView
     from twinbus.rehearsal.rehearsal import Rehearsal
 
+    # A lost connection is what this is about; the official client logs each as an error, with its traceback.
+    logging.getLogger("azure").setLevel(logging.CRITICAL + 1)
     view = LiveView(output.console, is_silent=output.as_json)
     with contextlib.closing(drain_of(settings.engine)) as drain:
-        rehearsal = Rehearsal(stage, script, settings, drain, lambda _: None, view.hear)
+        rehearsal = Rehearsal(stage, script, settings, drain, lambda stage: bill_of(stage, prices), view.hear)
         with view.shown(rehearsal.status):
             return rehearsal.run()
 

@@ -1,6 +1,27 @@
-"""What the rehearsal would have cost: the operations logs of both namespaces in, operations by cause and their price out."""
+"""What the rehearsal would have cost: the operations logs of both namespaces in, operations by cause and their price out.
 
+Priced at the list price of the plan, as if the month's included volume were used up: a run of a minute is always within
+it, and nobody learns anything from a zero.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from twinbus.client import namespace_http
+from twinbus.client.namespace_http import NamespaceRefused
+from twinbus.cost import operation_columns as columns
+from twinbus.cost.amounts import money_text
+from twinbus.cost.price_sheet_file import read_price_sheet
+from twinbus.cost.prices import PriceSheet
+from twinbus.rehearsal.stage import Place, Stage
+
+READ = (columns.OP_ID, columns.ENTITY, columns.CAUSE, columns.PATH, columns.OPERATIONS, columns.MESSAGES, columns.UNITS)
+# The way of a message: the application's own, aside into a backlog queue, home with the syphon.
+PATHS = ("primary", "backlog", "syphon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +37,61 @@ class BillLine:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
+    """`amount` is with its currency, and `basis` says what it rests on."""
+
     lines: tuple[BillLine, ...]
     units: int
     amount: str
-    """With its currency."""
+    basis: str
+
+
+def bill_of(stage: Stage, prices: Path | None) -> Bill | None:
+    """None where nothing is metered, or where pyarrow, which reads the logs, is not installed."""
+    if find_spec("pyarrow") is None:
+        return None
+    logs = [log for place in (stage.primary, stage.secondary) if (log := _flushed(place)) is not None]
+    if not logs:
+        return None
+    rows = (row for log in logs for row in _rows(log))
+    return add_up(rows, read_price_sheet(prices), stage.prefix)
+
+
+def add_up(rows: Iterable[Mapping[str, Any]], sheet: PriceSheet, prefix: str = "") -> Bill:
+    """Rows of the operations log, each operation once, of entities whose path begins with `prefix`."""
+    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    seen: set[str] = set()
+    for row in rows:
+        if row[columns.OP_ID] in seen or not row[columns.ENTITY].startswith(prefix):
+            continue
+        seen.add(row[columns.OP_ID])
+        sums = counts[row[columns.PATH], row[columns.CAUSE]]
+        for place, name in enumerate((columns.OPERATIONS, columns.MESSAGES, columns.UNITS)):
+            sums[place] += row[name]
+    ordered = sorted(counts.items(), key=lambda item: (PATHS.index(item[0][0]), item[0][1]))
+    lines = tuple(BillLine(cause, path, *sums) for (path, cause), sums in ordered)
+    units = sum(line.units for line in lines)
+    tier = sheet.plan(None).list_price
+    amount = f"{money_text(tier.cost(units))} {sheet.currency}"
+    basis = f"{units} operations at {money_text(tier.price)} a million, the list price of {sheet.caption}"
+    return Bill(lines, units, amount, basis)
+
+
+def _flushed(place: Place) -> Path | None:
+    """The folder of its operations log, with all in it until now; None where it keeps none, or on another machine."""
+    if place.endpoint is None:
+        return None
+    try:
+        answer = namespace_http.ask(place.connection_string, place.endpoint, "POST", "/$meter/flush")
+    except NamespaceRefused:
+        return None
+    folder = Path(answer["operations"])
+    return folder if folder.is_dir() else None
+
+
+def _rows(log: Path) -> Iterable[Mapping[str, Any]]:
+    import pyarrow.parquet as pq
+
+    from twinbus.cost.operations_log import log_files
+
+    for file in log_files(log):
+        yield from pq.read_table(file, columns=list(READ), partitioning=None).to_pylist()

@@ -31,7 +31,7 @@ _BY_EVENT = {
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """`at_s` counts from when the first message is due, and is negative before."""
+    """`at_s` counts from when the first message is due; 0 for what comes before."""
 
     at_s: float
     kind: MomentKind

@@ -7,7 +7,7 @@ from enum import StrEnum
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-LOCK_DURATION = timedelta(seconds=20)
+LOCK_DURATION = timedelta(seconds=10)
 SUBSCRIPTIONS = ("audit", "billing")
 SESSIONS = tuple(f"customer-{number}" for number in range(6))
 

@@ -7,7 +7,7 @@ STYLE = """
   --good: #53c68c; --bad: #f2795b; --accepted: #5b9be0; --failed: #e8654b; --paired: #7db3ee; --unpaired: #f0a44b;
   --fault: #432a26; --backlog: #a98fd6; } }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
-main { max-width: 960px; margin: 0 auto; padding: 24px 20px 60px; }
+main { max-width: 1040px; margin: 0 auto; padding: 24px 20px 60px; }
 h1 { font-size: 24px; margin: 0 0 8px; } h2 { font-size: 17px; margin: 34px 0 8px; }
 .verdict { font-size: 18px; font-weight: 600; margin: 0 0 16px; } .good { color: var(--good); } .bad { color: var(--bad); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 10px; }
@@ -24,7 +24,7 @@ polyline.delivered { stroke: var(--good); } polygon.backlog { fill: var(--backlo
 line.grid { stroke: var(--line); stroke-width: 1; } text { font: 12px system-ui, sans-serif; }
 text.tick { fill: var(--quiet); font-size: 11px; } text.label { fill: var(--ink); font-weight: 600; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13.5px; font-variant-numeric: tabular-nums; }
-th { text-align: left; color: var(--quiet); font-weight: 500; } th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--line);
+table { text-align: left; } .number { text-align: right; } th { color: var(--quiet); font-weight: 500; } th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--line);
   vertical-align: top; } summary { cursor: pointer; margin-top: 10px; color: var(--quiet); }
 footer { margin-top: 34px; color: var(--quiet); font-size: 13px; }
 """

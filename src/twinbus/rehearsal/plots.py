@@ -12,6 +12,9 @@ from twinbus.rehearsal.sends import Span
 
 WIDTH, HEIGHT = 900, 190
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 18, 26
+SCALES = (1, 1.2, 1.6, 2, 3, 4, 6, 8, 10)
+TIME_STEPS = (1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200)
+TIME_LABELS_MAX = 14
 
 Point = tuple[float, float]
 
@@ -77,11 +80,11 @@ def area(axes: Axes, points: Sequence[Point], css: str) -> str:
 
 
 def round_up(value: float) -> float:
-    """To 1, 2 or 5 times a power of ten: a scale that people read."""
+    """To a scale that people read, also at its quarters."""
     if value <= 1:
         return 1.0
     power = 10 ** int(log10(value))
-    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value))
+    return float(next(step * power for step in SCALES if step * power >= value))
 
 
 def _joined(axes: Axes, points: Sequence[Point]) -> str:
@@ -103,8 +106,8 @@ def _ticks(axes: Axes) -> list[float]:
 
 
 def _time_ticks(until_s: float) -> list[float]:
-    step = max(1.0, round_up(until_s / 10))
-    return [step * number for number in range(int(until_s / step) + 1)]
+    step = next((step for step in TIME_STEPS if until_s / step <= TIME_LABELS_MAX), TIME_STEPS[-1])
+    return [float(step * number) for number in range(int(until_s / step) + 1)]
 
 
 def _grid_line(axes: Axes, value: float) -> str:

@@ -81,7 +81,7 @@ class Rehearsal:
         self._drained: Drained | None = None
         self._pair: PairedNamespaceClient | None = None
         self._step = "getting ready"
-        self._started_at = time.monotonic()
+        self._started_at: float | None = None
         self._chronicle = Chronicle(self._now, hear)
 
     def run(self) -> RehearsalReport:
@@ -89,9 +89,7 @@ class Rehearsal:
         self._enter(f"starting the syphon's engine, {self._settings.engine}")
         self._drain.prepare()
         with self._made_entities(), self._sampled():
-            played = self._play_and_drain()
-        self._enter("adding up the bill")
-        bill = self._bill(self._stage)
+            played, bill = self._play_and_drain()
         return make_report(
             started_at=began_at,
             settings=self._settings,
@@ -122,7 +120,7 @@ class Rehearsal:
             moments=tuple(self._chronicle.moments),
         )
 
-    def _play_and_drain(self) -> FaultPlayer:
+    def _play_and_drain(self) -> tuple[FaultPlayer, Bill | None]:
         with self._paired() as pair:
             with ServiceBusClient.from_connection_string(
                 self._stage.primary.connection_string, retry_total=0
@@ -139,9 +137,12 @@ class Rehearsal:
                 finally:
                     with uninterrupted():
                         receivers.stop()
+            # First: the looks that follow are operations too, and not the application's.
+            self._enter("adding up the bill")
+            bill = self._bill(self._stage)
             self._enter("looking at what is left")
             note_remains(self._stage, self._entities, pair.backlog_queues, self._ledger)
-        return player
+        return player, bill
 
     def _play(self, pair: PairedNamespaceClient) -> FaultPlayer:
         player = FaultPlayer(self._stage, self._script, self._chronicle.fault)
@@ -154,10 +155,10 @@ class Rehearsal:
         try:
             for sender in senders:
                 sender.open()
-            self._started_at = time.monotonic() + LEAD_S
+            self._started_at = started_at = time.monotonic() + LEAD_S
             self._enter("sending")
             for each in playing:
-                each.start(self._started_at)
+                each.start(started_at)
             for each in playing:
                 each.wait()
         finally:
@@ -230,6 +231,8 @@ class Rehearsal:
 
         def sample() -> None:
             while not done.wait(SAMPLE_S):
+                if self._started_at is None:
+                    continue
                 self._samples.append(Sample(self._now(), self._ledger.delivered_count(), self._backlog()))
 
         thread = threading.Thread(target=sample, name="rehearsal-samples", daemon=True)
@@ -257,4 +260,5 @@ class Rehearsal:
         self._chronicle.step(step)
 
     def _now(self) -> float:
-        return time.monotonic() - self._started_at
+        """Seconds since the first message was due; 0 before."""
+        return 0.0 if self._started_at is None else max(0.0, time.monotonic() - self._started_at)

@@ -42,6 +42,10 @@ class EntityInFault:
     unpaired: Availability
     outage: Outage
 
+    @property
+    def is_untouched(self) -> bool:
+        return all(share.accepted == share.planned for share in (self.paired, self.unpaired))
+
 
 @dataclass(frozen=True, slots=True)
 class FaultReport:

@@ -34,13 +34,14 @@ def _sections(report: RehearsalReport) -> Iterator[str]:
     yield _sessions(report)
     yield "<h2>Latency</h2><p>Milliseconds from when a message was due until it was accepted.</p>" + _latency(report)
     if report.bill is not None:
-        yield f"<h2>Bill</h2><p>{escape(report.bill.amount)}</p>" + _table(
-            ("cause", "path", "operations", "messages", "billed units"),
+        yield f"<h2>Bill</h2><p><b>{escape(report.bill.amount)}</b>: {escape(report.bill.basis)}.</p>" + _table(
+            ("cause", "path", "operations", "messages", "billed"),
             [(each.cause, each.path, each.operations, each.messages, each.units) for each in report.bill.lines],
         )
     yield "<h2>What happened</h2>" + _table(
         ("at", "what", ""),
         [(f"{moment.at_s:.1f} s", moment.kind, moment.text) for moment in report.moments],
+        left=3,
     )
     yield f"<footer>{escape(_footer(report))}</footer>"
 
@@ -153,7 +154,7 @@ def _sessions(report: RehearsalReport) -> str:
     rows = [
         (each.sender, each.outlet, each.session_id, each.delivered, each.reordered) for each in report.balance.sessions
     ]
-    table = _table(("sender", "received at", "message session", "delivered", "after a later one"), rows)
+    table = _table(("sender", "received at", "message session", "delivered", "after a later one"), rows, left=3)
     return f"<details><summary>Order in each message session</summary>{table}</details>"
 
 
@@ -180,7 +181,15 @@ def _footer(report: RehearsalReport) -> str:
     )
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, left: int = 2) -> str:
+    """The first columns hold words and stand at the left, the others numbers."""
+    head = _cells("th", columns, left)
+    body = "".join(f"<tr>{_cells('td', row, left)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cells(tag: str, cells: Sequence[Cell], left: int) -> str:
+    return "".join(
+        f"<{tag}{'' if place < left else ' class=number'}>{escape(str(cell))}</{tag}>"
+        for place, cell in enumerate(cells)
+    )

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from twinbus.rehearsal.bill import Bill
-from twinbus.rehearsal.report import RehearsalReport
+from twinbus.rehearsal.ledger import LedgerLine, Sender
+from twinbus.rehearsal.report import FaultReport, RehearsalReport
 from twinbus.rehearsal.sends import Availability
 
 GOOD, BAD, QUIET = "green", "bold red", "dim"
@@ -25,8 +26,8 @@ def _parts(report: RehearsalReport) -> Iterator[RenderableType]:
     yield Text(report.verdict, GOOD if report.is_balanced else BAD)
     yield _senders(report)
     yield _ledger(report)
-    if report.faults:
-        yield _faults(report)
+    for fault in report.faults:
+        yield _fault(fault)
     yield _latency(report)
     yield _pair(report)
     if report.bill is not None:
@@ -44,37 +45,34 @@ def _senders(report: RehearsalReport) -> Table:
 
 def _ledger(report: RehearsalReport) -> Table:
     columns = ("accepted", "delivered", "waiting", "dead", "lost", "dupl.", "again", "unconf.", "reord.")
-    table = _table("Ledger: accepted = delivered + waiting + dead-lettered", "sender", "received at", *columns)
-    for line in report.balance.lines:
-        lost = Text(str(line.lost), BAD if line.lost else GOOD)
-        table.add_row(
-            line.sender,
-            escape(line.outlet),
-            *map(str, (line.accepted, line.delivered, line.waiting, line.dead_lettered)),
-            lost,
-            *map(_count, (line.duplicates, line.redelivered, line.unconfirmed, line.reordered)),
-        )
+    title = "Ledger: accepted = delivered + waiting + dead-lettered"
+    table = _table(title, "received at", *columns, left=1)
+    for sender in Sender:
+        table.add_row(sender, style="bold")
+        for line in report.balance.lines:
+            if line.sender is sender:
+                table.add_row("  " + escape(short_path(line.outlet)), *_ledger_cells(line))
     for stranger in report.balance.strangers:
-        table.add_row("?", f"never sent: {escape(stranger)}")
+        table.add_row(f"never sent: {escape(stranger)}", style=BAD)
     return table
 
 
-def _faults(report: RehearsalReport) -> Table:
-    table = _table("Faults", "fault", "entity", "paired", "unpaired", "failed over after", "recovered after")
-    for fault in report.faults:
-        table.add_row(
-            f"{fault.span.begin_s:.0f} s: {fault.text}",
-            "all",
-            percent(fault.paired),
-            percent(fault.unpaired),
-            seconds(fault.failed_over_after_s),
-            seconds(fault.recovered_after_s),
-            style="bold",
-        )
-        for each in fault.entities:
-            outage = each.outage
-            times = seconds(outage.failed_over_after_s), seconds(outage.recovered_after_s)
-            table.add_row("", escape(each.entity), percent(each.paired), percent(each.unpaired), *times)
+def _ledger_cells(line: LedgerLine) -> list[Text]:
+    return [
+        *(Text(str(number)) for number in (line.accepted, line.delivered, line.waiting, line.dead_lettered)),
+        Text(str(line.lost), BAD if line.lost else GOOD),
+        *map(_count, (line.duplicates, line.redelivered, line.unconfirmed, line.reordered)),
+    ]
+
+
+def _fault(fault: FaultReport) -> Table:
+    title = f"After {fault.span.begin_s:.0f} s: {fault.text}"
+    table = _table(title, "entity", "paired", "unpaired", "failed over after", "recovered after", left=1)
+    table.add_row("all of them", percent(fault.paired), percent(fault.unpaired))
+    for each in fault.entities:
+        if not each.is_untouched:
+            times = seconds(each.outage.failed_over_after_s), seconds(each.outage.recovered_after_s)
+            table.add_row(escape(each.entity), percent(each.paired), percent(each.unpaired), *times)
     return table
 
 
@@ -95,8 +93,7 @@ def _pair(report: RehearsalReport) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("through the backlog", f"{sum(report.backlog_sends.values())} messages")
     table.add_row(
-        "brought home",
-        f"{report.drained.moved} in {report.drained.seconds:.1f} s, by the syphon (engine {report.settings.engine})",
+        "brought home", f"{report.drained.moved} in {report.drained.seconds:.1f} s, engine {report.settings.engine}"
     )
     table.add_row("pings", f"{report.pings}, of which {report.pings_answered} were answered")
     table.add_row("seed", f"{report.settings.seed}, at {report.settings.rate:g} messages a second for each sender")
@@ -105,7 +102,8 @@ def _pair(report: RehearsalReport) -> Table:
 
 
 def _bill(bill: Bill) -> Table:
-    table = _table(f"Bill: {bill.amount}", "operations by cause", "path", "operations", "messages", "billed units")
+    table = _table(f"Bill: {bill.amount}", "cause", "path", "operations", "messages", "billed")
+    table.caption, table.caption_justify, table.caption_style = bill.basis, "left", QUIET
     for line in bill.lines:
         table.add_row(line.cause, line.path, str(line.operations), str(line.messages), str(line.units))
     table.add_row("all", "", "", "", str(bill.units), style="bold")
@@ -124,12 +122,18 @@ def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"
 
 
+def short_path(outlet: str) -> str:
+    """`topic/audit` for the subscription of a topic: what the service puts between is known."""
+    return outlet.replace("/Subscriptions/", "/")
+
+
 def _count(number: int) -> Text:
     return Text(str(number), QUIET if not number else "")
 
 
 def _table(title: str, *columns: str, left: int = 2) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style=QUIET)
+    table = Table(title=title, box=None, pad_edge=False, collapse_padding=True, header_style=QUIET)
+    table.title_justify, table.title_style = "left", "bold"
     for index, name in enumerate(columns):
-        table.add_column(name, justify="left" if index < left else "right")
+        table.add_column(name, justify="left" if index < left else "right", no_wrap=True)
     return table

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from azure.servicebus.management import ServiceBusAdministrationClient
@@ -40,11 +39,6 @@ class Stage(Protocol):
     @property
     def secondary(self) -> Place: ...
 
-    @property
-    def operations(self) -> Sequence[Path]:
-        """Folders of the operations logs, where they can be reached."""
-        ...
-
     def begin(self, fault: Fault) -> None:
         """Returns once it is in force."""
         ...
@@ -69,7 +63,6 @@ class GivenStage:
         self.possible: Faults = frozenset(allowed)
         self.prefix = f"rehearsal-{uuid.uuid4().hex[:8]}-"
         self.name = self.prefix + "primary"
-        self.operations: Sequence[Path] = ()
 
     def begin(self, fault: Fault) -> None:
         switch_on(self.primary, fault)

@@ -15,7 +15,7 @@ class EntityStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`elapsed_s` counts from when the first message was due; negative before."""
+    """`elapsed_s` counts from when the first message was due."""
 
     elapsed_s: float
     duration_s: float

@@ -27,7 +27,6 @@ class ThrowAwayStage:
     name = "primary"
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
         ports = free_ports(4)
         self._primary = _process("primary", folder, ports[:2])
         self._secondary = _process("secondary", folder, ports[2:])
@@ -37,10 +36,6 @@ class ThrowAwayStage:
         for process in (self._primary, self._secondary):
             process.start()
         self.primary, self.secondary = (_place(process) for process in (self._primary, self._secondary))
-
-    @property
-    def operations(self) -> Sequence[Path]:
-        return [self._folder / name / "operations" for name in ("primary", "secondary")]
 
     def begin(self, fault: Fault) -> None:
         if fault.kind is FaultKind.KILL:
@@ -102,8 +97,8 @@ def _is_free(port: int) -> bool:
 
 
 def _process(name: str, folder: Path, ports: Sequence[int]) -> NamespaceProcess:
-    options = ["--amqp-port", str(ports[0]), "--http-port", str(ports[1]), "--stores", str(STORE_COUNT)]
-    return NamespaceProcess(name, folder, options)
+    listening = ["--amqp-port", str(ports[0]), "--http-port", str(ports[1])]
+    return NamespaceProcess(name, folder, [*listening, "--stores", str(STORE_COUNT), "--meter"])
 
 
 def _place(process: NamespaceProcess) -> Place:
