@@ -8,7 +8,7 @@ from tests.pipeline.source.bus import Bus, names
 from twinbus.client.remote_errors import ConnectionLost
 from twinbus.pipeline.source.connections import ConnectionCache
 from twinbus.pipeline.source.entity_access import EntityAccess
-from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable
 from twinbus.pipeline.source.option_table import BATCH
 
 WAIT_S = 20.0
@@ -84,7 +84,7 @@ def test_what_may_succeed_later_is_tried_as_often_as_the_option_says(bus: Bus, f
     if works:
         assert entity.call(work) == "done"
     else:
-        with pytest.raises(SourceFailed, match=f"'{path}': gone"):
+        with pytest.raises(SourceUnavailable, match=f"'{path}': gone"):
             entity.call(work)
     assert pauses == [0.2, 0.4]
     cache.close()

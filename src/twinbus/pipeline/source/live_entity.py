@@ -36,6 +36,12 @@ class SourceFailed(MessagingError):
     """What a source was asked to read cannot be read."""
 
 
+class SourceUnavailable(SourceFailed):
+    """It cannot be read just now: the same query may run later."""
+
+    is_transient = True
+
+
 async def detected(namespace: Namespace, path: str) -> EntityAccess:
     """By the operations of twinbus where the namespace knows them, else by those of the service."""
     own = OwnAccess(namespace, path)
@@ -113,4 +119,5 @@ class LiveEntity:
 
     def _fail(self, error: MessagingError) -> NoReturn:
         text = " ".join(str(error).split())
-        raise SourceFailed(text if self.path in text else f"'{self.path}': {text}") from None
+        kind = SourceUnavailable if error.is_transient else SourceFailed
+        raise kind(text if self.path in text else f"'{self.path}': {text}") from None
