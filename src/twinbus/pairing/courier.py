@@ -18,6 +18,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from twinbus.clock import Clock, Millis
+from twinbus.meter import Cause
 from twinbus.pairing.batch import PairedMessageBatch
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.failover import Route
@@ -95,6 +96,7 @@ class Courier:
                 self._primary_failed(error, now + timeout)
             else:
                 self._primary_answered()
+                self._availability.meter.sent(Cause.SEND, self.path, _messages_of(outgoing), now)
                 return []
         yield from self._to_backlog(_messages_of(outgoing), now + timeout)
         return []
@@ -109,6 +111,7 @@ class Courier:
                 self._primary_failed(error, now + timeout)
             else:
                 self._primary_answered()
+                self._availability.meter.sent(Cause.SCHEDULE, self.path, messages, now)
                 return numbers or []
         for message in messages:
             _schedule(message, at)
@@ -126,6 +129,7 @@ class Courier:
             self._availability.primary_failed(self.path, error, self._clock.now())
             raise
         self._primary_answered()
+        self._availability.meter.cancelled(self.path, len(numbers), self._clock.now())
         return []
 
     def _timeout(self, timeout_s: float | None) -> Millis:
@@ -155,10 +159,12 @@ class Courier:
             raise refusal
         now = self._clock.now()
         aside = [set_aside(message, self.path, self._new_message_id, now) for message in messages]
-        for parcel, count in _parcels(aside, self._size_max):
-            yield from self._deliver(parcel, count, deadline)
+        for parcel, held in _parcels(aside, self._size_max):
+            yield from self._deliver(parcel, held, deadline)
 
-    def _deliver(self, parcel: Parcel, count: int, deadline: Millis) -> Generator[Attempt, object, None]:
+    def _deliver(
+        self, parcel: Parcel, held: list[AmqpAnnotatedMessage], deadline: Millis
+    ) -> Generator[Attempt, object, None]:
         """Try queue after queue until one takes the parcel."""
         availability = self._availability
         error: Exception | None = None
@@ -175,7 +181,7 @@ class Courier:
                 error = failure
                 availability.queue_failed(queue, failure, self._clock.now())
             else:
-                availability.backlog_sent(self.path, queue, count, self._clock.now())
+                availability.backlog_sent(self.path, queue, held, self._clock.now())
                 return
 
     def _no_queue(self, error: Exception | None) -> Exception:
@@ -215,17 +221,18 @@ def _messages_of(outgoing: Outgoing) -> list[AnyMessage]:
     return outgoing if isinstance(outgoing, list) else [outgoing]
 
 
-def _parcels(messages: list[AmqpAnnotatedMessage], size_max: int) -> list[tuple[Parcel, int]]:
-    """As few batches as hold them in order: rewriting may have made one batch too large for one."""
+def _parcels(messages: list[AmqpAnnotatedMessage], size_max: int) -> list[tuple[Parcel, list[AmqpAnnotatedMessage]]]:
+    """As few batches as hold them in order, each with what it holds: rewriting may have made one batch too large."""
     if len(messages) == 1:
-        return [(messages[0], 1)]
-    parcels: list[tuple[Parcel, int]] = []
-    batch = ServiceBusMessageBatch(max_size_in_bytes=size_max)
+        return [(messages[0], messages)]
+    parcels: list[tuple[Parcel, list[AmqpAnnotatedMessage]]] = []
+    batch, held = ServiceBusMessageBatch(max_size_in_bytes=size_max), list[AmqpAnnotatedMessage]()
     for message in messages:
         try:
             batch.add_message(message)
         except MessageSizeExceededError:
-            parcels.append((batch, len(batch)))
-            batch = ServiceBusMessageBatch(max_size_in_bytes=size_max)
+            parcels.append((batch, held))
+            batch, held = ServiceBusMessageBatch(max_size_in_bytes=size_max), []
             batch.add_message(message)
-    return [*parcels, (batch, len(batch))] if len(batch) else parcels
+        held.append(message)
+    return [*parcels, (batch, held)] if held else parcels

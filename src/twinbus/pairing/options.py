@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.meter import NO_METER, Meter
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.failures import FailureKind, classify
 
@@ -35,6 +36,8 @@ class SendAvailabilityPairedNamespaceOptions:
     processes do not meet a recovering primary at the same moment.
     `recovery_ramp` spreads the return: over that time a rising share of the sends goes to the
     recovered primary and the rest still to the backlog.
+    `meter` is told every operation of the pair's senders, pings and syphon, for a bill; such as
+    `twinbus.cost.operations_writer.OperationsWriter`. A namespace of twinbus keeps its own log.
     """
 
     backlog_queue_count: int = BACKLOG_QUEUE_COUNT_DEFAULT
@@ -50,6 +53,7 @@ class SendAvailabilityPairedNamespaceOptions:
     ping_jitter: float = 0.05
     recovery_ramp: timedelta = timedelta(0)
     syphon_messages_per_second_max: float | None = None
+    meter: Meter = NO_METER
 
     def __post_init__(self) -> None:
         _require(self.backlog_queue_count >= 1, "backlog_queue_count must be at least 1.")

@@ -6,14 +6,17 @@ not needed while an entity is healthy: `is_untroubled` reads what only the metho
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from twinbus.clock import NEVER, Millis
+from twinbus.meter import Cause
 from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
+from twinbus.pairing.metering import PairMeter
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, millis
 from twinbus.pairing.rotation import Rotation
+from twinbus.pairing.transfer import AnyMessage
 
 
 class SendAvailability:
@@ -35,6 +38,7 @@ class SendAvailability:
         self._detectors: dict[str, FailoverDetector] = {}
         self._paths: dict[str, str] = {}
         self._rotation = Rotation(tuple(backlog_queues), millis(options.readmission_interval))
+        self.meter = PairMeter(options.meter)
         self._early_max = millis(options.ping_primary_interval) * options.ping_jitter
 
     def detector(self, path: str) -> FailoverDetector:
@@ -111,8 +115,10 @@ class SendAvailability:
         if taken_out:
             self._tell(PairingEvent(EventKind.QUEUE_TAKEN_OUT, now, queue=self.backlog_queues[index], error=error))
 
-    def backlog_sent(self, path: str, index: int, count: int, now: Millis) -> None:
-        self._tell(PairingEvent(EventKind.BACKLOG_SEND, now, path, self.backlog_queues[index], count))
+    def backlog_sent(self, path: str, index: int, messages: Sequence[AnyMessage], now: Millis) -> None:
+        queue = self.backlog_queues[index]
+        self.meter.sent(Cause.SEND, queue, messages, now)
+        self._tell(PairingEvent(EventKind.BACKLOG_SEND, now, path, queue, len(messages)))
 
     def advance(self, now: Millis) -> list[str]:
         """Let time pass: fail over what is due, and return the entities to ping now."""
@@ -141,10 +147,12 @@ class SendAvailability:
             return min((each.next_action_at() for each in self._detectors.values()), default=NEVER)
 
     def ping_answered(self, path: str, now: Millis) -> None:
+        self.meter.pinged(path, now)
         self._tell(PairingEvent(EventKind.PING, now, path))
         self.mark_healthy(path, now)
 
     def ping_failed(self, path: str, error: BaseException, now: Millis) -> None:
+        self.meter.pinged(path, now)
         detector = self.detector(path)
         with self._lock:
             detector.ping_failed(error, self.options.classifier(error).is_lasting)

@@ -9,6 +9,7 @@ from twinbus.clock import Clock, Millis
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steps import run_async
 from twinbus.pairing.syphon.bulk_transport import BulkTransport, NamespaceLinks
+from twinbus.pairing.syphon.metering import metered
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 
@@ -29,6 +30,7 @@ class BulkSyphon:
     ) -> None:
         self._primary, self._secondary = NamespaceLinks(primary), NamespaceLinks(secondary)
         self._is_stopping = False
+        self._meter, self._clock = options.meter, clock
         rate_cap = RateCap(options.syphon_messages_per_second_max)
         self._pumps = [Pump(queue, options.classifier, rate_cap, clock, options.on_event) for queue in queues]
 
@@ -40,7 +42,8 @@ class BulkSyphon:
         try:
             async with asyncio.TaskGroup() as pumping:
                 for pump, transport in zip(self._pumps, transports, strict=True):
-                    pumping.create_task(run_async(pump.run(), transport.perform))
+                    steps = metered(pump.run(), pump.queue, self._meter, self._clock)
+                    pumping.create_task(run_async(steps, transport.perform))
         finally:
             await close_all(transports, self._primary, self._secondary)
 

@@ -8,6 +8,7 @@ from azure.servicebus import ServiceBusClient
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steps import run
+from twinbus.pairing.syphon.metering import metered
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.stock_identity import as_syphon
@@ -37,7 +38,12 @@ class ThreadedSyphon:
             for pump in self._pumps
         ]
         self._threads = [
-            threading.Thread(target=run, args=(pump.run(), transport.perform), name="twinbus-pump", daemon=True)
+            threading.Thread(
+                target=run,
+                args=(metered(pump.run(), pump.queue, options.meter, clock), transport.perform),
+                name="twinbus-pump",
+                daemon=True,
+            )
             for pump, transport in zip(self._pumps, self._transports, strict=True)
         ]
 
