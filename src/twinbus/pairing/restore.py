@@ -73,7 +73,7 @@ class Restored:
 
 def restore(payload: bytes) -> Restored:
     """Raises NotATransfer, or DecodeError where the bytes are no message."""
-    sections, rest = _read(payload)
+    sections, rest = read_front(payload)
     aside = sections.application_properties or {}
     path = take_text(aside, PATH)
     if path is None:
@@ -82,14 +82,14 @@ def restore(payload: bytes) -> Restored:
     time_to_live = take_millis(aside, TIME_TO_LIVE)
     scheduled_at = take_millis(aside, SCHEDULED_AT)
     kept = {name: value for name, value in aside.items() if name not in RESERVED_NAMES}
-    annotations = _without(sections.message_annotations, BROKER_ANNOTATIONS)
+    annotations = without(sections.message_annotations, BROKER_ANNOTATIONS)
     if scheduled_at is not None:
         annotations[Symbol(SCHEDULED_ENQUEUE_TIME_ANNOTATION)] = Timestamp(scheduled_at)
     properties = sections.properties or MessageProperties()
     properties.group_id = session_id
     front = Sections(
         header=_header(sections.header, properties, time_to_live),
-        delivery_annotations=_without(sections.delivery_annotations, BROKER_DELIVERY_ANNOTATIONS) or None,
+        delivery_annotations=without(sections.delivery_annotations, BROKER_DELIVERY_ANNOTATIONS) or None,
         message_annotations=annotations or None,
         properties=properties,
         application_properties=kept or None,
@@ -125,7 +125,7 @@ def take_millis(aside: dict[str, Value], name: str) -> int | None:
     return int(value)
 
 
-def _read(payload: bytes) -> tuple[Sections, bytes]:
+def read_front(payload: bytes) -> tuple[Sections, bytes]:
     """The sections in front of the body, decoded, and the bytes from the body on."""
     sections = Sections()
     rest: list[bytes] = []
@@ -160,5 +160,5 @@ def _header(header: Header | None, properties: MessageProperties, time_to_live: 
     return None if made == Header() else made
 
 
-def _without(entries: dict[Value, Value] | None, names: frozenset[str]) -> dict[Value, Value]:
+def without(entries: dict[Value, Value] | None, names: frozenset[str]) -> dict[Value, Value]:
     return {name: value for name, value in (entries or {}).items() if name not in names}

@@ -1,0 +1,91 @@
+"""Which messages are replayed: a place and a filter in, a DataFrame with the source's columns out, and what is in it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import translate
+from typing import TYPE_CHECKING, Any
+
+from twinbus.errors import ArgumentError
+from twinbus.pipeline.captured_entities import source_options
+from twinbus.pipeline.failures import reason_of
+from twinbus.pipeline.lake import ENTITY, TIME, read_lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NUMBER = "sequenceNumber"
+SAMPLE_COLUMNS = (ENTITY, NUMBER, TIME, "messageId", "subject", "deadLetterReason", "body")
+BODY_SHOWN_MAX = 60
+_BODY = re.compile(r"\bbody\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityCount:
+    """What of one entity is chosen."""
+
+    entity: str
+    messages: int
+    first: datetime | None
+    last: datetime | None
+
+
+def dead_letters(
+    spark: "SparkSession", options: Mapping[str, str], paths: Sequence[str], where: str | None, *, with_bodies: bool
+) -> "DataFrame":
+    """The messages in these dead-letter queues that the filter lets through; they are only looked at.
+
+    Bodies do not leave the namespace where nobody asks for them. Raises ArgumentError for a filter that is none.
+    """
+    has_bodies = with_bodies or _BODY.search(where or "") is not None
+    more = {**options, "includeBody": str(has_bodies).lower()}
+    frames = [spark.read.format("servicebus").options(**more, **source_options(path)).load() for path in paths]
+    found = frames[0]
+    for frame in frames[1:]:
+        found = found.unionAll(frame)
+    return filtered(found, where)
+
+
+def captured(spark: "SparkSession", lake: str, patterns: Sequence[str], where: str | None) -> "DataFrame":
+    """The messages of the lake, of entities that match or of all. Raises ArgumentError for a filter that is none."""
+    from pyspark.sql import functions as f
+
+    found = read_lake(spark, lake)
+    if patterns:
+        wanted = "|".join(translate(pattern.lower()) for pattern in patterns)
+        found = found.where(f.lower(ENTITY).rlike(f"^(?:{wanted})"))
+    return filtered(found, where)
+
+
+def filtered(frame: "DataFrame", where: str | None) -> "DataFrame":
+    from pyspark.errors import AnalysisException
+
+    if where is None:
+        return frame
+    try:
+        chosen = frame.where(where)
+        _ = chosen.schema  # Spark Connect looks at a filter no sooner than this
+    except AnalysisException as wrong:
+        raise ArgumentError(f"--where: {reason_of(wrong).text}") from None
+    return chosen
+
+
+def counts_of(chosen: "DataFrame") -> list[EntityCount]:
+    from pyspark.sql import functions as f
+
+    grouped = chosen.groupBy(ENTITY).agg(f.count(f.lit(1)), f.min(TIME), f.max(TIME)).orderBy(ENTITY)
+    return [EntityCount(*row) for row in grouped.collect()]
+
+
+def sample_of(chosen: "DataFrame", count: int) -> list[dict[str, Any]]:
+    """The first ones of them, with the beginnings of their bodies."""
+    rows = chosen.select(*SAMPLE_COLUMNS).orderBy(ENTITY, TIME, NUMBER).limit(count).collect()
+    return [{**row.asDict(), "body": _shown(row["body"])} for row in rows]
+
+
+def _shown(body: bytes | None) -> str | None:
+    if body is None:
+        return None
+    text = bytes(body[: 4 * BODY_SHOWN_MAX]).decode(errors="replace")
+    return text if len(text) <= BODY_SHOWN_MAX and len(body) == len(text.encode()) else text[:BODY_SHOWN_MAX] + "…"

@@ -1,0 +1,52 @@
+"""The copy of a dead letter that is sent again: its payload in, the message as somebody would send it anew out.
+
+Body and footer pass byte for byte, and ids, keys and properties stay. What the broker wrote is left behind: numbers,
+times, locks, the delivery count, and why the message was dead-lettered. A time to live starts anew, or a message that
+has expired would expire again at once.
+"""
+
+from twinbus.amqp.sections import Header, MessageProperties, Sections, encode_sections
+from twinbus.amqp.types import Timestamp, Value
+from twinbus.clock import Millis
+from twinbus.pairing.restore import BROKER_ANNOTATIONS, read_front, without
+from twinbus.pipeline.source.message_rows import CLAIMED_BY
+
+DEAD_LETTER_PROPERTIES = frozenset({"DeadLetterReason", "DeadLetterErrorDescription"})
+_ANNOTATIONS = BROKER_ANNOTATIONS | {"x-opt-scheduled-enqueue-time", CLAIMED_BY}
+
+
+def copy_of(payload: bytes, now: Millis) -> bytes:
+    """Raises DecodeError where the bytes are no message."""
+    front, rest = read_front(payload)
+    return (
+        encode_sections(
+            Sections(
+                header=_header(front.header),
+                message_annotations=without(front.message_annotations, _ANNOTATIONS) or None,
+                properties=_properties(front.properties, now),
+                application_properties=_without_reasons(front.application_properties),
+            )
+        )
+        + rest
+    )
+
+
+def _header(header: Header | None) -> Header | None:
+    if header is None:
+        return None
+    kept = Header(durable=header.durable, priority=header.priority, ttl=header.ttl)
+    return None if kept == Header() else kept
+
+
+def _properties(properties: MessageProperties | None, now: Millis) -> MessageProperties | None:
+    if properties is None:
+        return None
+    created, expires = properties.creation_time, properties.absolute_expiry_time
+    if created is not None and expires is not None:
+        properties.creation_time = Timestamp(now)
+        properties.absolute_expiry_time = Timestamp(now + expires - created)
+    return properties
+
+
+def _without_reasons(properties: dict[str, Value] | None) -> dict[str, Value] | None:
+    return without(properties, DEAD_LETTER_PROPERTIES) or None

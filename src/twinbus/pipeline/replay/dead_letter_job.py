@@ -1,0 +1,140 @@
+"""Dead letters back to their entities: the chosen messages in, rounds of Spark tasks until none is left.
+
+A round has one task for each dead-letter queue. What a task cannot do because of something that may pass is tried again
+by the next round, after a while; a queue that has nothing more to give is done, whatever was chosen of it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from twinbus.errors import MessagingError
+from twinbus.pipeline.connection_options import ConnectionOptions
+from twinbus.pipeline.failures import one_line_failures
+from twinbus.pipeline.lake import ENTITY
+from twinbus.pipeline.replay.choice import NUMBER
+from twinbus.pipeline.replay.dead_letter_task import MovePlan, MoveReport, numbers_in, run_move
+from twinbus.pipeline.replay.tally import Tally
+from twinbus.pipeline.source.ranges import runs
+from twinbus.pipeline.syphon.stop import StopRequest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+BUDGET_S = 10.0
+"""Of a round, which is how late the job notices that it is to stop."""
+RETRY_S = (1.0, 2.0, 5.0)
+"""Before each round that follows one in which nothing could be moved; behind the last of them the job fails."""
+
+
+class ReplayFailed(MessagingError):
+    """The replay cannot go on; what was replayed before stays so."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """`chosen` and `sent` are the numbers that have to be moved, and those that have only to be removed."""
+
+    tally: Tally
+    chosen: set[int]
+    sent: set[int] = field(default_factory=set)
+    is_drained: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_drained or not (self.chosen or self.sent)
+
+
+@dataclass(slots=True)
+class DeadLetterReplay:
+    """`show` is called after every round. A job is run once."""
+
+    spark: "SparkSession"
+    connection: ConnectionOptions
+    stop: StopRequest
+    rate: float | None = None
+    show: Callable[[], None] = lambda: None
+    tallies: list[Tally] = field(default_factory=list)
+
+    def run(self, chosen: "DataFrame", destinations: Mapping[str, str]) -> None:
+        """`chosen` is what `choice.dead_letters` found. Raises ReplayFailed."""
+        queues = self._queues(chosen, destinations)
+        self.tallies = [queue.tally for queue in queues]
+        retry = 0
+        while not self.stop.is_asked and (waiting := [queue for queue in queues if not queue.is_done]):
+            reports = run_round(self.spark, [self._plan(queue, len(waiting)) for queue in waiting])
+            has_moved = False
+            for queue, report in zip(waiting, reports, strict=True):
+                has_moved |= note(queue, report)
+            self.show()
+            if has_moved or all(queue.is_done for queue in queues):
+                retry = 0
+            elif retry == len(RETRY_S):
+                raise ReplayFailed(f"Nothing could be moved in {retry + 1} rounds: {self._last_error()}")
+            else:
+                self.stop.wait(RETRY_S[retry])
+                retry += 1
+
+    def _queues(self, chosen: "DataFrame", destinations: Mapping[str, str]) -> list[_Queue]:
+        numbers: dict[str, set[int]] = {}
+        with one_line_failures():
+            found = chosen.select(ENTITY, NUMBER).toArrow()
+        for entity, number in zip(found[ENTITY].to_pylist(), found[NUMBER].to_pylist(), strict=True):
+            numbers.setdefault(entity, set()).add(number)
+        return [
+            _Queue(Tally(entity, destinations[entity], len(each)), each) for entity, each in sorted(numbers.items())
+        ]
+
+    def _plan(self, queue: _Queue, task_count: int) -> MovePlan:
+        return MovePlan(
+            self.connection,
+            queue.tally.entity,
+            queue.tally.destination,
+            runs(queue.chosen),
+            runs(queue.sent),
+            None if self.rate is None else self.rate / task_count,
+            BUDGET_S,
+        )
+
+    def _last_error(self) -> str:
+        return next((tally.last_error for tally in self.tallies if tally.last_error), "no reason is known.")
+
+
+def note(queue: _Queue, report: MoveReport) -> bool:
+    """Put down what became of a queue's messages; whether it was anything. Raises ReplayFailed for what cannot pass."""
+    moved, refused, sent = numbers_in(report.moved), numbers_in(report.refused), numbers_in(report.sent)
+    queue.chosen -= moved | refused | sent
+    queue.sent = sent
+    tally = queue.tally
+    tally.replayed += len(moved)
+    tally.refused += len(refused)
+    tally.last_error = report.error or tally.last_error
+    if report.error is not None and not report.is_transient and not refused:
+        raise ReplayFailed(f"'{tally.entity}': {report.error}")
+    if report.is_drained:
+        queue.is_drained = True
+        # The copy of what was sent and is gone was acknowledged, so somebody has it.
+        tally.replayed += len(queue.sent)
+        tally.missing = len(queue.chosen)
+    return bool(moved or refused or sent)
+
+
+def run_round(spark: "SparkSession", plans: Sequence[MovePlan]) -> list[MoveReport]:
+    """One Spark task for each plan; the reports in the order of the plans. Raises JobFailed."""
+
+    def work(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        import pyarrow as pa
+
+        from twinbus.clock import SystemClock
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                report = run_move(plans[number], SystemClock())
+                yield pa.record_batch({"number": pa.array([number]), "report": pa.array([report.to_json()])})
+
+    frame: Any = spark.range(0, len(plans), 1, len(plans))
+    with one_line_failures():
+        # Collected once and never kept: a second action would run the tasks again.
+        rows = frame.mapInArrow(work, "number bigint, report string").collect()
+    return [MoveReport.from_json(row["report"]) for row in sorted(rows, key=lambda row: int(row["number"]))]

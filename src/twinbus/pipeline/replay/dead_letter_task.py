@@ -1,0 +1,234 @@
+"""Moving dead letters, as one Spark task does it: numbers of messages in, what became of each of them out.
+
+    receive -> chosen? --yes--> copy -> send -> acknowledged -> complete
+                      '--no---> stays locked until the end, then abandoned
+
+A message can be received by its number only if it is deferred, so all are received and the chosen ones are picked out.
+One whose copy was acknowledged and which could not be removed is told apart: the next round removes it and does not
+send it again. A crash in between sends it again; a destination that detects duplicates drops that copy, since the
+message id is the same.
+"""
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+
+from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.types import Long
+from twinbus.client.entity_node import EntityNode
+from twinbus.client.message import encode_message
+from twinbus.client.namespace import Namespace
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.client.receiver import Receiver
+from twinbus.client.sender import Sender
+from twinbus.clock import Clock
+from twinbus.errors import MessagingError, NotAllowed
+from twinbus.pipeline.connection_options import ConnectionOptions
+from twinbus.pipeline.replay.copies import copy_of
+from twinbus.pipeline.sink.pace import Pace
+from twinbus.pipeline.source.ranges import Range, RangeSet, count, runs
+
+PAGE_COUNT = 500
+HELD_MAX = 20_000
+"""Messages that stay and wait to be abandoned; more are left to their locks, which end by themselves."""
+ABANDON_COUNT = 500
+WAIT_S = 1.0
+"""A dead-letter queue that has nothing more to give for so long is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """`sent` are those whose copies were acknowledged before; they are only removed. Both do not overlap."""
+
+    connection: ConnectionOptions
+    path: str
+    destination: str
+    chosen: Sequence[Range]
+    sent: Sequence[Range] = ()
+    rate: float | None = None
+    budget_s: float = 30.0
+
+
+@dataclass(slots=True)
+class MoveReport:
+    """Sequence numbers by what became of them. `sent`: the copy is there, and the original as well."""
+
+    path: str
+    moved: list[Range] = field(default_factory=list)
+    sent: list[Range] = field(default_factory=list)
+    refused: list[Range] = field(default_factory=list)
+    error: str | None = None
+    is_transient: bool = False
+    is_drained: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "MoveReport":
+        fields = json.loads(text)
+        for name in ("moved", "sent", "refused"):
+            fields[name] = [(first, end) for first, end in fields[name]]
+        return cls(**fields)
+
+
+def run_move(plan: MovePlan, clock: Clock) -> MoveReport:
+    """Never raises for what the namespaces do: that is in the report, beside what was moved before it."""
+    return asyncio.run(_move(plan, clock))
+
+
+async def _move(plan: MovePlan, clock: Clock) -> MoveReport:
+    report = MoveReport(plan.path, sent=list(plan.sent))
+    timeout_s = plan.connection.operation_timeout_s
+    mover: _Mover | None = None
+    try:
+        async with await Namespace.connect(plan.connection.resolve(), timeout_s=timeout_s) as namespace:
+            mover = await _Mover.open(plan, namespace, clock)
+            report.is_drained = await mover.run()
+    except MessagingError as failure:
+        report.error, report.is_transient = str(failure), failure.is_transient
+    except TimeoutError:
+        report.error, report.is_transient = f"'{plan.destination}' did not answer within {timeout_s:g} s.", True
+    if mover is not None:
+        report.moved, report.sent, report.refused = runs(mover.moved), runs(mover.sent), runs(mover.refused)
+        report.error = report.error or mover.refusal
+    return report
+
+
+class _Mover:
+    def __init__(self, plan: MovePlan, node: EntityNode, receiver: Receiver, sender: Sender, clock: Clock) -> None:
+        self._plan = plan
+        self._node = node
+        self._receiver = receiver
+        self._sender = sender
+        self._clock = clock
+        self._chosen = RangeSet(plan.chosen)
+        self._left = count(plan.chosen) + count(plan.sent)
+        self._pace = None if plan.rate is None else Pace(plan.rate)
+        self._held: deque[ReceivedMessage] = deque(maxlen=HELD_MAX)
+        self._sends_batches = True
+        self.moved: set[int] = set()
+        self.sent = numbers_in(plan.sent)
+        self.refused: set[int] = set()
+        self.refusal: str | None = None
+
+    @classmethod
+    async def open(cls, plan: MovePlan, namespace: Namespace, clock: Clock) -> "_Mover":
+        # Two pages: what is here and waits for its turn at a low rate has to keep its lock.
+        receiver = await namespace.receiver(plan.path, credit=2 * _page_count(plan))
+        return cls(plan, namespace.entity(plan.path), receiver, await namespace.sender(plan.destination), clock)
+
+    async def run(self) -> bool:
+        """Until all is done or the time is over; true where nothing more came."""
+        deadline = time.monotonic() + self._plan.budget_s
+        try:
+            while self._left > 0 and time.monotonic() < deadline:
+                page = await self._receiver.receive(_page_count(self._plan), WAIT_S)
+                if not page:
+                    return True
+                await self._take(page)
+            return False
+        finally:
+            await self._give_back()
+
+    async def _take(self, page: Sequence[ReceivedMessage]) -> None:
+        chosen: list[tuple[ReceivedMessage, bytes]] = []
+        done: list[ReceivedMessage] = []
+        for message in page:
+            number = message.sequence_number or 0
+            if number in self.sent:
+                done.append(message)
+            elif number in self._chosen and number not in self.refused:
+                copy = self._copy(message)
+                if copy is not None:
+                    chosen.append((message, copy))
+            else:
+                self._hold(message)
+        done += await self._send(chosen)
+        await self._remove(done)
+
+    def _copy(self, message: ReceivedMessage) -> bytes | None:
+        try:
+            return copy_of(message.payload, self._clock.now())
+        except DecodeError as wrong:
+            self._refuse(message, f"It cannot be read: {wrong}")
+            return None
+
+    async def _send(self, chosen: Sequence[tuple[ReceivedMessage, bytes]]) -> list[ReceivedMessage]:
+        """Those that are acknowledged. Raises what may pass, once the others of the page are settled."""
+        if not chosen:
+            return []
+        if self._pace is not None:
+            await asyncio.sleep(self._pace.wait_s(len(chosen), time.monotonic()))
+        async with asyncio.timeout(self._plan.connection.operation_timeout_s):
+            outcomes = await self._outcomes([copy for _, copy in chosen])
+        acknowledged: list[ReceivedMessage] = []
+        passing: MessagingError | None = None
+        for (message, _), outcome in zip(chosen, outcomes, strict=True):
+            if outcome is None:
+                acknowledged.append(message)
+                self.sent.add(message.sequence_number or 0)
+            elif outcome.is_transient:
+                self._hold(message)
+                passing = outcome
+            else:
+                self._refuse(message, str(outcome))
+        if passing is not None:
+            await self._remove(acknowledged)
+            raise passing
+        return acknowledged
+
+    async def _outcomes(self, copies: Sequence[bytes]) -> list[MessagingError | None]:
+        if not self._sends_batches:
+            return await self._sender.send(copies)
+        outcomes = await self._sender.send_batches(copies)
+        again = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, NotAllowed)]
+        if again and len(copies) > 1:
+            # A partitioned entity that detects duplicates takes messages without a key one by one only.
+            for place, outcome in zip(again, await self._sender.send([copies[each] for each in again]), strict=True):
+                outcomes[place] = outcome
+            self._sends_batches = any(outcomes[place] is not None for place in again)
+        return outcomes
+
+    async def _remove(self, done: Sequence[ReceivedMessage]) -> None:
+        """What cannot be removed stays among those that are sent: its lock was lost, and it comes again."""
+        if not done:
+            return
+        for message, outcome in zip(done, await self._receiver.complete(done), strict=True):
+            if outcome is None:
+                number = message.sequence_number or 0
+                self.moved.add(number)
+                self.sent.discard(number)
+                self._left -= 1
+
+    def _refuse(self, message: ReceivedMessage, why: str) -> None:
+        self.refused.add(message.sequence_number or 0)
+        self.refusal = f"'{self._plan.destination}': {why}"
+        self._left -= 1
+        self._hold(message)
+
+    def _hold(self, message: ReceivedMessage) -> None:
+        """It does not count against the credit any more; its number and its lock are all that is kept of it."""
+        number = Long(message.sequence_number or 0)
+        stand_in = encode_message(annotations={"x-opt-sequence-number": number})
+        self._held.append(ReceivedMessage(stand_in, message.delivery_tag))
+        self._receiver.forget([message])
+
+    async def _give_back(self) -> None:
+        held = list(self._held)
+        with suppress(MessagingError):  # a lock that is lost already, or a namespace that is gone
+            for start in range(0, len(held), ABANDON_COUNT):
+                await self._node.abandon(held[start : start + ABANDON_COUNT])
+            await self._receiver.close()
+
+
+def _page_count(plan: MovePlan) -> int:
+    return PAGE_COUNT if plan.rate is None else min(PAGE_COUNT, Pace(plan.rate).count_max)
+
+
+def numbers_in(ranges: Iterable[Range]) -> set[int]:
+    return {number for first, end in ranges for number in range(first, end)}

@@ -1,0 +1,132 @@
+"""Captured messages back to entities: rows of the lake in, written by the sink, the oldest hours first.
+
+An hour is one round, or several slices of time if it is large: between rounds the job can stop, and what was sent in one
+round is older than what is sent in the next. Within a round, messages of one key are written by one task in their old
+order.
+
+Message ids are those of the lake. So a replay that was stopped, or failed, can be run again from its start: a
+destination that detects duplicates keeps each message once, as long as its window reaches back to the first attempt. One
+that does not has the messages twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, NamedTuple
+
+from twinbus.pipeline.failures import one_line_failures
+from twinbus.pipeline.lake import DATE, ENTITY, HOUR, TIME
+from twinbus.pipeline.replay.choice import NUMBER
+from twinbus.pipeline.replay.copies import DEAD_LETTER_PROPERTIES
+from twinbus.pipeline.replay.tally import Tally
+from twinbus.pipeline.syphon.driver import count_cores
+from twinbus.pipeline.syphon.stop import StopRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROUND_COUNT_MAX = 200_000
+ROUND_S_MAX = 20.0
+"""At a capped rate a round takes about so long, which is how late the job notices that it is to stop."""
+_HOUR_US = 3_600_000_000
+
+
+class Hour(NamedTuple):
+    date: date
+    hour: int
+    counts: Mapping[str, int]
+    """By entity."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(slots=True)
+class LakeReplay:
+    """`options` are the sink's, without a target: where the namespace is. A job is run once."""
+
+    spark: "SparkSession"
+    options: Mapping[str, str] = field(repr=False)
+    stop: StopRequest
+    rate: float | None = None
+    show: Callable[[], None] = lambda: None
+    tallies: list[Tally] = field(default_factory=list)
+
+    def run(self, chosen: "DataFrame", destinations: Mapping[str, str]) -> None:
+        """`chosen` is what `choice.captured` found. Raises JobFailed; the round that failed may be sent in part."""
+        hours = hours_of(chosen)
+        self.tallies = [
+            Tally(entity, to, sum(hour.counts.get(entity, 0) for hour in hours)) for entity, to in destinations.items()
+        ]
+        task_count = count_cores(self.spark)
+        ready = prepared(chosen, destinations)
+        for hour in hours:
+            for first_us, end_us in slices(hour.total, self.rate):
+                if self.stop.is_asked:
+                    return
+                self._write(part_of(ready, hour, first_us, end_us), task_count)
+                self.show()
+
+    def _write(self, part: "DataFrame", task_count: int) -> None:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        options = {**self.options, "idempotent": "true"}
+        if self.rate is not None:
+            options["maxMessagesPerSecond"] = repr(self.rate / task_count)
+        key = f.coalesce("sessionId", "partitionKey", "messageId")
+        placed = part.repartition(task_count, f.col(ENTITY), key).sortWithinPartitions(TIME, NUMBER)
+        seen = Observation()
+        counts = [
+            f.count(f.when(f.col("_from") == tally.entity, 1)).alias(f"c{number}")
+            for number, tally in enumerate(self.tallies)
+        ]
+        with one_line_failures():
+            watched = placed.observe(seen, *counts).drop("_from")
+            watched.write.format("servicebus").options(**options).mode("append").save()
+        for number, tally in enumerate(self.tallies):
+            tally.replayed += seen.get[f"c{number}"]
+
+
+def hours_of(chosen: "DataFrame") -> list[Hour]:
+    """The oldest first."""
+    with one_line_failures():
+        rows = chosen.groupBy(DATE, HOUR, ENTITY).count().collect()
+    found: dict[tuple[date, int], dict[str, int]] = {}
+    for day, hour, entity, count in rows:
+        found.setdefault((day, hour), {})[entity] = count
+    return [Hour(day, hour, counts) for (day, hour), counts in sorted(found.items())]
+
+
+def slices(total: int, rate: float | None) -> Iterator[tuple[int, int]]:
+    """An hour cut into spans of equal length, in microseconds of it, so that one holds about what a round may."""
+    count_max = ROUND_COUNT_MAX if rate is None else max(1, min(ROUND_COUNT_MAX, int(rate * ROUND_S_MAX)))
+    count = min(3_600, -(-total // count_max))
+    for number in range(count):
+        yield number * _HOUR_US // count, (number + 1) * _HOUR_US // count
+
+
+def prepared(chosen: "DataFrame", destinations: Mapping[str, str]) -> "DataFrame":
+    """With destinations as entities, an id in every row, and nothing that tells of dead letters; `_from` is where a row
+    was captured.
+    """
+    from pyspark.sql import functions as f
+
+    to = f.create_map(*(f.lit(text) for pair in destinations.items() for text in pair))
+    named = f.coalesce("messageId", f.md5(f.concat_ws("/", ENTITY, f.col(NUMBER).cast("string"))))
+    kept = f.map_filter("properties", lambda name, _: ~name.isin(*DEAD_LETTER_PROPERTIES))
+    return (
+        chosen.withColumn("_from", f.col(ENTITY))
+        .withColumn("messageId", named)
+        .withColumn("properties", kept)
+        .withColumn(ENTITY, to[f.col(ENTITY)])
+    )
+
+
+def part_of(ready: "DataFrame", hour: Hour, first_us: int, end_us: int) -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    place = f.unix_micros(TIME) % _HOUR_US
+    in_hour = ready.where((f.col(DATE) == f.lit(hour.date)) & (f.col(HOUR) == hour.hour))
+    return in_hour.where((place >= first_us) & (place < end_us))

@@ -1,0 +1,27 @@
+"""What a replay has done so far, for the terminal and for `--json`."""
+
+from dataclasses import dataclass
+
+COLUMNS = ("entity", "destination", "chosen", "replayed", "refused", "missing", "left", "last_error")
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of one entity. `refused`: by the destination, for good; they stay where they are. `missing`: gone before they
+    could be moved, because somebody else took them or they expired.
+    """
+
+    entity: str
+    destination: str
+    chosen: int
+    replayed: int = 0
+    refused: int = 0
+    missing: int = 0
+    last_error: str | None = None
+
+    @property
+    def left(self) -> int:
+        return self.chosen - self.replayed - self.refused - self.missing
+
+    def record(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in COLUMNS}

@@ -1,0 +1,157 @@
+"""Moving dead letters, without Spark: what one task does in a real namespace, and what its driver makes of it."""
+
+from collections.abc import Iterator
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
+
+from twinbus.clock import SystemClock
+from twinbus.pipeline.connection_options import ConnectionOptions
+from twinbus.pipeline.replay.dead_letter_job import ReplayFailed, _Queue, note
+from twinbus.pipeline.replay.dead_letter_task import MovePlan, MoveReport, run_move
+from twinbus.pipeline.replay.tally import Tally
+from twinbus.pipeline.source.ranges import runs
+from twinbus.testing.local_namespace import LocalNamespace
+from twinbus.testing.pytest_plugin import namespace_fixture
+
+bus = namespace_fixture(scope="module")
+COUNT = 20
+
+
+@pytest.fixture
+def queue(bus: LocalNamespace, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A queue with dead letters, and with nothing else."""
+    path = bus.create_queue(f"q{abs(hash(request.node.nodeid))}")
+    fill(bus, path, COUNT)
+    yield path
+    bus.administration.delete_queue(path)
+
+
+def fill(bus: LocalNamespace, path: str, count: int) -> None:
+    with bus.client() as client, client.get_queue_sender(path) as sender:
+        sender.send_messages([ServiceBusMessage(str(n), message_id=str(n)) for n in range(count)])
+        with client.get_queue_receiver(path) as receiver:
+            taken = 0
+            while taken < count:
+                for message in receiver.receive_messages(count, max_wait_time=5):
+                    receiver.dead_letter_message(message, reason="Tired", error_description="of it")
+                    taken += 1
+
+
+def numbers(bus: LocalNamespace, path: str) -> list[int]:
+    with bus.client() as client, client.get_queue_receiver(path, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
+        return [message.sequence_number or 0 for message in receiver.peek_messages(100)]
+
+
+def plan(
+    bus: LocalNamespace, path: str, chosen: list[int], *, to: str | None = None, sent: list[int] | None = None
+) -> MovePlan:
+    connection = ConnectionOptions.from_options({"connectionString": bus.connection_string})
+    return MovePlan(connection, f"{path}/$DeadLetterQueue", to or path, runs(chosen), runs(sent or []))
+
+
+def taken(bus: LocalNamespace, path: str, count: int) -> list[ServiceBusReceivedMessage]:
+    with bus.client() as client, client.get_queue_receiver(path) as receiver:
+        return list(receiver.peek_messages(count))
+
+
+def test_the_chosen_ones_are_moved_and_the_others_can_be_received_at_once(bus: LocalNamespace, queue: str) -> None:
+    chosen = numbers(bus, queue)[5:15]
+    report = run_move(plan(bus, queue, chosen), SystemClock())
+    assert (report.moved, report.error, report.is_drained) == (runs(chosen), None, False)
+    assert [message.message_id for message in taken(bus, queue, COUNT)] == [str(n) for n in range(5, 15)]
+    assert (bus.message_count(queue), bus.message_count(f"{queue}/$DeadLetterQueue")) == (10, 10)
+
+
+def test_a_copy_says_nothing_of_its_time_as_a_dead_letter(bus: LocalNamespace, queue: str) -> None:
+    run_move(plan(bus, queue, numbers(bus, queue)[:1]), SystemClock())
+    (message,) = taken(bus, queue, 1)
+    assert not message.application_properties
+    assert (message.dead_letter_reason, message.delivery_count) == (None, 0)
+
+
+def test_what_is_gone_already_ends_the_task_and_is_not_waited_for(bus: LocalNamespace, queue: str) -> None:
+    report = run_move(plan(bus, queue, [*numbers(bus, queue), 999]), SystemClock())
+    assert (sum(end - first for first, end in report.moved), report.is_drained) == (COUNT, True)
+
+
+def test_one_whose_copy_was_sent_before_is_only_removed(bus: LocalNamespace, queue: str) -> None:
+    found = numbers(bus, queue)
+    report = run_move(plan(bus, queue, found[1:], sent=found[:1]), SystemClock())
+    assert (report.moved, report.sent) == (runs(found), [])
+    assert "0" not in [message.message_id for message in taken(bus, queue, COUNT)]
+    assert bus.message_count(f"{queue}/$DeadLetterQueue") == 0
+
+
+def test_what_the_destination_refuses_stays_in_the_dead_letter_queue(bus: LocalNamespace, queue: str) -> None:
+    sessions = bus.create_queue(f"{queue}-s", requires_session=True)
+    chosen = numbers(bus, queue)[:3]
+    report = run_move(plan(bus, queue, chosen, to=sessions), SystemClock())
+    assert (report.moved, report.refused) == ([], runs(chosen))
+    assert f"'{sessions}': " in str(report.error)
+    assert bus.message_count(f"{queue}/$DeadLetterQueue") == COUNT
+
+
+def test_a_partitioned_destination_that_detects_duplicates_takes_them_once(bus: LocalNamespace, queue: str) -> None:
+    target = bus.create_queue(f"{queue}-p", enable_partitioning=True, requires_duplicate_detection=True)
+    run_move(plan(bus, queue, numbers(bus, queue), to=target), SystemClock())
+    fill(bus, queue, COUNT)
+    run_move(plan(bus, queue, numbers(bus, queue), to=target), SystemClock())
+    assert bus.message_count(target) == COUNT
+
+
+def test_a_destination_that_is_down_loses_nothing(bus: LocalNamespace, queue: str) -> None:
+    target = bus.create_queue(f"{queue}-down")
+    while bus.store_of(target) == bus.store_of(queue):
+        target = bus.create_queue(f"{target}x")
+    bus.store_down(bus.store_of(target))
+    try:
+        report = run_move(plan(bus, queue, numbers(bus, queue), to=target), SystemClock())
+    finally:
+        bus.store_up(bus.store_of(target))
+    assert (report.moved, report.is_transient) == ([], True)
+    assert bus.message_count(f"{queue}/$DeadLetterQueue") == COUNT
+
+
+def test_a_queue_that_is_not_there_is_in_the_report(bus: LocalNamespace) -> None:
+    report = run_move(plan(bus, "nowhere", [1], sent=[2]), SystemClock())
+    assert "could not be found" in str(report.error)
+    assert not report.is_transient
+    assert report.sent == [(2, 3)], "what was sent is not forgotten"
+
+
+def test_a_report_travels_as_text() -> None:
+    report = MoveReport("q", moved=[(1, 3)], sent=[(4, 5)], refused=[(7, 8)], error="no", is_transient=True)
+    assert MoveReport.from_json(report.to_json()) == report
+
+
+def chosen_queue(*chosen: int) -> _Queue:
+    return _Queue(Tally("q", "q", len(chosen)), set(chosen))
+
+
+def test_what_is_sent_and_not_removed_is_removed_by_the_next_round() -> None:
+    queue = chosen_queue(1, 2, 3)
+    assert note(queue, MoveReport("q", moved=[(1, 2)], sent=[(2, 3)], error="lost", is_transient=True))
+    assert (queue.chosen, queue.sent, queue.tally.left) == ({3}, {2}, 2)
+    assert note(queue, MoveReport("q", moved=[(2, 4)]))
+    assert queue.is_done
+    assert (queue.tally.replayed, queue.tally.left) == (3, 0)
+
+
+def test_what_is_left_of_a_drained_queue_is_missing() -> None:
+    queue = chosen_queue(1, 2)
+    note(queue, MoveReport("q", moved=[(1, 2)], is_drained=True))
+    assert queue.is_done
+    assert (queue.tally.replayed, queue.tally.missing, queue.tally.left) == (1, 1, 0)
+
+
+def test_refused_messages_do_not_end_the_replay_and_a_missing_right_does() -> None:
+    queue = chosen_queue(1, 2)
+    assert note(queue, MoveReport("q", refused=[(1, 2)], error="too large"))
+    assert (queue.tally.refused, queue.tally.last_error) == (1, "too large")
+    with pytest.raises(ReplayFailed, match="'q': no right"):
+        note(queue, MoveReport("q", error="no right"))
+
+
+def test_a_round_in_which_nothing_moved_is_told_apart() -> None:
+    assert not note(chosen_queue(1), MoveReport("q", error="down", is_transient=True))
