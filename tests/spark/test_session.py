@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         (None, {"SPARK_MASTER": "spark://host:7077"}, "spark://host:7077"),
         ("local[2]", {"SPARK_MASTER": "spark://host:7077"}, "local[2]"),
         (None, {"PYSPARK_GATEWAY_PORT": "1"}, None),
-        (None, {"SPARK_REMOTE": "sc://host"}, None),
+        (None, {"SPARK_REMOTE": "sc://host"}, "sc://host"),
         ("yarn", {"PYSPARK_GATEWAY_PORT": "1"}, "yarn"),
     ],
 )

@@ -15,7 +15,7 @@ from twinbus.cli.output import Output, made_table
 from twinbus.cli.spark_options import MasterOption, SettingsOption, spark_job
 from twinbus.cli.stopping import stop_by_signal
 from twinbus.errors import ArgumentError
-from twinbus.pipeline.session import require_spark
+from twinbus.pipeline.session import CONNECT_SCHEME, require_spark
 
 if TYPE_CHECKING:
     from twinbus.pipeline.capture import Capture
@@ -64,6 +64,8 @@ def capture(
         options={"connectionString": call.connection_string, "maxMessagesPerTrigger": str(batch_messages)},
         interval_s=None if available_now else _interval_s(every),
     )
+    if (master or "").startswith(CONNECT_SCHEME):
+        raise ArgumentError("A capture writes its batches itself, in the driver: give a master, not a Connect server.")
     with spark_job("capture", master, conf) as spark:
         captures = [Capture(spark, entity, settings) for entity in chosen]
         at_once = AT_ONCE_DEFAULT if available_now else len(captures)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MASTER_DEFAULT = "local[*]"
 MASTER_VARIABLE = "SPARK_MASTER"
+REMOTE_VARIABLE = "SPARK_REMOTE"  # of Spark itself
 CONNECT_SCHEME = "sc://"
 
 SETTINGS: Mapping[str, str] = {
@@ -57,14 +58,17 @@ def spark_session(app_name: str, *, master: str | None = None, settings: Mapping
     import pyspark_servicebus
 
     chosen = choose_master(master, os.environ)
+    is_local = chosen is not None and chosen.startswith("local")
+    is_remote = chosen is not None and chosen.startswith(CONNECT_SCHEME)
+    if chosen is not None and not is_remote:
+        prepare_process(is_local=is_local)
     builder = SparkSession.builder.appName(app_name)
     if chosen is not None:
-        builder = builder.remote(chosen) if chosen.startswith(CONNECT_SCHEME) else builder.master(chosen)
-    is_local = chosen is not None and chosen.startswith("local")
-    for name, value in {**SETTINGS, **(LOCAL_SETTINGS if is_local else {}), **settings}.items():
+        builder = builder.remote(chosen) if is_remote else builder.master(chosen)
+    # A Connect server has its settings already; what can be set for one session is the SQL part.
+    ours = SETTINGS if not is_remote else {name: value for name, value in SETTINGS.items() if ".sql." in name}
+    for name, value in {**ours, **(LOCAL_SETTINGS if is_local else {}), **settings}.items():
         builder = builder.config(name, value)
-    if chosen is not None and not chosen.startswith(CONNECT_SCHEME):
-        prepare_process(is_local=is_local)
     session: SparkSession = builder.getOrCreate()
     if not is_local:
         ship(session)
@@ -79,12 +83,11 @@ def require_spark() -> None:
 
 
 def choose_master(given: str | None, environment: Mapping[str, str]) -> str | None:
-    """None where whoever started this process has said it already."""
-    master = given or environment.get(MASTER_VARIABLE)
+    """None where spark-submit has started this process and said it already."""
+    master = given or environment.get(MASTER_VARIABLE) or environment.get(REMOTE_VARIABLE)
     if master is not None:
         return master
-    is_started_by_spark = "PYSPARK_GATEWAY_PORT" in environment or "SPARK_REMOTE" in environment
-    return None if is_started_by_spark else MASTER_DEFAULT
+    return None if "PYSPARK_GATEWAY_PORT" in environment else MASTER_DEFAULT
 
 
 def prepare_process(*, is_local: bool) -> None:
