@@ -12,6 +12,7 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source import message_rows
 from twinbus.pipeline.source.columns import COLUMNS, NAMES, arrow_schema, chosen
+from twinbus.pipeline.source.entity_access import CLAIMED_BY
 from twinbus.pipeline.source.message_rows import record_batch, record_batches
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -116,7 +117,7 @@ def test_ids_of_any_type_are_text(given: object, shown: str) -> None:
 
 
 def test_the_owner_of_a_claim_is_not_a_property_of_the_message() -> None:
-    message = received(application_properties={message_rows.CLAIMED_BY: "job", "n": 1})
+    message = received(application_properties={CLAIMED_BY: "job", "n": 1})
     assert only(message, "properties") == [("n", "1")]
 
 

@@ -1,7 +1,7 @@
 """Claims that lie in an entity: the deferred messages of it in, whose they are out."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from twinbus.client.received_message import MessageState
 from twinbus.pipeline.source.entity_access import EntityAccess, Head, owner_of
@@ -29,3 +29,16 @@ async def _scan(access: EntityAccess, head: Head) -> list[tuple[str | None, int]
         found += [(owner_of(message), message.sequence_number or 0) for message in page.messages]
         following = page.next_number
     return found
+
+
+async def claims_of_queries(access: EntityAccess) -> dict[str, list[Range]]:
+    """By owner, what streaming queries hold; what somebody deferred without a claim is not theirs."""
+    found = await claims_by_owner(access, await access.heads())
+    return {owner: ranges for owner, ranges in found.items() if owner is not None}
+
+
+async def release_claims(access: EntityAccess, owners: Collection[str] | None) -> dict[str, int]:
+    """Make the claims of these owners active again, or those of all (None); how many messages it were of each."""
+    claims = await claims_of_queries(access)
+    chosen = claims if owners is None else {owner: claims.get(owner, []) for owner in owners}
+    return {owner: await access.release(ranges) for owner, ranges in chosen.items()}

@@ -5,10 +5,11 @@ from typing import NamedTuple, Protocol
 
 from twinbus.client.entity_extras import RangePage
 from twinbus.client.received_message import MessageState, ReceivedMessage
-from twinbus.pipeline.source.message_rows import CLAIMED_BY
 from twinbus.pipeline.source.ranges import Range
 
 ALL_STATES = tuple(MessageState)
+CLAIMED_BY = "x-opt-claimed-by"
+"""Where a claim says whose it is: an annotation, or a property on a namespace that can defer but not claim."""
 
 
 class Head(NamedTuple):

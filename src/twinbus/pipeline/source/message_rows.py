@@ -16,12 +16,11 @@ from twinbus.amqp.types import Value
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.pipeline.property_values import property_text
 from twinbus.pipeline.source.columns import ARROW_TYPES, COLUMNS, NAMES, arrow_schema
+from twinbus.pipeline.source.entity_access import CLAIMED_BY
 from twinbus.pipeline.source.ranges import FRAGMENT_SHIFT
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 BATCH_ROWS_MAX = 10_000
-CLAIMED_BY = "x-opt-claimed-by"
-"""Where a claim says whose it is: an annotation, or a property on a namespace that can defer but not claim."""
 
 _MICROS = 1_000  # in a millisecond
 _KINDS = {column.name: column.kind for column in COLUMNS}

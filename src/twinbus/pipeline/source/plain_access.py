@@ -15,8 +15,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import MessageState, ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.errors import MessageNotFound, MessagingError, NotAllowed
-from twinbus.pipeline.source.entity_access import Head
-from twinbus.pipeline.source.message_rows import CLAIMED_BY
+from twinbus.pipeline.source.entity_access import CLAIMED_BY, Head
 from twinbus.pipeline.source.ranges import FRAGMENT_SHIFT, Range, by_fragment, fragment_of, in_pieces, runs
 
 PEEK_COUNT_MAX = 250

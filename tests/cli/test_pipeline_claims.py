@@ -1,0 +1,75 @@
+"""Showing and releasing what streaming queries claimed, against a real namespace."""
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Commands
+from twinbus.client.blocking import BlockingNamespace
+
+
+def claim(commands: Commands, queue: str, owner: str | None, count: int) -> None:
+    with BlockingNamespace.connect(commands.served.ready["connection_string"]) as namespace:
+        namespace.run(namespace.extras(queue).claim(count, owner=owner))
+
+
+def filled(commands: Commands, queue: str) -> str:
+    commands.json("queue", "create", queue)
+    commands.json("send", queue, "x", "--count", "9")
+    for owner, count in (("first", 2), (None, 1), ("second", 3)):
+        claim(commands, queue, owner, count)
+    return queue
+
+
+def counts(commands: Commands, queue: str) -> tuple[int, int]:
+    with BlockingNamespace.connect(commands.served.ready["connection_string"]) as namespace:
+        (head,) = namespace.run(namespace.extras(queue).fragment_heads())
+    return head.active, head.deferred
+
+
+def test_claims_are_shown_by_owner_and_nothing_is_changed(commands: Commands) -> None:
+    queue = filled(commands, "claims-shown")
+    assert commands.json("pipeline", "release-claims", queue) == [
+        {"owner": "first", "messages": 2, "first_sequence_number": 1},
+        {"owner": "second", "messages": 3, "first_sequence_number": 4},
+    ]
+    assert "second" in commands.text("pipeline", "release-claims", queue)
+    assert counts(commands, queue) == (3, 6)
+
+
+def test_the_claims_of_one_owner_are_released(commands: Commands) -> None:
+    queue = filled(commands, "claims-of-one")
+    released = commands.json("pipeline", "release-claims", queue, "--owner", "second")
+    assert released == {"entity": queue, "released": {"second": 3}}
+    assert counts(commands, queue) == (6, 3)
+
+
+def test_all_claims_are_released_and_other_deferred_messages_stay(commands: Commands) -> None:
+    queue = filled(commands, "claims-of-all")
+    text = commands.text("pipeline", "release-claims", queue, "--all")
+    assert text == f"5 messages of '{queue}' made active again.\n"
+    assert counts(commands, queue) == (8, 1)
+    assert commands.text("pipeline", "release-claims", queue) == f"No query has claimed messages of '{queue}'.\n"
+
+
+def test_a_checkpoint_tells_whose_claims_to_release(commands: Commands, tmp_path: Path) -> None:
+    queue = filled(commands, "claims-of-checkpoint")
+    (tmp_path / "offsets").mkdir()
+    for number, owner in ((9, "second"), (10, "first")):
+        offset = {"v": 1, "mode": "consume", "entity": queue, "owner": owner, "claim": {}}
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+    (tmp_path / "offsets" / ".10.crc").write_bytes(b"\x00")
+    released = commands.json("pipeline", "release-claims", queue, "--checkpoint", str(tmp_path))
+    assert released["released"] == {"first": 2}
+
+
+def test_what_makes_no_sense_is_refused(commands: Commands, tmp_path: Path) -> None:
+    commands.json("queue", "create", "claims-none")
+    commands.text("pipeline", "release-claims", "claims-none", "--all", "--owner", "x", code=2)
+    assert "--all means every owner" in commands.errors
+    commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
+    assert "is no checkpoint" in commands.errors
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"v": 1}\n-')
+    commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
+    assert "not of a query with mode=consume" in commands.errors
+    assert "could not be found" in commands.failure("pipeline", "release-claims", "claims-gone", "--all")
