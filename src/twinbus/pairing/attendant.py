@@ -66,7 +66,7 @@ class Attendant:
     def _ping(self, path: str) -> None:
         """With a sender of its own, which is not paired: a ping must never end in the backlog."""
         with self._ping_slots:
-            sender = GuardedSender(self._primary.get_queue_sender(path), self._clock)
+            sender = GuardedSender(lambda: self._primary.get_queue_sender(path), self._clock)
             self._pings.add(sender)
             try:
                 sender.run(_send_ping, PING_TIMEOUT.total_seconds())

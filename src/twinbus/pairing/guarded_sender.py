@@ -3,9 +3,11 @@
 The SDK's senders are for one thread at a time, and they can block for ever while they connect
 to a peer that accepts the connection and then says nothing: their timeout is not looked at
 there. So a lock, and a deadline that the pair's thread watches: past it, the socket is shut
-down under the blocked call, which then fails as it does for a lost connection.
+down under the blocked call, which then fails as it does for a lost connection. A sender that
+this was done to is replaced: the SDK would find out only at the next send, and fail that too.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,12 +24,19 @@ T = TypeVar("T")
 
 
 class GuardedSender:
-    def __init__(self, stock: ServiceBusSender, clock: Clock) -> None:
-        self.deadline: Millis = NEVER
-        self._was_interrupted = False
-        self._stock = stock
+    def __init__(self, open_stock: Callable[[], ServiceBusSender], clock: Clock) -> None:
+        self._open_stock = open_stock
+        self._stock = open_stock()
         self._clock = clock
         self._lock = threading.Lock()
+        self._deadline: Millis = NEVER
+        self._is_interrupted = False
+        # So that a socket is never shut down under the operation after the one that was late.
+        self._watching = threading.Lock()
+
+    @property
+    def stock(self) -> ServiceBusSender:
+        return self._stock
 
     def run(self, operation: Callable[[ServiceBusSender, float], T], timeout_s: float) -> T:
         """Do `operation` with the stock sender and what is left of the timeout once the sender is free."""
@@ -37,22 +46,25 @@ class GuardedSender:
                 raise OperationTimeoutError(message="Another operation on this sender took all of the timeout.")
             timeout_s = max(0.001, timeout_s - (self._clock.now() - started) / 1000)
         try:
-            self._was_interrupted = False
-            self.deadline = self._clock.now() + int(timeout_s * 1000)
+            if self._is_interrupted:
+                self._replace()
+            self._deadline = self._clock.now() + int(timeout_s * 1000)
             return operation(self._stock, timeout_s)
         except Exception as error:
-            if self._was_interrupted:
+            if self._is_interrupted:
                 # What the SDK makes of a socket that is shut under it varies with what it was about to read.
                 raise OperationTimeoutError(message="The peer did not answer within the timeout.") from error
             raise
         finally:
-            self.deadline = NEVER
+            with self._watching:
+                self._deadline = NEVER
             self._lock.release()
 
     def interrupt_if_late(self, now: Millis) -> None:
-        if now > self.deadline:
-            self._was_interrupted = True
-            interrupt(self._stock)
+        with self._watching:
+            if now > self._deadline:
+                self._is_interrupted = True
+                interrupt(self._stock)
 
     def close(self) -> None:
         is_free = self._lock.acquire(timeout=CLOSE_WAIT_S)
@@ -64,3 +76,14 @@ class GuardedSender:
         finally:
             if is_free:
                 self._lock.release()
+
+    def _replace(self) -> None:
+        broken, self._stock = self._stock, self._open_stock()
+        self._is_interrupted = False
+        # Aside: closing waits for threads of the SDK.
+        threading.Thread(target=_close_quietly, args=(broken,), name="twinbus-close", daemon=True).start()
+
+
+def _close_quietly(stock: ServiceBusSender) -> None:
+    with contextlib.suppress(Exception):
+        stock.close()

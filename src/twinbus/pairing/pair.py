@@ -129,12 +129,10 @@ class PairedNamespaceClient:
 
     def get_queue_sender(self, queue_name: str, **sender_options: Any) -> PairedSender:
         """`sender_options` are those of the SDK's method."""
-        self._check_live()
-        return self._sender(self.primary.get_queue_sender(queue_name, **sender_options))
+        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options))
 
     def get_topic_sender(self, topic_name: str, **sender_options: Any) -> PairedSender:
-        self._check_live()
-        return self._sender(self.primary.get_topic_sender(topic_name, **sender_options))
+        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options))
 
     def state(self) -> PairState:
         """Every entity that has a sender, and every backlog queue, as they are now."""
@@ -168,23 +166,17 @@ class PairedNamespaceClient:
         if self._owns_clients:
             self.primary.close()
 
-    def _sender(self, stock: ServiceBusSender) -> PairedSender:
-        courier = Courier(stock.entity_name, self._availability, self._clock, lambda: str(uuid.uuid4()))
-        sender = PairedSender(
-            GuardedSender(stock, self._clock),
-            self._open_backlog,
-            courier,
-            self.options,
-            self._clock,
-            self._check_live,
-            (stock.fully_qualified_namespace, stock.client_identifier),
-        )
+    def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
+        self._check_live()
+        primary = GuardedSender(open_stock, self._clock)
+        courier = Courier(primary.stock.entity_name, self._availability, self._clock, lambda: str(uuid.uuid4()))
+        sender = PairedSender(primary, self._open_backlog, courier, self.options, self._check_live)
         self._senders.add(sender)
         return sender
 
     def _open_backlog(self, index: int) -> GuardedSender:
         path = self._availability.backlog_queues[index]
-        return GuardedSender(self.secondary.get_queue_sender(path), self._clock)
+        return GuardedSender(lambda: self.secondary.get_queue_sender(path), self._clock)
 
     def _watch_partners(self) -> None:
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):

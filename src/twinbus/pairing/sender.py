@@ -8,10 +8,9 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
 
-from twinbus.clock import Clock
+from twinbus.clock import Millis
 from twinbus.pairing.batch import PairedMessageBatch
 from twinbus.pairing.courier import Attempt, Courier, Steps, ToPrimary
-from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.preflight import as_messages
@@ -33,11 +32,10 @@ class PairedSender:
         open_backlog: Callable[[int], GuardedSender],
         courier: Courier,
         options: SendAvailabilityPairedNamespaceOptions,
-        clock: Clock,
         check_live: Callable[[], None],
-        identity: tuple[str, str],
     ) -> None:
-        self.fully_qualified_namespace, self.client_identifier = identity
+        self.fully_qualified_namespace = primary.stock.fully_qualified_namespace
+        self.client_identifier = primary.stock.client_identifier
         self.entity_name = courier.path
         self._primary = primary
         self._open_backlog = open_backlog
@@ -45,7 +43,6 @@ class PairedSender:
         self._backlog_lock = threading.Lock()
         self._courier = courier
         self._options = options
-        self._clock = clock
         self._check_pair_live = check_live
         self._batch_size: int | None = None
         self._is_closed = False
@@ -120,7 +117,7 @@ class PairedSender:
         for sender in opened:
             sender.close()
 
-    def interrupt_if_late(self, now: int) -> None:
+    def interrupt_if_late(self, now: Millis) -> None:
         """Called by the pair's thread: ends what is blocked past its deadline."""
         self._primary.interrupt_if_late(now)
         for sender in list(self._backlog.values()):
@@ -149,15 +146,11 @@ class PairedSender:
             try:
                 batch = self._primary.run(lambda stock, _: stock.create_message_batch(), timeout_s)
             except Exception as error:
-                if not self._is_outage(error):
+                if not self._options.classifier(error).is_outage:
                     raise
             else:
                 self._batch_size = batch.max_size_in_bytes
         return self._batch_size or self._options.message_size_max
-
-    def _is_outage(self, error: Exception) -> bool:
-        kind: FailureKind = self._options.classifier(error)
-        return kind.is_outage
 
     def _check_live(self) -> None:
         if self._is_closed:

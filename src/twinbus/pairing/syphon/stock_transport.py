@@ -40,7 +40,9 @@ class DestinationSenders:
     def at(self, path: str) -> GuardedSender:
         with self._lock:
             if path not in self._senders:
-                self._senders[path] = GuardedSender(as_syphon(self._primary.get_queue_sender(path)), self._clock)
+                self._senders[path] = GuardedSender(
+                    lambda: as_syphon(self._primary.get_queue_sender(path)), self._clock
+                )
             return self._senders[path]
 
     def interrupt_if_late(self, now: Millis) -> None:
