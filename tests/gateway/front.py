@@ -23,6 +23,7 @@ from twinbus.amqp.session import Session
 from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Value
 from twinbus.clock import Millis
+from twinbus.cost.operations_book import OperationsBook
 from twinbus.errors import MessagingError
 from twinbus.gateway.authorization import signature
 from twinbus.gateway.connection_gateway import ConnectionGateway
@@ -60,6 +61,9 @@ class Front:
         for rule in (ROOT, SENDS, LISTENS):
             catalog.set_namespace_rule(rule)
         self.traffic = Traffic()
+        self.book = OperationsBook(self.sim.clock)
+        for broker in self.sim.brokers:
+            broker.meter = self.book
         self.view = NamespaceView(
             entities=self.sim.entities,
             control=ControlPlane(catalog, self.sim.entities, self.sim.clock),
@@ -67,6 +71,7 @@ class Front:
             traffic=self.traffic,
             message_size_max=MESSAGE_SIZE_MAX,
             new_id=lambda: "0" * 32,
+            book=self.book,
         )
 
     def client(self, rule: AuthorizationRule | None = ROOT, refusal: MessagingError | None = None) -> "Client":
@@ -121,10 +126,10 @@ class Client:
                 self.events += self.connection.receive_data(answered, self.front.sim.now)
             is_busy = bool(sent or answered)
 
-    def advance(self, by: Millis) -> None:
+    def advance(self, by: Millis, step_max: Millis = STEP) -> None:
         """Let time pass, with heartbeats both ways."""
         while by > 0:
-            step = min(by, STEP)
+            step = min(by, step_max)
             by -= step
             self.front.sim.advance(step)
             self.connection.tick(self.front.sim.now)

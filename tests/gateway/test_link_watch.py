@@ -76,3 +76,10 @@ def test_a_receiver_that_waits_for_messages_is_in_use(front: Front) -> None:
     client.sender("orders").transfer(payload("a"), b"1")
     client.run()
     assert len(client.take(Deliveries)) == 1
+
+
+def test_a_receiver_that_has_just_attached_is_in_use_before_it_gives_credit(front: Front) -> None:
+    client = front.client()
+    client.receiver("orders")
+    client.advance(5 * 60_000)
+    assert not client.take(LinkDetached)

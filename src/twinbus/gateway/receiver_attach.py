@@ -57,18 +57,20 @@ class ReceiverAttach:
         if has_session_filter(source):
             self._wait_for_session(link, source, queue, PendingSession(node, path, self._meter_of(node)), now)
             return
-        binding = self._receiver(link, node, path, None)
+        binding = self._receiver(link, node, path, None, now)
         queue.attach(binding, now)
         link.accept()
         # The client's credit, if some is here already, is the next event.
         self._bindings[link] = binding
 
-    def _receiver(self, link: OutgoingLink, node: Node, path: str, session: SessionLock | None) -> ReceiverBinding:
+    def _receiver(
+        self, link: OutgoingLink, node: Node, path: str, session: SessionLock | None, now: Millis
+    ) -> ReceiverBinding:
         is_settled = link.snd_settle_mode is SenderSettleMode.SETTLED
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
         traffic = self._traffic.of(node.path)
         meter = self._meter_of(node)
-        return ReceiverBinding(link, node, path, mode, session, traffic, meter, self._transactions, self._wake)
+        return ReceiverBinding(link, node, path, mode, session, traffic, meter, self._transactions, now, self._wake)
 
     def _wait_for_session(
         self, link: OutgoingLink, source: Source, queue: MessageQueue, pending: PendingSession, now: Millis
@@ -103,7 +105,7 @@ class ReceiverAttach:
         lock: SessionLock,
         now: Millis,
     ) -> None:
-        binding = self._receiver(link, pending.node, pending.path, lock)
+        binding = self._receiver(link, pending.node, pending.path, lock, now)
         try:
             queue.attach(binding, now)
         except MessagingError as error:

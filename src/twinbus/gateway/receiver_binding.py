@@ -59,6 +59,7 @@ class ReceiverBinding:
         traffic: EntityTraffic,
         meter: LinkMeter,
         transactions: Transactions,
+        now: Millis,
         wake: Callable[[], None],
     ) -> None:
         assert node.queue is not None
@@ -70,7 +71,7 @@ class ReceiverBinding:
         self._link = link
         link.is_answer_held = True
         self._queue = node.queue
-        self._used_at: Millis = 0
+        self._used_at = now
         self._traffic = traffic
         self._meter = meter
         self._window = ReceiveWindow(deletes=mode is ReceiveMode.RECEIVE_AND_DELETE)

@@ -1,0 +1,79 @@
+"""Which receives of a link are empty."""
+
+from twinbus.gateway.receive_window import ReceiveWindow
+
+
+def peek_lock() -> ReceiveWindow:
+    return ReceiveWindow(deletes=False)
+
+
+def test_credit_that_is_given_anew_without_a_message_ends_an_empty_receive() -> None:
+    window = peek_lock()
+    assert [window.told(10, drain=False) for _ in range(3)] == [False, True, True]
+    assert window.ended()
+
+
+def test_a_receive_ends_with_its_first_message() -> None:
+    window = peek_lock()
+    window.told(10, drain=False)
+    window.delivered(3)
+    assert not window.told(10, drain=False)
+    window.delivered(1)
+    assert not window.ended()
+
+
+def test_a_drain_ends_a_receive_once() -> None:
+    window = peek_lock()
+    window.told(10, drain=False)
+    assert not window.told(0, drain=True)
+    assert window.ended()
+    assert not window.ended()
+
+
+def test_a_drain_with_credit_of_its_own_is_a_receive() -> None:
+    window = peek_lock()
+    assert not window.told(10, drain=True)
+    assert window.ended()
+
+
+def test_credit_that_is_taken_back_without_a_drain_ends_a_receive() -> None:
+    window = peek_lock()
+    window.told(10, drain=False)
+    assert window.told(0, drain=False)
+    assert not window.ended()
+
+
+def test_a_link_without_credit_receives_nothing_and_so_nothing_empty() -> None:
+    window = peek_lock()
+    assert not window.told(0, drain=False)
+    assert not window.ended()
+
+
+def test_credit_for_what_was_settled_goes_on_with_the_receive() -> None:
+    """As a client does that keeps its credit up: all came at once, and it settles them bit by bit."""
+    window = peek_lock()
+    window.told(400, drain=False)
+    window.delivered(400)
+    window.settled(200)
+    assert not window.told(200, drain=False)
+    window.settled(200)
+    assert not window.told(400, drain=False)
+
+
+def test_more_credit_than_was_settled_is_a_new_receive() -> None:
+    """As a client does that asks for one message in vain, and then for ten."""
+    window = peek_lock()
+    window.told(10, drain=False)
+    window.delivered(10)
+    window.settled(10)
+    assert not window.told(1, drain=False)
+    assert window.told(10, drain=False)
+
+
+def test_where_messages_are_deleted_credit_for_what_was_delivered_goes_on_with_the_receive() -> None:
+    window = ReceiveWindow(deletes=True)
+    window.told(1000, drain=False)
+    window.delivered(1000)
+    assert not window.told(500, drain=False)
+    assert not window.told(1000, drain=False)
+    assert window.told(1000, drain=False)
