@@ -69,8 +69,8 @@ class SparkProcesses:
         """What a process is to say."""
         deadline = time.monotonic() + PATIENCE_S
         while (found := re.search(pattern, log.read_text())) is None:
-            is_alive = all(process.poll() is None for process in self._processes)
-            assert is_alive and time.monotonic() < deadline, log.read_text()[-2000:]
+            assert time.monotonic() < deadline, log.read_text()[-2000:]
+            assert all(process.poll() is None for process in self._processes), log.read_text()[-2000:]
             time.sleep(0.05)
         return found
 
