@@ -8,6 +8,7 @@ import pytest
 
 from twinbus.errors import ArgumentError
 from twinbus.rehearsal.entities import EntityKind, rehearsed_entities
+from twinbus.rehearsal.settings import RehearsalSettings
 from twinbus.rehearsal.traffic import MESSAGES_MAX, PlannedMessage, plan_traffic
 
 ENTITIES = rehearsed_entities("")
@@ -60,7 +61,7 @@ def test_no_two_bodies_are_the_same_and_all_have_their_size() -> None:
 @pytest.mark.parametrize("rate", [0.0, -1.0, 501.0])
 def test_a_rate_that_one_process_cannot_keep_is_refused(rate: float) -> None:
     with pytest.raises(ArgumentError, match="messages a second"):
-        plan(rate=rate)
+        RehearsalSettings(rate=rate)
 
 
 def test_the_number_of_messages_has_a_limit() -> None:

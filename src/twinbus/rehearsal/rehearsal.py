@@ -25,7 +25,7 @@ from twinbus.rehearsal.entities import LOCK_DURATION, create_entity, delete_enti
 from twinbus.rehearsal.fault_player import FaultPlayer
 from twinbus.rehearsal.ledger import Ledger, Sender
 from twinbus.rehearsal.receivers import Receivers
-from twinbus.rehearsal.remains import note_remains
+from twinbus.rehearsal.remains import is_empty, note_remains
 from twinbus.rehearsal.report import RehearsalReport, Sample, make_report
 from twinbus.rehearsal.script import Script, jittered
 from twinbus.rehearsal.senders import LANE_COUNT, TrafficSender
@@ -42,6 +42,7 @@ RECOVERY_WAIT_S = 60.0
 QUIET_S = LOCK_DURATION.total_seconds() + 5.0
 """Longer than a lock: a message whose receiver was cut off has come again by then, or never will."""
 
+EMPTY_LOOK_S = 3.0
 LOOK_S = 0.1
 SAMPLE_S = 0.5
 BACKLOG_QUEUE_COUNT = 4
@@ -179,12 +180,15 @@ class Rehearsal:
             time.sleep(LOOK_S)
 
     def _wait_until_received(self) -> None:
-        """Until nothing is outstanding, or for so long that nothing more will come."""
+        """Until nothing is outstanding, or it is certain that nothing more will come."""
         count, since = self._ledger.delivered_count(), time.monotonic()
-        while self._ledger.outstanding() and time.monotonic() - since < QUIET_S:
+        while self._ledger.outstanding():
             time.sleep(LOOK_S)
+            quiet_s = time.monotonic() - since
             if self._ledger.delivered_count() != count:
                 count, since = self._ledger.delivered_count(), time.monotonic()
+            elif quiet_s > QUIET_S or (quiet_s > EMPTY_LOOK_S and is_empty(self._stage, self._entities)):
+                return
 
     @contextlib.contextmanager
     def _made_entities(self) -> Iterator[None]:

@@ -26,6 +26,14 @@ def note_remains(stage: Stage, entities: Iterable[RehearsedEntity], backlog: Ite
             ledger.in_backlog(_ids(_look(secondary, queue + DEAD_LETTERS)), is_dead_lettered=True)
 
 
+def is_empty(stage: Stage, entities: Iterable[RehearsedEntity]) -> bool:
+    """Whether nothing waits, locked or not, where the rehearsal receives."""
+    with BlockingNamespace.connect(stage.primary.connection_string) as primary:
+        return not any(
+            next(_waiting(primary, entity, outlet), None) for entity in entities for outlet in entity.outlets
+        )
+
+
 def _waiting(namespace: BlockingNamespace, entity: RehearsedEntity, outlet: str) -> Iterator[ReceivedMessage]:
     if entity.kind is not EntityKind.SESSIONS:
         yield from _look(namespace, outlet, entity)

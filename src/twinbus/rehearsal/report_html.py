@@ -11,6 +11,9 @@ from twinbus.rehearsal.report_text import percent, seconds
 from twinbus.rehearsal.sends import Second
 
 LATENCY_TOP_MIN_MS = 100.0
+HEADROOM = 1.15
+"""So that the band of a fault shows above full bars."""
+
 Cell = str | int
 
 
@@ -77,7 +80,7 @@ def _plots(report: RehearsalReport) -> Iterator[str]:
     until_s = max([report.duration_s, *(sample.at_s for sample in report.samples)])
     busiest = max((each.accepted + each.failed for run in report.seconds.values() for each in run), default=1)
     for sender in Sender:
-        axes = Axes(until_s, round_up(busiest))
+        axes = Axes(until_s, round_up(busiest * HEADROOM))
         yield plot(axes, f"Sends a second, {sender}", spans, *_send_bars(axes, report.seconds[sender]))
     slowest = max((each.max_ms or 0.0 for run in report.seconds.values() for each in run), default=0.0)
     axes = Axes(until_s, round_up(max(slowest, LATENCY_TOP_MIN_MS)), is_logarithmic=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from twinbus.errors import ArgumentError
-from twinbus.rehearsal.traffic import RATE_DEFAULT
+from twinbus.rehearsal.traffic import RATE_DEFAULT, RATE_MAX
 
 
 class Engine(StrEnum):
@@ -27,5 +27,7 @@ class RehearsalSettings:
     patience_s: float = 2.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.rate <= RATE_MAX:
+            raise ArgumentError(f"The rate is from 0 to {RATE_MAX:g} messages a second.")
         if self.send_timeout_s <= 0 or self.patience_s <= 0:
             raise ArgumentError("The timeout of a send and the patience of its sender are longer than zero.")

@@ -43,8 +43,7 @@ def plan_traffic(
     random: Random, entities: Sequence[RehearsedEntity], rate: float, duration_s: float, lane_count: int
 ) -> list[PlannedMessage]:
     """In the order in which they are due: evenly paced, each up to one interval late."""
-    if not 0 < rate <= RATE_MAX:
-        raise ArgumentError(f"The rate is from 0 to {RATE_MAX:g} messages a second.")
+    assert 0 < rate <= RATE_MAX
     count = max(1, int(rate * duration_s))
     if count > MESSAGES_MAX:
         raise ArgumentError(f"That makes {count} messages; a rehearsal keeps account of at most {MESSAGES_MAX}.")

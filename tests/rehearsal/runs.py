@@ -1,0 +1,49 @@
+"""Short rehearsals for tests: real processes, a few seconds of outage."""
+
+import contextlib
+from pathlib import Path
+
+from twinbus.rehearsal.bill import bill_of
+from twinbus.rehearsal.drain import Drain
+from twinbus.rehearsal.rehearsal import Rehearsal
+from twinbus.rehearsal.report import RehearsalReport
+from twinbus.rehearsal.script import Script, default_script
+from twinbus.rehearsal.settings import Engine, RehearsalSettings
+from twinbus.rehearsal.throwaway_stage import throw_away_stage
+
+SHORT_S = 5.0
+
+
+def rehearse(seed: int, drain: Drain, engine: Engine = Engine.PROCESS, script: Script | None = None) -> RehearsalReport:
+    settings = RehearsalSettings(seed=seed, engine=engine, failover_interval_s=0.2, ping_interval_s=1.0)
+    with throw_away_stage() as stage, contextlib.closing(drain):
+        chosen = script or default_script(SHORT_S)
+        rehearsal = Rehearsal(stage, chosen, settings, drain, lambda stage: bill_of(stage, None), lambda _: None)
+        return rehearsal.run()
+
+
+def check_survived(report: RehearsalReport) -> None:
+    """What has to hold after any rehearsal with an outage, whatever its seed."""
+    assert report.is_balanced, report.balance
+    assert report.paired.percent > report.unpaired.percent
+    outage = report.faults[0]
+    assert all(each.outage.failed_over_after_s is not None for each in outage.entities)
+    assert all(each.outage.recovered_after_s is not None for each in outage.entities)
+    assert report.pings_answered >= len(outage.entities)
+    assert report.drained.moved >= sum(report.backlog_sends.values()) > 0
+    assert sum(line.waiting + line.dead_lettered for line in report.balance.lines) == 0
+    assert report.bill is not None
+    units = {(line.path, line.cause): line.units for line in report.bill.lines}
+    assert units["backlog", "send"] >= sum(report.backlog_sends.values())
+    assert units["primary", "ping"] == report.pings_answered
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of all processes that were told to keep their data there."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in command:
+                found.append(command)
+    return found
