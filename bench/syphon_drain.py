@@ -1,6 +1,6 @@
 """How fast one syphon process drains a backlog: real namespaces, real messages, brokers on the same machine.
 
-python bench/syphon_drain.py [--count 100000] [--queues 10] [--destinations 20]
+python -m bench.syphon_drain [--count 100000] [--queues 10] [--destinations 20]
 """
 
 import argparse
@@ -8,6 +8,7 @@ import asyncio
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.pairing.namespaces import NamespaceProcess
 from twinbus.client.message import encode_message
@@ -34,7 +35,14 @@ async def fill(secondary: NamespaceProcess, queues: list[str], destinations: lis
                 assert not any(outcomes)
 
 
-async def drain(primary: NamespaceProcess, secondary: NamespaceProcess, queues: list[str], count: int) -> None:
+class Drained(NamedTuple):
+    moved: int
+    took_s: float
+    busy_s: float
+    """Processor time of the syphon's process."""
+
+
+async def drain(primary: NamespaceProcess, secondary: NamespaceProcess, queues: list[str], count: int) -> Drained:
     moved = 0
     finished = asyncio.Event()
 
@@ -55,9 +63,7 @@ async def drain(primary: NamespaceProcess, secondary: NamespaceProcess, queues: 
     took, busy = time.perf_counter() - started, time.process_time() - cpu
     syphon.stop()
     await running
-    print(
-        f"{moved} messages in {took:.1f} s: {moved / took:.0f}/s, syphon process {busy / moved * 1e6:.0f} us a message"
-    )
+    return Drained(moved, took, busy)
 
 
 def main() -> None:
@@ -72,7 +78,9 @@ def main() -> None:
         queues = [secondary.create_queue(max_size_in_megabytes=5120) for _ in range(given.queues)]
         destinations = [primary.create_queue() for _ in range(given.destinations)]
         asyncio.run(fill(secondary, queues, destinations, given.count))
-        asyncio.run(drain(primary, secondary, queues, given.count))
+        moved, took, busy = asyncio.run(drain(primary, secondary, queues, given.count))
+        each = busy / moved * 1e6
+        print(f"{moved} messages in {took:.1f} s: {moved / took:.0f}/s, syphon process {each:.0f} us a message")
         print(f"{sum(primary.count(path) for path in destinations)} messages at their destinations")
     finally:
         primary.kill()

@@ -24,7 +24,8 @@ from twinbus.pipeline.syphon.reports import LaneReport, LaneStatus
 from twinbus.pipeline.syphon.rounds import LanePlan, PairPlan, TaskPlan
 from twinbus.pipeline.syphon.tally import LaneTally
 
-FIRST_WAIT_S = 1.0
+FIRST_WAIT_S = 3.0
+"""Messages were counted in the queue, so they are to be expected, from far away and from a busy namespace too."""
 NEXT_WAIT_S = 0.2
 """A queue that just gave messages and has more of them gives those at once."""
 
