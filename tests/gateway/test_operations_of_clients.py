@@ -197,7 +197,9 @@ def test_requests_are_counted_by_what_they_did(front: Front) -> None:
 
 
 @pytest.mark.rule("D2")
-@pytest.mark.parametrize(("time", "count"), [(HOUR, 40), (DAY, 960), (30 * DAY, 28_800)])
+@pytest.mark.parametrize(
+    ("time", "count"), [(HOUR, 40), (DAY, 960), pytest.param(30 * DAY, 28_800, marks=pytest.mark.nightly)]
+)
 def test_ten_idle_backlog_queues_with_polls_of_15_minutes_cost(front: Front, time: int, count: int) -> None:
     poll_backlog(front, time)
     found = rows(front, Cause.EMPTY_RECEIVE)
