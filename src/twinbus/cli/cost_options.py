@@ -1,9 +1,15 @@
 """Options that the commands about money share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from twinbus.errors import ArgumentError
+
+LOG_FOLDER = "operations"
+"""Of a namespace's data folder."""
 
 PricesOption = Annotated[
     Path | None,
@@ -12,3 +18,20 @@ PricesOption = Annotated[
 PlanOption = Annotated[
     str | None, typer.Option("--plan", help="Plan of the price sheet, such as standard; its default plan if not given.")
 ]
+LogsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[LOG]...", help="Folders of operations logs; those of all namespaces below --data if none is given."
+    ),
+]
+
+
+def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
+    if given:
+        return list(given)
+    found = sorted(path for path in data.glob(f"*/{LOG_FOLDER}") if path.is_dir())
+    if not found:
+        raise ArgumentError(
+            f"No namespace below {data} has an operations log. Serve one there, or give the folder of a log."
+        )
+    return found

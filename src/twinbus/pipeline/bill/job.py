@@ -1,0 +1,161 @@
+"""One run of the bill: logs, a folder and a plan in; counts, lines and the summary of a month out.
+
+<out>/counts/       by hour, see `counts`                       <out>/hourly|daily|monthly|csv/   see `lines`
+<out>/state/        what was billed, for each log               <out>/report-YYYY-MM.html|json    see `cost.report`
+
+Everything runs on the driver but the Spark jobs. The order makes a crash harmless: days are noted as not priced, then
+hours are counted, then their files are noted as billed, then days are priced. Any prefix of that can be repeated.
+"""
+
+import fcntl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twinbus.cost.log_files import Healthy, Sick, check, check_whole, hour_of, list_log
+from twinbus.cost.month_to_date import HourCount, hour_prices
+from twinbus.cost.prices import Plan
+from twinbus.errors import ArgumentError, MessagingError
+from twinbus.pipeline.bill.counts import DATE, count_hours, log_name, read_counts, steps
+from twinbus.pipeline.bill.hours import Hour, Work, plan_work
+from twinbus.pipeline.bill.lines import hour_counts, priced_hours, write_lines
+from twinbus.pipeline.bill.manifest import Manifest, read_manifest, write_manifest
+from twinbus.pipeline.bill.priced_days import PricedDays
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+"""Told what begins now."""
+
+
+class BillInUse(MessagingError):
+    """Another run works on the same folder."""
+
+
+@dataclass(slots=True)
+class Intake:
+    """What a run found in the logs. Files are named by their whole path."""
+
+    hours: int = 0
+    files: int = 0
+    sick: dict[str, str] = field(default_factory=dict)
+    held_back: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where a bill stands after a run."""
+
+    intake: Intake
+    hours: Sequence[HourCount]
+
+
+def update_ledger(spark: "SparkSession", logs: Sequence[Path], out: Path, plan: Plan, progress: Progress) -> Ledger:
+    """Bring counts and lines up to what the logs hold now. Running it again changes nothing."""
+    for log in logs:
+        if not log.is_dir():
+            raise ArgumentError(f"There is no operations log at {log}. Give the folder that has date=… folders in it.")
+    with _alone(out):
+        priced = PricedDays(out / "state" / "priced-days.json")
+        intake = Intake()
+        for log in logs:
+            _count_log(spark, log, out, priced, intake, progress)
+        return Ledger(intake, _price_days(spark, out, priced, plan, progress))
+
+
+def _count_log(
+    spark: "SparkSession", log: Path, out: Path, priced: PricedDays, intake: Intake, progress: Progress
+) -> None:
+    notes = out / "state" / f"{log_name(log)}.json"
+    manifest = read_manifest(notes)
+    broken: dict[str, Sick] = {}
+
+    def look(name: str) -> Healthy | Sick:
+        return broken.get(name) or (check_whole if name in manifest.sick else check)(log, name)
+
+    progress(f"looking at {log}")
+    work = plan_work(list_log(log), manifest, look)
+    while True:
+        failed = _count_steps(spark, log, out, work, manifest, priced, intake, progress)
+        if failed is None:
+            break
+        # A page inside of a file is damaged: the job says so, the file's index does not.
+        progress("reading files one by one to find the damaged one")
+        found = {file.name: check_whole(log, file.name) for hour in failed.hours for file in hour.files}
+        sick = {name: facts for name, facts in found.items() if isinstance(facts, Sick)}
+        if not sick:
+            raise failed.cause
+        broken |= sick
+        work = plan_work(list_log(log), manifest, look)
+    manifest.sick = work.sick
+    write_manifest(notes, manifest, log)
+    intake.sick |= {str(log / name): reason for name, reason in work.sick.items()}
+    intake.held_back |= {str(log / name): reason for name, reason in work.held_back.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _FailedStep:
+    hours: Sequence[Hour]
+    cause: Exception
+
+
+def _count_steps(
+    spark: "SparkSession",
+    log: Path,
+    out: Path,
+    work: Work,
+    manifest: Manifest,
+    priced: PricedDays,
+    intake: Intake,
+    progress: Progress,
+) -> _FailedStep | None:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    for step in steps(work.hours):
+        files = [file for hour in step for file in hour.files]
+        progress(f"counting {len(step):,} hours in {len(files):,} files of {log}")
+        priced.forget(f"{hour_of(hour.name):%Y-%m-%d}" for hour in step)
+        try:
+            count_hours(spark, log, step, out / "counts")
+        except (PySparkException, Py4JError) as fault:
+            return _FailedStep(step, fault)
+        manifest.bill(files)
+        write_manifest(out / "state" / f"{log_name(log)}.json", manifest, log)
+        intake.hours += len(step)
+        intake.files += len(files)
+    return None
+
+
+def _price_days(
+    spark: "SparkSession", out: Path, priced: PricedDays, plan: Plan, progress: Progress
+) -> list[HourCount]:
+    from pyspark.sql import functions as f
+
+    if not (out / "counts").is_dir():
+        return []
+    counts = read_counts(spark, out / "counts")
+    hours = hour_counts(counts)
+    days = priced.changed(hour_prices(hours, plan))
+    if days:
+        progress(f"pricing {len(days):,} days")
+        prices = [price for of_day in days.values() for price in of_day]
+        hourly = priced_hours(counts.where(f.col(DATE).isin(list(days))), prices, spark).persist()
+        write_lines(hourly, sorted({day[:7] for day in days}), out, spark)
+        hourly.unpersist()
+    priced.remember(days)
+    return hours
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "_lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BillInUse(f"Another run works on {out}. Wait for it, or choose another folder with --out.") from None
+        yield

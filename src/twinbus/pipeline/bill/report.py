@@ -1,0 +1,40 @@
+"""The report of a month: a ledger in; a summary, and the same as HTML and JSON files, out."""
+
+import json
+import re
+from pathlib import Path
+
+from twinbus.cost.month_to_date import month_bills
+from twinbus.cost.prices import Plan, PriceSheet
+from twinbus.cost.report_html import report_page
+from twinbus.cost.summary import Summary, summarize
+from twinbus.cost.summary_document import summary_document
+from twinbus.errors import ArgumentError
+from twinbus.pipeline.bill.job import Ledger
+from twinbus.pipeline.bill.month_rows import cause_rows, entity_rows
+
+MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+def summary_of(ledger: Ledger, out: Path, sheet: PriceSheet, plan: Plan, month: str | None) -> Summary | None:
+    """Of the newest month if none is given; None where nothing was ever logged."""
+    if month is not None and MONTH.fullmatch(month) is None:
+        raise ArgumentError(f"--month {month}: a month reads like 2026-11.")
+    bills = month_bills(ledger.hours, plan)
+    months = sorted({bill.month for bill in bills})
+    if not months:
+        return None
+    chosen = month or months[-1]
+    if chosen not in months:
+        raise ArgumentError(f"There is nothing of {chosen} in the log. Months with operations: {', '.join(months)}.")
+    return summarize(chosen, sheet, plan, bills, cause_rows(out, chosen), entity_rows(out, chosen))
+
+
+def write_report(summary: Summary, ledger: Ledger, out: Path) -> Path:
+    """Both files; returns where the page is."""
+    page = out / f"report-{summary.month}.html"
+    left_out = {**ledger.intake.sick, **ledger.intake.held_back}
+    document = {**summary_document(summary), "left_out": left_out}
+    page.write_text(report_page(summary, left_out), encoding="utf-8")
+    page.with_suffix(".json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return page
