@@ -78,7 +78,6 @@ class Job:
         return {report.status for report in self.rounds[number]}
 
 
-@pytest.mark.rule("C")
 def test_a_job_drains_several_pairs_in_order_and_appends_its_metrics(
     spark: "SparkSession", spaces: Spaces, keys: KeyFolder, tmp_path: Path
 ) -> None:
