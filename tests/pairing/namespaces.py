@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,19 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.amqp.sections import DataBody, decode_sections
-from twinbus.cli.app import run as run_command
+from twinbus.broker.settings import MEGABYTE
+from twinbus.client import namespace_http
 from twinbus.client.administration import administration_client
+from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.errors import MessagingError, QuotaExceeded
+from twinbus.pairing.transfer import PATH
 
 SERVE = "import sys; from twinbus.cli.app import run; sys.exit(run(sys.argv[1:]))"
 PATIENCE_S = 20.0
-CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 0}
+# Without the SDK's thread for keeping connections alive: closing a client waits for it, half a second each time.
+CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 0, "keep_alive": 0}
+PEEK_MAX = 250
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -35,11 +41,12 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 class NamespaceProcess:
-    """Keeps its ports, key and data over restarts."""
+    """Keeps its ports, key and data over restarts. Where megabytes are small, so is the size at which a queue is full."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, *, megabyte: int = MEGABYTE) -> None:
         self._folder = folder
         self._name = name
+        self._serve = f"from twinbus.broker import settings; settings.MEGABYTE = {megabyte}; {SERVE}"
         self._process: subprocess.Popen[str] | None = None
         self.amqp_port = self.http_port = 0
         self.connection_string = ""
@@ -47,7 +54,7 @@ class NamespaceProcess:
 
     def start(self) -> None:
         ports = ["--amqp-port", str(self.amqp_port), "--http-port", str(self.http_port)]
-        command = [sys.executable, "-c", SERVE, "serve", self._name, "--data", str(self._folder), "--json"]
+        command = [sys.executable, "-c", self._serve, "serve", self._name, "--data", str(self._folder), "--json"]
         log_file = self._folder / f"{self._name}.log"
         with log_file.open("a") as log:
             self._process = subprocess.Popen(
@@ -59,6 +66,11 @@ class NamespaceProcess:
         running = json.loads(announcement)
         self.amqp_port, self.http_port = running["amqp_port"], running["http_port"]
         self.connection_string = running["connection_string"]
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """As a machine dies: nothing is flushed, nobody is told."""
@@ -82,13 +94,39 @@ class NamespaceProcess:
         self._signal(signal.SIGSTOP)
 
     @contextlib.contextmanager
-    def stores_down(self) -> Iterator[None]:
-        """The process runs and none of its messaging stores does."""
-        assert run_command(["store", "down", self._name, "--data", str(self._folder)]) == 0
+    def stores_down(self, *indexes: int) -> Iterator[None]:
+        """The process runs and these of its two messaging stores do not; neither does if none is named."""
+        chosen = indexes or (0, 1)
+        self._switch_stores(chosen, "down")
         try:
             yield
         finally:
-            assert run_command(["store", "up", self._name, "--data", str(self._folder)]) == 0
+            self._switch_stores(chosen, "up")
+
+    def _switch_stores(self, indexes: Sequence[int], condition: str) -> None:
+        for index in indexes:
+            self.ask("POST", f"/$stores/{index}/{condition}")
+        until(lambda: all(self.ask("GET", "/$stores")[index]["condition"] == condition for index in indexes))
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """What a twinbus namespace answers beside Azure's own API."""
+        return namespace_http.ask(self.connection_string, f"http://127.0.0.1:{self.http_port}", method, path, body)
+
+    def make_key(self, name: str) -> str:
+        """A connection string with the rights to send and receive, by a rule whose key can be revoked."""
+        key = self.ask("PUT", f"/$access/{name}", {"rights": ["Send", "Listen"]})["primary_key"]
+        return self.connection_string_with(f"SharedAccessKeyName={name}", f"SharedAccessKey={key}")
+
+    def revoke_key(self, name: str) -> None:
+        """Another key takes its place. Whoever is connected has to come back with a token, as once an hour in any case."""
+        self.ask("POST", f"/$access/{name}/regenerate?key=primary")
+        self.ask("POST", "/$connections/disconnect")
+
+    def connection_string_with(self, *parts: str) -> str:
+        """The connection string with other values for some of its parts."""
+        names = {part.partition("=")[0] for part in parts}
+        kept = [each for each in self.connection_string.strip(";").split(";") if each.partition("=")[0] not in names]
+        return ";".join([*kept, *parts]) + ";"
 
     def administration(self) -> ServiceBusAdministrationClient:
         return self.administration_with(self.connection_string)
@@ -127,6 +165,32 @@ class NamespaceProcess:
                 assert taken, f"{count} messages are expected, and only {len(bodies)} come"
                 bodies += [_body(each.payload) for each in taken]
         return bodies
+
+    def fill(self, path: str) -> None:
+        """Until there is no room for even a small message."""
+        asyncio.run(self._fill(path))
+
+    async def _fill(self, path: str) -> None:
+        async with await Namespace.connect(self.connection_string) as namespace:
+            sender = await namespace.sender(path)
+            for size in (20_000, 1_000, 1):
+                refusal: MessagingError | None = None
+                while refusal is None:
+                    (refusal,) = await sender.send([encode_message(b"x" * size)])
+                assert isinstance(refusal, QuotaExceeded)
+
+    def peek(self, path: str) -> list[tuple[str, str | None]]:
+        """Message id and, in a backlog queue, destination of everything in it, in order."""
+        return asyncio.run(self._peek(path))
+
+    async def _peek(self, path: str) -> list[tuple[str, str | None]]:
+        found: list[tuple[str, str | None]] = []
+        async with await Namespace.connect(self.connection_string) as namespace:
+            entity, number = namespace.entity(path), 0
+            while messages := await entity.peek(PEEK_MAX, from_number=number):
+                found += [(str(each.message_id), each.application_properties.get(PATH)) for each in messages]
+                number = (messages[-1].sequence_number or 0) + 1
+        return found
 
     def count(self, path: str) -> int:
         with self.administration() as administration:

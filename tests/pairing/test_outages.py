@@ -3,10 +3,8 @@
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
-from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,178 +12,190 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.conftest import Spaces
-from tests.pairing.namespaces import CLIENT_OPTIONS, until
-from twinbus.pairing import (
-    Availability,
-    EventKind,
-    FailureKind,
-    PairedNamespaceClient,
-    PairedSender,
-    PairingEvent,
-    SendAvailabilityPairedNamespaceOptions,
-    classify,
-    pair_namespaces,
-)
+from tests.pairing.namespaces import NamespaceProcess, until
+from tests.pairing.relay_thread import RelayThread
+from tests.pairing.trial import Trial, is_in
+from twinbus.pairing import Availability, EventKind, FailureKind, PairedSender, classify
+from twinbus.pairing.backlog import backlog_queue_path
 
 
-class Sending:
-    """A sender that remembers what was accepted."""
-
-    def __init__(self, sender: PairedSender, **properties: Any) -> None:
-        self._sender = sender
-        self._numbers = count()
-        self._properties = properties
-        self.accepted: list[str] = []
-
-    def send(self, timeout: float = 10, batch: int = 1) -> bool:
-        bodies = [f"m{next(self._numbers)}" for _ in range(batch)]
-        messages = [ServiceBusMessage(body, message_id=body, **self._properties) for body in bodies]
-        try:
-            self._sender.send_messages(messages if batch > 1 else messages[0], timeout=timeout)
-        except ServiceBusError:
-            return False
-        self.accepted += bodies
-        return True
-
-    def send_until(self, condition: Callable[[], bool], timeout: float = 10) -> None:
-        def send_and_look() -> bool:
-            self.send(timeout)
-            return condition()
-
-        until(send_and_look)
+def refusal_of(sender: PairedSender, timeout: float = 5) -> FailureKind:
+    with pytest.raises(ServiceBusError) as caught:
+        sender.send_messages(ServiceBusMessage("refused"), timeout=timeout)
+    return classify(caught.value)
 
 
-@contextmanager
-def paired(
-    spaces: Spaces, primary: str | None = None, **options: Any
-) -> Iterator[tuple[PairedNamespaceClient, list[PairingEvent]]]:
-    events: list[PairingEvent] = []
-    chosen = SendAvailabilityPairedNamespaceOptions(
-        **{
-            "backlog_queue_count": 2,
-            "failover_interval": timedelta(seconds=0.3),
-            "ping_primary_interval": timedelta(seconds=1),
-            "on_event": events.append,
-            **options,
-        }
-    )
-    with (
-        spaces.secondary.administration() as administration,
-        pair_namespaces(
-            primary or spaces.primary.connection_string,
-            spaces.secondary.connection_string,
-            chosen,
-            secondary_administration=administration,
-            **CLIENT_OPTIONS,
-        ) as client,
-    ):
-        yield client, events
-
-
-def is_in(client: PairedNamespaceClient, availability: Availability) -> Callable[[], bool]:
-    return lambda: client.state().entities[0].availability is availability
-
-
-def arrived(spaces: Spaces, path: str, wanted: list[str]) -> list[str]:
-    """What the destination got once all that is wanted is there."""
-    until(lambda: spaces.primary.count(path) >= len(wanted))
-    return spaces.primary.take_all(path)
-
-
+@pytest.mark.rule("B2")
 def test_on_a_good_day_messages_go_to_the_primary_unchanged(spaces: Spaces) -> None:
-    path = spaces.primary.create_queue()
-    with paired(spaces) as (client, events), client.get_queue_sender(path) as sender:
-        sending = Sending(sender)
-        assert sending.send()
-        assert sending.send(batch=3)
-        assert arrived(spaces, path, sending.accepted) == sending.accepted
-        assert events == []
+    trial = Trial(spaces)
+    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
+        assert trial.send(sender)
+        assert trial.send(sender, 3)
+        batch = sender.create_message_batch()
+        (message,) = trial.messages(1)
+        batch.add_message(message)
+        sender.send_messages(batch)
+        trial.concluded([message], None)
+    assert trial.audit().delivered == ["m0", "m1", "m2", "m3", "m4"]
+    assert trial.events == []
 
 
+@pytest.mark.rule("B3", "B5", "B7", "B11")
 def test_a_killed_primary_costs_no_accepted_message(spaces: Spaces) -> None:
-    path = spaces.primary.create_queue()
-    with paired(spaces) as (client, events), client.get_queue_sender(path) as sender:
-        sending = Sending(sender)
-        assert sending.send()
+    trial = Trial(spaces)
+    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
+        assert trial.send(sender)
         spaces.primary.kill()
-        sending.send_until(is_in(client, Availability.FAILED_OVER))
-        assert all(sending.send(batch=1 + number % 3) for number in range(20))
+        trial.fail_over(client, sender, timeout=10)
+        assert all(trial.send(sender, 1 + number % 3) for number in range(20))
         spaces.primary.revive()
-        sending.send_until(is_in(client, Availability.HEALTHY))
-        assert sending.send()
-        kinds = [event.kind for event in events]
+        until(is_in(client, Availability.HEALTHY))
+        assert trial.send(sender)
+        kinds = trial.kinds()
         assert kinds.index(EventKind.TIMER_STARTED) < kinds.index(EventKind.FAILED_OVER)
         assert kinds.index(EventKind.FAILED_OVER) < kinds.index(EventKind.BACKLOG_SEND)
         assert kinds.count(EventKind.RECOVERED) == 1
-    with paired(spaces, enable_syphon=True):
-        assert set(arrived(spaces, path, sending.accepted)) == set(sending.accepted)
+    trial.bring_home()
+    assert trial.audit().waiting == []
 
 
+@pytest.mark.rule("B4", "B5")
 def test_a_hung_primary_is_failed_over_within_the_timeouts(spaces: Spaces) -> None:
-    path = spaces.primary.create_queue()
-    with paired(spaces) as (client, _), client.get_queue_sender(path) as sender:
-        sending = Sending(sender)
-        assert sending.send()
+    trial = Trial(spaces)
+    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
+        assert trial.send(sender)
         spaces.primary.hang()
-        sending.send_until(is_in(client, Availability.FAILED_OVER), timeout=0.3)
+        trial.fail_over(client, sender)
         started = time.monotonic()
-        assert all(sending.send() for _ in range(5))
+        assert all(trial.send(sender) for _ in range(5))
         assert time.monotonic() - started < 5
         spaces.primary.revive()
         until(is_in(client, Availability.HEALTHY))
-        assert sending.send()
+        assert trial.send(sender)
+    assert len(trial.audit().waiting) >= 5
 
 
-def test_with_both_namespaces_down_nothing_is_accepted(spaces: Spaces) -> None:
-    path = spaces.primary.create_queue()
-    with paired(spaces) as (client, _), client.get_queue_sender(path) as sender:
-        sending = Sending(sender)
-        spaces.primary.kill()
-        spaces.secondary.kill()
-        sending.send_until(is_in(client, Availability.FAILED_OVER))
-        assert not any(sending.send() for _ in range(3))
-        assert sending.accepted == []
+@pytest.mark.rule("B4", "B7")
+def test_traffic_into_a_black_hole_is_failed_over_and_comes_back(spaces: Spaces) -> None:
+    """Neither side of a connection hears that nothing arrives any more, and new connections are taken too."""
+    trial = Trial(spaces)
+    with RelayThread(spaces.primary.amqp_port) as relay:
+        by_relay = spaces.primary.connection_string_with(f"Endpoint=sb://127.0.0.1:{relay.port}")
+        with trial.paired(by_relay) as client, client.get_queue_sender(trial.path) as sender:
+            assert trial.send(sender)
+            relay.hold()
+            trial.fail_over(client, sender)
+            assert all(trial.send(sender) for _ in range(5))
+            relay.pass_on()
+            until(is_in(client, Availability.HEALTHY))
+            assert trial.send(sender)
+    trial.bring_home()
+    assert trial.audit().waiting == []
 
 
-def test_a_deleted_entity_is_told_to_the_sender_instead_of_filling_the_backlog(spaces: Spaces) -> None:
-    path = spaces.primary.create_queue()
-    with paired(spaces) as (client, _), client.get_queue_sender(path) as sender:
-        sending = Sending(sender)
+@pytest.mark.rule("B4")
+def test_refused_connections_are_failed_over(spaces: Spaces) -> None:
+    trial = Trial(spaces)
+    with RelayThread(spaces.primary.amqp_port) as relay:
+        by_relay = spaces.primary.connection_string_with(f"Endpoint=sb://127.0.0.1:{relay.port}")
+        with trial.paired(by_relay) as client, client.get_queue_sender(trial.path) as sender:
+            assert trial.send(sender)
+            relay.refuse()
+            trial.fail_over(client, sender, timeout=10)
+            assert all(trial.send(sender) for _ in range(5))
+    assert len(trial.audit().waiting) >= 5
+
+
+@pytest.mark.rule("B5")
+def test_with_both_namespaces_down_the_caller_gets_the_error(spaces: Spaces) -> None:
+    """What a hung secondary had in its socket may be there later: nobody was told that it is."""
+    trial = Trial(spaces)
+    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
         spaces.primary.hang()
-        sending.send_until(is_in(client, Availability.FAILED_OVER), timeout=0.3)
+        spaces.secondary.hang()
+        trial.fail_over(client, sender)
+        assert not any(trial.send(sender, timeout=0.3) for _ in range(3))
+        spaces.secondary.revive()
+        spaces.primary.revive()
+    trial.bring_home()
+    trial.audit(may_repeat=True)
+
+
+@pytest.mark.rule("B7", "B8")
+def test_a_deleted_entity_is_told_to_the_sender_and_its_backlog_dead_lettered(spaces: Spaces) -> None:
+    trial = Trial(spaces)
+    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
+        spaces.primary.hang()
+        trial.fail_over(client, sender)
+        assert all(trial.send(sender) for _ in range(3))
         spaces.primary.revive()
         with spaces.primary.administration() as administration:
-            administration.delete_queue(path)
+            administration.delete_queue(trial.path)
         until(is_in(client, Availability.REFUSING))
-        with pytest.raises(ServiceBusError) as caught:
-            sender.send_messages(ServiceBusMessage("x"))
-        assert classify(caught.value) is FailureKind.NOT_FOUND
+        assert refusal_of(sender) is FailureKind.NOT_FOUND
+    trial.bring_home()
+    assert len(trial.audit(is_gone=True).dead_lettered) >= 3
 
 
-def test_a_backlog_queue_that_refuses_is_taken_out_and_the_send_succeeds(spaces: Spaces) -> None:
-    path = spaces.primary.create_queue()
-    with paired(spaces) as (client, events), client.get_queue_sender(path) as sender:
-        with spaces.secondary.administration() as administration:
-            closed = administration.get_queue(client.backlog_queues[0])
-            closed.status = "SendDisabled"
-            administration.update_queue(closed)
-        try:
+@pytest.mark.rule("B5")
+def test_a_full_backlog_queue_is_taken_out_and_another_takes_its_messages(spaces: Spaces, tmp_path: Path) -> None:
+    """The secondary's megabytes have 100 bytes, so a queue of 1024 of them is full for real after 100 KB."""
+    secondary = NamespaceProcess(tmp_path, "small", megabyte=100)
+    try:
+        trial = Trial(spaces, secondary=secondary)
+        full = backlog_queue_path(trial.primary_name, 0)
+        with secondary.administration() as administration:
+            administration.create_queue(full, max_size_in_megabytes=1024)
+        secondary.fill(full)
+        with trial.paired(failover_interval=timedelta(0)) as client:
             spaces.primary.hang()
-            sending = Sending(sender)
-            sending.send_until(is_in(client, Availability.FAILED_OVER), timeout=0.3)
-            others = [Sending(client.get_queue_sender(path)) for _ in range(2)]
-            assert all(each.send() for each in others)
-            assert [event.kind for event in events].count(EventKind.QUEUE_TAKEN_OUT) <= 1
-        finally:
-            with spaces.secondary.administration() as administration:
-                closed.status = "Active"
-                administration.update_queue(closed)
+            trial.fail_over(client, client.get_queue_sender(trial.path))
+            taken_out = trial.send_until_taken_out(client)
+            assert taken_out.queue == full
+            assert taken_out.error is not None
+            assert classify(taken_out.error) is FailureKind.QUOTA
+            spaces.primary.revive()
+            until(is_in(client, Availability.HEALTHY))
+        trial.bring_home()
+        assert trial.audit().waiting == []
+    finally:
+        secondary.kill()
 
 
-def test_a_flapping_primary_costs_no_accepted_message(spaces: Spaces) -> None:
-    path = spaces.primary.create_queue(requires_duplicate_detection=True)
-    with paired(spaces, enable_syphon=True) as (client, _), client.get_queue_sender(path) as sender:
-        sending = Sending(sender)
+@pytest.mark.rule("B5")
+def test_a_backlog_queue_in_a_dead_store_is_taken_out_and_another_takes_its_messages(spaces: Spaces) -> None:
+    trial = Trial(spaces)
+    with trial.paired(failover_interval=timedelta(0)) as client:
+        spaces.primary.hang()
+        trial.fail_over(client, client.get_queue_sender(trial.path))
+        with spaces.secondary.stores_down(0):
+            trial.send_until_taken_out(client)
+        spaces.primary.revive()
+        until(is_in(client, Availability.HEALTHY))
+    trial.bring_home()
+    assert trial.audit().waiting == []
+
+
+@pytest.mark.rule("B4")
+def test_a_dead_store_makes_its_entities_busy_and_never_fails_over(spaces: Spaces) -> None:
+    """Queues made one after the other live in different stores: one of the two is busy, and one notices nothing."""
+    trials = [Trial(spaces), Trial(spaces)]
+    with trials[0].paired(failover_interval=timedelta(0)) as client:
+        senders = [client.get_queue_sender(trial.path) for trial in trials]
+        with spaces.primary.stores_down(0):
+            sent = [trial.send(sender, timeout=5) for trial, sender in zip(trials, senders, strict=True)]
+            assert sorted(sent) == [False, True]
+            assert refusal_of(senders[sent.index(False)]) is FailureKind.BUSY
+        assert all(state.availability is Availability.HEALTHY for state in client.state().entities)
+        assert all(trial.send(sender) for trial, sender in zip(trials, senders, strict=True))
+    for trial in trials:
+        assert trial.audit().waiting == []
+
+
+@pytest.mark.rule("B5", "B8")
+def test_a_flapping_primary_costs_no_accepted_message_and_repeats_none(spaces: Spaces) -> None:
+    trial = Trial(spaces, requires_duplicate_detection=True)
+    with trial.paired(enable_syphon=True) as client, client.get_queue_sender(trial.path) as sender:
         stop = threading.Event()
 
         def flap() -> None:
@@ -198,66 +208,75 @@ def test_a_flapping_primary_costs_no_accepted_message(spaces: Spaces) -> None:
         flapping.start()
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
-            sending.send(timeout=0.3)
+            trial.send(sender, timeout=0.3)
         stop.set()
         flapping.join()
         until(is_in(client, Availability.HEALTHY))
-        bodies = arrived(spaces, path, sending.accepted)
-        assert set(sending.accepted) <= set(bodies)
-        assert len(bodies) == len(set(bodies))
+        until(lambda: not trial.waiting())
+    trial.audit()
 
 
+@pytest.mark.rule("B6", "B8")
 def test_messages_of_a_session_come_home_in_order_and_with_their_session(spaces: Spaces) -> None:
-    path = spaces.primary.create_queue(requires_session=True)
-    with paired(spaces, enable_syphon=True) as (client, _), client.get_queue_sender(path) as sender:
-        sending = Sending(sender, session_id="s", time_to_live=timedelta(hours=1))
+    trial = Trial(spaces, requires_session=True)
+    session: dict[str, Any] = {"session_id": "s", "time_to_live": timedelta(hours=1)}
+    with trial.paired(failover_interval=timedelta(0)) as client, client.get_queue_sender(trial.path) as sender:
         spaces.primary.hang()
-        sending.send_until(is_in(client, Availability.FAILED_OVER), timeout=0.3)
-        assert all(sending.send() for _ in range(30))
+        assert not trial.send(sender, timeout=0.3, **session)
+        assert all(trial.send(sender, **session) for _ in range(30))
         spaces.primary.revive()
-        until(lambda: spaces.primary.count(path) >= len(sending.accepted))
-        assert spaces.primary.take_all(path, session_id="s") == sending.accepted
+        until(is_in(client, Availability.HEALTHY))
+    trial.bring_home()
+    delivered = [int(name[1:]) for name in trial.audit(may_repeat=True).delivered]
+    assert delivered[-30:] == sorted(delivered[-30:])
+    assert len(spaces.primary.take_all(trial.path, session_id="s")) == len(delivered)
 
 
+@pytest.mark.rule("B5", "B8")
 def test_what_is_sent_to_a_topic_reaches_its_subscriptions_after_the_outage(spaces: Spaces) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     with spaces.primary.administration() as administration:
         administration.create_topic(topic)
         administration.create_subscription(topic, "all")
-    with (
-        paired(spaces, enable_syphon=True, failover_interval=timedelta(0)) as (client, _),
-        client.get_topic_sender(topic) as sender,
-    ):
-        spaces.primary.kill()
-        sending = Sending(sender)
-        assert sending.send()
+    trial = Trial(spaces, path=topic)
+    with trial.paired(failover_interval=timedelta(0)) as client, client.get_topic_sender(topic) as sender:
+        spaces.primary.hang()
+        trial.fail_over(client, sender)
+        assert trial.send(sender)
         spaces.primary.revive()
-        assert spaces.primary.take_subscription(topic, "all", count=1) == sending.accepted
+        until(is_in(client, Availability.HEALTHY))
+    trial.bring_home()
+    assert "m1" in [name for name, _ in spaces.primary.peek(f"{topic}/Subscriptions/all")]
 
 
-def test_a_revoked_key_is_raised_and_never_fails_over(spaces: Spaces) -> None:
-    head, _, tail = spaces.primary.connection_string.partition("SharedAccessKey=")
-    revoked = f"{head}SharedAccessKey=cmV2b2tlZA==;{tail.partition(';')[2]}"
-    path = spaces.primary.create_queue()
-    with (
-        paired(spaces, primary=revoked, failover_interval=timedelta(0)) as (client, events),
-        client.get_queue_sender(path) as sender,
-    ):
-        with pytest.raises(ServiceBusError) as caught:
-            sender.send_messages(ServiceBusMessage("x"), timeout=2)
-        assert classify(caught.value) is FailureKind.UNAUTHORIZED
-        assert client.state().entities[0].availability is Availability.HEALTHY
-        assert events == []
+@pytest.mark.rule("B4")
+def test_a_key_revoked_on_an_open_link_is_raised_and_never_fails_over(spaces: Spaces) -> None:
+    trial = Trial(spaces)
+    name = f"app{uuid.uuid4().hex[:8]}"
+    own_key = spaces.primary.make_key(name)
+    with trial.paired(own_key, failover_interval=timedelta(0)) as client:
+        sender = client.get_queue_sender(trial.path)
+        assert trial.send(sender)
+        spaces.primary.revoke_key(name)
+        until(lambda: not trial.send(sender, timeout=2) and refusal_of(sender) is FailureKind.UNAUTHORIZED)
+    assert trial.audit(may_repeat=True).delivered[0] == "m0"
 
 
-def test_a_dead_store_makes_the_primary_busy_and_never_fails_over(spaces: Spaces) -> None:
-    path = spaces.primary.create_queue()
-    with (
-        paired(spaces, failover_interval=timedelta(0)) as (client, _),
-        client.get_queue_sender(path) as sender,
-        spaces.primary.stores_down(),
-    ):
-        with pytest.raises(ServiceBusError) as caught:
-            sender.send_messages(ServiceBusMessage("x"), timeout=5)
-        assert classify(caught.value) is FailureKind.BUSY
-        assert client.state().entities[0].availability is Availability.HEALTHY
+@pytest.mark.rule("B7")
+def test_a_key_revoked_during_the_outage_is_told_to_the_sender_instead_of_filling_the_backlog(spaces: Spaces) -> None:
+    trial = Trial(spaces)
+    name = f"app{uuid.uuid4().hex[:8]}"
+    own_key = spaces.primary.make_key(name)
+    with RelayThread(spaces.primary.amqp_port) as relay:
+        endpoint = f"Endpoint=sb://127.0.0.1:{relay.port}"
+        by_relay = ";".join([endpoint, *own_key.split(";")[1:]])
+        with trial.paired(by_relay) as client, client.get_queue_sender(trial.path) as sender:
+            assert trial.send(sender)
+            relay.hold()
+            trial.fail_over(client, sender)
+            assert trial.send(sender)
+            spaces.primary.revoke_key(name)
+            relay.pass_on()
+            until(is_in(client, Availability.REFUSING))
+            assert refusal_of(sender) is FailureKind.UNAUTHORIZED
+    assert len(trial.audit(may_repeat=True).waiting) >= 1
