@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from twinbus.amqp.sections import (
@@ -13,8 +15,10 @@ from twinbus.amqp.types import Long, Symbol, Timestamp, UByte, UInt
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.replay.copies import copy_of
 from twinbus.pipeline.replay.destinations import destinations_of
+from twinbus.pipeline.replay.lake_job import slices
 
 NOW = 1_800_000_000_000
+HOUR_US = 3_600_000_000
 DEAD_LETTER = Sections(
     header=Header(durable=True, priority=UByte(7), ttl=UInt(60_000), delivery_count=UInt(10)),
     delivery_annotations={Symbol("x-opt-lock-token"): b"token"},
@@ -79,3 +83,17 @@ def test_one_destination_for_all_is_said_with_to() -> None:
 def test_what_was_in_a_subscription_is_not_sent_to_all_of_them_unasked(path: str) -> None:
     with pytest.raises(ArgumentError, match="--to"):
         destinations_of([path], None)
+
+
+def test_an_hour_is_cut_into_slices_that_leave_nothing_out() -> None:
+    assert list(slices(0, None)) == []
+    assert list(slices(5, None)) == [(0, HOUR_US)]
+    parts = list(slices(1_000, rate=10))
+    assert len(parts) == 5
+    assert parts[0][0] == 0
+    assert parts[-1][1] == HOUR_US
+    assert all(before[1] == behind[0] for before, behind in pairwise(parts))
+
+
+def test_slices_are_never_shorter_than_a_second() -> None:
+    assert len(list(slices(1_000_000, rate=0.1))) == 3_600

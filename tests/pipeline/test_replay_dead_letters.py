@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
 
+from twinbus.client.blocking import BlockingNamespace
+from twinbus.client.message import encode_message
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import SystemClock
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.replay.dead_letter_job import ReplayFailed, _Queue, note
@@ -27,20 +29,23 @@ def queue(bus: LocalNamespace, request: pytest.FixtureRequest) -> Iterator[str]:
     bus.administration.delete_queue(path)
 
 
-def fill(bus: LocalNamespace, path: str, count: int) -> None:
-    with bus.client() as client, client.get_queue_sender(path) as sender:
-        sender.send_messages([ServiceBusMessage(str(n), message_id=str(n)) for n in range(count)])
-        with client.get_queue_receiver(path) as receiver:
-            taken = 0
-            while taken < count:
-                for message in receiver.receive_messages(count, max_wait_time=5):
-                    receiver.dead_letter_message(message, reason="Tired", error_description="of it")
-                    taken += 1
+def fill(bus: LocalNamespace, path: str, count: int, receive_from: str | None = None) -> None:
+    payloads = [encode_message(str(n), message_id=str(n)) for n in range(count)]
+    with BlockingNamespace.connect(bus.connection_string) as namespace:
+        assert not any(namespace.sender(path).send(payloads))
+        receiver = namespace.receiver(receive_from or path)
+        taken = receiver.collect(count, 5)
+        assert not any(receiver.dead_letter(taken, "Tired", "of it"))
+        receiver.close()
+
+
+def peek(bus: LocalNamespace, path: str) -> list[ReceivedMessage]:
+    with BlockingNamespace.connect(bus.connection_string) as namespace:
+        return namespace.run(namespace.entity(path).peek(100))
 
 
 def numbers(bus: LocalNamespace, path: str) -> list[int]:
-    with bus.client() as client, client.get_queue_receiver(path, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
-        return [message.sequence_number or 0 for message in receiver.peek_messages(100)]
+    return [message.sequence_number or 0 for message in peek(bus, f"{path}/$DeadLetterQueue")]
 
 
 def plan(
@@ -50,24 +55,27 @@ def plan(
     return MovePlan(connection, f"{path}/$DeadLetterQueue", to or path, runs(chosen), runs(sent or []))
 
 
-def taken(bus: LocalNamespace, path: str, count: int) -> list[ServiceBusReceivedMessage]:
-    with bus.client() as client, client.get_queue_receiver(path) as receiver:
-        return list(receiver.peek_messages(count))
-
-
 def test_the_chosen_ones_are_moved_and_the_others_can_be_received_at_once(bus: LocalNamespace, queue: str) -> None:
     chosen = numbers(bus, queue)[5:15]
     report = run_move(plan(bus, queue, chosen), SystemClock())
     assert (report.moved, report.error, report.is_drained) == (runs(chosen), None, False)
-    assert [message.message_id for message in taken(bus, queue, COUNT)] == [str(n) for n in range(5, 15)]
+    assert [message.message_id for message in peek(bus, queue)] == [str(n) for n in range(5, 15)]
     assert (bus.message_count(queue), bus.message_count(f"{queue}/$DeadLetterQueue")) == (10, 10)
 
 
 def test_a_copy_says_nothing_of_its_time_as_a_dead_letter(bus: LocalNamespace, queue: str) -> None:
     run_move(plan(bus, queue, numbers(bus, queue)[:1]), SystemClock())
-    (message,) = taken(bus, queue, 1)
+    (message,) = peek(bus, queue)
     assert not message.application_properties
     assert (message.dead_letter_reason, message.delivery_count) == (None, 0)
+
+
+def test_dead_letters_of_a_subscription_are_moved_as_well(bus: LocalNamespace, queue: str) -> None:
+    topic = bus.create_topic(f"{queue}-t", "s")
+    fill(bus, topic, 3, receive_from=f"{topic}/Subscriptions/s")
+    path = f"{topic}/Subscriptions/s"
+    report = run_move(plan(bus, path, numbers(bus, path), to=queue), SystemClock())
+    assert (sum(end - first for first, end in report.moved), bus.message_count(queue)) == (3, 3)
 
 
 def test_what_is_gone_already_ends_the_task_and_is_not_waited_for(bus: LocalNamespace, queue: str) -> None:
@@ -79,7 +87,7 @@ def test_one_whose_copy_was_sent_before_is_only_removed(bus: LocalNamespace, que
     found = numbers(bus, queue)
     report = run_move(plan(bus, queue, found[1:], sent=found[:1]), SystemClock())
     assert (report.moved, report.sent) == (runs(found), [])
-    assert "0" not in [message.message_id for message in taken(bus, queue, COUNT)]
+    assert "0" not in [message.message_id for message in peek(bus, queue)]
     assert bus.message_count(f"{queue}/$DeadLetterQueue") == 0
 
 

@@ -1,6 +1,6 @@
 """`twinbus pipeline replay`: captured messages and dead letters back to entities."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from twinbus.pipeline.replay.dead_letter_job import DeadLetterReplay
     from twinbus.pipeline.replay.lake_job import LakeReplay
+    from twinbus.pipeline.syphon.stop import StopRequest
+
+    Job = LakeReplay | DeadLetterReplay
 
 COUNT_COLUMNS = ("entity", "destination", "messages", "first", "last")
 DEAD_LETTER_QUEUE = "/$DeadLetterQueue"
@@ -67,22 +70,22 @@ def replay(
     Message ids are kept. A replay that is run again sends nothing twice where the destination detects duplicates.
     """
     require_spark()
-    from twinbus.pipeline.replay.choice import counts_of, sample_of
     from twinbus.pipeline.replay.destinations import destinations_of
+    from twinbus.pipeline.syphon.stop import StopRequest
 
     if (lake is None) != dead_letters:
         raise ArgumentError("Say where the messages are: --lake FOLDER, or --dead-letters and entities.")
     paths = _dead_letter_paths(call, entities or ()) if dead_letters else list(entities or ())
     with spark_job("replay", master, conf) as spark:
         chosen = _chosen(spark, call, lake, paths, where, with_bodies=dry_run and sample > 0)
-        counts = counts_of(chosen)
-        destinations = destinations_of([each.entity for each in counts], to)
         if dry_run:
-            records = [{**asdict(each), "destination": destinations[each.entity]} for each in counts]
-            _show_plan(records, sample_of(chosen, sample) if sample else [], call.output)
+            _show_plan(chosen, to, sample, call.output)
             return
-        _check_destinations(call, set(destinations.values()))
-        _run(spark, call, chosen, destinations, rate, from_lake=lake is not None)
+        stop = StopRequest()
+        if lake is None:
+            _move_dead_letters(spark, call, chosen, destinations_of(paths, to), stop, rate)
+        else:
+            _send_captured(spark, call, chosen, to, stop, rate)
 
 
 def _dead_letter_paths(call: Call, entities: Sequence[str]) -> list[str]:
@@ -116,53 +119,75 @@ def _check_destinations(call: Call, destinations: set[str]) -> None:
         check_targets(SinkOptions(connection, destination))
 
 
-def _run(
+def _move_dead_letters(
     spark: "SparkSession",
     call: Call,
     chosen: "DataFrame",
     destinations: dict[str, str],
+    stop: "StopRequest",
     rate: float | None,
-    *,
-    from_lake: bool,
 ) -> None:
     from twinbus.pipeline.replay.dead_letter_job import DeadLetterReplay
-    from twinbus.pipeline.replay.lake_job import LakeReplay
-    from twinbus.pipeline.syphon.stop import StopRequest
 
-    options = {CONNECTION_STRING: call.connection_string}
-    stop = StopRequest()
-    job: LakeReplay | DeadLetterReplay
-    if from_lake:
-        job = LakeReplay(spark, options, stop, rate)
-    else:
-        job = DeadLetterReplay(spark, ConnectionOptions.from_options(options), stop, rate)
-    try:
-        with stop_by_signal(stop.ask), _shown(job, call.output) as show:
-            job.show = show
-            job.run(chosen, destinations)
-    finally:
-        _tell(job, call.output)
-    _end(job, is_stopped=stop.is_asked)
+    _check_destinations(call, set(destinations.values()))
+    connection = ConnectionOptions.from_options({CONNECTION_STRING: call.connection_string})
+    job = DeadLetterReplay(spark, connection, stop, rate)
+    with _told(job, stop, call.output):
+        job.run(chosen, destinations)
 
 
-def _show_plan(counts: list[dict[str, object]], sample: list[dict[str, object]], output: Output) -> None:
-    from twinbus.pipeline.replay.choice import SAMPLE_COLUMNS
+def _send_captured(
+    spark: "SparkSession", call: Call, chosen: "DataFrame", to: str | None, stop: "StopRequest", rate: float | None
+) -> None:
+    from twinbus.pipeline.replay.destinations import destinations_of
+    from twinbus.pipeline.replay.lake_job import LakeReplay, entities_in, hours_of
 
+    hours = hours_of(chosen)
+    destinations = destinations_of(entities_in(hours), to)
+    _check_destinations(call, set(destinations.values()))
+    job = LakeReplay(spark, {CONNECTION_STRING: call.connection_string}, stop, rate)
+    with _told(job, stop, call.output):
+        job.run(chosen, hours, destinations)
+
+
+def _show_plan(chosen: "DataFrame", to: str | None, sample: int, output: Output) -> None:
+    from twinbus.pipeline.replay.choice import SAMPLE_COLUMNS, counts_of, sample_of
+    from twinbus.pipeline.replay.destinations import destinations_of
+
+    counts = counts_of(chosen)
+    destinations = destinations_of([each.entity for each in counts], to)
+    records = [{**asdict(each), "destination": destinations[each.entity]} for each in counts]
+    shown = sample_of(chosen, sample) if sample else []
     if output.as_json:
-        total = sum(int(str(each["messages"])) for each in counts)
-        output.record({"messages": total, "entities": counts, "sample": sample})
+        output.record({"messages": sum(each.messages for each in counts), "entities": records, "sample": shown})
         return
-    output.table(COUNT_COLUMNS, counts)
-    if sample:
+    output.table(COUNT_COLUMNS, records)
+    if shown:
         output.console.print()
-        output.table(SAMPLE_COLUMNS, sample)
+        output.table(SAMPLE_COLUMNS, shown)
 
 
 @contextmanager
-def _shown(job: "LakeReplay | DeadLetterReplay", output: Output) -> Iterator[Callable[[], None]]:
+def _told(job: "Job", stop: "StopRequest", output: Output) -> Iterator[None]:
+    """While the job runs it shows how far it is and can be stopped; whatever ends it, it tells what it did."""
+    try:
+        with stop_by_signal(stop.ask), _shown(job, output):
+            yield
+    finally:
+        _tell(job, output)
+    refused = sum(each.refused for each in job.tallies)
+    if refused:
+        said = next(each.last_error for each in job.tallies if each.refused)
+        raise CommandFailed(f"{refused} messages were refused and are where they were: {said}")
+    if stop.is_asked and any(each.left for each in job.tallies):
+        raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def _shown(job: "Job", output: Output) -> Iterator[None]:
     """A bar for all messages, on a terminal; it moves with each round."""
     if output.as_json or not output.console.is_terminal:
-        yield lambda: None
+        yield
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=output.console, transient=True) as progress:
@@ -172,19 +197,11 @@ def _shown(job: "LakeReplay | DeadLetterReplay", output: Output) -> Iterator[Cal
             total = sum(each.chosen for each in job.tallies)
             progress.update(bar, total=total, completed=total - sum(each.left for each in job.tallies))
 
-        yield show
+        job.show = show
+        yield
 
 
-def _tell(job: "LakeReplay | DeadLetterReplay", output: Output) -> None:
+def _tell(job: "Job", output: Output) -> None:
     from twinbus.pipeline.replay.tally import COLUMNS
 
     output.table(COLUMNS, [each.record() for each in job.tallies])
-
-
-def _end(job: "LakeReplay | DeadLetterReplay", *, is_stopped: bool) -> None:
-    refused = sum(each.refused for each in job.tallies)
-    if refused:
-        said = next(each.last_error for each in job.tallies if each.refused)
-        raise CommandFailed(f"{refused} messages were refused and are where they were: {said}")
-    if is_stopped and any(each.left for each in job.tallies):
-        raise typer.Exit(INTERRUPTED)

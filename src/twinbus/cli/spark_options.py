@@ -41,12 +41,20 @@ def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> 
     wanted = QUIET | _settings(settings or ())
     is_ours = not _is_running()
     session = spark_session(f"twinbus {name}", master=master, settings=wanted)
+    _quieten()
     try:
         with one_line_failures():
             yield session
     finally:
         if is_ours:
             session.stop()
+
+
+def _quieten() -> None:
+    """PySpark logs a line of JSON for every query that it refuses, beside the error that it raises."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
 
 
 def _is_running() -> bool:

@@ -9,7 +9,7 @@ from twinbus.amqp.sections import Header, MessageProperties, Sections, encode_se
 from twinbus.amqp.types import Timestamp, Value
 from twinbus.clock import Millis
 from twinbus.pairing.restore import BROKER_ANNOTATIONS, read_front, without
-from twinbus.pipeline.source.message_rows import CLAIMED_BY
+from twinbus.pipeline.source.entity_access import CLAIMED_BY
 
 DEAD_LETTER_PROPERTIES = frozenset({"DeadLetterReason", "DeadLetterErrorDescription"})
 _ANNOTATIONS = BROKER_ANNOTATIONS | {"x-opt-scheduled-enqueue-time", CLAIMED_BY}

@@ -9,7 +9,7 @@ destination that detects duplicates keeps each message once, as long as its wind
 that does not has the messages twice.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
@@ -53,9 +53,11 @@ class LakeReplay:
     show: Callable[[], None] = lambda: None
     tallies: list[Tally] = field(default_factory=list)
 
-    def run(self, chosen: "DataFrame", destinations: Mapping[str, str]) -> None:
-        """`chosen` is what `choice.captured` found. Raises JobFailed; the round that failed may be sent in part."""
-        hours = hours_of(chosen)
+    def run(self, chosen: "DataFrame", hours: Sequence[Hour], destinations: Mapping[str, str]) -> None:
+        """`chosen` is what `choice.captured` found, `hours` what is in it; what is captured later is left alone.
+
+        Raises JobFailed; the round that failed may be sent in part.
+        """
         self.tallies = [
             Tally(entity, to, sum(hour.counts.get(entity, 0) for hour in hours)) for entity, to in destinations.items()
         ]
@@ -89,6 +91,10 @@ class LakeReplay:
             tally.replayed += seen.get[f"c{number}"]
 
 
+def entities_in(hours: Iterable[Hour]) -> list[str]:
+    return sorted({entity for hour in hours for entity in hour.counts})
+
+
 def hours_of(chosen: "DataFrame") -> list[Hour]:
     """The oldest first."""
     with one_line_failures():
@@ -117,7 +123,8 @@ def prepared(chosen: "DataFrame", destinations: Mapping[str, str]) -> "DataFrame
     named = f.coalesce("messageId", f.md5(f.concat_ws("/", ENTITY, f.col(NUMBER).cast("string"))))
     kept = f.map_filter("properties", lambda name, _: ~name.isin(*DEAD_LETTER_PROPERTIES))
     return (
-        chosen.withColumn("_from", f.col(ENTITY))
+        chosen.where(f.col(ENTITY).isin(*destinations))
+        .withColumn("_from", f.col(ENTITY))
         .withColumn("messageId", named)
         .withColumn("properties", kept)
         .withColumn(ENTITY, to[f.col(ENTITY)])

@@ -1,0 +1,139 @@
+"""`twinbus pipeline replay` on Spark, from dead-letter queues and from a lake."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.spark.entities import Entities
+from twinbus.cli.app import run
+from twinbus.client.blocking import BlockingNamespace
+from twinbus.client.message import encode_message
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.pipeline.lake import write_batch
+from twinbus.pipeline.source.columns import ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def replay(capsys: pytest.CaptureFixture[str], entities: Entities, *words: str) -> tuple[int, Any]:
+    """The exit code, and what was said: JSON on success, else the one line."""
+    capsys.readouterr()
+    where = [
+        "--connection-string",
+        entities.broker.connection_string,
+        "--endpoint",
+        f"http://127.0.0.1:{entities.broker.http_port}",
+    ]
+    code = run(["pipeline", "replay", *words, *where, "--json"])
+    said = capsys.readouterr()
+    return code, json.loads(said.out) if said.out else said.err
+
+
+def dead_letters(entities: Entities, path: str, receive_from: str, count: int, reason: str) -> None:
+    with BlockingNamespace.connect(entities.broker.connection_string) as namespace:
+        payloads = [
+            encode_message(str(n), message_id=f"{reason}{n}", application_properties={"n": n}) for n in range(count)
+        ]
+        assert not any(namespace.sender(path).send(payloads))
+        receiver = namespace.receiver(receive_from)
+        assert not any(receiver.dead_letter(receiver.collect(count, 10), reason))
+        receiver.close()
+
+
+def peek(entities: Entities, path: str) -> list[ReceivedMessage]:
+    with BlockingNamespace.connect(entities.broker.connection_string) as namespace:
+        return namespace.run(namespace.extras(path).peek_merged(1_000))
+
+
+def test_chosen_dead_letters_go_home_and_the_others_stay(
+    spark: "SparkSession", entities: Entities, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue, topic = entities.queue(), entities.topic("s")
+    dead_letters(entities, queue, queue, 5, "Tired")
+    dead_letters(entities, queue, queue, 3, "Old")
+    where = ("--where", "deadLetterReason = 'Tired' and string(body) <> '0'")
+
+    code, plan = replay(capsys, entities, queue, "--dead-letters", *where, "--dry-run", "--sample", "2")
+    assert code == 0
+    assert plan["messages"] == 4
+    assert plan["entities"][0]["destination"] == queue
+    assert [each["body"] for each in plan["sample"]] == ["1", "2"]
+    assert peek(entities, queue) == []
+
+    code, done = replay(capsys, entities, queue, "--dead-letters", *where)
+    assert code == 0
+    assert [(each["replayed"], each["left"]) for each in done] == [(4, 0)]
+    home = peek(entities, queue)
+    assert [message.message_id for message in home] == ["Tired1", "Tired2", "Tired3", "Tired4"]
+    assert [message.application_properties for message in home] == [{"n": n} for n in range(1, 5)]
+    assert len(peek(entities, f"{queue}/$DeadLetterQueue")) == 4
+
+    code, said = replay(capsys, entities, f"{topic}/Subscriptions/s", "--dead-letters")
+    assert code == 2
+    assert "--to" in said
+
+
+def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
+    spark: "SparkSession", entities: Entities, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    queue = entities.queue(requires_session=True, requires_duplicate_detection=True)
+    lake = str(tmp_path / "lake")
+    # Numbers rise with time; Parquet keeps them in no order.
+    rows = [
+        {
+            "body": str(number).encode(),
+            "messageId": f"m{number}",
+            "sequenceNumber": number,
+            "sessionId": f"s{number % 2}",
+            "enqueuedTime": datetime(2026, 11, 15, 10, number, tzinfo=UTC),
+            "properties": {"n": '{"long": 5}', "DeadLetterReason": '"Tired"'},
+        }
+        for number in reversed(range(40))
+    ]
+    frame = spark.createDataFrame(rows, ddl())
+    write_batch(frame, lake, queue, "capture-0")
+    write_batch(frame, lake, "elsewhere", "capture-0")
+
+    for _ in range(2):
+        code, done = replay(capsys, entities, queue, "--lake", lake, "--where", "sequenceNumber >= 4")
+        assert code == 0
+        assert [(each["chosen"], each["replayed"]) for each in done] == [(36, 36)]
+    found = peek(entities, queue)
+    assert len(found) == 36
+    for session in ("s0", "s1"):
+        numbers = [int(message.body) for message in found if message.session_id == session]
+        assert numbers == sorted(numbers)
+    assert found[0].application_properties == {"n": 5}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "--lake FOLDER, or --dead-letters"),
+        (("--dead-letters",), 2, "name the queues"),
+        (("{queue}", "--dead-letters", "--where", "no sense at all"), 2, "--where: "),
+        (("{queue}", "--dead-letters", "--where", "colour = 1"), 2, "--where: "),
+        (("nowhere", "--dead-letters"), 1, "could not be found"),
+        (("{queue}", "--dead-letters", "--to", "nowhere"), 2, "'nowhere' cannot be written to"),
+        (("--lake", "/no/such/folder"), 1, "/no/such/folder"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    spark: "SparkSession",
+    entities: Entities,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    queue = entities.queue()
+    if "--to" in words:
+        dead_letters(entities, queue, queue, 1, "Tired")
+    found, text = replay(capsys, entities, *(word.format(queue=queue) for word in words))
+    assert found == code
+    assert said in text
+    assert len(text.splitlines()) == 1
