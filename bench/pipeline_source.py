@@ -1,0 +1,148 @@
+"""`python -m bench.pipeline_source`: what Spark reads from a queue beside one stock receiver, on the same namespace.
+
+    python -m bench.pipeline_source [--rounds 3] [--count 50000] [--size 1024] [--master local[2]] [--partitioned]
+
+In each round the stock client receives and completes messages in a process of its own; then Spark looks at a full queue
+(a batch query and a stream) and takes it away (a stream that consumes), to a sink that throws everything away. Spark has
+started, and has run each query once, before anything is measured. The source is meant to be at least three times as fast
+as the stock receiver.
+
+Behind it: what a micro-batch costs that has next to nothing to do, and how much of that is the source's part.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from bench.clients import QUEUE, in_process_of_its_own, served
+from bench.pipeline_sink import empty
+from twinbus.client.blocking import BlockingNamespace
+from twinbus.client.message import encode_message
+from twinbus.pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+STOCK_COUNT = 5_000
+FILL_COUNT = 2_000
+WARM_COUNT = 1_000
+SMALL_BATCHES = 20
+SMALL_BATCH_ROWS = 50
+STREAM_TIMEOUT_S = 600
+
+
+class Queue:
+    """The queue under test and the queries over it."""
+
+    def __init__(self, spark: "SparkSession", connection_string: str) -> None:
+        self._spark = spark
+        self._connection_string = connection_string
+        self._options = {"connectionString": connection_string, "queue": QUEUE}
+
+    def fill(self, count: int, size: int) -> None:
+        """With many keys, so that the fragments of a partitioned queue have about as many messages each."""
+        body = bytes(size)
+        with BlockingNamespace.connect(self._connection_string) as namespace:
+            sender = namespace.sender(QUEUE)
+            for first in range(0, count, FILL_COUNT):
+                numbers = range(first, min(first + FILL_COUNT, count))
+                payloads = [encode_message(body, message_id=str(n), partition_key=f"k{n % 400}") for n in numbers]
+                if any(sender.send_batches(payloads)):
+                    raise SystemExit("the queue did not take the messages")
+
+    def read(self) -> int:
+        frame = self._spark.read.format("servicebus").options(**self._options).load()
+        observed = _counted(frame)
+        observed[1].write.format("noop").mode("append").save()
+        return int(observed[0].get["rows"])
+
+    def stream(self, mode: str, batch_count: int | None = None) -> "StreamingQuery":
+        options = dict(self._options, mode=mode)
+        if batch_count is not None:
+            options["maxMessagesPerTrigger"] = str(batch_count)
+        with tempfile.TemporaryDirectory() as checkpoint:
+            frame = self._spark.readStream.format("servicebus").options(**options).load()
+            writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            query = writer.trigger(availableNow=True).start()
+            if not query.awaitTermination(STREAM_TIMEOUT_S):
+                raise SystemExit(f"the {mode} stream did not end")
+            return query
+
+    def streamed(self, mode: str) -> int:
+        return sum(progress["numInputRows"] for progress in self.stream(mode).recentProgress)
+
+
+def _counted(frame):  # type: ignore[no-untyped-def]
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+
+    observation = Observation()
+    return observation, frame.observe(observation, count(lit(1)).alias("rows"))
+
+
+def compare(options: argparse.Namespace) -> None:
+    results: dict[str, list[float]] = {}
+    spark = spark_session("bench", master=options.master)
+    spark.sparkContext.setLogLevel("ERROR")
+    with served(is_partitioned=options.partitioned) as connection_string:
+        queue = Queue(spark, connection_string)
+        jobs = {
+            "spark.read, browse": queue.read,
+            "readStream, browse": lambda: queue.streamed("browse"),
+            "readStream, consume": lambda: queue.streamed("consume"),
+        }
+        queue.fill(WARM_COUNT, options.size)
+        for job in jobs.values():
+            job()
+        for _ in range(options.rounds):
+            queue.fill(STOCK_COUNT, options.size)
+            stock = argparse.Namespace(count=STOCK_COUNT, size=options.size)
+            figures = in_process_of_its_own("stock", connection_string, "receive", stock)
+            results.setdefault("stock client, receive + complete", []).append(figures.rate)
+            queue.fill(options.count, options.size)
+            for name, job in jobs.items():
+                started = time.perf_counter()
+                found = job()
+                rate = found / (time.perf_counter() - started)
+                if found != options.count:
+                    raise SystemExit(f"{name}: {found} messages of {options.count}")
+                results.setdefault(name, []).append(rate)
+        show_rates(results)
+        for mode in ("browse", "consume"):
+            queue.fill(SMALL_BATCHES * SMALL_BATCH_ROWS, 100)
+            show_overhead(mode, queue.stream(mode, SMALL_BATCH_ROWS))
+        empty(connection_string)
+    spark.stop()
+
+
+def show_rates(results: dict[str, list[float]]) -> None:
+    rates = {name: statistics.median(found) for name, found in results.items()}
+    stock_rate = next(iter(rates.values()))
+    for name, found in rates.items():
+        print(f"{name:36}{found:>10,.0f}/s{found / stock_rate:>8.1f}x")
+
+
+def show_overhead(mode: str, query: "StreamingQuery") -> None:
+    """Of the batches behind the first ones, which start what the others use."""
+    durations = [progress["durationMs"] for progress in query.recentProgress if progress["numInputRows"]][2:]
+    whole, planned = (
+        statistics.median(each.get(part, 0) for each in durations) for part in ("triggerExecution", "latestOffset")
+    )
+    print(f"micro-batch of {SMALL_BATCH_ROWS}, {mode:8}{whole:>12.0f} ms, of which latestOffset {planned:.0f} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--count", type=int, default=50_000)
+    parser.add_argument("--size", type=int, default=1_024)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--partitioned", action="store_true")
+    compare(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
