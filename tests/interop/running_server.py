@@ -44,6 +44,8 @@ class RunningServer:
         http_port: int = 0,
         store_count: int = 16,
         tls_port: int | None = None,
+        *,
+        is_metered: bool = False,
     ) -> None:
         self.clock = ShiftedClock()
         self.settings = ServerSettings(
@@ -53,6 +55,7 @@ class RunningServer:
             http_port=http_port,
             store_count=store_count,
             tls_port=tls_port,
+            is_metered=is_metered,
         )
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
