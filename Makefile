@@ -8,11 +8,14 @@ READY := $(VENV)/ready-$(WANTED)
 SPARK_READY := $(VENV)/spark-ready-$(WANTED)
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run test soak lint bench docs clean setup
+.PHONY: run demo test soak lint bench docs clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
 	@$(BIN)/twinbus up
+
+demo: $(SPARK_READY)
+	@$(BIN)/twinbus rehearse --report rehearsal.html
 
 test: lint
 	@$(BIN)/python -m pytest

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import STOP_WAIT_S, Served, serve
+from twinbus.cli.next_steps import shown_command
 from twinbus.cli.running import find_running, read_running
 
 ENTITIES = """
@@ -31,6 +34,8 @@ seats = tuple(two.Seat(seat.name, 0, 0) for seat in two.SEATS)
 two.run_two.__defaults__ = (seats,)
 sys.exit(run(["up", "--data", sys.argv[1], "--stores", "1", "--json", *sys.argv[2:]]))
 """
+
+TWO_IN_WORDS = TWO.replace('"--json", ', "")
 
 
 def test_entities_are_made_at_start_and_those_that_exist_stay(tmp_path: Path) -> None:
@@ -81,6 +86,40 @@ def test_two_namespaces_start_and_stop_together(tmp_path: Path) -> None:
     up.send_signal(signal.SIGTERM)
     assert up.wait(STOP_WAIT_S) == 0
     assert all(read_running(tmp_path / each["name"]) is None for each in both)
+
+
+def test_the_python_that_is_printed_works_as_it_stands_and_again(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", TWO_IN_WORDS, str(tmp_path)], stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        printed = ""
+        while "Ctrl-C stops both" not in printed:
+            line = up.stdout.readline()
+            assert line, printed
+            printed += line
+        try:
+            assert printed.count("Endpoint=sb://") == 3  # both namespaces, and the one in the snippet
+            assert "twinbus rehearse" in printed
+            snippet = printed[printed.index("from contextlib") : printed.index("What to try next")]
+            for _ in range(2):
+                said = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, check=False)
+                assert (said.returncode, said.stdout) == (0, "hello\n"), said.stderr
+        finally:
+            up.send_signal(signal.SIGINT)
+    assert up.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("started", "on_path", "shown"),
+    [
+        ("/opt/bin/twinbus", "/opt/bin/twinbus", "twinbus"),
+        ("/home/me/.venv/bin/twinbus", None, ".venv/bin/twinbus"),
+        (".venv/bin/twinbus", "/opt/bin/twinbus", ".venv/bin/twinbus"),
+        ("/elsewhere/twinbus", "/opt/bin/twinbus", "/elsewhere/twinbus"),
+        ("/home/me/src/twinbus/__main__.py", None, f"{sys.executable} -m twinbus"),
+    ],
+)
+def test_the_command_is_shown_as_it_can_be_typed(started: str, on_path: str | None, shown: str) -> None:
+    assert shown_command(Path(started), on_path, Path("/home/me")) == shown
 
 
 def test_when_one_namespace_ends_the_other_is_stopped_and_the_reason_told(tmp_path: Path) -> None:

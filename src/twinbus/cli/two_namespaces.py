@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from twinbus.cli.next_steps import next_steps
 from twinbus.cli.output import Output
 from twinbus.cli.running import RunningNamespace
 from twinbus.rehearsal.ending_signals import ending_signals_interrupt
@@ -24,21 +25,6 @@ class Seat:
 
 
 SEATS = (Seat("primary", 5672, 5300, 5671), Seat("secondary", 5673, 5301, 5674))
-
-SNIPPET = """
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from twinbus.client.administration import administration_client
-
-primary = "{primary}"
-administration_client(primary).create_queue("orders", enable_partitioning=True)
-with ServiceBusClient.from_connection_string(primary) as client:
-    with client.get_queue_sender("orders") as sender:
-        sender.send_messages(ServiceBusMessage("hello"))
-    with client.get_queue_receiver("orders", max_wait_time=5) as receiver:
-        for message in receiver:
-            print(message)
-            receiver.complete_message(message)
-"""
 
 
 def run_two(
@@ -89,5 +75,5 @@ def _tell(output: Output, namespaces: Sequence[RunningNamespace]) -> None:
         output.console.print(f"[bold]{each.name}[/bold]  administration {each.endpoint}")
         for line in each.ways_in:
             output.console.print(line, markup=False)
-    output.console.print(SNIPPET.format(primary=namespaces[0].connection_string), markup=False)
+    output.console.print(next_steps(namespaces), markup=False)
     output.console.print("Ctrl-C stops both.")
