@@ -52,14 +52,43 @@ decoded is null.
 SINK = """
 ## Sink: options
 
+`df.write` with `mode("append")`, or `df.writeStream` with the output mode append or update. A message is sent at least once: Spark runs a
+task or a batch again when something fails, and then messages are sent again. An entity that detects duplicates drops them,
+since they have the same ids: those of the column `messageId`, else ids made from where the row stands and what is in it. Ids that
+were made are the same when a task is run again, and in a stream also when a batch is run again after a restart, if the query
+yields the same rows in the same order; rows that come in another order are kept twice, and never dropped.
+
+Rows of one entity and one key (`sessionId`, else `partitionKey`) keep their order within an input partition. They travel in
+batches of one key, as partitioned entities demand. What may succeed later is tried again within a task, `retryTotal` times and
+for no longer than `operationTimeout`; what cannot succeed fails the task with the entity and its reason.
+
 """
 
 SINK_COLUMNS = """
 ## Sink: columns
 
 `body` is needed, all others may be left out or null. Those that only a source has are left out by the sink itself:
-{read_only}. Any other column is refused when the query is planned.
+{read_only}. Any other column is refused when the query is planned. Between the option `queue` or
+`topic` and the column `entity` the option counts, so that what was read from one entity can be written to another.
 
+"""
+
+PROPERTIES = """
+## Application properties
+
+The values of `properties` are JSON, so that a number stays a number: what a source reads and a sink writes is the same value
+of the same type. What JSON cannot tell apart stands in an object with the name of its AMQP type.
+
+| AMQP type | Text |
+|---|---|
+| string | `"blue"` |
+| boolean, null | `true`, `null` |
+| int; long beyond 32 bits | `5` |
+| double | `5.0` |
+| others | `{"long": 5}`, `{"timestamp": "2026-01-02T03:04:05.678Z"}`, `{"uuid": "…"}`, `{"binary": "<base64>"}`, `{"float": 0.5}`, … |
+
+A text that is no JSON, or JSON of another form, is sent as the string that it is: `blue` is the same as `"blue"`. But `5` is a
+number: with texts of one's own, whatever they may look like, set `propertyValues` to `text`.
 """
 
 
@@ -78,6 +107,7 @@ def reference() -> str:
             *_table("Option", "Default", "Meaning", rows=_sink_rows()),
             SINK_COLUMNS.format(read_only=read_only),
             *_table("Column", "Type", "Meaning", rows=_sink_column_rows()),
+            PROPERTIES,
         ]
     )
 

@@ -15,7 +15,7 @@ from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.pipeline.failures import one_line_failures
-from twinbus.pipeline.lake import DATE, ENTITY, HOUR, TIME
+from twinbus.pipeline.lake import BATCH, DATE, ENTITY, HOUR, TIME
 from twinbus.pipeline.replay.choice import NUMBER
 from twinbus.pipeline.replay.copies import DEAD_LETTER_PROPERTIES
 from twinbus.pipeline.replay.tally import Tally
@@ -85,7 +85,7 @@ class LakeReplay:
             for number, tally in enumerate(self.tallies)
         ]
         with one_line_failures():
-            watched = placed.observe(seen, *counts).drop("_from")
+            watched = placed.observe(seen, *counts).drop("_from", DATE, HOUR, BATCH)
             watched.write.format("servicebus").options(**options).mode("append").save()
         for number, tally in enumerate(self.tallies):
             tally.replayed += seen.get[f"c{number}"]

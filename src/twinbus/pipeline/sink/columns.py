@@ -71,14 +71,9 @@ READ_ONLY = (
     "deliveryCount",
     "state",
     "expiresAt",
-    "lockedUntil",
     "deadLetterReason",
     "deadLetterErrorDescription",
     "deadLetterSource",
-    # What the folders of a lake add.
-    "date",
-    "hour",
-    "batch",
 )
 """Columns of sources that say what became of a message; a sink leaves them out."""
 
