@@ -21,6 +21,7 @@ MASTER_DEFAULT = "local[*]"
 MASTER_VARIABLE = "SPARK_MASTER"
 REMOTE_VARIABLE = "SPARK_REMOTE"  # of Spark itself
 CONNECT_SCHEME = "sc://"
+LOOPBACK = "127.0.0.1"
 
 SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -29,10 +30,12 @@ SETTINGS: Mapping[str, str] = {
     "spark.speculation": "false",
 }
 LOCAL_SETTINGS: Mapping[str, str] = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
     "spark.ui.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
+    # Among what it warns of is that our data source is registered where it would be found anyway.
+    "spark.log.level": "ERROR",
 }
 QUICK_START: Mapping[str, str] = {
     # The first compiler alone and the simplest collector: a JVM that lives for a minute starts a third sooner, one
@@ -97,3 +100,4 @@ def prepare_process(*, is_local: bool) -> None:
     if is_local:
         # `python3` of the PATH need not be the one that has our packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
