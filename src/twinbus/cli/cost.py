@@ -1,7 +1,6 @@
 """`twinbus cost`: the bill before it happens, and the prices behind it. What comes after is in `cost_log`."""
 
 import os
-from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +9,8 @@ import typer
 
 from twinbus.cli import cost_log
 from twinbus.cli.command import JsonOption
-from twinbus.cli.cost_options import PlanOption, PricesOption
+from twinbus.cli.cost_options import PlanOption, PricesOption, duration_option
 from twinbus.cli.cost_tables import estimate_document, print_estimate
-from twinbus.cli.durations import NEVER_DELTA, parse_duration
 from twinbus.cli.output import Output
 from twinbus.cost.advice import warnings
 from twinbus.cost.amounts import money_value
@@ -46,15 +44,15 @@ def estimate_command(
     """Operations and money of a pair per hour, day and 30 days, with the formula behind each line."""
     deployment = Deployment(
         backlog_queues=queues,
-        poll=_duration("--poll", poll),
+        poll=duration_option("--poll", poll),
         syphons=syphons,
         processes=processes,
         entities=entities,
-        ping_interval=_duration("--ping-interval", ping_interval),
-        failover_interval=_duration("--failover-interval", failover_interval),
+        ping_interval=duration_option("--ping-interval", ping_interval),
+        failover_interval=duration_option("--failover-interval", failover_interval),
         rate=_rate(rate),
         size=size,
-        outage=_duration("--outage", outage),
+        outage=duration_option("--outage", outage),
     )
     sheet = read_price_sheet(prices)
     result = estimate(deployment, sheet.plan(plan))
@@ -110,16 +108,6 @@ def _write_new(file: Path, text: str) -> None:
         raise ArgumentError(f"{file} exists. Choose another name, or remove it first.") from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
-
-
-def _duration(option: str, text: str) -> timedelta:
-    try:
-        duration = parse_duration(text)
-    except ArgumentError as wrong:
-        raise ArgumentError(f"{option}: {wrong}") from None
-    if duration >= NEVER_DELTA:
-        raise ArgumentError(f"{option}: 'never' has no length. Write it like 30s, 5m, 1h or 7d.")
-    return duration
 
 
 def _rate(text: str) -> Fraction:

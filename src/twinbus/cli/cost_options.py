@@ -1,11 +1,13 @@
 """Options that the commands about money share."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from twinbus.cli.durations import NEVER_DELTA, parse_duration
 from twinbus.errors import ArgumentError
 
 LOG_FOLDER = "operations"
@@ -35,3 +37,13 @@ def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
             f"No namespace below {data} has an operations log. Serve one there, or give the folder of a log."
         )
     return found
+
+
+def duration_option(option: str, text: str) -> timedelta:
+    try:
+        duration = parse_duration(text)
+    except ArgumentError as wrong:
+        raise ArgumentError(f"{option}: {wrong}") from None
+    if duration >= NEVER_DELTA:
+        raise ArgumentError(f"{option}: 'never' has no length. Write it like 30s, 5m, 1h or 7d.")
+    return duration

@@ -1,0 +1,148 @@
+"""The life of one message as it was charged: logs and a message id in, every step in order with units and money out.
+
+A message keeps its id in the backlog, on its way home and when it is forwarded, so one id finds all of its steps, in the
+logs of both namespaces. A step costs what the operation after all earlier ones of its namespace and month costs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from twinbus.cost import operation_columns as columns
+from twinbus.cost.log_reading import OpenLogs
+from twinbus.cost.prices import Plan
+from twinbus.cost.tiers import cost, total
+from twinbus.meter import Cause, Path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STEP_COLUMNS = (
+    columns.AT,
+    columns.NAMESPACE,
+    columns.ENTITY,
+    columns.FRAGMENT,
+    columns.CAUSE,
+    columns.PATH,
+    columns.WHO,
+    columns.BYTES,
+    columns.UNITS,
+    columns.SEQUENCE_NUMBER,
+)
+MEANINGS = {
+    (Cause.SEND, Path.PRIMARY): "sent",
+    (Cause.SEND, Path.BACKLOG): "sent to a backlog queue: its entity had failed over",
+    (Cause.SEND, Path.SYPHON): "sent home by the syphon",
+    (Cause.SCHEDULE, Path.PRIMARY): "sent for later",
+    (Cause.SCHEDULE, Path.SYPHON): "sent home by the syphon, for later",
+    (Cause.RECEIVE, Path.PRIMARY): "received",
+    (Cause.RECEIVE, Path.BACKLOG): "received from a backlog queue by something else than a syphon",
+    (Cause.RECEIVE, Path.SYPHON): "taken from its backlog queue by the syphon",
+    (Cause.FORWARD, Path.PRIMARY): "forwarded by its entity",
+    (Cause.PEEK, Path.PRIMARY): "shown by a peek",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    at: datetime
+    namespace: str
+    entity: str
+    fragment: int
+    cause: str
+    path: str
+    who: str
+    bytes: int
+    units: int
+    sequence_number: int | None
+    money: Decimal
+    list_money: Decimal
+
+    @property
+    def meaning(self) -> str:
+        try:
+            return MEANINGS[Cause(self.cause), Path(self.path)]
+        except (KeyError, ValueError):
+            return self.cause.replace("_", " ") + ("" if self.units else ", which is not billed")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`aggregated` are operations on the same entities in these hours of which no message is known, or in the whole log
+    where the message was not found: steps may be among them."""
+
+    message_id: str
+    steps: Sequence[Step]
+    aggregated: int
+
+    @property
+    def units(self) -> int:
+        return sum(step.units for step in self.steps)
+
+    @property
+    def money(self) -> Decimal:
+        return total(step.money for step in self.steps)
+
+    @property
+    def list_money(self) -> Decimal:
+        return total(step.list_money for step in self.steps)
+
+    @property
+    def was_failed_over(self) -> bool:
+        return any(step.path == Path.BACKLOG for step in self.steps)
+
+
+def explain(logs: OpenLogs, message_id: str, plan: Plan) -> Explanation:
+    import pyarrow.compute as pc
+
+    rows = logs.rows(STEP_COLUMNS, pc.field(columns.MESSAGE_ID) == message_id).to_pylist()
+    rows.sort(key=lambda row: (row[columns.AT], row[columns.UNITS] == 0))
+    steps = [_step(row, _units_before(logs, row), plan) for row in rows]
+    return Explanation(message_id, steps, _aggregated(logs, steps))
+
+
+def _step(row: dict[str, Any], before: int, plan: Plan) -> Step:
+    units = row[columns.UNITS]
+    values = {name: row[name] for name in STEP_COLUMNS}
+    return Step(**values, money=cost(plan.operations, before, units), list_money=plan.list_price.cost(units))
+
+
+def _units_before(logs: OpenLogs, row: dict[str, Any]) -> int:
+    """Of the same namespace, from the beginning of the month until this row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    at: datetime = row[columns.AT]
+    month = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    where = (
+        (pc.field(columns.NAMESPACE) == row[columns.NAMESPACE])
+        & (pc.field(columns.AT) >= pa.scalar(month, pa.timestamp("us", "UTC")))
+        & (pc.field(columns.AT) < pa.scalar(at, pa.timestamp("us", "UTC")))
+    )
+    return _sum(logs.rows([columns.UNITS], where), columns.UNITS)
+
+
+def _aggregated(logs: OpenLogs, steps: Sequence[Step]) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    where = pc.field(columns.MESSAGE_ID).is_null() & (pc.field(columns.MESSAGES) > 0) & (pc.field(columns.UNITS) > 0)
+    where &= pc.field(columns.CAUSE) != Cause.PING.value
+    if steps:
+        first, end = (_hour(step.at) for step in (steps[0], steps[-1]))
+        where &= pc.field(columns.ENTITY).isin([step.entity for step in steps])
+        where &= pc.field(columns.AT) >= pa.scalar(first, pa.timestamp("us", "UTC"))
+        where &= pc.field(columns.AT) < pa.scalar(end + timedelta(hours=1), pa.timestamp("us", "UTC"))
+    return _sum(logs.rows([columns.OPERATIONS], where), columns.OPERATIONS)
+
+
+def _hour(at: datetime) -> datetime:
+    return at.replace(minute=0, second=0, microsecond=0)
+
+
+def _sum(table: "pa.Table", name: str) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(table[name]).as_py() or 0)
