@@ -25,11 +25,8 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
-from twinbus.client.administration import (
-    administration_client,
-    administration_endpoint,
-    async_administration_client,
-)
+from twinbus.client.administration import administration_client, administration_endpoint
+from twinbus.client.async_administration import async_administration_client
 from twinbus.client.connection_string import parse_connection_string
 from twinbus.clock import SystemClock
 from twinbus.errors import Unauthorized

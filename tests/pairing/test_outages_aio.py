@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import CLIENT_OPTIONS, PATIENCE_S
 from tests.pairing.trial import Trial, options
-from twinbus.client.administration import async_administration_client
+from twinbus.client.async_administration import async_administration_client
 from twinbus.pairing import UNNUMBERED, Availability, EventKind, PairFaulted, PairingEvent, Partner
 from twinbus.pairing.aio import PairedNamespaceClient, PairedSender, pair_namespaces
 

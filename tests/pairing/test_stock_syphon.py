@@ -13,7 +13,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import CLIENT_OPTIONS, until
-from twinbus.client.administration import async_administration_client
+from twinbus.client.async_administration import async_administration_client
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.transfer import AnyMessage, set_aside

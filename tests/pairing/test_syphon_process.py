@@ -15,12 +15,16 @@ import pytest
 
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import SERVE, until
+from twinbus.cli.app import run as run_command
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.pairing import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.backlog import backlog_queue_path
+from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.pairing.syphon.service import find_backlog, run_syphons
 from twinbus.testing.auditor import Auditor, Ledger
 
-COUNT = 3000
+COUNT = 2000
 
 
 class Backlog:
@@ -59,17 +63,31 @@ class Backlog:
     def waiting(self) -> int:
         return sum(self.spaces.secondary.count(queue) for queue in self.queues)
 
-    def command(self, *more: str, name: str = "syphon") -> list[str]:
+    def arguments(self, command: str, *more: str) -> list[str]:
         return [
-            *(sys.executable, "-c", SERVE, name, "--json", "--primary-name", self.name),
+            *(command, "--json", "--primary-name", self.name),
             *("--primary", self.spaces.primary.connection_string),
             *("--secondary", self.spaces.secondary.connection_string),
             *("--secondary-endpoint", f"http://127.0.0.1:{self.spaces.secondary.http_port}", *more),
         ]
 
+    def drain(self) -> None:
+        """By a syphon in this process, until nothing waits."""
+        with self.spaces.secondary.administration() as administration:
+            pair = find_backlog(
+                self.spaces.primary.connection_string,
+                self.spaces.secondary.connection_string,
+                administration,
+                self.name,
+            )
+            options = SendAvailabilityPairedNamespaceOptions()
+            asyncio.run(run_syphons([pair], options, SteadyClock(), asyncio.Event(), until_empty=True))
+
     @contextmanager
     def running(self, *more: str) -> Iterator[subprocess.Popen[str]]:
-        with subprocess.Popen(self.command(*more), stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", SERVE, *self.arguments("syphon", *more)], stdout=subprocess.PIPE, text=True
+        ) as process:
             try:
                 yield process
             finally:
@@ -84,13 +102,12 @@ def test_a_syphon_killed_in_the_middle_loses_nothing_and_duplicates_are_detected
     for body in backlog.fill(path):
         auditor.sent(body, None, is_pinned=False)
         auditor.accepted(body)
-    with backlog.running("--rate", "2000"):
+    with backlog.running("--rate", "1000"):
         until(lambda: spaces.primary.count(path) > 0)
     assert 0 < spaces.primary.count(path) < COUNT
     spaces.secondary.kill()  # so that the locks of the killed syphon are gone at once
     spaces.secondary.revive()
-    with backlog.running("--until-empty") as second:
-        assert second.wait(30) == 0
+    backlog.drain()
     assert backlog.waiting() == 0
     auditor.check_ledger(Ledger(spaces.primary.take_all(path)))
 
@@ -128,8 +145,7 @@ def test_what_can_never_arrive_is_dead_lettered_with_destination_and_reason(spac
     backlog = Backlog(spaces)
     backlog.fill("no-such-queue", count=2)
     backlog.fill(None, count=2)
-    with backlog.running("--until-empty") as process:
-        assert process.wait(30) == 0
+    backlog.drain()
     dead = asyncio.run(backlog.dead_letters(0))
     reasons = {str(each["DeadLetterReason"]): str(each["DeadLetterErrorDescription"]) for each in dead}
     assert set(reasons) == {"TransferDestinationNotFound", "TransferPropertiesInvalid"}
@@ -143,19 +159,18 @@ def test_a_partitioned_destination_that_detects_duplicates_gets_its_messages_one
     path = spaces.primary.create_queue(enable_partitioning=True, requires_duplicate_detection=True)
     backlog = Backlog(spaces)
     bodies = backlog.fill(path, count=60)
-    with backlog.running("--until-empty") as process:
-        assert process.wait(30) == 0
+    backlog.drain()
     assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
 
 
 @pytest.mark.rule("B11")
-def test_the_backlog_is_shown_by_queue_and_destination(spaces: Spaces) -> None:
+def test_the_backlog_is_shown_by_queue_and_destination(spaces: Spaces, capsys: pytest.CaptureFixture[str]) -> None:
     backlog = Backlog(spaces)
     backlog.fill("orders", count=600)
     backlog.fill("bills", count=4)
     backlog.fill(None, count=2)
-    shown = subprocess.run(backlog.command(name="backlog"), capture_output=True, text=True, check=True)
-    rows = json.loads(shown.stdout)
+    assert run_command(backlog.arguments("backlog")) == 0
+    rows = json.loads(capsys.readouterr().out)
     assert all(row.pop("size_bytes") > 0 for row in rows)
     assert rows == [
         {"queue": queue, "destination": path, "waiting": count, "is_all": True}

@@ -3,13 +3,13 @@
 The official client always goes to `https://` and has no switch for it, though the data clients honour
 `UseDevelopmentEmulator=true`. The way in that leaves it untouched is its transport: ours sends the same requests to the
 HTTP endpoint of the namespace. Without the flag the client is the stock one, unchanged, and so works against Azure.
+`async_administration` is the same for asyncio.
 """
 
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
-from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
+from azure.core.pipeline.transport import RequestsTransport
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.connection_string import ConnectionString, parse_connection_string
@@ -37,15 +37,7 @@ def administration_client(connection_string: str, endpoint: str | None = None) -
     return ServiceBusAdministrationClient.from_connection_string(connection_string, transport=transport)
 
 
-def async_administration_client(connection_string: str, endpoint: str | None = None) -> AsyncAdministrationClient:
-    parsed = parse_connection_string(connection_string)
-    if parsed.uses_tls and endpoint is None:
-        return AsyncAdministrationClient.from_connection_string(connection_string)
-    transport = _AsyncPlainTransport(endpoint or administration_endpoint(parsed))
-    return AsyncAdministrationClient.from_connection_string(connection_string, transport=transport)
-
-
-def _moved(url: str, endpoint: str) -> str:
+def moved(url: str, endpoint: str) -> str:
     """The same path and query at another scheme and authority."""
     there, asked = urlsplit(endpoint), urlsplit(url)
     return urlunsplit((there.scheme, there.netloc, asked.path, asked.query, asked.fragment))
@@ -57,15 +49,5 @@ class _PlainTransport(RequestsTransport):  # type: ignore[misc]
         self._endpoint = endpoint
 
     def send(self, request: Any, **kwargs: Any) -> Any:
-        request.url = _moved(request.url, self._endpoint)
+        request.url = moved(request.url, self._endpoint)
         return super().send(request, **kwargs)
-
-
-class _AsyncPlainTransport(AioHttpTransport):  # type: ignore[misc]
-    def __init__(self, endpoint: str) -> None:
-        super().__init__()
-        self._endpoint = endpoint
-
-    async def send(self, request: Any, **config: Any) -> Any:
-        request.url = _moved(request.url, self._endpoint)
-        return await super().send(request, **config)

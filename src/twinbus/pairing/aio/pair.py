@@ -12,7 +12,7 @@ from typing import Any
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from twinbus.client.administration import async_administration_client
+from twinbus.client.async_administration import async_administration_client
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.aio.attendant import Attendant
 from twinbus.pairing.aio.blocking_clients import blocking_clients
