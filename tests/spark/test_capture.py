@@ -1,14 +1,17 @@
 """`twinbus pipeline capture` against a namespace, in the session of all tests."""
 
 import json
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.pairing.namespaces import NamespaceProcess
 from tests.spark.entities import Entities
 from twinbus.cli.app import run
+from twinbus.pipeline.capture import Capture, CaptureMode, CaptureSettings, CaptureState, run_captures
 from twinbus.pipeline.lake import read_lake
 
 if TYPE_CHECKING:
@@ -77,3 +80,48 @@ def test_an_entity_that_is_not_there_fails_alone_and_in_one_line(
     assert found[queue]["messages"] == 3
     assert found["nowhere"]["state"] == "failed"
     assert found["nowhere"]["last_error"].startswith("The messaging entity 'nowhere' could not be found.")
+
+
+def test_a_capture_without_end_finishes_its_batch_when_it_is_told_to_stop(
+    spark: "SparkSession", entities: Entities, tmp_path: Path
+) -> None:
+    queue = entities.queue()
+    entities.send(queue, bodies(0, 10))
+    settings = CaptureSettings(str(tmp_path), CaptureMode.BROWSE, entities.options, interval_s=0.5)
+    capture, stop = Capture(spark, queue, settings), threading.Event()
+
+    def stop_when_captured() -> None:
+        if capture.tally.messages:
+            stop.set()
+
+    run_captures([capture], stop, stop_when_captured, at_once=1)
+    assert capture.tally.state is CaptureState.STOPPED
+    assert Counter(row.messageId for row in read_lake(spark, str(tmp_path)).collect()) == Counter(bodies(0, 10))
+
+
+@pytest.mark.nightly
+def test_a_capture_without_end_goes_on_when_its_namespace_is_back(spark: "SparkSession", tmp_path: Path) -> None:
+    namespace = NamespaceProcess(tmp_path, "bus")
+    entities = Entities(namespace)
+    queue = entities.queue()
+    settings = CaptureSettings(f"{tmp_path}/lake", CaptureMode.CONSUME, entities.options, interval_s=0.5)
+    capture, stop = Capture(spark, queue, settings), threading.Event()
+    entities.send(queue, bodies(0, 10))
+    seen: list[CaptureState] = []
+
+    def interfere() -> None:
+        if capture.tally.messages == 10 and not seen:
+            namespace.kill()
+            seen.append(capture.tally.state)
+        elif seen == [CaptureState.RUNNING] and capture.tally.state is CaptureState.RETRYING:
+            namespace.start()
+            entities.send(queue, bodies(10, 15))
+            seen.append(capture.tally.state)
+        elif capture.tally.messages == 15:
+            stop.set()
+
+    try:
+        run_captures([capture], stop, interfere, at_once=1)
+    finally:
+        namespace.kill()
+    assert Counter(row.messageId for row in read_lake(spark, settings.lake).collect()) == Counter(bodies(0, 15))
