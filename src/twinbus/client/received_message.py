@@ -78,7 +78,7 @@ class ReceivedMessage:
     def body(self) -> Value:
         """Data as bytes, an amqp-value as its value, a sequence as its elements; None where there is no body."""
         payload, bounds = self._ordered
-        found = _only_data(payload, bounds[_BODY])
+        found = only_data(payload, bounds[_BODY])
         if found is not None:
             return found
         match decode_sections(payload[bounds[_BODY] :]).body:
@@ -170,7 +170,7 @@ class ReceivedMessage:
         return None if start == bounds[place + 1] else decode_value(payload, start + _DESCRIPTOR_SIZE)[0]
 
 
-def _only_data(payload: bytes, pos: int) -> bytes | None:
+def only_data(payload: bytes, pos: int) -> bytes | None:
     """The body where it is one data section and nothing follows, as in nearly every message; else None."""
     mark = payload[pos + 2 : pos + 4]
     if mark == _DATA_SHORT:

@@ -196,3 +196,27 @@ def test_an_idle_stream_asks_once_in_an_interval_but_deletes_at_once(bus: Bus) -
     assert bus.counts(path) == (0, 0)
     bus.send(path, names(1))
     assert reader.latestOffset(offsets[-1], limit) == offsets[-1]
+
+
+def test_a_claim_that_lies_in_pieces_is_read_without_what_lies_between(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(8))
+    with BlockingNamespace.connect(bus.namespace.connection_string) as client:
+        client.run(client.extras(path).claim(1, owner="other"))
+        receiver = client.receiver(path, credit=3)
+        held = receiver.collect(3, 5)
+        query = consume(bus, path, maxMessagesPerTrigger="2")
+        query.run(batches_max=2)
+        assert not any(receiver.release(held))
+        receiver.close()
+    query.run()
+    assert sorted(query.kept) == names(8)[1:]
+
+
+def test_a_limit_in_bytes_is_kept_by_mean_size(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, [f"{number:01000}" for number in range(30)])
+    query = consume(bus, path, maxBytesPerTrigger="11000")
+    query.run()
+    assert len(query.kept) == 30
+    assert max(query.sizes) <= 11

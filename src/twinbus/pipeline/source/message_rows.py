@@ -7,26 +7,30 @@ A part of a message that cannot be decoded is null in its row: one bad message m
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.types import Value
-from twinbus.client.received_message import ReceivedMessage
+from twinbus.client.received_message import MessageState, ReceivedMessage
 from twinbus.pipeline.property_values import property_text
 from twinbus.pipeline.source.columns import ARROW_TYPES, COLUMNS, NAMES, arrow_schema
 from twinbus.pipeline.source.entity_access import CLAIMED_BY
+from twinbus.pipeline.source.message_parts import ANNOTATIONS, APPLICATION, BODY, HEADER, PROPERTIES, Parts, parts_of
 from twinbus.pipeline.source.ranges import FRAGMENT_SHIFT
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 BATCH_ROWS_MAX = 10_000
 
 _MICROS = 1_000  # in a millisecond
+_MILLIS_MAX = 9_000_000_000_000_000
+_INT_MAX = 2**31 - 1
 _KINDS = {column.name: column.kind for column in COLUMNS}
 _ENTITY = "entity"
-
-Read = Callable[[ReceivedMessage], Any]
+_STATES = {int(state): state.name.lower() for state in MessageState}
+_SEQUENCE_NUMBER, _ENQUEUED_TIME, _MESSAGE_STATE = "x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-message-state"
+# Places of fields in their sections.
+_TIME_TO_LIVE, _DELIVERY_COUNT, _ABSOLUTE_EXPIRY = 2, 4, 8
 
 
 def record_batches(
@@ -48,33 +52,29 @@ def record_batches(
 
 
 def record_batch(messages: Sequence[ReceivedMessage], path: str, names: Sequence[str] = NAMES) -> pa.RecordBatch:
-    arrays = [_array(name, messages, path) for name in names]
+    wanted = {place for name in names for place in _READERS[name].sections}
+    parts = [parts_of(message, wanted) for message in messages]
+    arrays = [_array(name, parts, path) for name in names]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
 
 
-def _array(name: str, messages: Sequence[ReceivedMessage], path: str) -> pa.Array:
+def _array(name: str, parts: Sequence[Parts], path: str) -> pa.Array:
     if name == _ENTITY:
-        return pa.repeat(pa.scalar(path, pa.string()), len(messages))
-    read = _READ[name]
-    try:
-        values = [read(message) for message in messages]
-    except DecodeError:
-        values = [_or_null(read, message) for message in messages]
-    return pa.array(values, ARROW_TYPES[_KINDS[name]])
-
-
-def _or_null(read: Read, message: ReceivedMessage) -> Any:
-    try:
-        return read(message)
-    except DecodeError:
-        return None
+        return pa.repeat(pa.scalar(path, pa.string()), len(parts))
+    read = _READERS[name].read
+    return pa.array([read(each) for each in parts], ARROW_TYPES[_KINDS[name]])
 
 
 # How each column is read
 
 
-def _body(message: ReceivedMessage) -> bytes | None:
-    body = message.body
+class Reader(NamedTuple):
+    read: Callable[[Parts], Any]
+    sections: tuple[int, ...] = ()
+
+
+def _body(parts: Parts) -> bytes | None:
+    body = parts.body
     if body is None or type(body) is bytes:
         return body
     return body.encode() if isinstance(body, str) else json.dumps(body, default=_json).encode()
@@ -91,64 +91,89 @@ def _text(value: Value) -> str | None:
     return bytes(value).hex() if isinstance(value, bytes | memoryview) else str(value)
 
 
-def _annotation(name: str) -> Read:
-    return lambda message: message.annotations.get(name)
+def _micros(millis: Value) -> int | None:
+    """As Spark counts time; null for what is no time, or beyond all calendars."""
+    return millis * _MICROS if isinstance(millis, int) and abs(millis) <= _MILLIS_MAX else None
 
 
-def _text_annotation(name: str) -> Read:
-    return lambda message: _text(message.annotations.get(name))
+def _property(place: int) -> Reader:
+    def read(parts: Parts) -> str | None:
+        fields = parts.properties
+        value = None if fields is None else fields[place]
+        return value if value is None or type(value) is str else _text(value)
+
+    return Reader(read, (PROPERTIES,))
 
 
-def _time_annotation(name: str) -> Read:
-    def read(message: ReceivedMessage) -> int | None:
-        millis = message.annotations.get(name)
-        return None if millis is None else millis * _MICROS
+def _annotation(name: str, convert: Callable[[Value], Any]) -> Reader:
+    def read(parts: Parts) -> Any:
+        value = None if parts.annotations is None else parts.annotations.get(name)
+        return None if value is None else convert(value)
 
-    return read
-
-
-def _text_property(name: str) -> Read:
-    return lambda message: _text(message.application_properties.get(name))
+    return Reader(read, (ANNOTATIONS,))
 
 
-def _fragment(message: ReceivedMessage) -> int:
-    return (message.sequence_number or 0) >> FRAGMENT_SHIFT
+def _application(name: str) -> Reader:
+    return Reader(lambda parts: _text(parts.application.get(name)) if parts.application else None, (APPLICATION,))
 
 
-def _expires_at(message: ReceivedMessage) -> int | None:
-    absolute = message.properties.absolute_expiry_time
+def _number(value: Value) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _fragment(parts: Parts) -> int:
+    number = parts.annotations.get(_SEQUENCE_NUMBER) if parts.annotations else None
+    return (number or 0) >> FRAGMENT_SHIFT
+
+
+def _delivery_count(parts: Parts) -> int:
+    count = parts.header[_DELIVERY_COUNT] if parts.header is not None else None
+    return min(count, _INT_MAX) if isinstance(count, int) else 0
+
+
+def _state(parts: Parts) -> str:
+    found = parts.annotations.get(_MESSAGE_STATE, 0) if parts.annotations else 0
+    return _STATES.get(found, _STATES[0])
+
+
+def _expires_at(parts: Parts) -> int | None:
+    absolute = parts.properties[_ABSOLUTE_EXPIRY] if parts.properties is not None else None
     if absolute is not None:
-        return absolute * _MICROS
-    ttl, enqueued = message.header.ttl, message.annotations.get("x-opt-enqueued-time")
-    return None if ttl is None or enqueued is None else (enqueued + ttl) * _MICROS
+        return _micros(absolute)
+    ttl = parts.header[_TIME_TO_LIVE] if parts.header is not None else None
+    enqueued = parts.annotations.get(_ENQUEUED_TIME) if parts.annotations else None
+    return _micros(enqueued + ttl) if isinstance(ttl, int) and isinstance(enqueued, int) else None
 
 
-def _properties(message: ReceivedMessage) -> list[tuple[str, str]]:
-    given = message.application_properties
-    return [(str(name), property_text(value)) for name, value in given.items() if name != CLAIMED_BY] if given else []
+def _properties(parts: Parts) -> list[tuple[str, str]] | None:
+    given = parts.application
+    if not given:
+        return None if given is None else []
+    return [(str(name), property_text(value)) for name, value in given.items() if name != CLAIMED_BY]
 
 
-_READ: dict[str, Read] = {
-    "body": _body,
-    "messageId": lambda message: _text(message.properties.message_id),
-    "sequenceNumber": _annotation("x-opt-sequence-number"),
-    "fragment": _fragment,
-    "enqueuedTime": _time_annotation("x-opt-enqueued-time"),
-    "enqueuedSequenceNumber": _annotation("x-opt-enqueue-sequence-number"),
-    "sessionId": lambda message: _text(message.properties.group_id),
-    "partitionKey": _text_annotation("x-opt-partition-key"),
-    "correlationId": lambda message: _text(message.properties.correlation_id),
-    "subject": lambda message: _text(message.properties.subject),
-    "to": lambda message: _text(message.properties.to),
-    "replyTo": lambda message: _text(message.properties.reply_to),
-    "replyToSessionId": lambda message: _text(message.properties.reply_to_group_id),
-    "contentType": lambda message: _text(message.properties.content_type),
-    "deliveryCount": lambda message: message.header.delivery_count or 0,
-    "state": lambda message: message.state.name.lower(),
-    "expiresAt": _expires_at,
-    "scheduledEnqueueTime": _time_annotation("x-opt-scheduled-enqueue-time"),
-    "deadLetterReason": _text_property("DeadLetterReason"),
-    "deadLetterErrorDescription": _text_property("DeadLetterErrorDescription"),
-    "deadLetterSource": _text_annotation("x-opt-deadletter-source"),
-    "properties": _properties,
+_READERS: dict[str, Reader] = {
+    "body": Reader(_body, (BODY,)),
+    "messageId": _property(0),
+    "sequenceNumber": _annotation(_SEQUENCE_NUMBER, _number),
+    "fragment": Reader(_fragment, (ANNOTATIONS,)),
+    "enqueuedTime": _annotation(_ENQUEUED_TIME, _micros),
+    "enqueuedSequenceNumber": _annotation("x-opt-enqueue-sequence-number", _number),
+    "sessionId": _property(10),
+    "partitionKey": _annotation("x-opt-partition-key", _text),
+    "correlationId": _property(5),
+    "subject": _property(3),
+    "to": _property(2),
+    "replyTo": _property(4),
+    "replyToSessionId": _property(12),
+    "contentType": _property(6),
+    "deliveryCount": Reader(_delivery_count, (HEADER,)),
+    "state": Reader(_state, (ANNOTATIONS,)),
+    "expiresAt": Reader(_expires_at, (HEADER, ANNOTATIONS, PROPERTIES)),
+    "scheduledEnqueueTime": _annotation("x-opt-scheduled-enqueue-time", _micros),
+    "deadLetterReason": _application("DeadLetterReason"),
+    "deadLetterErrorDescription": _application("DeadLetterErrorDescription"),
+    "deadLetterSource": _annotation("x-opt-deadletter-source", _text),
+    "properties": Reader(_properties, (APPLICATION,)),
+    _ENTITY: Reader(lambda parts: None),
 }

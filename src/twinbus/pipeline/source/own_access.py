@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from twinbus.client.entity_extras import EntityExtras, RangePage
 from twinbus.client.namespace import Namespace
@@ -14,6 +15,8 @@ CLAIM_COUNT_MAX = 10_000
 """In one request; each is done in small steps, so that others get their turns."""
 NUMBERS_MAX = 50_000
 RANGES_MAX = 4_000
+
+Request: TypeAlias = Callable[[list[Range]], Awaitable[int]]
 
 
 class OwnAccess:
@@ -74,11 +77,17 @@ class OwnAccess:
     async def check_claims(self) -> None:
         """All kinds of entities have claims here."""
 
-    async def _in_requests(self, ranges: Sequence[Range], request: Callable[[list[Range]], Awaitable[int]]) -> int:
-        return sum([await _until_done(piece, request) for piece in _pieces(ranges)])
+    async def _in_requests(self, ranges: Sequence[Range], request: Request) -> int:
+        """One fragment a request, so that one that is ill says so; the fragments at the same time."""
+        parts = by_fragment(ranges).values()
+        return sum(await asyncio.gather(*(_in_turn(part, request) for part in parts)))
 
 
-async def _until_done(piece: list[Range], request: Callable[[list[Range]], Awaitable[int]]) -> int:
+async def _in_turn(part: Sequence[Range], request: Request) -> int:
+    return sum([await _until_done(piece, request) for piece in _pieces(part)])
+
+
+async def _until_done(piece: list[Range], request: Request) -> int:
     """A store that fails half-way ends a request early and without an error: only a request that finds nothing to do
     proves that there is nothing left."""
     left = total = count(piece)
@@ -90,9 +99,7 @@ async def _until_done(piece: list[Range], request: Callable[[list[Range]], Await
     return total - left
 
 
-def _pieces(ranges: Sequence[Range]) -> Iterator[list[Range]]:
-    """One fragment a request, so that one that is ill says so."""
-    for part in by_fragment(ranges).values():
-        for piece in in_pieces(part, NUMBERS_MAX):
-            for start in range(0, len(piece), RANGES_MAX):
-                yield piece[start : start + RANGES_MAX]
+def _pieces(part: Sequence[Range]) -> Iterator[list[Range]]:
+    for piece in in_pieces(part, NUMBERS_MAX):
+        for start in range(0, len(piece), RANGES_MAX):
+            yield piece[start : start + RANGES_MAX]

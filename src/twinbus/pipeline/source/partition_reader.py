@@ -37,24 +37,23 @@ class SliceReader:
         self._has_bodies = options.has_bodies and BODY in names
 
     def pages(self, part: Slice) -> Iterator[list[ReceivedMessage]]:
-        for ranges in by_fragment(part.ranges).values():
-            # Claims may lie in many small ranges, which one pass over all of them reads with fewer requests.
-            wanted = RangeSet(sorted(ranges))
-            span = min(first for first, _ in ranges), max(end for _, end in ranges)
-            for page in self._span(span):
-                yield [message for message in page if (message.sequence_number or 0) in wanted]
-
-    def _span(self, span: Range) -> Iterator[list[ReceivedMessage]]:
-        first, end = span
+        """Fragment after fragment, in the order of their numbers."""
+        spans = [_span(ranges) for ranges in by_fragment(part.ranges).values()]
+        place = 0
+        first, end, wanted = spans[place]
         waiting = self._ask(first, end)
         while True:
-            page = self._answer(waiting, first, end)
+            page, chosen = self._answer(waiting, first, end), wanted
             if page.next_number is not None:
                 first = page.next_number
-                waiting = self._ask(first, end)
-            yield page.messages
-            if page.next_number is None:
+            elif place + 1 < len(spans):
+                place += 1
+                first, end, wanted = spans[place]
+            else:
+                yield _only(page.messages, chosen)
                 return
+            waiting = self._ask(first, end)
+            yield _only(page.messages, chosen)
 
     def _ask(self, first: int, end: int) -> "Future[RangePage] | None":
         """None: there is no connection just now."""
@@ -73,3 +72,18 @@ class SliceReader:
 
     async def _page(self, access: EntityAccess, first: int, end: int) -> RangePage:
         return await access.page(first, end, self._page_count, self._states, with_bodies=self._has_bodies)
+
+
+def _span(ranges: Sequence[Range]) -> tuple[int, int, RangeSet | None]:
+    """From the first number to the end of the last, and what to take of it, None for all.
+
+    Claims may lie in many small ranges: one pass over all of them takes fewer requests than one for each.
+    """
+    wanted = None if len(ranges) == 1 else RangeSet(sorted(ranges))
+    return min(first for first, _ in ranges), max(end for _, end in ranges), wanted
+
+
+def _only(messages: list[ReceivedMessage], wanted: RangeSet | None) -> list[ReceivedMessage]:
+    if wanted is None:
+        return messages
+    return [message for message in messages if (message.sequence_number or 0) in wanted]
