@@ -106,6 +106,10 @@ def test_each_month_and_namespace_has_its_own_tiers(tmp_path: Path) -> None:
     assert [bill.operations_money for bill in found.bills] == [Decimal("0.8"), Decimal("0.8")]
 
 
+def test_a_log_without_operations_costs_nothing(tmp_path: Path) -> None:
+    assert what_if(count_log(open_logs([tmp_path])), Change(syphons=3), STANDARD, STANDARD).money == 0
+
+
 def test_options_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ArgumentError, match="at least a second"):
         Change(poll=timedelta(0))

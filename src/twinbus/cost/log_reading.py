@@ -68,4 +68,6 @@ def _read(files: Sequence[str], wanted: Sequence[str], where: "Expression | None
 
     from twinbus.cost.operations_log import SCHEMA
 
+    if not files:
+        return SCHEMA.empty_table().select(list(wanted))
     return ds.dataset(list(files), schema=SCHEMA, format="parquet").to_table(columns=list(wanted), filter=where)
