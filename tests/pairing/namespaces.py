@@ -28,8 +28,9 @@ from twinbus.pairing.transfer import PATH
 SERVE = "import sys; from twinbus.cli.app import run; sys.exit(run(sys.argv[1:]))"
 PATIENCE_S = 20.0
 LOOK_S = 0.02
-# Without the SDK's thread for keeping connections alive: closing a client waits for it, half a second each time.
-CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 0, "keep_alive": 0}
+CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 0}
+# Without the SDK's thread that keeps a connection alive: closing waits for it, half a second each time.
+SENDER_OPTIONS: dict[str, Any] = {"keep_alive": 0}
 PEEK_MAX = 250
 
 

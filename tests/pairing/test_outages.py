@@ -4,6 +4,7 @@ import threading
 import time
 import uuid
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.conftest import Spaces
-from tests.pairing.namespaces import NamespaceProcess, until
+from tests.pairing.namespaces import SENDER_OPTIONS, NamespaceProcess, until
 from tests.pairing.relay_thread import RelayThread
 from tests.pairing.trial import Trial, is_in
 from twinbus.pairing import Availability, EventKind, FailureKind, PairedSender, classify
@@ -28,7 +29,7 @@ def refusal_of(sender: PairedSender, timeout: float = 5) -> FailureKind:
 @pytest.mark.rule("B2")
 def test_on_a_good_day_messages_go_to_the_primary_unchanged(spaces: Spaces) -> None:
     trial = Trial(spaces)
-    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
+    with trial.paired() as client, trial.sender(client) as sender:
         assert trial.send(sender)
         assert trial.send(sender, 3)
         batch = sender.create_message_batch()
@@ -43,7 +44,7 @@ def test_on_a_good_day_messages_go_to_the_primary_unchanged(spaces: Spaces) -> N
 @pytest.mark.rule("B3", "B5", "B7", "B11")
 def test_a_killed_primary_costs_no_accepted_message(spaces: Spaces) -> None:
     trial = Trial(spaces)
-    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
+    with trial.paired() as client, trial.sender(client) as sender:
         assert trial.send(sender)
         spaces.primary.kill()
         trial.fail_over(client, sender, timeout=10)
@@ -62,7 +63,7 @@ def test_a_killed_primary_costs_no_accepted_message(spaces: Spaces) -> None:
 @pytest.mark.rule("B4", "B5")
 def test_a_hung_primary_is_failed_over_within_the_timeouts(spaces: Spaces) -> None:
     trial = Trial(spaces)
-    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
+    with trial.paired() as client, trial.sender(client) as sender:
         assert trial.send(sender)
         spaces.primary.hang()
         trial.fail_over(client, sender)
@@ -81,7 +82,7 @@ def test_traffic_into_a_black_hole_is_failed_over_and_comes_back(spaces: Spaces)
     trial = Trial(spaces)
     with RelayThread(spaces.primary.amqp_port) as relay:
         by_relay = spaces.primary.connection_string_with(f"Endpoint=sb://127.0.0.1:{relay.port}")
-        with trial.paired(by_relay) as client, client.get_queue_sender(trial.path) as sender:
+        with trial.paired(by_relay) as client, trial.sender(client) as sender:
             assert trial.send(sender)
             relay.hold()
             trial.fail_over(client, sender)
@@ -98,7 +99,7 @@ def test_refused_connections_are_failed_over(spaces: Spaces) -> None:
     trial = Trial(spaces)
     with RelayThread(spaces.primary.amqp_port) as relay:
         by_relay = spaces.primary.connection_string_with(f"Endpoint=sb://127.0.0.1:{relay.port}")
-        with trial.paired(by_relay) as client, client.get_queue_sender(trial.path) as sender:
+        with trial.paired(by_relay) as client, trial.sender(client) as sender:
             assert trial.send(sender)
             relay.refuse()
             trial.fail_over(client, sender, timeout=10)
@@ -110,7 +111,7 @@ def test_refused_connections_are_failed_over(spaces: Spaces) -> None:
 def test_with_both_namespaces_down_the_caller_gets_the_error(spaces: Spaces) -> None:
     """What a hung secondary had in its socket may be there later: nobody was told that it is."""
     trial = Trial(spaces)
-    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
+    with trial.paired() as client, trial.sender(client) as sender:
         spaces.primary.hang()
         spaces.secondary.hang()
         trial.fail_over(client, sender)
@@ -124,7 +125,7 @@ def test_with_both_namespaces_down_the_caller_gets_the_error(spaces: Spaces) -> 
 @pytest.mark.rule("B7", "B8")
 def test_a_deleted_entity_is_told_to_the_sender_and_its_backlog_dead_lettered(spaces: Spaces) -> None:
     trial = Trial(spaces)
-    with trial.paired() as client, client.get_queue_sender(trial.path) as sender:
+    with trial.paired() as client, trial.sender(client) as sender:
         spaces.primary.hang()
         trial.fail_over(client, sender)
         assert all(trial.send(sender) for _ in range(3))
@@ -149,7 +150,7 @@ def test_a_full_backlog_queue_is_taken_out_and_another_takes_its_messages(spaces
         secondary.fill(full)
         with trial.paired(failover_interval=timedelta(0)) as client:
             spaces.primary.hang()
-            trial.fail_over(client, client.get_queue_sender(trial.path))
+            trial.fail_over(client, trial.sender(client))
             taken_out = trial.send_until_taken_out(client)
             assert taken_out.queue == full
             assert taken_out.error is not None
@@ -167,7 +168,7 @@ def test_a_backlog_queue_in_a_dead_store_is_taken_out_and_another_takes_its_mess
     trial = Trial(spaces)
     with trial.paired(failover_interval=timedelta(0)) as client:
         spaces.primary.hang()
-        trial.fail_over(client, client.get_queue_sender(trial.path))
+        trial.fail_over(client, trial.sender(client))
         with spaces.secondary.stores_down(0):
             trial.send_until_taken_out(client)
         spaces.primary.revive()
@@ -181,13 +182,14 @@ def test_a_dead_store_makes_its_entities_busy_and_never_fails_over(spaces: Space
     """Queues made one after the other live in different stores: one of the two is busy, and one notices nothing."""
     trials = [Trial(spaces), Trial(spaces)]
     with trials[0].paired(failover_interval=timedelta(0)) as client:
-        senders = [client.get_queue_sender(trial.path) for trial in trials]
+        senders = [trial.sender(client) for trial in trials]
         with spaces.primary.stores_down(0):
             sent = [trial.send(sender, timeout=5) for trial, sender in zip(trials, senders, strict=True)]
             assert sorted(sent) == [False, True]
             assert refusal_of(senders[sent.index(False)]) is FailureKind.BUSY
         assert all(state.availability is Availability.HEALTHY for state in client.state().entities)
-        assert all(trial.send(sender) for trial, sender in zip(trials, senders, strict=True))
+        for trial, sender in zip(trials, senders, strict=True):
+            until(partial(trial.send, sender))
     for trial in trials:
         assert trial.audit().waiting == []
 
@@ -195,7 +197,7 @@ def test_a_dead_store_makes_its_entities_busy_and_never_fails_over(spaces: Space
 @pytest.mark.rule("B5", "B8")
 def test_a_flapping_primary_costs_no_accepted_message_and_repeats_none(spaces: Spaces) -> None:
     trial = Trial(spaces, requires_duplicate_detection=True)
-    with trial.paired(enable_syphon=True) as client, client.get_queue_sender(trial.path) as sender:
+    with trial.paired(enable_syphon=True) as client, trial.sender(client) as sender:
         stop = threading.Event()
 
         def flap() -> None:
@@ -220,7 +222,7 @@ def test_a_flapping_primary_costs_no_accepted_message_and_repeats_none(spaces: S
 def test_messages_of_a_session_come_home_in_order_and_with_their_session(spaces: Spaces) -> None:
     trial = Trial(spaces, requires_session=True)
     session: dict[str, Any] = {"session_id": "s", "time_to_live": timedelta(hours=1)}
-    with trial.paired(failover_interval=timedelta(0)) as client, client.get_queue_sender(trial.path) as sender:
+    with trial.paired(failover_interval=timedelta(0)) as client, trial.sender(client) as sender:
         spaces.primary.hang()
         assert not trial.send(sender, timeout=0.3, **session)
         assert all(trial.send(sender, **session) for _ in range(30))
@@ -239,7 +241,10 @@ def test_what_is_sent_to_a_topic_reaches_its_subscriptions_after_the_outage(spac
         administration.create_topic(topic)
         administration.create_subscription(topic, "all")
     trial = Trial(spaces, path=topic)
-    with trial.paired(failover_interval=timedelta(0)) as client, client.get_topic_sender(topic) as sender:
+    with (
+        trial.paired(failover_interval=timedelta(0)) as client,
+        client.get_topic_sender(topic, **SENDER_OPTIONS) as sender,
+    ):
         spaces.primary.hang()
         trial.fail_over(client, sender)
         assert trial.send(sender)
@@ -255,7 +260,7 @@ def test_a_key_revoked_on_an_open_link_is_raised_and_never_fails_over(spaces: Sp
     name = f"app{uuid.uuid4().hex[:8]}"
     own_key = spaces.primary.make_key(name)
     with trial.paired(own_key, failover_interval=timedelta(0)) as client:
-        sender = client.get_queue_sender(trial.path)
+        sender = trial.sender(client)
         assert trial.send(sender)
         spaces.primary.revoke_key(name)
         until(lambda: not trial.send(sender, timeout=2) and refusal_of(sender) is FailureKind.UNAUTHORIZED)
@@ -270,7 +275,7 @@ def test_a_key_revoked_during_the_outage_is_told_to_the_sender_instead_of_fillin
     with RelayThread(spaces.primary.amqp_port) as relay:
         endpoint = f"Endpoint=sb://127.0.0.1:{relay.port}"
         by_relay = ";".join([endpoint, *own_key.split(";")[1:]])
-        with trial.paired(by_relay) as client, client.get_queue_sender(trial.path) as sender:
+        with trial.paired(by_relay) as client, trial.sender(client) as sender:
             assert trial.send(sender)
             relay.hold()
             trial.fail_over(client, sender)

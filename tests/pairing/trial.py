@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.conftest import Spaces
-from tests.pairing.namespaces import CLIENT_OPTIONS, NamespaceProcess, until
+from tests.pairing.namespaces import CLIENT_OPTIONS, SENDER_OPTIONS, NamespaceProcess, until
 from twinbus.pairing import (
     Availability,
     EventKind,
@@ -67,6 +67,9 @@ class Trial:
 
     # Sending
 
+    def sender(self, client: PairedNamespaceClient) -> PairedSender:
+        return client.get_queue_sender(self.path, **SENDER_OPTIONS)
+
     def messages(self, size: int, **properties: Any) -> list[ServiceBusMessage]:
         """New ones, of which the auditor knows."""
         ids = [f"m{next(self._numbers)}" for _ in range(size)]
@@ -97,7 +100,7 @@ class Trial:
     def send_until_taken_out(self, client: PairedNamespaceClient) -> PairingEvent:
         """By new senders, each of which draws its backlog queue, until one has drawn a queue that does not take it."""
         for _ in range(DRAWS_MAX):
-            assert self.send(client.get_queue_sender(self.path))
+            assert self.send(self.sender(client))
             taken_out = [event for event in self.events if event.kind is EventKind.QUEUE_TAKEN_OUT]
             if taken_out:
                 return taken_out[0]

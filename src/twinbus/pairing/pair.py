@@ -16,6 +16,7 @@ from twinbus.client.administration import administration_client
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.attendant import Attendant
 from twinbus.pairing.backlog import primary_name
+from twinbus.pairing.closing import close_all
 from twinbus.pairing.courier import Courier
 from twinbus.pairing.errors import PairFaulted
 from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
@@ -128,11 +129,11 @@ class PairedNamespaceClient:
         self.close()
 
     def get_queue_sender(self, queue_name: str, **sender_options: Any) -> PairedSender:
-        """`sender_options` are those of the SDK's method."""
-        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options))
+        """`sender_options` are those of the SDK's method; they hold at the primary and at backlog queues."""
+        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options), sender_options)
 
     def get_topic_sender(self, topic_name: str, **sender_options: Any) -> PairedSender:
-        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options))
+        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options), sender_options)
 
     def state(self) -> PairState:
         """Every entity that has a sender, and every backlog queue, as they are now."""
@@ -156,8 +157,7 @@ class PairedNamespaceClient:
         self._is_closed = True
         self._attendant.stop()
         self._stop_pumps()
-        for sender in list(self._senders):
-            sender.close()
+        close_all(list(self._senders))
         leave_pair(self.primary, self.secondary)
         for stop_hearing in self._stop_hearing:
             stop_hearing()
@@ -166,17 +166,18 @@ class PairedNamespaceClient:
         if self._owns_clients:
             self.primary.close()
 
-    def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
+    def _sender(self, open_stock: Callable[[], ServiceBusSender], sender_options: dict[str, Any]) -> PairedSender:
         self._check_live()
         primary = GuardedSender(open_stock, self._clock)
         courier = Courier(primary.stock.entity_name, self._availability, self._clock, lambda: str(uuid.uuid4()))
-        sender = PairedSender(primary, self._open_backlog, courier, self.options, self._check_live)
+
+        def open_backlog(index: int) -> GuardedSender:
+            path = self._availability.backlog_queues[index]
+            return GuardedSender(lambda: self.secondary.get_queue_sender(path, **sender_options), self._clock)
+
+        sender = PairedSender(primary, open_backlog, courier, self.options, self._check_live)
         self._senders.add(sender)
         return sender
-
-    def _open_backlog(self, index: int) -> GuardedSender:
-        path = self._availability.backlog_queues[index]
-        return GuardedSender(lambda: self.secondary.get_queue_sender(path), self._clock)
 
     def _watch_partners(self) -> None:
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):

@@ -10,6 +10,7 @@ from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
 
 from twinbus.clock import Millis
 from twinbus.pairing.batch import PairedMessageBatch
+from twinbus.pairing.closing import close_all
 from twinbus.pairing.courier import Attempt, Courier, Steps, ToPrimary
 from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -114,8 +115,7 @@ class PairedSender:
         with self._backlog_lock:
             opened = [self._primary, *self._backlog.values()]
             self._backlog = {}
-        for sender in opened:
-            sender.close()
+        close_all(opened)
 
     def interrupt_if_late(self, now: Millis) -> None:
         """Called by the pair's thread: ends what is blocked past its deadline."""
@@ -136,6 +136,7 @@ class PairedSender:
 
     def _backlog_sender(self, index: int) -> GuardedSender:
         with self._backlog_lock:
+            self._check_live()
             if index not in self._backlog:
                 self._backlog[index] = self._open_backlog(index)
             return self._backlog[index]

@@ -119,11 +119,11 @@ class PairedNamespaceClient:
         await self.close()
 
     def get_queue_sender(self, queue_name: str, **sender_options: Any) -> PairedSender:
-        """`sender_options` are those of the SDK's method."""
-        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options))
+        """`sender_options` are those of the SDK's method; they hold at the primary and at backlog queues."""
+        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options), sender_options)
 
     def get_topic_sender(self, topic_name: str, **sender_options: Any) -> PairedSender:
-        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options))
+        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options), sender_options)
 
     def state(self) -> PairState:
         """Every entity that has a sender, and every backlog queue, as they are now."""
@@ -146,8 +146,7 @@ class PairedNamespaceClient:
         self._is_closed = True
         await self._attendant.stop()
         await self._stop_pumps()
-        for sender in list(self._senders):
-            await sender.close()
+        await asyncio.gather(*(sender.close() for sender in list(self._senders)))
         leave_pair(self.primary, self.secondary)
         for stop_hearing in self._stop_hearing:
             stop_hearing()
@@ -156,17 +155,18 @@ class PairedNamespaceClient:
         if self._owns_clients:
             await self.primary.close()
 
-    def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
+    def _sender(self, open_stock: Callable[[], ServiceBusSender], sender_options: dict[str, Any]) -> PairedSender:
         self._check_live()
         primary = GuardedSender(open_stock)
         courier = Courier(primary.stock.entity_name, self._availability, self._clock, lambda: str(uuid.uuid4()))
-        sender = PairedSender(primary, self._open_backlog, courier, self.options, self._check_live)
+
+        def open_backlog(index: int) -> GuardedSender:
+            path = self._availability.backlog_queues[index]
+            return GuardedSender(lambda: self.secondary.get_queue_sender(path, **sender_options))
+
+        sender = PairedSender(primary, open_backlog, courier, self.options, self._check_live)
         self._senders.add(sender)
         return sender
-
-    def _open_backlog(self, index: int) -> GuardedSender:
-        path = self._availability.backlog_queues[index]
-        return GuardedSender(lambda: self.secondary.get_queue_sender(path))
 
     def _watch_partners(self) -> None:
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):

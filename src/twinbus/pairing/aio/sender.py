@@ -1,5 +1,6 @@
 """The paired sender for asyncio: a drop-in for the SDK's `azure.servicebus.aio.ServiceBusSender`."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from types import TracebackType
@@ -104,8 +105,7 @@ class PairedSender:
     async def close(self) -> None:
         self._is_closed = True
         opened, self._backlog = [self._primary, *self._backlog.values()], {}
-        for sender in opened:
-            await sender.close()
+        await asyncio.gather(*(sender.close() for sender in opened))
 
     async def _run(self, steps: Steps, at_primary: AtPrimary) -> list[int]:
         async def perform(attempt: Attempt) -> list[int] | None:
@@ -119,6 +119,7 @@ class PairedSender:
         return await run_async(steps, perform)
 
     def _backlog_sender(self, index: int) -> GuardedSender:
+        self._check_live()
         if index not in self._backlog:
             self._backlog[index] = self._open_backlog(index)
         return self._backlog[index]

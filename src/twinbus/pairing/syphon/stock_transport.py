@@ -7,6 +7,7 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
 
 from twinbus.clock import Clock, Millis
+from twinbus.pairing.closing import close_all
 from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.interrupt import interrupt
 from twinbus.pairing.syphon.stock_identity import as_syphon
@@ -52,8 +53,7 @@ class DestinationSenders:
     def close(self) -> None:
         with self._lock:
             opened, self._senders = list(self._senders.values()), {}
-        for sender in opened:
-            sender.close()
+        close_all(opened)
 
 
 class StockTransport:
