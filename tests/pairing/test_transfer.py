@@ -20,6 +20,7 @@ from twinbus.amqp.sections import (
     ValueBody,
     decode_sections,
     encode_sections,
+    split_sections,
 )
 from twinbus.amqp.types import Long, Symbol, Timestamp, UInt
 from twinbus.pairing.restore import NotATransfer, restore
@@ -222,3 +223,10 @@ def test_the_body_is_never_decoded() -> None:
     body = ValueBody({Symbol("a"): [UInt(1), Long(2), None]})
     payload = encode_sections(Sections(application_properties={"x-ms-path": "q"}, body=body))
     assert restore(payload).payload.endswith(encode_sections(Sections(body=body)))
+
+
+def test_sections_in_another_order_and_behind_long_descriptors_are_restored_too() -> None:
+    """Other clients write what AMQP allows; a broker may pass it on as it came."""
+    usual = on_the_wire(set_aside(ServiceBusMessage("body", message_id="7"), PATH, lambda: "other", NOW))
+    pieces = [b"\x00\x80" + code.to_bytes(8, "big") + usual[start:end] for code, start, end in split_sections(usual)]
+    assert restore(b"".join(reversed(pieces))) == restore(usual)

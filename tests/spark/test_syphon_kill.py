@@ -21,7 +21,7 @@ from twinbus.pipeline.syphon.key_folder import KeyFolder
 COUNT = 6_000
 RATE = 1_500
 ROUNDS = int(os.environ.get("TWINBUS_SOAK_ROUNDS", "3"))
-START_S = 120.0
+START_S = 240.0
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ What passes through the broker is never decoded; `twinbus.model.message` reads a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from twinbus.amqp.decode import decode_value
@@ -188,7 +189,7 @@ def decode_properties(value: Value) -> MessageProperties:
 
 def trimmed(composite: Header | MessageProperties) -> list[Value]:
     """The fields as a list that ends with the last one set: trailing nulls need no bytes."""
-    values = [getattr(composite, field.name) for field in fields(composite)]
+    values = list(_FIELDS_OF[type(composite)](composite))
     while values and values[-1] is None:
         values.pop()
     return values
@@ -198,6 +199,7 @@ C = TypeVar("C", Header, MessageProperties)
 T = TypeVar("T")
 
 _FIELD_COUNTS: dict[type, int] = {kind: len(fields(kind)) for kind in (Header, MessageProperties)}
+_FIELDS_OF = {kind: attrgetter(*(field.name for field in fields(kind))) for kind in (Header, MessageProperties)}
 
 
 def _composite(kind: type[C], value: Value) -> C:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -158,7 +157,18 @@ def _reference(given: str, keys: KeyFolder | None, data: Path, output: Output) -
 
 def _tell(job: "SyphonJob", output: Output) -> None:
     output.table(
-        COLUMNS, [{**asdict(each), "pair": each.name, "backlog_queues": each.queue_count} for each in job.tallies]
+        COLUMNS,
+        [
+            {
+                "pair": each.name,
+                "backlog_queues": each.queue_count,
+                "moved": each.moved,
+                "left": each.left,
+                "dead_lettered": each.dead_lettered,
+                "last_error": each.last_error,
+            }
+            for each in job.tallies
+        ],
     )
 
 

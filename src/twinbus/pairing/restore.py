@@ -8,20 +8,14 @@ queue's broker added (lock token, sequence number, times) is left behind.
 from dataclasses import dataclass
 
 from twinbus.amqp.decode import decode_value
+from twinbus.amqp.section_bounds import section_bounds
 from twinbus.amqp.sections import (
-    APPLICATION_PROPERTIES,
-    DATA,
-    DELIVERY_ANNOTATIONS,
-    HEADER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
     Header,
     MessageProperties,
     Sections,
+    canonical,
     decode_properties,
-    encode_descriptor,
     encode_sections,
-    split_sections,
 )
 from twinbus.amqp.types import Symbol, Timestamp, UInt, Value
 from twinbus.clock import Millis
@@ -35,6 +29,7 @@ from twinbus.pairing.transfer import (
     TIME_TO_LIVE,
 )
 
+DESCRIPTOR_SIZE = 3
 PARTITION_KEY_ANNOTATION = "x-opt-partition-key"
 ABSOLUTE_EXPIRY_MAX = 253_402_300_799_000  # the last second of the year 9999
 TTL_MAX = 2**32 - 1
@@ -127,24 +122,29 @@ def take_millis(aside: dict[str, Value], name: str) -> int | None:
 
 def read_front(payload: bytes) -> tuple[Sections, bytes]:
     """The sections in front of the body, decoded, and the bytes from the body on."""
+    bounds = section_bounds(payload)
+    if bounds is None:
+        payload = canonical(payload)
+        bounds = section_bounds(payload)
+        assert bounds is not None, "canonical is what it says"
+    header_at, delivery_at, annotations_at, properties_at, application_at, rest_at = bounds
     sections = Sections()
-    rest: list[bytes] = []
-    for code, start, end in split_sections(payload):
-        if code >= DATA:
-            rest.append(encode_descriptor(code) + payload[start:end])
-            continue
-        value, _ = decode_value(payload, start)
-        if code == HEADER:
-            sections.header = Header(*value)
-        elif code == DELIVERY_ANNOTATIONS:
-            sections.delivery_annotations = value
-        elif code == MESSAGE_ANNOTATIONS:
-            sections.message_annotations = value
-        elif code == PROPERTIES:
-            sections.properties = decode_properties(value)
-        elif code == APPLICATION_PROPERTIES:
-            sections.application_properties = value
-    return sections, b"".join(rest)
+    if delivery_at > header_at:
+        sections.header = Header(*_value(payload, header_at))
+    if annotations_at > delivery_at:
+        sections.delivery_annotations = _value(payload, delivery_at)
+    if properties_at > annotations_at:
+        sections.message_annotations = _value(payload, annotations_at)
+    if application_at > properties_at:
+        sections.properties = decode_properties(_value(payload, properties_at))
+    if rest_at > application_at:
+        sections.application_properties = _value(payload, application_at)
+    return sections, payload[rest_at:]
+
+
+def _value(payload: bytes, start: int) -> Value:
+    """Of the section that starts there, behind its descriptor."""
+    return decode_value(payload, start + DESCRIPTOR_SIZE)[0]
 
 
 def _header(header: Header | None, properties: MessageProperties, time_to_live: int | None) -> Header | None:
