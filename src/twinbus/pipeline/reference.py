@@ -37,7 +37,8 @@ meanwhile: a sink that keeps each batch once keeps each message once, any other 
 
 In `mode=consume` the first batch of a new query is empty: it writes down under which name messages are claimed. Claimed messages
 are deferred, so that no receiver gets them, and are deleted when Spark plans the batch behind theirs. If a query is given up,
-`twinbus pipeline release-claims` makes them active again. The order of messages is kept within an input partition only.
+`twinbus pipeline release-claims` makes them active again. Spark's asynchronous progress tracking has to stay off, since with it
+batches are planned before the one in front of them is committed. The order of messages is kept within an input partition only.
 
 """
 

@@ -184,3 +184,21 @@ def test_messages_of_sessions_are_browsed_like_others(bus: Bus) -> None:
     query = Query(lambda: bus.stream(path))
     query.run()
     assert query.kept == names(3)
+
+
+def test_a_queue_that_was_made_again_is_read_anew_or_fails_the_query(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(5))
+    lenient, strict = (
+        Query(lambda fails=fails: bus.stream(path, failOnDataLoss=fails))  # type: ignore[misc]
+        for fails in ("false", "true")
+    )
+    lenient.run()
+    strict.run()
+    bus.namespace.administration.delete_queue(path)
+    bus.namespace.create_queue(path)
+    bus.send(path, names(2, "new"))
+    lenient.run()
+    assert lenient.kept == names(5) + names(2, "new")
+    with pytest.raises(SourceFailed, match="was deleted and created again"):
+        strict.run()

@@ -39,6 +39,17 @@ def test_a_connection_that_nobody_uses_is_closed(bus: Bus) -> None:
     assert cache.open_count == 0
 
 
+def test_a_connection_that_somebody_uses_is_not_closed(bus: Bus) -> None:
+    cache = ConnectionCache()
+    options = bus.options(bus.queue(), BATCH).connection
+    with cache.use(options) as connection:
+        cache._close_idle(options)
+        assert connection.is_good
+    cache._close_idle(options)
+    assert not connection.is_good
+    cache.close()
+
+
 def test_a_connection_that_ended_is_replaced(bus: Bus) -> None:
     cache = ConnectionCache()
     path = bus.queue()
@@ -86,7 +97,7 @@ def test_what_may_succeed_later_is_tried_as_often_as_the_option_says(bus: Bus, f
     else:
         with pytest.raises(SourceUnavailable, match=f"'{path}': gone"):
             entity.call(work)
-    assert pauses == [0.2, 0.4]
+    assert pauses == [0.5, 1.0]
     cache.close()
 
 

@@ -73,6 +73,7 @@ def test_an_entity_is_a_queue_or_queues_or_a_subscription(given: dict[str, str],
         ({"prefetchCount": "10"}, "page_count", 10),
         ({"minPartitions": "3"}, "partitions_min", 3),
         ({"maxPartitions": "3"}, "partitions_max", 3),
+        ({"minPartitions": "40"}, "partitions_max", 40),
     ],
 )
 def test_values_are_read(given: dict[str, str], field: str, value: Any) -> None:

@@ -4,11 +4,12 @@ All of it runs in the one process that Spark keeps for a query, and holds nothin
 the offsets are enough.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from twinbus.clock import Millis
 from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
-from twinbus.pipeline.source.live_entity import LiveEntity
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import BrowseOffset, JsonOffset, Positions, reported_ends
 from twinbus.pipeline.source.options import Edge, SourceOptions
 from twinbus.pipeline.source.pace import PollPace
@@ -23,6 +24,8 @@ from twinbus.pipeline.source.starting_points import (
     starting_positions,
     visible_ends,
 )
+
+log = logging.getLogger(__name__)
 
 
 class BrowseStream:
@@ -102,9 +105,20 @@ class BrowseStream:
             # need not.
             is_empty = all(found[head.fragment] >= head.end for head in heads)
             return None if is_empty and self._options.start is Edge.EARLIEST else found
-        self._report_loss(before.end, heads)
+        reached = self._still_there(before.end, heads) if access.is_own else before.end
+        self._report_loss(reached, heads)
         # A fragment that was not there before has nothing that was there before.
-        return {head.fragment: head.first for head in heads} | before.end
+        return {head.fragment: head.first for head in heads} | reached
+
+    def _still_there(self, reached: Positions, heads: Sequence[Head]) -> Positions:
+        """Without fragments that end before where the query was: their numbers have started over."""
+        over = {head.fragment for head in heads if reached.get(head.fragment, 0) > head.end}
+        if over:
+            text = f"'{self._options.path}' was deleted and created again, and its numbers start over."
+            if self._options.fails_on_data_loss:
+                raise SourceFailed(f"{text} Use another checkpointLocation, or failOnDataLoss=false to read it anew.")
+            log.warning(text)
+        return {fragment: number for fragment, number in reached.items() if fragment not in over}
 
     def _admitted(self, positions: Positions, ends: Mapping[int, int], limit: int | None) -> BrowseOffset:
         targets = ends if self._targets is None else self._targets

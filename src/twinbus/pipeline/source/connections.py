@@ -6,9 +6,10 @@ small batch has pages.
 
 import atexit
 import os
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Lock, Timer
 from typing import Any, TypeAlias, TypeVar
 
@@ -60,11 +61,12 @@ class ConnectionCache:
         self._idle_s = idle_s
         self._open: dict[ConnectionOptions, Connection] = {}
         self._timers: dict[ConnectionOptions, Timer] = {}
+        self._busy: Counter[ConnectionOptions] = Counter()
         self._lock = Lock()
         self._pid = os.getpid()
 
     def get(self, options: ConnectionOptions) -> Connection:
-        """One that is open. It is closed once nobody has asked for it for the idle time: ask before each use."""
+        """One that is open. It is closed once nobody has asked for it for the idle time: see `use`."""
         with self._lock:
             self._forget_parents()
             found = self._open.get(options)
@@ -76,6 +78,17 @@ class ConnectionCache:
                 found = self._open[options] = Connection.open(options)
             self._keep(options)
             return found
+
+    @contextmanager
+    def use(self, options: ConnectionOptions) -> Iterator[Connection]:
+        """One that is open and stays so, however long the block takes."""
+        with self._lock:
+            self._busy[options] += 1
+        try:
+            yield self.get(options)
+        finally:
+            with self._lock:
+                self._busy[options] -= 1
 
     def drop(self, options: ConnectionOptions, connection: Connection) -> None:
         """It does not answer; the next to ask gets another."""
@@ -108,15 +121,17 @@ class ConnectionCache:
     def _close_idle(self, options: ConnectionOptions) -> None:
         with self._lock:
             self._timers.pop(options, None)
-            found = self._open.pop(options, None)
-            if found is not None:
-                found.close()
+            if self._busy[options]:
+                self._keep(options)
+            elif options in self._open:
+                self._open.pop(options).close()
 
     def _forget_parents(self) -> None:
         """Threads and sockets do not survive a fork: a child must not use those of its parent."""
         if self._pid != os.getpid():
             self._open.clear()
             self._timers.clear()
+            self._busy.clear()
             self._pid = os.getpid()
 
 

@@ -28,7 +28,7 @@ from twinbus.pipeline.source.plain_access import PlainAccess
 T = TypeVar("T")
 Work = Callable[[EntityAccess], Coroutine[Any, Any, T]]
 
-BACK_OFF_S = 0.2
+BACK_OFF_S = 0.5
 BACK_OFF_S_MAX = 5.0
 
 
@@ -103,13 +103,13 @@ class LiveEntity:
         return connection.start(self._on(connection, work))
 
     def _once(self, work: Work[T]) -> T:
-        connection = self._connections.get(self._options)
-        try:
-            return connection.start(self._on(connection, work)).result()
-        except OperationTimeout:
-            # Half-dead connections look like this.
-            self._connections.drop(self._options, connection)
-            raise
+        with self._connections.use(self._options) as connection:
+            try:
+                return connection.start(self._on(connection, work)).result()
+            except OperationTimeout:
+                # Half-dead connections look like this.
+                self._connections.drop(self._options, connection)
+                raise
 
     async def _on(self, connection: Connection, work: Work[T]) -> T:
         access = connection.accesses.get(self.path)

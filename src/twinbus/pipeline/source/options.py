@@ -90,6 +90,7 @@ class SourceOptions:
         _check_mode(known, mode, used_by)
         if mode is Mode.CONSUME:
             made.setdefault("count_max", names.CONSUME_COUNT_DEFAULT)
+        made.setdefault("partitions_max", max(names.MAX_PARTITIONS_DEFAULT, made.get("partitions_min", 1)))
         found = cls(ConnectionOptions.from_options(options), _paths(known), start=_start(known, used_by), **made)
         return found._checked()
 
