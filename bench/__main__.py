@@ -1,6 +1,7 @@
 """`make bench`: what each layer costs, and what a client gets from a running namespace, beside peers in the same rounds.
 
     python -m bench [--seconds 3] [--rounds 3] [--only REGEX] [--peer NAME=amqp://user:password@host:port/queue] [--json FILE]
+    python -m bench --meter-cost
 
 A throw-away namespace is served by a process of its own from a temporary folder, with an ordinary and a partitioned
 queue. Every scenario runs on every target before the next one starts, so that whatever else the machine does hits all
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from bench import meter_cost
 from bench.layers import layer_costs
 from bench.scenarios import Scenario, scenarios
 from twinbus.client.connection_string import parse_connection_string
@@ -69,21 +71,24 @@ class Target:
         if self.pid is None or not Path(f"/proc/{self.pid}/stat").exists():
             return None
         fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        # Its own, and that of children that have ended.
+        return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def own_targets() -> Iterator[list[Target]]:
+def own_targets(*extra: str, suffix: str = "") -> Iterator[list[Target]]:
+    """Of a namespace served with `extra` options."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("twinbus")), "serve", "bench", "--data", folder, "--json"]
         command += ["--amqp-port", "0", "--http-port", "0", "--queue", "ordinary", "--queue", "partitioned:partitioned"]
+        command += extra
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert server.stdout is not None
             said = json.loads(server.stdout.readline())
             place = parse_connection_string(said["connection_string"])
             url = f"amqp://{quote(place.key_name)}:{quote(place.key, safe='')}@{place.host}:{place.port}"
-            yield [Target(name, f"{url}/{name}", server.pid) for name in ("ordinary", "partitioned")]
+            yield [Target(name + suffix, f"{url}/{name}", server.pid) for name in ("ordinary", "partitioned")]
         finally:
             server.terminate()
             server.wait(timeout=30)
@@ -111,6 +116,26 @@ def show(chosen: list[Scenario], targets: list[Target], results: dict[tuple[str,
         print(f"{scenario.name:{width}}  " + "  ".join(f"{cell:>24}" for cell in cells))
 
 
+def run_rounds(
+    chosen: list[Scenario], targets: list[Target], rounds: int
+) -> dict[tuple[str, str], list[dict[str, float]]]:
+    results: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for _ in range(rounds):
+        for scenario in chosen:
+            for target in targets:
+                results.setdefault((scenario.name, target.name), []).append(target.run(scenario))
+    return results
+
+
+def show_meter_cost(seconds: float, rounds: int) -> None:
+    chosen = [scenario for scenario in scenarios(seconds) if re.search(meter_cost.CHOSEN, scenario.name)]
+    with own_targets() as metered, own_targets("--no-meter", suffix=" without") as unmetered:
+        results = run_rounds(chosen, [*metered, *unmetered], rounds)
+    for one, other in zip(metered, unmetered, strict=True):
+        print(f"\n{one.name}")
+        meter_cost.compare([scenario.name for scenario in chosen], results, one.name, other.name)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -118,18 +143,18 @@ def main() -> None:
     parser.add_argument("--only", default="", help="regular expression on scenario names")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=URL")
     parser.add_argument("--json", type=Path, help="write every single result here")
+    parser.add_argument("--meter-cost", action="store_true", help="compare a namespace with and without its meter")
     options = parser.parse_args()
+    if options.meter_cost:
+        show_meter_cost(options.seconds, options.rounds)
+        return
     chosen = [scenario for scenario in scenarios(options.seconds) if re.search(options.only, scenario.name)]
     if not chosen:
         parser.error("no scenario has such a name")
     show_layers()
     with own_targets() as targets:
         targets += [Target(*peer.split("=", 1)) for peer in options.peer]
-        results: dict[tuple[str, str], list[dict[str, float]]] = {}
-        for _ in range(options.rounds):
-            for scenario in chosen:
-                for target in targets:
-                    results.setdefault((scenario.name, target.name), []).append(target.run(scenario))
+        results = run_rounds(chosen, targets, options.rounds)
         show(chosen, targets, results)
     if options.json is not None:
         rows = [{"scenario": key[0], "target": key[1], "rounds": rounds} for key, rounds in results.items()]

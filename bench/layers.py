@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.meter_cost import meter_layers
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.delivery_state import ACCEPTED
 from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, Event, LinkAttached, SaslInit
@@ -203,7 +204,8 @@ def store_layers(payload: bytes, folder: Path) -> list[tuple[str, float]]:
 def layer_costs(size: int = 1024) -> list[tuple[str, float]]:
     payload = payload_of(size)
     with tempfile.TemporaryDirectory() as folder:
-        return protocol_layers(payload) + message_layers(payload) + store_layers(payload, Path(folder))
+        layers = protocol_layers(payload) + message_layers(payload) + store_layers(payload, Path(folder))
+        return layers + meter_layers(payload, measure)
 
 
 if __name__ == "__main__":

@@ -36,11 +36,10 @@ class OperationsBook:
     """Lives on one thread."""
 
     def __init__(self, clock: Clock, exact_per_second_max: int = EXACT_PER_SECOND_DEFAULT) -> None:
-        self.exact_left = exact_per_second_max
-        """Rows of their own that this second still has room for. To be read after `turn`."""
         self.totals: dict[Cause, int] = dict.fromkeys(Cause, 0)
         """Operations by cause, in all rows that were taken."""
         self._clock = clock
+        self._exact_left = exact_per_second_max
         self._exact_max = exact_per_second_max
         self._second = clock.now() // SECOND
         self._exact: list[Operation] = []
@@ -48,25 +47,33 @@ class OperationsBook:
         self._closed: list[Operation] = []
         self._is_held = False
 
-    def turn(self) -> Millis:
-        """The time; to be asked before `add` and `add_exact`, for each second has its own limit and its own rows."""
+    def turn(self) -> None:
+        """Begin another second if it is time. `take` does, a few times a second, and whoever wants it exact."""
+        self._turn(self._clock.now())
+
+    def exact_at(self, count: int) -> Millis:
+        """The time, if this second has room for so many rows of their own; 0 if it has not.
+
+        Where many report, this is mostly the latter, and then costs nothing.
+        """
+        if self._exact_left < count:
+            return 0
         now = self._clock.now()
-        if now // SECOND != self._second and not self._is_held:
-            self._close(now // SECOND)
+        self._turn(now)
         return now
 
     def record(self, operation: Operation, /) -> None:
         """Keeps the `Meter` protocol."""
         self.turn()
-        if operation.message_id is not None and self.exact_left:
+        if operation.message_id is not None and self._exact_left:
             self.add_exact([operation])
             return
         _, cause, entity, fragment, messages, size, units, path, who, _, _, kind, count = operation
         self.add(Key(cause, entity, fragment, path, who, kind), count, messages, size, units)
 
     def add_exact(self, rows: Sequence[Operation]) -> None:
-        """At most `exact_left` of them."""
-        self.exact_left -= len(rows)
+        """After `exact_at` has said that there is room for them."""
+        self._exact_left -= len(rows)
         self._exact += rows
 
     def add(self, key: Key, operations: int, messages: int, size: int, units: int) -> None:
@@ -86,7 +93,7 @@ class OperationsBook:
         """
         if is_behind:
             self._is_held = True
-            self.exact_left = 0
+            self._exact_left = 0
             return []
         self._is_held = False
         self.turn()
@@ -104,6 +111,10 @@ class OperationsBook:
             self.totals[row.cause] += row.operations
         return taken
 
+    def _turn(self, now: Millis) -> None:
+        if now // SECOND != self._second and not self._is_held:
+            self._close(now // SECOND)
+
     def _close(self, second: int) -> None:
         at = self._second * SECOND
         self._closed += self._exact
@@ -112,7 +123,7 @@ class OperationsBook:
             for (cause, entity, fragment, path, who, kind), (operations, messages, size, units) in self._sums.items()
         ]
         self._exact, self._sums = [], {}
-        self._second, self.exact_left = second, self._exact_max
+        self._second, self._exact_left = second, self._exact_max
 
     def _new_sums(self, key: Key) -> list[int]:
         if len(self._sums) >= KEYS_MAX:

@@ -30,6 +30,7 @@ FOLDER_NAME = "_spool"
 SUFFIX = ".spool"
 MAGIC = b"TWINBUSO"
 FRAME = Struct("=II")
+PIECE_COUNT = 100
 FRAME_SIZE_MAX = 64 * 1024 * 1024
 
 
@@ -145,5 +146,10 @@ def spool_files(operations: Path) -> list[Path]:
 
 
 def _frame(content: Sequence[object]) -> bytes:
-    body = json.dumps(content, separators=(",", ":")).encode()
+    # In pieces: while a piece is encoded, no other thread of the process gets a turn.
+    pieces = [
+        json.dumps(content[start : start + PIECE_COUNT], separators=(",", ":"))[1:-1]
+        for start in range(0, len(content), PIECE_COUNT)
+    ]
+    body = f"[{','.join(pieces)}]".encode()
     return FRAME.pack(len(body), zlib.crc32(body)) + body

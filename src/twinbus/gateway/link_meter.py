@@ -7,6 +7,8 @@ exact rows that is all. Without a book nothing is done.
 from collections.abc import Sequence
 
 from twinbus.amqp.performatives import Open
+from twinbus.broker.receiver import Delivery
+from twinbus.broker.settings import EntitySettings
 from twinbus.clock import Millis
 from twinbus.cost.operations_book import Key, OperationsBook
 from twinbus.gateway.addresses import Node
@@ -30,19 +32,24 @@ OVERHEAD = PREFIX.size
 
 
 class LinkMeter:
-    __slots__ = ("_book", "_entity", "_entity_type", "_keys", "_path", "_who")
+    __slots__ = ("_book", "_entity", "_entity_type", "_is_partitioned", "_keys", "_path", "_settle_key", "_who")
 
-    def __init__(self, book: OperationsBook | None, entity: str, entity_type: EntityType, who: str) -> None:
+    def __init__(
+        self, book: OperationsBook | None, entity: str, entity_type: EntityType, who: str, *, is_partitioned: bool
+    ) -> None:
         self._book = book
         self._entity = entity
         self._entity_type = entity_type
         self._who = who
         self._path = path_of(entity, who)
+        self._is_partitioned = is_partitioned
         self._keys: dict[tuple[Cause, int], Key] = {}
+        self._settle_key = self._key(Cause.SETTLE, NO_FRAGMENT)
 
     @classmethod
     def of(cls, book: OperationsBook | None, node: Node, who: str) -> "LinkMeter":
-        return cls(book, _entity_of(node), _entity_type_of(node), who)
+        settings = _settings_of(node)
+        return cls(book, settings.path, _entity_type_of(node), who, is_partitioned=settings.is_partitioned)
 
     def sent(
         self,
@@ -60,45 +67,49 @@ class LinkMeter:
             numbers = [0] * len(messages)
         else:
             fragment = fragment_of(max(numbers))
-        at = book.turn()
         if [message for message in messages if message.is_ping]:
-            numbered = list(zip(messages, numbers, strict=True))
             self._pinged(fragment, [message for message in messages if message.is_ping])
-            messages = [message for message, _ in numbered if not message.is_ping]
-            numbers = [number for message, number in numbered if not message.is_ping]
-        if book.exact_left >= len(messages):
+            numbers = [number for message, number in zip(messages, numbers, strict=True) if not message.is_ping]
+            messages = [message for message in messages if not message.is_ping]
+        if at := book.exact_at(len(messages)):
             book.add_exact(
                 [
                     self._row(at, cause, fragment, len(message.content) - OVERHEAD, message.message_id, number or None)
                     for message, number in zip(messages, numbers, strict=True)
                 ]
             )
-        else:
-            self._add(cause, fragment, [len(message.content) - OVERHEAD for message in messages])
+        elif messages:
+            self._add(cause, fragment, [len(message.content) for message in messages])
+
+    def delivered(self, deliveries: Sequence[Delivery]) -> None:
+        if self._book is not None:
+            self.handed_out([delivery.message for delivery in deliveries])
 
     def handed_out(self, messages: Sequence[StoredMessage], cause: Cause = Cause.RECEIVE) -> None:
         """They were delivered, or shown."""
         book = self._book
         if book is None:
             return
-        at = book.turn()
-        if book.exact_left >= len(messages):
+        if at := book.exact_at(len(messages)):
             book.add_exact([self._stored_row(at, cause, message) for message in messages])
-            return
-        sizes: dict[int, list[int]] = {}
-        for message in messages:
-            fragment = message.sequence_number >> SEQUENCE_BITS
-            if fragment not in sizes:
-                sizes[fragment] = []
-            sizes[fragment].append(len(message.content) - OVERHEAD)
-        for fragment, found in sizes.items():
-            self._add(cause, fragment, found)
+        elif not self._is_partitioned:
+            self._add(cause, 0, [len(message.content) for message in messages])
+        else:
+            sizes: dict[int, list[int]] = {}
+            for message in messages:
+                sizes.setdefault(message.sequence_number >> SEQUENCE_BITS, []).append(len(message.content))
+            for fragment, found in sizes.items():
+                self._add(cause, fragment, found)
 
     def peeked(self, messages: Sequence[StoredMessage]) -> None:
         if messages:
             self.handed_out(messages, Cause.PEEK)
         else:
             self.counted(Cause.PEEK)
+
+    def settled(self, count: int) -> None:
+        if self._book is not None:
+            self._book.add(self._settle_key, count, count, 0, 0)
 
     def counted(
         self, cause: Cause, count: int = 1, *, messages: int = 0, size: int = 0, fragment: int = NO_FRAGMENT
@@ -116,11 +127,13 @@ class LinkMeter:
         size = sum([len(ping.content) - OVERHEAD for ping in pings])
         self._book.add(self._key(Cause.PING, fragment), len(pings), len(pings), size, len(pings))
 
-    def _add(self, cause: Cause, fragment: int, sizes: list[int]) -> None:
+    def _add(self, cause: Cause, fragment: int, stored_sizes: list[int]) -> None:
         assert self._book is not None
-        count, size = len(sizes), sum(sizes)
-        units = count if size <= UNIT_BYTES or max(sizes) <= UNIT_BYTES else sum(map(units_of, sizes))
-        self._book.add(self._key(cause, fragment), count, count, size, units)
+        count = len(stored_sizes)
+        units = count
+        if max(stored_sizes) > UNIT_BYTES + OVERHEAD:
+            units = sum([units_of(size - OVERHEAD) for size in stored_sizes])
+        self._book.add(self._key(cause, fragment), count, count, sum(stored_sizes) - count * OVERHEAD, units)
 
     def _key(self, cause: Cause, fragment: int) -> Key:
         key = self._keys.get((cause, fragment))
@@ -148,12 +161,12 @@ def fragment_of(number: int) -> int:
     return number >> SEQUENCE_BITS if number else NO_FRAGMENT
 
 
-def _entity_of(node: Node) -> str:
-    """As it was created, however the client spells it."""
+def _settings_of(node: Node) -> EntitySettings:
+    """With the path as the entity was created, however the client spells it."""
     if node.queue is not None:
-        return node.queue.settings.path
+        return node.queue.settings
     assert node.target is not None
-    return node.target.settings.path
+    return node.target.settings
 
 
 def _entity_type_of(node: Node) -> EntityType:

@@ -114,7 +114,7 @@ class ReceiverBinding:
         self._traffic.messages_out += len(encoded)
         self._traffic.bytes_out += size
         self._window.delivered(len(encoded))
-        self._meter.handed_out([delivery.message for delivery in deliveries])
+        self._meter.delivered(deliveries)
         self._wake()
 
     def session_lost(self, error: MessagingError) -> None:
@@ -189,7 +189,7 @@ class ReceiverBinding:
         self._window.settled(len(deliveries))
         tokens = [tag for _, tag in deliveries]
         if is_settled:
-            self._meter.counted(Cause.SETTLE, len(tokens), messages=len(tokens))
+            self._meter.settled(len(tokens))
             self._queue.settle_each(tokens, outcome, now, SILENT)
             return
         self._settling += len(deliveries)
@@ -205,8 +205,7 @@ class ReceiverBinding:
         answer = self._transactions.settle(state, self._queue, tokens, now, is_settled=is_settled)
         is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
         if is_taken:
-            count = partial(self._meter.counted, Cause.SETTLE, len(tokens), messages=len(tokens))
-            self._transactions.after_commit(state.txn_id, count)
+            self._transactions.after_commit(state.txn_id, partial(self._meter.settled, len(tokens)))
         if is_settled:
             return
         if is_taken and self._link.rcv_settle_mode is ReceiverSettleMode.FIRST:
@@ -221,7 +220,7 @@ class ReceiverBinding:
         self._wake()
 
     def settled(self, count: int) -> None:
-        self._meter.counted(Cause.SETTLE, count, messages=count)
+        self._meter.settled(count)
 
     def answer(self, ids: Sequence[int], state: DeliveryState) -> None:
         """Confirm settlements that the queue has decided."""
