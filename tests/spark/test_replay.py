@@ -13,7 +13,10 @@ from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.pipeline.lake import write_batch
+from twinbus.pipeline.replay.choice import captured
+from twinbus.pipeline.replay.lake_job import LakeReplay, hours_of
 from twinbus.pipeline.source.columns import ddl
+from twinbus.pipeline.syphon.stop import StopRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +99,6 @@ def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
     ]
     frame = spark.createDataFrame(rows, ddl())
     write_batch(frame, lake, queue, "capture-0")
-    write_batch(frame, lake, "elsewhere", "capture-0")
 
     for _ in range(2):
         code, done = replay(capsys, entities, queue, "--lake", lake, "--where", "sequenceNumber >= 4")
@@ -110,6 +112,21 @@ def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
     assert found[0].application_properties == {"n": 5}
 
 
+def test_a_replay_that_is_stopped_goes_no_further(spark: "SparkSession", entities: Entities, tmp_path: Path) -> None:
+    """Of two slices of an hour, the second is not sent: the job is asked to stop when the first one is."""
+    queue = entities.queue()
+    times = [datetime(2026, 11, 15, 10, minute, tzinfo=UTC) for minute in (5, 55)]
+    rows = [{"body": b"x", "sequenceNumber": n, "enqueuedTime": time} for n, time in enumerate(times)]
+    write_batch(spark.createDataFrame(rows, ddl()), str(tmp_path), queue, "capture-0")
+    chosen = captured(spark, str(tmp_path), [], None)
+    job = LakeReplay(spark, entities.options, StopRequest(), rate=0.09)
+    job.show = job.stop.ask
+    job.run(chosen, hours_of(chosen), {queue: queue})
+    (tally,) = job.tallies
+    assert (tally.chosen, tally.replayed, tally.left) == (2, 1, 1)
+    assert [message.message_id is not None for message in peek(entities, queue)] == [True]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -118,7 +135,7 @@ def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
         (("{queue}", "--dead-letters", "--where", "no sense at all"), 2, "--where: "),
         (("{queue}", "--dead-letters", "--where", "colour = 1"), 2, "--where: "),
         (("nowhere", "--dead-letters"), 1, "could not be found"),
-        (("{queue}", "--dead-letters", "--to", "nowhere"), 2, "'nowhere' cannot be written to"),
+        (("{queue}", "--dead-letters", "--to", "nowhere"), 1, "'nowhere' cannot be written to"),
         (("--lake", "/no/such/folder"), 1, "/no/such/folder"),
     ],
 )
@@ -134,6 +151,6 @@ def test_what_is_wrong_is_said_in_one_line(
     if "--to" in words:
         dead_letters(entities, queue, queue, 1, "Tired")
     found, text = replay(capsys, entities, *(word.format(queue=queue) for word in words))
-    assert found == code
+    assert found == code, text
     assert said in text
     assert len(text.splitlines()) == 1

@@ -14,7 +14,7 @@ from twinbus.cli.output import Output
 from twinbus.cli.spark_options import MasterOption, SettingsOption, spark_job
 from twinbus.cli.stopping import stop_by_signal
 from twinbus.errors import ArgumentError
-from twinbus.pipeline.connection_options import CONNECTION_STRING, ConnectionOptions
+from twinbus.pipeline.connection_options import CONNECTION_STRING, ConnectionOptions, OptionError
 from twinbus.pipeline.session import require_spark
 
 if TYPE_CHECKING:
@@ -116,7 +116,10 @@ def _check_destinations(call: Call, destinations: set[str]) -> None:
 
     connection = ConnectionOptions.from_options({CONNECTION_STRING: call.connection_string})
     for destination in sorted(destinations):
-        check_targets(SinkOptions(connection, destination))
+        try:
+            check_targets(SinkOptions(connection, destination))
+        except OptionError as wrong:
+            raise CommandFailed(str(wrong)) from None
 
 
 def _move_dead_letters(

@@ -62,16 +62,18 @@ class LakeReplay:
             Tally(entity, to, sum(hour.counts.get(entity, 0) for hour in hours)) for entity, to in destinations.items()
         ]
         task_count = count_cores(self.spark)
-        ready = prepared(chosen, destinations)
         for hour in hours:
-            for first_us, end_us in slices(hour.total, self.rate):
+            spans = list(slices(hour.total, self.rate))
+            for span in spans:
                 if self.stop.is_asked:
                     return
-                self._write(part_of(ready, hour, first_us, end_us), task_count)
-                self.show()
+                part = part_of(chosen, hour, *span)
+                counts = hour.counts if len(spans) == 1 else counts_in(part)
+                if counts:
+                    self._write(prepared(part, destinations), task_count)
+                self._note(counts)
 
     def _write(self, part: "DataFrame", task_count: int) -> None:
-        from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
         options = {**self.options, "idempotent": "true"}
@@ -79,16 +81,13 @@ class LakeReplay:
             options["maxMessagesPerSecond"] = repr(self.rate / task_count)
         key = f.coalesce("sessionId", "partitionKey", "messageId")
         placed = part.repartition(task_count, f.col(ENTITY), key).sortWithinPartitions(TIME, NUMBER)
-        seen = Observation()
-        counts = [
-            f.count(f.when(f.col("_from") == tally.entity, 1)).alias(f"c{number}")
-            for number, tally in enumerate(self.tallies)
-        ]
         with one_line_failures():
-            watched = placed.observe(seen, *counts).drop("_from", DATE, HOUR, BATCH)
-            watched.write.format("servicebus").options(**options).mode("append").save()
-        for number, tally in enumerate(self.tallies):
-            tally.replayed += seen.get[f"c{number}"]
+            placed.write.format("servicebus").options(**options).mode("append").save()
+
+    def _note(self, counts: Mapping[str, int]) -> None:
+        for tally in self.tallies:
+            tally.replayed += counts.get(tally.entity, 0)
+        self.show()
 
 
 def entities_in(hours: Iterable[Hour]) -> list[str]:
@@ -105,6 +104,11 @@ def hours_of(chosen: "DataFrame") -> list[Hour]:
     return [Hour(day, hour, counts) for (day, hour), counts in sorted(found.items())]
 
 
+def counts_in(part: "DataFrame") -> dict[str, int]:
+    with one_line_failures():
+        return {row[ENTITY]: row["count"] for row in part.groupBy(ENTITY).count().collect()}
+
+
 def slices(total: int, rate: float | None) -> Iterator[tuple[int, int]]:
     """An hour cut into spans of equal length, in microseconds of it, so that one holds about what a round may."""
     count_max = ROUND_COUNT_MAX if rate is None else max(1, min(ROUND_COUNT_MAX, int(rate * ROUND_S_MAX)))
@@ -113,27 +117,25 @@ def slices(total: int, rate: float | None) -> Iterator[tuple[int, int]]:
         yield number * _HOUR_US // count, (number + 1) * _HOUR_US // count
 
 
-def prepared(chosen: "DataFrame", destinations: Mapping[str, str]) -> "DataFrame":
-    """With destinations as entities, an id in every row, and nothing that tells of dead letters; `_from` is where a row
-    was captured.
-    """
+def prepared(part: "DataFrame", destinations: Mapping[str, str]) -> "DataFrame":
+    """With destinations as entities, an id in every row, and nothing that tells of dead letters or of the lake."""
     from pyspark.sql import functions as f
 
     to = f.create_map(*(f.lit(text) for pair in destinations.items() for text in pair))
     named = f.coalesce("messageId", f.md5(f.concat_ws("/", ENTITY, f.col(NUMBER).cast("string"))))
     kept = f.map_filter("properties", lambda name, _: ~name.isin(*DEAD_LETTER_PROPERTIES))
     return (
-        chosen.where(f.col(ENTITY).isin(*destinations))
-        .withColumn("_from", f.col(ENTITY))
+        part.where(f.col(ENTITY).isin(*destinations))
         .withColumn("messageId", named)
         .withColumn("properties", kept)
         .withColumn(ENTITY, to[f.col(ENTITY)])
+        .drop(DATE, HOUR, BATCH)
     )
 
 
-def part_of(ready: "DataFrame", hour: Hour, first_us: int, end_us: int) -> "DataFrame":
+def part_of(chosen: "DataFrame", hour: Hour, first_us: int, end_us: int) -> "DataFrame":
     from pyspark.sql import functions as f
 
     place = f.unix_micros(TIME) % _HOUR_US
-    in_hour = ready.where((f.col(DATE) == f.lit(hour.date)) & (f.col(HOUR) == hour.hour))
+    in_hour = chosen.where((f.col(DATE) == f.lit(hour.date)) & (f.col(HOUR) == hour.hour))
     return in_hour.where((place >= first_us) & (place < end_us))
