@@ -8,34 +8,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.contract_a.rules import PARTS, RULES
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "contract-coverage.md"
-
-RULES = {
-    "A1": "Fragments: an ordinary entity lives in one store, a partitioned one in 16 fragments; chosen at creation",
-    "A2": "The key that pins: session id, else partition key, else message id where duplicates are detected",
-    "A3": "Placement: same key, same fragment, always; no key, round robin",
-    "A4": "A store is down: keyless messages go on, pinned ones fail, nothing else notices",
-    "A5": "Receive: from all fragments, and receivers cannot tell",
-    "A6": "Management: changes touch every fragment or fail; counts are summed; Limited where one is ill",
-    "A7": "Transactions: one key on a partitioned entity, one entity, all or nothing",
-    "A8": "Batches, settlements and deferred receives stay within one fragment",
-    "A9": "Message sessions: one receiver, order, state, and what losing the lock means",
-    "A10": "Duplicate detection: by message id, on a partitioned entity within its key",
-    "A11": "Auto-forwarding of messages and dead letters, and the transfer dead-letter queue",
-    "A12": "Peek: active, deferred, scheduled and locked messages, in pages; merged on request",
-    "A13": "Scheduling: cancelled by number, a new number on activation",
-    "A14": "Time to live: a ceiling, locked messages, the dead-letter queue, deferred messages",
-    "A15": "Dead-letter reasons",
-    "A16": "Topics: rules, filters and actions",
-    "A17": "Entity status and access",
-    "A18": "Pings: accepted, counted and never delivered",
-}
 
 HEAD = """# Which test proves which rule
 
 Made from the marks `@pytest.mark.rule("A5")` in the tests by `make docs`; a test checks that it is current and that no rule is
-without one. The rules are those of partitioned messaging entities.
+without one.
 """
 
 
@@ -58,11 +39,15 @@ def _marks_in(module: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def page() -> str:
-    parts = [HEAD]
-    for rule, places in marked_tests().items():
-        parts.append(f"\n## {rule}\n\n{RULES[rule]}.\n\n")
-        parts += [f"- `{place.rpartition('::')[2]}` ({place.partition('::')[0]})\n" for place in places]
-    return "".join(parts)
+    lines = [HEAD]
+    for part in PARTS:
+        lines.append(f"\n## {part.title}\n")
+        for rule, text in part.rules.items():
+            lines.append(f"\n### {rule}\n\n{text}.\n\n")
+            lines += [
+                f"- `{place.rpartition('::')[2]}` ({place.partition('::')[0]})\n" for place in marked_tests()[rule]
+            ]
+    return "".join(lines)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.contract_a.coverage import PAGE, RULES, marked_tests, page
+from tests.contract_a.coverage import PAGE, marked_tests, page
+from tests.contract_a.rules import RULES
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -3,10 +3,12 @@ import pytest
 from twinbus.pairing.backlog import backlog_queue_path, existing_indexes, primary_name
 
 
+@pytest.mark.rule("B1")
 def test_the_first_backlog_queue_of_contoso_has_this_path() -> None:
     assert backlog_queue_path("contoso", 0) == "contoso/x-servicebus-transfer/0"
 
 
+@pytest.mark.rule("B1")
 @pytest.mark.parametrize(
     ("host", "name"),
     [
@@ -20,6 +22,7 @@ def test_the_primary_is_named_after_its_host(host: str, name: str) -> None:
     assert primary_name(host) == name
 
 
+@pytest.mark.rule("B1")
 def test_only_queues_with_this_primarys_names_are_its_backlog() -> None:
     names = [
         "contoso/x-servicebus-transfer/0",

@@ -49,6 +49,7 @@ def send(
     run(courier.send(outgoing, 60), recorder)
 
 
+@pytest.mark.rule("B5")
 def test_a_list_that_needs_more_than_one_batch_once_rewritten_goes_in_several_in_order() -> None:
     world = World(1)
     courier, recorder = courier_of(world, True), Recorder(world)
@@ -58,6 +59,7 @@ def test_a_list_that_needs_more_than_one_batch_once_rewritten_goes_in_several_in
     assert [len(batch) for batch in batches] == [26, 4]
 
 
+@pytest.mark.rule("B5")
 def test_a_batch_filled_before_the_failover_is_taken_apart_for_the_backlog() -> None:
     world = World(1)
     batch = PairedMessageBatch("orders", 256 * 1024, 256 * 1024)
@@ -77,6 +79,7 @@ def test_only_batches_of_this_sender_are_accepted_healthy_or_not() -> None:
             courier.check(batch)
 
 
+@pytest.mark.rule("B4")
 def test_a_refusal_by_the_primary_is_raised_and_starts_no_timer() -> None:
     world = World(1)
     courier = courier_of(world, False)
@@ -85,6 +88,7 @@ def test_a_refusal_by_the_primary_is_raised_and_starts_no_timer() -> None:
     assert courier.is_untroubled
 
 
+@pytest.mark.rule("B5")
 def test_a_message_the_backlog_cannot_take_costs_no_queue_its_place() -> None:
     world = World(1)
     courier = courier_of(world, True)
@@ -93,6 +97,7 @@ def test_a_message_the_backlog_cannot_take_costs_no_queue_its_place() -> None:
     assert all(queue.out_until is None for queue in world.availability.state().backlog_queues)
 
 
+@pytest.mark.rule("B5")
 def test_a_hung_queue_gets_half_of_the_time_and_the_next_one_the_rest() -> None:
     world = World(1)
     courier, recorder = courier_of(world, True), Recorder(world, backlog=[OperationTimeoutError()])
@@ -100,6 +105,7 @@ def test_a_hung_queue_gets_half_of_the_time_and_the_next_one_the_rest() -> None:
     assert [attempt.timeout_s for attempt in recorder.attempts] == [30, 30]
 
 
+@pytest.mark.rule("B10")
 def test_a_message_scheduled_while_failed_over_has_no_number_and_cannot_be_cancelled() -> None:
     world = World(1)
     courier, recorder = courier_of(world, True), Recorder(world)
@@ -125,6 +131,7 @@ def test_a_timeout_must_be_positive() -> None:
         run(courier_of(world, False).send(ServiceBusMessage("x"), 0), Recorder(world))
 
 
+@pytest.mark.rule("B5")
 def test_a_send_with_no_time_left_is_not_sent_twice() -> None:
     """With an interval of zero a failed send goes on at the backlog, but not after its own deadline."""
     world = World(1, SendAvailabilityPairedNamespaceOptions(failover_interval=timedelta(0)))

@@ -19,6 +19,7 @@ from azure.servicebus.exceptions import (
 from twinbus.pairing.failures import FailureKind, classify
 
 
+@pytest.mark.rule("B4")
 @pytest.mark.parametrize(
     "error",
     [
@@ -35,6 +36,7 @@ def test_timeouts_and_outages_start_the_failover_timer(error: Exception) -> None
     assert classify(error).is_outage
 
 
+@pytest.mark.rule("B4")
 @pytest.mark.parametrize(
     "error",
     [
@@ -53,6 +55,7 @@ def test_what_the_service_refuses_never_starts_the_failover_timer(error: Excepti
     assert not classify(error).is_outage
 
 
+@pytest.mark.rule("B4")
 @pytest.mark.parametrize(
     "error", [ServiceBusAuthorizationError(), MessagingEntityNotFoundError(), MessagingEntityDisabledError()]
 )
@@ -60,6 +63,7 @@ def test_what_somebody_has_to_repair_is_lasting(error: Exception) -> None:
     assert classify(error).is_lasting
 
 
+@pytest.mark.rule("B4")
 @pytest.mark.parametrize(
     ("status", "kind"), [(404, FailureKind.NOT_FOUND), (401, FailureKind.UNAUTHORIZED), (403, FailureKind.UNAUTHORIZED)]
 )
@@ -69,10 +73,12 @@ def test_a_refused_token_is_told_apart_by_its_status(status: int, kind: FailureK
     assert classify(error) is kind
 
 
+@pytest.mark.rule("B4")
 def test_a_token_link_that_breaks_is_an_outage() -> None:
     assert classify(ServiceBusAuthenticationError(condition=b"amqp:internal-error")).is_outage
 
 
+@pytest.mark.rule("B4")
 def test_a_message_that_is_too_large_is_too_large_in_every_queue() -> None:
     assert classify(MessageSizeExceededError()) is FailureKind.TOO_LARGE
     assert FailureKind.TOO_LARGE.is_of_the_message

@@ -1,8 +1,10 @@
+import pytest
 from prometheus_client import CollectorRegistry
 
 from twinbus.pairing import EventKind, PairingEvent, PairingMetrics
 
 
+@pytest.mark.rule("B11")
 def test_messages_are_counted_by_step_path_and_outcome() -> None:
     registry = CollectorRegistry()
     metrics = PairingMetrics(registry)
@@ -14,6 +16,7 @@ def test_messages_are_counted_by_step_path_and_outcome() -> None:
     assert registry.get_sample_value("twinbus_pairing_steps_total", labels) == 1
 
 
+@pytest.mark.rule("B11")
 def test_a_gauge_shows_which_entities_are_failed_over() -> None:
     registry = CollectorRegistry()
     metrics = PairingMetrics(registry)

@@ -6,6 +6,7 @@ from twinbus.errors import ArgumentError
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 
 
+@pytest.mark.rule("B1")
 def test_the_defaults_are_those_of_the_contract() -> None:
     options = SendAvailabilityPairedNamespaceOptions()
     assert options.backlog_queue_count == 10
@@ -13,6 +14,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert not options.enable_syphon
 
 
+@pytest.mark.rule("B1")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -30,6 +32,7 @@ def test_values_outside_of_their_limits_are_refused(wrong: dict[str, object]) ->
         SendAvailabilityPairedNamespaceOptions(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.rule("B1")
 @pytest.mark.parametrize(
     "right",
     [

@@ -1,3 +1,5 @@
+import pytest
+
 from twinbus.clock import NEVER
 from twinbus.pairing.partnership import FaultPartner, Partner, Partnership, StopPumps
 
@@ -5,10 +7,12 @@ NOON = 1_800_000_000_000
 GRACE = 5000
 
 
+@pytest.mark.rule("B9")
 def test_a_fault_of_one_faults_the_other_at_once_and_stops_the_pumps() -> None:
     assert Partnership(GRACE).faulted(Partner.PRIMARY) == [FaultPartner(Partner.SECONDARY), StopPumps()]
 
 
+@pytest.mark.rule("B9")
 def test_one_closed_alone_has_five_seconds_until_the_other_is_faulted() -> None:
     partners = Partnership(GRACE)
     assert partners.closed(Partner.SECONDARY, NOON) == []
@@ -17,6 +21,7 @@ def test_one_closed_alone_has_five_seconds_until_the_other_is_faulted() -> None:
     assert partners.grace_ends_at == NEVER
 
 
+@pytest.mark.rule("B9")
 def test_both_closed_within_the_grace_fault_nobody() -> None:
     partners = Partnership(GRACE)
     partners.closed(Partner.PRIMARY, NOON)
@@ -24,6 +29,7 @@ def test_both_closed_within_the_grace_fault_nobody() -> None:
     assert partners.advance(NOON + 60_000) == []
 
 
+@pytest.mark.rule("B9")
 def test_a_fault_within_the_grace_of_a_close_stops_the_pumps_once() -> None:
     partners = Partnership(GRACE)
     partners.closed(Partner.PRIMARY, NOON)
@@ -31,6 +37,7 @@ def test_a_fault_within_the_grace_of_a_close_stops_the_pumps_once() -> None:
     assert partners.faulted(Partner.SECONDARY) == []
 
 
+@pytest.mark.rule("B9")
 def test_closing_twice_does_not_prolong_the_grace() -> None:
     partners = Partnership(GRACE)
     partners.closed(Partner.PRIMARY, NOON)

@@ -10,6 +10,7 @@ from twinbus.pairing.transfer import RESERVED_NAMES
 LIMIT = 256 * 1024
 
 
+@pytest.mark.rule("B6")
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
 def test_a_user_property_with_a_reserved_name_is_refused(name: str) -> None:
     for key in (name, name.encode()):
@@ -17,6 +18,7 @@ def test_a_user_property_with_a_reserved_name_is_refused(name: str) -> None:
             check(ServiceBusMessage("x", application_properties={key: "mine"}), "orders", LIMIT)
 
 
+@pytest.mark.rule("B6")
 def test_a_message_that_passes_the_limit_only_once_rewritten_is_refused() -> None:
     path = "a" * 260
     session_id = "s" * 128
@@ -30,6 +32,7 @@ def test_a_small_body_with_large_properties_still_passes() -> None:
     check(ServiceBusMessage("x", application_properties={"big": "x" * 30_000}), "orders", LIMIT)
 
 
+@pytest.mark.rule("B6")
 def test_value_and_sequence_bodies_are_measured_too() -> None:
     with pytest.raises(MessageSizeExceededError):
         check(AmqpAnnotatedMessage(value_body=["x" * LIMIT]), "orders", LIMIT)
@@ -45,6 +48,7 @@ def test_a_check_leaves_the_message_as_it_was() -> None:
     assert message.application_properties == {"a": 1}
 
 
+@pytest.mark.rule("B6")
 def test_a_batch_checks_each_message_as_it_is_added() -> None:
     batch = PairedMessageBatch("orders", LIMIT, LIMIT)
     with pytest.raises(ReservedPropertyError):

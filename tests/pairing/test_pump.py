@@ -85,12 +85,14 @@ class Bench:
         return [request for request in self.requests if isinstance(request, DeadLetter)]
 
 
+@pytest.mark.rule("B8")
 def test_a_pass_takes_up_to_a_hundred_and_waits_for_fifteen_minutes() -> None:
     bench = Bench()
     steps = bench.pump.run()
     assert next(steps) == Receive(100, 900)
 
 
+@pytest.mark.rule("B8")
 def test_a_pass_sends_by_destination_in_order_and_then_completes() -> None:
     bench = Bench()
     for number, path in ((3, "bills"), (1, "orders"), (4, "orders"), (2, "orders")):
@@ -125,6 +127,7 @@ def test_a_destination_that_wants_one_key_a_batch_is_learned() -> None:
     assert [numbers for _, numbers in bench.sent()] == [[5], [6]]
 
 
+@pytest.mark.rule("B8")
 def test_a_message_that_is_too_large_is_dead_lettered_and_the_others_go_on() -> None:
     def refuse(chunk: Chunk) -> Exception | None:
         return MessageTooLarge("too large") if any(each.message == 1 for each in chunk.transfers) else None
@@ -140,6 +143,7 @@ def test_a_message_that_is_too_large_is_dead_lettered_and_the_others_go_on() -> 
     assert "too large" in dead.description
 
 
+@pytest.mark.rule("B8")
 def test_messages_for_an_entity_that_is_gone_are_dead_lettered_with_destination_and_reason() -> None:
     bench = Bench(lambda chunk: EntityNotFound.at(chunk.path))
     bench.put(1, "gone")
@@ -149,6 +153,7 @@ def test_messages_for_an_entity_that_is_gone_are_dead_lettered_with_destination_
     assert "gone" in dead.description
 
 
+@pytest.mark.rule("B8")
 def test_a_message_without_a_destination_is_dead_lettered_with_its_reason() -> None:
     bench = Bench()
     bench.ready.append(Taken(None, 1, bench.clock.now() + LOCK, NotATransfer("no x-ms-path")))
@@ -157,6 +162,7 @@ def test_a_message_without_a_destination_is_dead_lettered_with_its_reason() -> N
     assert (dead.reason, dead.description) == ("TransferPropertiesInvalid", "no x-ms-path")
 
 
+@pytest.mark.rule("B8")
 @pytest.mark.parametrize("error", [ServerBusy("busy"), QuotaExceeded("full"), ConnectionError("down")])
 def test_messages_for_a_destination_that_is_down_or_full_are_left(error: Exception) -> None:
     bench = Bench(lambda chunk: error if chunk.path == "orders" else None)
@@ -169,6 +175,7 @@ def test_messages_for_a_destination_that_is_down_or_full_are_left(error: Excepti
     assert EventKind.SYPHON_SKIPPED in [event.kind for event in bench.events]
 
 
+@pytest.mark.rule("B8")
 def test_nothing_overtakes_a_message_that_was_left() -> None:
     answers: list[Exception | None] = [ServerBusy("busy")]
     bench = Bench(lambda _: answers.pop() if answers else None)
@@ -185,6 +192,7 @@ def test_nothing_overtakes_a_message_that_was_left() -> None:
     assert bench.completed() == [1, 2]
 
 
+@pytest.mark.rule("B8")
 def test_a_left_message_that_somebody_else_moved_holds_nothing_up() -> None:
     answers: list[Exception | None] = [ServerBusy("busy")]
     bench = Bench(lambda _: answers.pop() if answers else None)
@@ -196,6 +204,7 @@ def test_a_left_message_that_somebody_else_moved_holds_nothing_up() -> None:
     assert bench.completed() == [2]
 
 
+@pytest.mark.rule("B8")
 def test_a_down_destination_is_tried_again_after_a_second_and_then_ever_more_seldom() -> None:
     bench = Bench(lambda _: ServerBusy("busy"))
     tried_at: list[Millis] = []
@@ -226,6 +235,7 @@ def test_a_receive_that_fails_is_repeated_after_a_wait() -> None:
     assert not run(bench.pump.do_pass(900), fail)
 
 
+@pytest.mark.rule("B8")
 def test_nothing_is_sent_shortly_before_its_lock_ends() -> None:
     bench = Bench()
     bench.put(1)
@@ -235,6 +245,7 @@ def test_nothing_is_sent_shortly_before_its_lock_ends() -> None:
     assert bench.completed() == []
 
 
+@pytest.mark.rule("B8")
 def test_the_rate_cap_makes_a_burst_wait_for_the_one_before() -> None:
     bench = Bench(per_second=10)
     started = bench.clock.now()
@@ -245,6 +256,7 @@ def test_the_rate_cap_makes_a_burst_wait_for_the_one_before() -> None:
     assert bench.clock.now() - started == 4_000
 
 
+@pytest.mark.rule("B8")
 def test_a_stop_gives_back_what_was_taken_and_not_moved() -> None:
     bench = Bench()
     bench.put(1)

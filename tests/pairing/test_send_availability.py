@@ -2,6 +2,8 @@ from datetime import timedelta
 from itertools import pairwise
 from random import Random
 
+import pytest
+
 from twinbus.pairing.events import Availability, EventKind, PairingEvent
 from twinbus.pairing.failover import Route
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -17,6 +19,7 @@ def availability(**chosen: object) -> SendAvailability:
     return SendAvailability(SendAvailabilityPairedNamespaceOptions(**chosen), QUEUES, Random(1))  # type: ignore[arg-type]
 
 
+@pytest.mark.rule("B7")
 def test_pings_come_early_by_a_random_share_and_never_late() -> None:
     pair = availability(ping_jitter=0.2)
     pair.primary_failed("orders", DOWN, NOON)
@@ -32,6 +35,7 @@ def test_pings_come_early_by_a_random_share_and_never_late() -> None:
     assert max(gaps) <= MINUTE
 
 
+@pytest.mark.rule("B7")
 def test_many_senders_of_one_entity_make_one_ping() -> None:
     pair = availability(ping_jitter=0)
     for _ in range(50):
@@ -40,6 +44,7 @@ def test_many_senders_of_one_entity_make_one_ping() -> None:
     assert pair.advance(NOON + 2 * MINUTE) == []
 
 
+@pytest.mark.rule("B3")
 def test_an_entity_is_one_however_its_path_is_written() -> None:
     pair = availability(failover_interval=timedelta(0))
     pair.primary_failed("Orders", DOWN, NOON)
@@ -47,6 +52,7 @@ def test_an_entity_is_one_however_its_path_is_written() -> None:
     assert len(pair.state().entities) == 1
 
 
+@pytest.mark.rule("B11")
 def test_a_callback_may_ask_for_the_state() -> None:
     seen: list[tuple[EventKind, Availability]] = []
 

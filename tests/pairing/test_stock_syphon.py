@@ -7,6 +7,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -36,6 +37,7 @@ def take(spaces: Spaces, path: str, count: int) -> list[ServiceBusReceivedMessag
         return receiver.receive_messages(max_message_count=count, max_wait_time=2)
 
 
+@pytest.mark.rule("B6")
 def test_messages_come_home_as_they_were_sent(spaces: Spaces) -> None:
     path = spaces.primary.create_queue()
     with pair_namespaces(
@@ -72,6 +74,7 @@ def test_messages_come_home_as_they_were_sent(spaces: Spaces) -> None:
     assert not second.application_properties
 
 
+@pytest.mark.rule("B8")
 def test_what_is_no_transfer_is_dead_lettered_and_what_is_scheduled_stays_scheduled(spaces: Spaces) -> None:
     path = spaces.primary.create_queue()
     with pair_namespaces(

@@ -123,6 +123,7 @@ annotation_maps = st.builds(
 )
 
 
+@pytest.mark.rule("B6")
 @settings(max_examples=250, deadline=None)
 @given(
     body=bodies,
@@ -149,6 +150,7 @@ def test_a_message_comes_back_from_the_backlog_exactly_as_it_was_sent(
     assert comparable(through_a_backlog_queue(message)) == straight
 
 
+@pytest.mark.rule("B6")
 def test_what_a_backlog_queue_would_obey_is_cleared_on_the_way_there() -> None:
     message = ServiceBusMessage(
         "x",
@@ -175,6 +177,7 @@ def test_what_a_backlog_queue_would_obey_is_cleared_on_the_way_there() -> None:
     assert isinstance(sections.application_properties["x-ms-scheduledenqueuetimeutc"], Timestamp)
 
 
+@pytest.mark.rule("B6")
 def test_setting_aside_leaves_the_callers_message_as_it_is() -> None:
     message = ServiceBusMessage("x", session_id="s", time_to_live=timedelta(hours=1), application_properties={"a": 1})
     set_aside(message, PATH, lambda: "id", NOW)
@@ -183,12 +186,14 @@ def test_setting_aside_leaves_the_callers_message_as_it_is() -> None:
     assert message.application_properties == {"a": 1}
 
 
+@pytest.mark.rule("B6")
 def test_a_message_without_an_id_gets_one_so_that_duplicates_can_be_seen() -> None:
     sections = through_a_backlog_queue(AmqpAnnotatedMessage(data_body=b"x"))
     assert sections.properties is not None
     assert sections.properties.message_id == "made-id"
 
 
+@pytest.mark.rule("B6")
 def test_the_expiry_is_made_again_from_the_creation_time() -> None:
     sections = through_a_backlog_queue(ServiceBusMessage("x", time_to_live=timedelta(seconds=10)))
     assert sections.header == Header(ttl=UInt(10_000))
@@ -202,6 +207,7 @@ def test_routing_facts_are_read_with_the_message() -> None:
     assert (restored.session_id, restored.partition_key, restored.message_id) == ("s", "s", "m")
 
 
+@pytest.mark.rule("B8")
 @pytest.mark.parametrize(
     ("aside", "reason"),
     [
@@ -219,12 +225,14 @@ def test_a_message_without_a_proper_destination_is_no_transfer(aside: dict[str, 
         restore(payload)
 
 
+@pytest.mark.rule("B6")
 def test_the_body_is_never_decoded() -> None:
     body = ValueBody({Symbol("a"): [UInt(1), Long(2), None]})
     payload = encode_sections(Sections(application_properties={"x-ms-path": "q"}, body=body))
     assert restore(payload).payload.endswith(encode_sections(Sections(body=body)))
 
 
+@pytest.mark.rule("B6")
 def test_sections_in_another_order_and_behind_long_descriptors_are_restored_too() -> None:
     """Other clients write what AMQP allows; a broker may pass it on as it came."""
     usual = on_the_wire(set_aside(ServiceBusMessage("body", message_id="7"), PATH, lambda: "other", NOW))

@@ -55,6 +55,7 @@ def aio_pair(port: int, failover_s: float = 60) -> AioPairedNamespaceClient:
     return AioPairedNamespaceClient(clients[0], clients[1], options(failover_s), QUEUES, SteadyClock())
 
 
+@pytest.mark.rule("B4")
 def test_a_refused_connection_is_raised_and_starts_the_timer(refusing_port: int) -> None:
     with pair(refusing_port) as client, client.get_queue_sender("orders") as sender:
         with pytest.raises(ServiceBusConnectionError):
@@ -62,6 +63,7 @@ def test_a_refused_connection_is_raised_and_starts_the_timer(refusing_port: int)
         assert client.state().entities[0].availability is Availability.FAILING
 
 
+@pytest.mark.rule("B5")
 def test_with_both_namespaces_away_the_error_names_the_last_failure(refusing_port: int) -> None:
     with pair(refusing_port, failover_s=0) as client, client.get_queue_sender("orders") as sender:
         with pytest.raises(BacklogUnavailable, match="Connection refused") as caught:
@@ -94,6 +96,7 @@ def test_a_closed_sender_says_so(refusing_port: int) -> None:
             sender.send_messages(ServiceBusMessage("x"))
 
 
+@pytest.mark.rule("B4")
 async def test_aio_a_refused_connection_is_raised_and_starts_the_timer(refusing_port: int) -> None:
     async with aio_pair(refusing_port) as client, client.get_queue_sender("orders") as sender:
         with pytest.raises(ServiceBusConnectionError):
@@ -101,6 +104,7 @@ async def test_aio_a_refused_connection_is_raised_and_starts_the_timer(refusing_
         assert client.state().entities[0].availability is Availability.FAILING
 
 
+@pytest.mark.rule("B5")
 async def test_aio_with_both_namespaces_away_the_caller_gets_the_error(refusing_port: int) -> None:
     async with aio_pair(refusing_port, failover_s=0) as client:
         with pytest.raises(BacklogUnavailable, match="Connect call failed"):
