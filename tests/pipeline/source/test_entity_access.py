@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.pipeline.source.bus import Bus, names
+from tests.pipeline.source.bus import Bus, names, rows
 from twinbus.client.entity_extras import RangePage
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
@@ -135,15 +135,26 @@ def test_a_page_never_leaves_its_range(bus: Bus, detect: Detect) -> None:
     assert bus.ask(path, read, detect) == [3, 4, 5, 6, 7]
 
 
-def test_only_our_own_namespace_makes_claims_active_again(bus: Bus) -> None:
+async def claim_and_release(access: EntityAccess) -> int:
+    return await access.release(await access.claim({0: 2}, None, "me"))
+
+
+@pytest.mark.parametrize(("detect", "order"), [(own, names(3)), (plain, ["m2", "m0", "m1"])])
+def test_claims_are_released_in_their_places_or_as_copies_at_the_end(
+    bus: Bus, detect: Detect, order: list[str]
+) -> None:
     path = bus.queue()
-    bus.send(path, names(3))
-
-    async def claim(access: EntityAccess) -> int:
-        ranges = await access.claim({0: 2}, None, "me")
-        return await access.release(ranges)
-
-    assert bus.ask(path, claim, own) == 2
+    bus.send(path, names(3), subject="kept", application_properties={"n": 1}, partition_key="k")
+    assert bus.ask(path, claim_and_release, detect) == 2
     assert bus.counts(path) == (3, 0)
-    with pytest.raises(NotAllowed, match="Only a twinbus namespace"):
-        bus.ask(path, claim, plain)
+    reader = bus.batch(path)
+    found = rows(reader, reader.partitions())
+    assert [row["messageId"] for row in found] == order
+    for row in found:
+        assert (row["subject"], row["partitionKey"], row["properties"]) == ("kept", "k", [("n", "1")])
+
+
+def test_claims_of_dead_letters_cannot_be_sent_again(bus: Bus) -> None:
+    path = f"{bus.queue()}/$DeadLetterQueue"
+    with pytest.raises(NotAllowed, match="Messages cannot be sent to"):
+        bus.ask(path, lambda access: access.release([(1, 2)]), plain)

@@ -14,8 +14,11 @@ from twinbus.client.entity_extras import RangePage
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import MessageState, ReceivedMessage
 from twinbus.client.receiver import Receiver
+from twinbus.client.sender import Sender
 from twinbus.errors import MessageNotFound, MessagingError, NotAllowed
+from twinbus.model.paths import SubQueue, parse_address
 from twinbus.pipeline.source.entity_access import CLAIMED_BY, Head
+from twinbus.pipeline.source.message_copies import copy_of
 from twinbus.pipeline.source.ranges import FRAGMENT_SHIFT, Range, by_fragment, fragment_of, in_pieces, runs
 
 PEEK_COUNT_MAX = 250
@@ -23,6 +26,7 @@ CREDIT_MAX = 1_000
 CLAIM_WAIT_S = 0.5
 """How long a claim waits for a message; a stream asks again soon enough."""
 DELETE_COUNT_MAX = 250
+RELEASE_COUNT_MAX = 100
 
 
 class PlainAccess:
@@ -122,7 +126,7 @@ class PlainAccess:
     async def delete(self, ranges: Sequence[Range]) -> None:
         for part in by_fragment(ranges).values():
             for piece in in_pieces(part, DELETE_COUNT_MAX):
-                await self._delete([number for first, end in piece for number in range(first, end)])
+                await self._delete(_numbers(piece))
 
     async def _delete(self, numbers: list[int]) -> None:
         """One that is gone fails the request for all: halves, until it is found."""
@@ -134,10 +138,36 @@ class PlainAccess:
                 await asyncio.gather(self._delete(numbers[:middle]), self._delete(numbers[middle:]))
 
     async def release(self, ranges: Sequence[Range]) -> int:
-        raise NotAllowed(
-            "Only a twinbus namespace can make deferred messages active again. Receive them by their sequence numbers, "
-            "send copies and complete them."
-        )
+        """By copies, sent to the end of the entity: a deferred message never becomes active again here. Where it is
+        interrupted, a message may be there twice, and none is lost."""
+        address = parse_address(self.path)
+        if address.subscription is not None or address.sub_queue is not SubQueue.MAIN:
+            raise NotAllowed(
+                f"Messages cannot be sent to '{self.path}', and only a twinbus namespace makes deferred messages active "
+                "again. Receive them by their sequence numbers."
+            )
+        sender = await self._namespace.sender(self.path)
+        try:
+            pieces = [piece for part in by_fragment(ranges).values() for piece in in_pieces(part, RELEASE_COUNT_MAX)]
+            return sum([await self._send_again(sender, _numbers(piece)) for piece in pieces])
+        finally:
+            await sender.close()
+
+    async def _send_again(self, sender: Sender, numbers: list[int]) -> int:
+        try:
+            messages = await self._entity.receive_deferred(numbers)
+        except MessageNotFound:
+            if len(numbers) == 1:
+                return 0
+            middle = len(numbers) // 2
+            return await self._send_again(sender, numbers[:middle]) + await self._send_again(sender, numbers[middle:])
+        outcomes = await sender.send([copy_of(message.payload) for message in messages])
+        sent = [message for message, error in zip(messages, outcomes, strict=True) if error is None]
+        await self._entity.complete(sent)
+        refused = next((error for error in outcomes if error is not None), None)
+        if refused is not None:
+            raise refused
+        return len(sent)
 
     async def check_claims(self) -> None:
         """A receiver is opened and closed, which gives back the one message that it may have got."""
@@ -185,6 +215,10 @@ def _without_body(message: ReceivedMessage) -> ReceivedMessage:
         bounds = section_bounds(payload)
         assert bounds is not None
     return ReceivedMessage(payload[: bounds[-1]])
+
+
+def _numbers(ranges: Sequence[Range]) -> list[int]:
+    return [number for first, end in ranges for number in range(first, end)]
 
 
 def _number(message: ReceivedMessage) -> int:
