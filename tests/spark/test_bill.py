@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from azure.servicebus import ServiceBusMessage
 
 from tests.cost.made_logs import (
     PRIMARY,
@@ -23,7 +24,10 @@ from tests.cost.made_logs import (
     outage,
     write_log,
 )
+from tests.spark.entities import Entities
 from twinbus.cli.app import run
+from twinbus.cost.explain import explain
+from twinbus.cost.log_reading import open_logs
 from twinbus.cost.operation_columns import COLUMNS
 from twinbus.cost.price_sheet_file import example_text, parse_price_sheet
 from twinbus.meter import Cause, Operation
@@ -198,3 +202,42 @@ def test_the_command_prints_writes_and_returns_the_same_figures(
     assert "There is nothing of 2025-01" in capsys.readouterr().err
     assert run(["pipeline", "bill", str(tmp_path / "nowhere"), "--out", str(bench.out)]) == 2
     assert pq.read_metadata(next((bench.out / "hourly").rglob("*.parquet"))).num_rows > 0
+
+
+@pytest.mark.rule("D1", "D5")
+def test_traffic_of_the_official_sdk_is_billed_as_it_was_counted_on_the_clients_side(
+    bench: Bench, entities: Entities
+) -> None:
+    """Single messages, a batch, one of three units, and receives that bring nothing."""
+    plain, partitioned = entities.queue(), entities.queue(enable_partitioning=True)
+    sizes = [100, 200, 150_000]
+    with entities.broker.client() as client:
+        for queue in (plain, partitioned):
+            with client.get_queue_sender(queue) as sender:
+                for size in sizes:
+                    sender.send_messages(ServiceBusMessage(b"x" * size, message_id=f"{queue}-{size}"))
+                sender.send_messages([ServiceBusMessage(b"y") for _ in range(20)])
+            with client.get_queue_receiver(queue) as receiver:
+                received = 0
+                while received < 23:
+                    for message in receiver.receive_messages(max_message_count=23 - received, max_wait_time=10):
+                        receiver.complete_message(message)
+                        received += 1
+        with client.get_queue_receiver(plain) as receiver:
+            assert receiver.receive_messages(max_wait_time=1) == []
+    log = Path(entities.broker.ask("POST", "/$meter/flush")["operations"])
+    bench.run(log)
+    lines = read_parts(bench.out / "monthly", "month=*").to_pylist()
+    own: Counter[tuple[str, str]] = Counter()
+    for line in lines:
+        if line["entity"] in (plain, partitioned):
+            own[line["entity"], line["cause"]] += line["units"]
+    for queue in (plain, partitioned):
+        assert own[queue, "send"] == own[queue, "receive"] == 20 + 1 + 1 + 3
+        assert own[queue, "settle"] == 0
+    # The receive that waited for nothing, and at most one more where a link was left.
+    assert 1 <= own[plain, "empty_receive"] <= 2
+    settled = sum(line["operations"] for line in lines if (line["entity"], line["cause"]) == (plain, "settle"))
+    assert settled == 23
+    explained = explain(open_logs([log]), f"{plain}-150000", PLAN)
+    assert [(step.meaning, step.units) for step in explained.steps] == [("sent", 3), ("received", 3)]

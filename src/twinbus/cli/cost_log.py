@@ -75,7 +75,7 @@ def _not_found(found: "Explanation", sick_count: int) -> str:
         text += f" {found.aggregated:,} operations were too many in their second to be logged one by one; it may be among them."
     if sick_count:
         text += f" {sick_count:,} files of the log cannot be read."
-    return text + " A running namespace writes what it did within five minutes."
+    return text + " A log that is given by its folder may be five minutes behind."
 
 
 def what_if_command(

@@ -1,6 +1,7 @@
 """Options that the commands about money share."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,8 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.durations import NEVER_DELTA, parse_duration
+from twinbus.cli.running import all_running
+from twinbus.client.namespace_http import NamespaceRefused, ask
 from twinbus.errors import ArgumentError
 
 LOG_FOLDER = "operations"
@@ -29,8 +32,13 @@ LogsArgument = Annotated[
 
 
 def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
+    """Those given, or those of all namespaces below `data`, with all that the running ones did until now."""
     if given:
         return list(given)
+    for running in all_running(data):
+        # One that keeps no log, or does not answer, has nothing to add to what is there.
+        with suppress(NamespaceRefused):
+            ask(running.connection_string, running.endpoint, "POST", "/$meter/flush")
     found = sorted(path for path in data.glob(f"*/{LOG_FOLDER}") if path.is_dir())
     if not found:
         raise ArgumentError(
