@@ -38,7 +38,7 @@ def test_the_default_is_an_outage_then_a_store_down_then_a_slow_one() -> None:
 @pytest.mark.parametrize("duration_s", [5.0, 60.0, 600.0])
 def test_the_default_keeps_its_proportions_whatever_the_duration(duration_s: float) -> None:
     script = default_script(duration_s)
-    assert script.faults[0].duration_s == pytest.approx(duration_s / 3)
+    assert script.faults[0].duration_s == pytest.approx(duration_s * 0.4)
     assert script.faults[-1].end_s < duration_s
 
 

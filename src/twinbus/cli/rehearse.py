@@ -19,6 +19,7 @@ from twinbus.rehearsal.script_file import read_script
 from twinbus.rehearsal.settings import Engine
 
 if TYPE_CHECKING:
+    from twinbus.rehearsal.drain import Drain
     from twinbus.rehearsal.report import RehearsalReport
     from twinbus.rehearsal.settings import RehearsalSettings
     from twinbus.rehearsal.stage import Place, Stage
@@ -57,9 +58,11 @@ def rehearse(
     prices: Annotated[
         Path | None, typer.Option("--prices", metavar="FILE", help="Price sheet for the bill; an example if left out.")
     ] = None,
-    primary: Annotated[str | None, typer.Option("--primary", envvar="TWINBUS_PRIMARY", help=NAMESPACE_HELP)] = None,
+    primary: Annotated[
+        str | None, typer.Option("--primary", envvar="TWINBUS_REHEARSAL_PRIMARY", help=NAMESPACE_HELP)
+    ] = None,
     secondary: Annotated[
-        str | None, typer.Option("--secondary", envvar="TWINBUS_SECONDARY", help=NAMESPACE_HELP)
+        str | None, typer.Option("--secondary", envvar="TWINBUS_REHEARSAL_SECONDARY", help=NAMESPACE_HELP)
     ] = None,
     primary_endpoint: Annotated[
         str | None, typer.Option("--primary-endpoint", help="HTTP address of the primary, if the port is unusual.")
@@ -78,6 +81,7 @@ def rehearse(
 
     Exit code 1 if the ledger does not balance.
     """
+    from twinbus.rehearsal.engines import choose_engine
     from twinbus.rehearsal.settings import RehearsalSettings
 
     output = Output(as_json=as_json)
@@ -85,10 +89,11 @@ def rehearse(
         raise ArgumentError("Give both --primary and --secondary, or neither for a throw-away pair.")
     if allow and primary is None:
         raise ArgumentError("--allow is for namespaces that exist; on a throw-away pair everything is allowed.")
+    able, drain = choose_engine(engine)
     settings = RehearsalSettings(
         seed=seed,
         rate=rate,
-        engine=_engine(engine),
+        engine=able,
         failover_interval_s=failover_interval,
         ping_interval_s=ping_interval,
     )
@@ -102,22 +107,26 @@ def rehearse(
     ):
         if script is None and primary is not None:
             chosen = chosen.only(allow or ())
-        found = _run(stage, chosen, settings, prices, output)
+        found = _run(stage, chosen, settings, drain, prices, output)
     _show(found, report, output)
 
 
 def _run(
-    stage: "Stage", script: Script, settings: "RehearsalSettings", prices: Path | None, output: Output
+    stage: "Stage",
+    script: Script,
+    settings: "RehearsalSettings",
+    drain: "Drain",
+    prices: Path | None,
+    output: Output,
 ) -> "RehearsalReport":
     from twinbus.rehearsal.bill import bill_of
-    from twinbus.rehearsal.engines import drain_of
     from twinbus.rehearsal.live_view import LiveView
     from twinbus.rehearsal.rehearsal import Rehearsal
 
     # A lost connection is what this is about; the official client logs each as an error, with its traceback.
     logging.getLogger("azure").setLevel(logging.CRITICAL + 1)
     view = LiveView(output.console, is_silent=output.as_json)
-    with contextlib.closing(drain_of(settings.engine)) as drain:
+    with contextlib.closing(drain):
         rehearsal = Rehearsal(stage, script, settings, drain, lambda stage: bill_of(stage, prices), view.hear)
         with view.shown(rehearsal.status):
             return rehearsal.run()
@@ -167,12 +176,6 @@ def _place(given: str, endpoint: str | None, data: Path) -> "Place":
 
     call = Call(Output(as_json=False), given, data, given if "=" in given else None, endpoint)
     return Place(call.connection_string, call.endpoint)
-
-
-def _engine(given: Engine | None) -> Engine:
-    from twinbus.rehearsal.engines import best_engine
-
-    return given if given is not None else best_engine()
 
 
 def _check_writable(file: Path) -> None:

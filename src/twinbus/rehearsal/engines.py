@@ -1,19 +1,19 @@
 """Which syphon brings the backlog home."""
 
+from twinbus.pipeline.java import JavaMissing
+from twinbus.pipeline.session import SparkMissing
 from twinbus.rehearsal.drain import Drain, ProcessDrain
 from twinbus.rehearsal.settings import Engine
+from twinbus.rehearsal.spark_drain import SparkDrain
 
 
-def best_engine() -> Engine:
-    """Spark where it is installed."""
-    from twinbus.rehearsal.spark_drain import spark_is_there
-
-    return Engine.SPARK if spark_is_there() else Engine.PROCESS
-
-
-def drain_of(engine: Engine) -> Drain:
-    if engine is Engine.PROCESS:
-        return ProcessDrain()
-    from twinbus.rehearsal.spark_drain import SparkDrain
-
-    return SparkDrain()
+def choose_engine(wanted: Engine | None) -> tuple[Engine, Drain]:
+    """Spark for None, or the process where Spark cannot run. What is wanted by name and cannot run is an error."""
+    if wanted is Engine.PROCESS:
+        return Engine.PROCESS, ProcessDrain()
+    try:
+        return Engine.SPARK, SparkDrain()
+    except (SparkMissing, JavaMissing):
+        if wanted is not None:
+            raise
+    return Engine.PROCESS, ProcessDrain()

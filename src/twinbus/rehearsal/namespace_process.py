@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from twinbus.errors import MessagingError
 
@@ -46,12 +46,20 @@ class NamespaceProcess:
     def start(self) -> None:
         """Returns at once; `wait_ready` waits."""
         assert not self.is_running
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("wb" if self._process is None else "ab") as log:
+        with self._open_log() as log:
             # In a session of its own, so that Ctrl-C reaches whoever started it and is passed on in good order.
             self._process = subprocess.Popen(
                 self._command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
             )
+
+    def _open_log(self) -> IO[bytes]:
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            return self.log.open("wb" if self._process is None else "ab")
+        except OSError as fault:
+            raise NamespaceStopped(
+                f"The data folder {self.log.parent} cannot be written: {fault.strerror}. Choose another one with --data."
+            ) from None
 
     def wait_ready(self) -> dict[str, Any]:
         """What it says of itself once it serves: name, pid, ports, connection strings. Raises NamespaceStopped."""

@@ -12,7 +12,7 @@ from random import Random
 
 from twinbus.errors import ArgumentError
 
-DURATION_DEFAULT_S = 60.0
+DURATION_DEFAULT_S = 50.0
 DURATION_MAX_S = 24 * 3600.0
 JITTER_DEFAULT_S = 1.0
 SLOW_MS_DEFAULT = 120
@@ -100,9 +100,9 @@ def default_script(duration_s: float = DURATION_DEFAULT_S) -> Script:
     return Script(
         duration_s,
         (
-            Fault(FaultKind.KILL, 6 * share, 20 * share),
-            Fault(FaultKind.STORE_DOWN, 35 * share, 7 * share, store=1),
-            Fault(FaultKind.SLOW_STORE, 47 * share, 7 * share, store=3),
+            Fault(FaultKind.KILL, 5 * share, 20 * share),
+            Fault(FaultKind.STORE_DOWN, 31 * share, 5 * share, store=1),
+            Fault(FaultKind.SLOW_STORE, 41 * share, 5 * share, store=3),
         ),
         jitter_s=JITTER_DEFAULT_S * share,
     )

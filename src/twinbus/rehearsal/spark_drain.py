@@ -1,15 +1,17 @@
 """The backlog brought home by the Spark job, in a session of this machine."""
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.service import find_backlog
 from twinbus.pipeline.failures import one_line_failures
-from twinbus.pipeline.java import JavaMissing, choose_java
-from twinbus.pipeline.session import QUICK_START, spark_session
+from twinbus.pipeline.java import choose_java
+from twinbus.pipeline.session import QUICK_START, SparkMissing, spark_session
 from twinbus.pipeline.syphon.driver import SyphonJob
 from twinbus.pipeline.syphon.key_folder import KeyFolder
 from twinbus.pipeline.syphon.pairs import PairToSyphon
@@ -24,35 +26,32 @@ if TYPE_CHECKING:
 
 # Keys go to the executors by files, so these have to be on this machine.
 MASTER = "local[*]"
+STDERR = 2
 SETTINGS = {**QUICK_START, "spark.log.level": "OFF"}
 
 
-def spark_is_there() -> bool:
-    """Whether the Spark job could run: its packages are installed, and a Java is found."""
+def require_spark() -> None:
     if not all(find_spec(package) for package in ("pyspark", "pyarrow", "pandas")):
-        return False
-    try:
-        choose_java(os.environ)
-    except JavaMissing:
-        return False
-    return True
+        raise SparkMissing("Spark is not installed: pip install 'twinbus[spark,jre]', or use --engine process.")
 
 
 class SparkDrain:
     """A session that runs in this process already is used and left running."""
 
     def __init__(self) -> None:
+        """Raises SparkMissing or JavaMissing: what cannot end well does not begin."""
+        require_spark()
+        choose_java(os.environ)
         self._session: SparkSession | None = None
         self._is_ours = False
 
     def prepare(self) -> None:
         """Starts Spark, for some seconds: before the first message, since it would slow down all that is measured."""
-        # Raises what is missing before anything of it is imported.
-        session = spark_session("twinbus rehearse", master=MASTER, settings=SETTINGS) if not _is_running() else None
-        from pyspark.sql import SparkSession
-
-        self._is_ours = session is not None
-        self._session = session or SparkSession.getActiveSession()
+        self._session = _running_session()
+        if self._session is None:
+            self._is_ours = True
+            with _hushed():
+                self._session = spark_session("twinbus rehearse", master=MASTER, settings=SETTINGS)
 
     def drain(self, stage: Stage) -> Drained:
         assert self._session is not None, "prepare comes first"
@@ -77,9 +76,23 @@ class SparkDrain:
         self._session = None
 
 
-def _is_running() -> bool:
+def _running_session() -> "SparkSession | None":
     if find_spec("pyspark") is None:
-        return False
+        return None
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() is not None
+    return SparkSession.getActiveSession()
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """A JVM that is started inside writes its warnings nowhere, for as long as it lives: they would tear the live view."""
+    errors = os.dup(STDERR)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, STDERR)
+        yield
+    finally:
+        os.dup2(errors, STDERR)
+        os.close(errors)
+        os.close(nowhere)

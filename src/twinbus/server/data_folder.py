@@ -15,7 +15,7 @@ import secrets
 from base64 import b64encode
 from pathlib import Path
 
-from twinbus.errors import ArgumentError, StoreInUse
+from twinbus.errors import ArgumentError, StoreInUse, StoreUnavailable
 from twinbus.management.access import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
 
@@ -25,10 +25,18 @@ OPERATIONS_FOLDER = "operations"
 
 class DataFolder:
     def __init__(self, path: Path) -> None:
-        """Make the folder if it is not there, and hold it. Raises StoreInUse while another process does."""
+        """Make the folder if it is not there, and hold it.
+
+        Raises StoreInUse while another process does, and StoreUnavailable where nothing can be written.
+        """
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as fault:
+            raise StoreUnavailable(
+                f"The data folder {path} cannot be written: {fault.strerror}. Choose another one with --data."
+            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
