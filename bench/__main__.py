@@ -2,6 +2,7 @@
 
     python -m bench [--seconds 3] [--rounds 3] [--only REGEX] [--peer NAME=amqp://user:password@host:port/queue] [--json FILE]
     python -m bench --meter-cost
+    python -m bench --bill 10000000
 
 A throw-away namespace is served by a process of its own from a temporary folder, with an ordinary and a partitioned
 queue. Every scenario runs on every target before the next one starts, so that whatever else the machine does hits all
@@ -144,7 +145,13 @@ def main() -> None:
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=URL")
     parser.add_argument("--json", type=Path, help="write every single result here")
     parser.add_argument("--meter-cost", action="store_true", help="compare a namespace with and without its meter")
+    parser.add_argument("--bill", type=int, metavar="OPERATIONS", help="bill a log of so many operations, on Spark")
     options = parser.parse_args()
+    if options.bill:
+        from bench import bill  # needs the spark extra
+
+        bill.show(options.bill)
+        return
     if options.meter_cost:
         show_meter_cost(options.seconds, options.rounds)
         return

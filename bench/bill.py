@@ -28,6 +28,8 @@ from twinbus.pipeline.bill.job import update_ledger
 from twinbus.pipeline.session import spark_session
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
+HOURS = 24
+MASTER = "local[2]"
 FILES_AN_HOUR = 12
 ENTITIES = 100
 FRAGMENTS = 16
@@ -41,12 +43,16 @@ PLACE_CHARACTERS = 4
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--operations", type=int, default=1_000_000)
-    arguments.add_argument("--hours", type=int, default=24)
-    arguments.add_argument("--master", default="local[2]")
+    arguments.add_argument("--hours", type=int, default=HOURS)
+    arguments.add_argument("--master", default=MASTER)
     given = arguments.parse_args()
+    show(given.operations, given.hours, given.master)
+
+
+def show(operations: int, hours: int = HOURS, master: str = MASTER) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for name, figure in measure(Path(folder), given.operations, given.hours, given.master):
-            print(f"{figure:8.2f} s  {name}")
+        for name, figure in measure(Path(folder), operations, hours, master):
+            print(f"{figure:8.2f} s  {name}", flush=True)
 
 
 def measure(folder: Path, operations: int, hours: int, master: str) -> Iterator[tuple[str, float]]:
