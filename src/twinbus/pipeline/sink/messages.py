@@ -1,7 +1,8 @@
 """Rows as messages: Arrow batches in, encoded messages with their destinations and keys out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.amqp.types import Timestamp, Value
@@ -27,6 +28,8 @@ _ARGUMENTS = {
     "replyToSessionId": "reply_to_session_id",
     "contentType": "content_type",
 }
+"""Columns of text, and the arguments that they are for."""
+_OTHERS = ("properties", "scheduledEnqueueTime", "timeToLive")
 
 
 class RowError(MessagingError):
@@ -61,48 +64,53 @@ class MessageMaker:
         self._read_property: Callable[[str], Value] = str if has_text_properties else property_value
         self._needs_ids = needs_ids
         self._row = 0
+        self._texts = [name for name in _ARGUMENTS if name in places]
+        self._others = [name for name in _OTHERS if name in places]
+        self._arguments = [_ARGUMENTS[name] for name in self._texts]
 
     def messages(self, batch: "RecordBatch") -> Iterator[Outgoing]:
-        """Raises RowError, MessagingError."""
-        columns = {name: _values(name, batch.column(place)) for name, place in self._places.items()}
-        bodies = columns.pop("body")
-        entities = columns.pop("entity", None) if self._target is None else None
-        columns.pop("entity", None)
-        names = tuple(columns)
+        """Raises RowError."""
+        bodies = _values("body", batch.column(self._places["body"]))
+        columns = [_values(name, batch.column(self._places[name])) for name in (*self._texts, *self._others)]
+        entities: Iterable[str | None] = repeat(self._target, len(bodies))
+        if self._target is None:
+            entities = _values("entity", batch.column(self._places["entity"]))
         # A DataFrame may have no column but the body.
-        rows = zip(*columns.values(), strict=True) if columns else iter([()] * len(bodies))
-        for index, (body, values) in enumerate(zip(bodies, rows, strict=True)):
-            entity = self._target if entities is None else entities[index]
+        rows: Iterable[Sequence[Any]] = zip(*columns, strict=True) if columns else repeat((), len(bodies))
+        for entity, body, values in zip(entities, bodies, rows, strict=True):
             if not entity:
                 raise RowError(f"{self._here()}: the column 'entity' is empty. Say for each row where it goes.")
             try:
-                yield self._outgoing(entity, body, names, values)
+                yield self._outgoing(entity, body, values)
             except MessagingError as wrong:
                 raise RowError(f"{self._here()}, for '{entity}': {wrong}") from None
             self._row += 1
 
-    def _outgoing(self, entity: str, body: Any, names: Sequence[str], values: Sequence[Any]) -> Outgoing:
-        given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-        arguments: dict[str, Any] = {
-            argument: given[name] for name, argument in _ARGUMENTS.items() if given.get(name) is not None
-        }
+    def _outgoing(self, entity: str, body: Any, values: Sequence[Any]) -> Outgoing:
+        # Only the texts: the names of the others have no argument of the same value.
+        arguments = {name: value for name, value in zip(self._arguments, values, strict=False) if value is not None}
         if "message_id" not in arguments:
             if self._needs_ids:
                 raise RowError("it has no messageId, which idempotent = true asks for.")
             arguments["message_id"] = message_id(self._task, self._row, body, values)
-        if "properties" in given:
-            read = self._read_property
-            pairs = given["properties"]
-            arguments["application_properties"] = {name: None if text is None else read(text) for name, text in pairs}
-        if "scheduledEnqueueTime" in given:
-            moment = Timestamp(given["scheduledEnqueueTime"] // _MICROS_PER_MILLI)
-            arguments["annotations"] = {SCHEDULED_TIME: moment}
-        if "timeToLive" in given:
-            arguments["time_to_live"] = timedelta(milliseconds=given["timeToLive"])
-            if given["timeToLive"] > TIME_TO_LIVE_MAX:
-                arguments["created_at"] = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
+        if self._others:
+            self._add_others(arguments, dict(zip(self._others, values[len(self._texts) :], strict=True)))
         key = arguments.get("session_id") or arguments.get("partition_key")
         return Outgoing(entity, key, encode_message(body, **arguments))
+
+    def _add_others(self, arguments: dict[str, Any], given: Mapping[str, Any]) -> None:
+        properties, due, life = (given.get(name) for name in _OTHERS)
+        if properties is not None:
+            read = self._read_property
+            arguments["application_properties"] = {
+                name: None if text is None else read(text) for name, text in properties
+            }
+        if due is not None:
+            arguments["annotations"] = {SCHEDULED_TIME: Timestamp(due // _MICROS_PER_MILLI)}
+        if life is not None:
+            arguments["time_to_live"] = timedelta(milliseconds=life)
+            if life > TIME_TO_LIVE_MAX:
+                arguments["created_at"] = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
 
     def _here(self) -> str:
         return f"Row {self._row} of input partition {self._task.input_partition}"
