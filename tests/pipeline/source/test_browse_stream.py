@@ -5,6 +5,7 @@ import pytest
 from tests.pipeline.source.bus import Bus, bodies, names, rows
 from tests.pipeline.source.micro_batches import Query
 from twinbus.errors import MessagingError
+from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.connections import Detect
 from twinbus.pipeline.source.live_entity import SourceFailed, detected, plain
 from twinbus.pipeline.source.offsets import BrowseOffset, OffsetError, lag
@@ -77,6 +78,18 @@ def test_a_query_may_start_at_numbers(bus: Bus) -> None:
     query = Query(lambda: bus.stream(path, startingOffsets='{"0": 4}'))
     query.run()
     assert query.kept == ["m3", "m4", "m5"]
+
+
+def test_a_query_cannot_start_at_a_number_that_is_yet_to_come(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(6))
+    query = Query(lambda: bus.stream(path, startingOffsets='{"0": 7}'))
+    query.run()
+    bus.send(path, names(1, "later"))
+    query.run()
+    assert query.kept == names(1, "later")
+    with pytest.raises(OptionError, match=r"startingOffsets has 9 for fragment 0, but the next message .* gets 8"):
+        bus.stream(path, startingOffsets='{"0": 9}').latestOffset()
 
 
 def test_a_new_query_over_nothing_logs_nothing(bus: Bus) -> None:

@@ -1,17 +1,14 @@
 """Connections that are kept, closed when idle, and made again when they fail; and calls that are tried again."""
 
-import threading
-
 import pytest
 
+from tests.interop.running_server import wait_until
 from tests.pipeline.source.bus import Bus, names
 from twinbus.client.remote_errors import ConnectionLost
 from twinbus.pipeline.source.connections import ConnectionCache
 from twinbus.pipeline.source.entity_access import EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable
 from twinbus.pipeline.source.option_table import BATCH
-
-WAIT_S = 20.0
 
 
 async def heads(access: EntityAccess) -> int:
@@ -27,26 +24,43 @@ def test_a_connection_serves_task_after_task(bus: Bus) -> None:
     assert cache.open_count == 0
 
 
-def test_a_connection_that_nobody_uses_is_closed(bus: Bus) -> None:
-    cache = ConnectionCache(idle_s=0.01)
-    connection = cache.get(bus.options(bus.queue(), BATCH).connection)
-    pause = threading.Event()
-    for _ in range(int(WAIT_S / 0.01)):
-        if not connection.is_good:
-            break
-        pause.wait(0.01)
+def test_a_connection_that_nobody_uses_is_closed_after_a_while(bus: Bus) -> None:
+    time = 0.0
+    cache = ConnectionCache(idle_s=60, now=lambda: time)
+    options = bus.options(bus.queue(), BATCH).connection
+    connection = cache.get(options)
+    time = 59.0
+    cache.close_idle(options)
+    assert connection.is_good
+    assert cache.get(options) is connection
+    time = 118.0
+    cache.close_idle(options)
+    assert connection.is_good
+    time = 119.0
+    cache.close_idle(options)
     assert not connection.is_good
     assert cache.open_count == 0
+    cache.close()
 
 
 def test_a_connection_that_somebody_uses_is_not_closed(bus: Bus) -> None:
-    cache = ConnectionCache()
+    time = 0.0
+    cache = ConnectionCache(idle_s=60, now=lambda: time)
     options = bus.options(bus.queue(), BATCH).connection
     with cache.use(options) as connection:
-        cache._close_idle(options)
+        time = 1000.0
+        cache.close_idle(options)
         assert connection.is_good
-    cache._close_idle(options)
+    time = 1060.0
+    cache.close_idle(options)
     assert not connection.is_good
+    cache.close()
+
+
+def test_time_itself_closes_what_is_idle(bus: Bus) -> None:
+    cache = ConnectionCache(idle_s=0.01)
+    connection = cache.get(bus.options(bus.queue(), BATCH).connection)
+    wait_until(lambda: not connection.is_good)
     cache.close()
 
 

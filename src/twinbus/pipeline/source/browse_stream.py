@@ -15,10 +15,10 @@ from twinbus.pipeline.source.options import Edge, SourceOptions
 from twinbus.pipeline.source.pace import PollPace
 from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
 from twinbus.pipeline.source.preflight import preflight
-from twinbus.pipeline.source.ranges import Range
 from twinbus.pipeline.source.read_limits import BatchLimit
 from twinbus.pipeline.source.starting_points import (
     available_heads,
+    check_start,
     lost_counts,
     report_loss,
     starting_positions,
@@ -44,7 +44,6 @@ class BrowseStream:
         self._targets: Positions | None = None
         self._reported: JsonOffset | None = None
         self._turn = 0
-        self._is_own: bool | None = None
         self._is_checked = False
 
     def set_target(self) -> None:
@@ -72,13 +71,8 @@ class BrowseStream:
         offset = BrowseOffset.from_json(end, self._options.path)
         if offset is None:
             return []
-        return self._partitions(offset.ranges())
-
-    def _partitions(self, ranges: Sequence[Range]) -> list[MessageSlices]:
-        if self._is_own is None:
-            self._is_own = self._entity.call(_is_own)
         limits = self._options.partitions_min, self._options.partitions_max
-        return input_partitions([(self._options.path, ranges)], *limits, is_own=self._is_own)
+        return input_partitions([(self._options.path, offset.ranges())], *limits, is_own=self._entity.is_own)
 
     async def _ends(self, access: EntityAccess) -> Positions:
         return {head.fragment: head.end for head in await available_heads(access, self._options)}
@@ -100,6 +94,7 @@ class BrowseStream:
         """Where this batch starts in each fragment; None as long as a new query has nothing to start with."""
         if before is None:
             found = await starting_positions(access, heads, self._options.start)
+            check_start(self._options, heads)
             self._report_loss(found, heads)
             # A start that moves with time has to be written down before anything is read; an edge that does not,
             # need not.
@@ -132,7 +127,3 @@ class BrowseStream:
 
     def _report_loss(self, positions: Positions, heads: Sequence[Head]) -> None:
         report_loss(self._options.path, lost_counts(positions, heads), fails=self._options.fails_on_data_loss)
-
-
-async def _is_own(access: EntityAccess) -> bool:
-    return access.is_own

@@ -6,6 +6,7 @@ small batch has pages.
 
 import atexit
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -57,11 +58,13 @@ class Connection:
 
 
 class ConnectionCache:
-    def __init__(self, idle_s: float = IDLE_S) -> None:
+    def __init__(self, idle_s: float = IDLE_S, now: Callable[[], float] = time.monotonic) -> None:
         self._idle_s = idle_s
+        self._now = now
         self._open: dict[ConnectionOptions, Connection] = {}
-        self._timers: dict[ConnectionOptions, Timer] = {}
+        self._used_at: dict[ConnectionOptions, float] = {}
         self._busy: Counter[ConnectionOptions] = Counter()
+        self._timers: dict[ConnectionOptions, Timer] = {}
         self._lock = Lock()
         self._pid = os.getpid()
 
@@ -76,7 +79,9 @@ class ConnectionCache:
                 found = None
             if found is None:
                 found = self._open[options] = Connection.open(options)
-            self._keep(options)
+            self._used_at[options] = self._now()
+            if options not in self._timers:
+                self._look_after(options, self._idle_s)
             return found
 
     @contextmanager
@@ -89,6 +94,7 @@ class ConnectionCache:
         finally:
             with self._lock:
                 self._busy[options] -= 1
+                self._used_at[options] = self._now()
 
     def drop(self, options: ConnectionOptions, connection: Connection) -> None:
         """It does not answer; the next to ask gets another."""
@@ -96,6 +102,18 @@ class ConnectionCache:
             if self._open.get(options) is connection:
                 del self._open[options]
                 connection.close()
+
+    def close_idle(self, options: ConnectionOptions) -> None:
+        """Close it if nobody uses it or has used it for the idle time; else look again when that may be."""
+        with self._lock:
+            self._timers.pop(options, None)
+            if options not in self._open:
+                return
+            left = self._idle_s if self._busy[options] else self._used_at[options] + self._idle_s - self._now()
+            if left > 0:
+                self._look_after(options, left)
+            else:
+                self._open.pop(options).close()
 
     def close(self) -> None:
         with self._lock:
@@ -110,21 +128,10 @@ class ConnectionCache:
     def open_count(self) -> int:
         return len(self._open)
 
-    def _keep(self, options: ConnectionOptions) -> None:
-        timer = self._timers.pop(options, None)
-        if timer is not None:
-            timer.cancel()
-        timer = self._timers[options] = Timer(self._idle_s, self._close_idle, (options,))
+    def _look_after(self, options: ConnectionOptions, delay_s: float) -> None:
+        timer = self._timers[options] = Timer(delay_s, self.close_idle, (options,))
         timer.daemon = True
         timer.start()
-
-    def _close_idle(self, options: ConnectionOptions) -> None:
-        with self._lock:
-            self._timers.pop(options, None)
-            if self._busy[options]:
-                self._keep(options)
-            elif options in self._open:
-                self._open.pop(options).close()
 
     def _forget_parents(self) -> None:
         """Threads and sockets do not survive a fork: a child must not use those of its parent."""

@@ -43,7 +43,6 @@ class ConsumeStream:
         self._reported: JsonOffset | None = None
         self._settled: ConsumeOffset | None = None
         self._turn = 0
-        self._is_own: bool | None = None
         # A claim whose answer never came may still be under way: it can be found for as long as an operation takes.
         self._doubt_ends = float("inf")
         self._is_checked = False
@@ -75,10 +74,8 @@ class ConsumeStream:
         offset = ConsumeOffset.from_json(end, self._options.path)
         if offset is None or not offset.claim:
             return []
-        if self._is_own is None:
-            self._is_own = self._entity.call(_is_own)
         limits = self._options.partitions_min, self._options.partitions_max
-        return input_partitions([(self._options.path, offset.claim)], *limits, is_own=self._is_own)
+        return input_partitions([(self._options.path, offset.claim)], *limits, is_own=self._entity.is_own)
 
     def _settle(self, committed: ConsumeOffset) -> None:
         if committed.claim and committed != self._settled:
@@ -121,7 +118,3 @@ class ConsumeStream:
             )
         adopted = foreign if self._options.adopt_deferred is AdoptDeferred.TRUE else []
         return sorted(found.get(owner, []) + adopted)
-
-
-async def _is_own(access: EntityAccess) -> bool:
-    return access.is_own

@@ -7,6 +7,7 @@ What ends in an error ends in one line that says which entity it is about.
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 from twinbus.client.namespace import Namespace
@@ -96,6 +97,15 @@ class LiveEntity:
                     self._fail(error)
             self._sleep(min(BACK_OFF_S * 2**attempt, BACK_OFF_S_MAX))
             attempt += 1
+
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether it is in a twinbus namespace."""
+
+        async def ask(access: EntityAccess) -> bool:
+            return access.is_own
+
+        return self.call(ask)
 
     def start(self, work: Work[T]) -> "Future[T]":
         """Once, while the caller does something else; `call` is for when it fails."""

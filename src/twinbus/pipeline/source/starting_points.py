@@ -8,7 +8,7 @@ from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.entity_access import EntityAccess, Head
 from twinbus.pipeline.source.live_entity import SourceFailed
 from twinbus.pipeline.source.offsets import Positions
-from twinbus.pipeline.source.option_table import FRAGMENTS
+from twinbus.pipeline.source.option_table import FRAGMENTS, STARTING_OFFSETS
 from twinbus.pipeline.source.options import Edge, SourceOptions, Start
 from twinbus.pipeline.source.time_search import first_at
 
@@ -38,6 +38,20 @@ async def starting_positions(access: EntityAccess, heads: Sequence[Head], start:
         return {head.fragment: head.first if start is Edge.EARLIEST else head.end for head in heads}
     found = await asyncio.gather(*(first_at(access, head.first, head.end, start) for head in heads))
     return {head.fragment: number for head, number in zip(heads, found, strict=True)}
+
+
+def check_start(options: SourceOptions, heads: Sequence[Head]) -> None:
+    """A stream cannot wait for a number: one beyond the end is how it knows an entity that was made again.
+
+    Raises OptionError.
+    """
+    start = options.start if isinstance(options.start, dict) else {}
+    for head in heads:
+        if start.get(head.fragment, 0) > head.end:
+            raise OptionError(
+                f"{STARTING_OFFSETS} has {start[head.fragment]} for fragment {head.fragment}, but the next message of"
+                f" '{options.path}' there gets {head.end}."
+            )
 
 
 async def visible_ends(
