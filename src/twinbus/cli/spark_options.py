@@ -3,6 +3,7 @@
 Nothing of Spark is imported before a job starts: the other commands need neither it nor Java.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ import typer
 
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.failures import one_line_failures
-from twinbus.pipeline.session import MASTER_VARIABLE, spark_session
+from twinbus.pipeline.session import LOG_LEVEL_VARIABLE, MASTER_VARIABLE, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +29,6 @@ SettingsOption = Annotated[
         "--conf", metavar="NAME=VALUE", help="A setting of Spark, such as spark.driver.memory=4g; repeatable."
     ),
 ]
-# Spark tells on the terminal what a command says better in its one line.
-QUIET = {"spark.log.level": "OFF"}
 
 
 @contextmanager
@@ -38,9 +37,10 @@ def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> 
 
     What Spark raises becomes one line.
     """
-    wanted = QUIET | _settings(settings or ())
+    # Spark tells on the terminal what a command says better in its one line.
+    os.environ.setdefault(LOG_LEVEL_VARIABLE, "off")
     is_ours = not _is_running()
-    session = spark_session(f"twinbus {name}", master=master, settings=wanted)
+    session = spark_session(f"twinbus {name}", master=master, settings=_settings(settings or ()))
     _quieten()
     try:
         with one_line_failures():

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -183,7 +183,8 @@ class BatchWriter:
         write_batch(watched, self._lake, self._tally.entity, f"{self._capture}-{number:010}")
         self._tally.messages += seen.get["count"]
         self._tally.batches += 1
-        self._tally.newest = seen.get["newest"] or self._tally.newest
+        if seen.get["newest"] is not None:
+            self._tally.newest = seen.get["newest"].astimezone(UTC)  # Spark's times are in the zone of this process
 
 
 def run_captures(captures: Sequence[Capture], stop: threading.Event, show: Callable[[], None], at_once: int) -> None:

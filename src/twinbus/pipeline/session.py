@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.errors import MessagingError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MASTER_DEFAULT = "local[*]"
 MASTER_VARIABLE = "SPARK_MASTER"
 REMOTE_VARIABLE = "SPARK_REMOTE"  # of Spark itself
+LOG_LEVEL_VARIABLE = "TWINBUS_SPARK_LOG_LEVEL"
 CONNECT_SCHEME = "sc://"
 LOOPBACK = "127.0.0.1"
 
@@ -34,8 +36,6 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": LOOPBACK,
     "spark.ui.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
-    # Among what it warns of is that our data source is registered where it would be found anyway.
-    "spark.log.level": "ERROR",
 }
 QUICK_START: Mapping[str, str] = {
     # The first compiler alone and the simplest collector: a JVM that lives for a minute starts a third sooner, one
@@ -101,3 +101,6 @@ def prepare_process(*, is_local: bool) -> None:
         # `python3` of the PATH need not be the one that has our packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    if "SPARK_HOME" not in os.environ:
+        # The Spark of the package has no folder of settings; without one it warns a lot before it can be told not to.
+        os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark_conf"))
