@@ -3,7 +3,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusServerBusyError,
+)
 
 from tests.pairing.world import World
 from twinbus.pairing.batch import PairedMessageBatch
@@ -143,3 +148,25 @@ def test_a_send_with_no_time_left_is_not_sent_twice() -> None:
 
     with pytest.raises(OperationTimeoutError):
         run(courier.send(ServiceBusMessage("x"), 60), hang)
+
+
+@pytest.mark.rule("B5")
+def test_a_caller_in_a_hurry_costs_no_queue_its_place() -> None:
+    world = World(1)
+    courier = courier_of(world, True)
+    with pytest.raises(OperationTimeoutError):
+        run(courier.send(ServiceBusMessage("x"), 0.5), Recorder(world, backlog=[OperationTimeoutError()]))
+    assert all(queue.out_until is None for queue in world.availability.state().backlog_queues)
+
+
+def test_a_refusal_that_is_raised_again_and_again_does_not_grow() -> None:
+    world = World(1)
+    courier = courier_of(world, True)
+    world.entities["orders"].is_deleted = True
+    world.pass_time(timedelta(minutes=1))
+    depths = []
+    for _ in range(3):
+        with pytest.raises(MessagingEntityNotFoundError) as caught:
+            send(courier, Recorder(world), ServiceBusMessage("x"))
+        depths.append(len(caught.traceback))
+    assert len(set(depths)) == 1

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.pairing.conftest import Spaces
+from tests.pairing.fast_clock import FastClock
 from tests.pairing.namespaces import CLIENT_OPTIONS, until
-from twinbus.clock import Millis
 from twinbus.pairing import (
     EventKind,
     PairedNamespaceClient,
@@ -20,7 +20,6 @@ from twinbus.pairing import (
     pair_namespaces,
 )
 from twinbus.pairing.backlog import FOREVER
-from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 
 
@@ -112,17 +111,6 @@ def test_a_client_is_paired_once_and_a_secondary_is_not_itself_paired(spaces: Sp
 def test_a_local_secondary_given_as_a_client_needs_its_administration(spaces: Spaces) -> None:
     with pytest.raises(PairingError, match="secondary_administration"):
         pair_namespaces(spaces.primary.client(), spaces.secondary.client(), options())
-
-
-class FastClock(SteadyClock):
-    """Time that runs twenty times as fast, for graces that are counted in seconds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._started: Millis = super().now()
-
-    def now(self) -> Millis:
-        return self._started + 20 * (super().now() - self._started)
 
 
 def with_syphon(spaces: Spaces) -> tuple[PairedNamespaceClient, list[PairingEvent]]:

@@ -6,6 +6,7 @@ import pytest
 
 from twinbus.pairing.events import Availability, EventKind, PairingEvent
 from twinbus.pairing.failover import Route
+from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.send_availability import SendAvailability
 
@@ -86,3 +87,18 @@ def test_a_callback_that_fails_changes_nothing_for_the_sender() -> None:
 
     pair = availability(on_event=fail, failover_interval=timedelta(0))
     assert pair.primary_failed("orders", DOWN, NOON) is Route.BACKLOG
+
+
+def test_a_classifier_that_fails_starts_no_timer_and_hides_no_error() -> None:
+    def fail(_: BaseException) -> FailureKind:
+        raise RuntimeError("of the application")
+
+    pair = availability(classifier=fail, failover_interval=timedelta(0))
+    assert pair.primary_failed("orders", DOWN, NOON) is Route.PRIMARY
+    assert pair.state().entities == ()
+
+
+def test_marking_an_entity_healthy_that_has_no_sender_does_nothing() -> None:
+    pair = availability()
+    pair.mark_healthy("no-such-queue", NOON)
+    assert pair.state().entities == ()

@@ -1,18 +1,25 @@
 """The real SDK against peers that are not there or say nothing: what the shells make of it."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
+from random import Random
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
+from tests.pairing.fast_clock import FastClock
+from tests.pairing.namespaces import until
 from twinbus.pairing import Availability, BacklogUnavailable, PairedNamespaceClient
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
+from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX, Attendant
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steady_clock import SteadyClock
 
 MESSAGE = {"body": b"x"}
@@ -118,3 +125,22 @@ async def test_aio_a_silent_primary_cannot_hold_a_send_past_its_timeout(silent_p
             await sender.send_messages(ServiceBusMessage("x"), timeout=0.3)
         assert time.monotonic() - started < 2
         assert client.state().entities[0].availability is Availability.FAILING
+
+
+def test_pings_of_many_entities_take_turns(silent_port: int) -> None:
+    """Each of them blocks, and a thread for each of thousands of entities would be too many."""
+    clock = FastClock()
+    quick = replace(options(failover_s=0), ping_primary_interval=timedelta(seconds=1))
+    availability = SendAvailability(quick, QUEUES, Random(1))
+    with ServiceBusClient.from_connection_string(connection_string(silent_port), retry_total=0) as primary:
+        attendant = Attendant(primary, availability, clock, lambda _: None)
+        attendant.start()
+        for number in range(PINGS_AT_ONCE_MAX + 8):
+            availability.primary_failed(f"q{number}", ConnectionError("down"), clock.now())
+        until(lambda: ping_threads() == PINGS_AT_ONCE_MAX)
+        attendant.stop()
+        assert ping_threads() == PINGS_AT_ONCE_MAX
+
+
+def ping_threads() -> int:
+    return sum(thread.name == "twinbus-ping" for thread in threading.enumerate())

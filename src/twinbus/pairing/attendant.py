@@ -2,6 +2,7 @@
 
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable
 
 from azure.servicebus import ServiceBusClient, ServiceBusSender
@@ -35,6 +36,7 @@ class Attendant:
         self._wake = threading.Event()
         self._is_stopped = False
         self._pings: set[GuardedSender] = set()
+        self._due: deque[str] = deque()
         self._ping_slots = threading.BoundedSemaphore(PINGS_AT_ONCE_MAX)
         self._thread = threading.Thread(target=self._run, name="twinbus-pair", daemon=True)
 
@@ -51,13 +53,19 @@ class Attendant:
     def _run(self) -> None:
         while not self._is_stopped:
             now = self._clock.now()
-            for path in self._availability.advance(now):
-                threading.Thread(target=self._ping, args=(path,), name="twinbus-ping", daemon=True).start()
+            self._due += self._availability.advance(now)
+            self._start_pings()
             for ping in list(self._pings):
                 ping.interrupt_if_late(now)
             self._watch(now)
             self._wake.wait(min(LOOK_INTERVAL, max(1, self._next_action_in(now))) / 1000)
             self._wake.clear()
+
+    def _start_pings(self) -> None:
+        """As many as there are slots; the others wait for one, and not in threads of their own."""
+        while self._due and self._ping_slots.acquire(blocking=False):
+            path = self._due.popleft()
+            threading.Thread(target=self._ping, args=(path,), name="twinbus-ping", daemon=True).start()
 
     def _next_action_in(self, now: Millis) -> Millis:
         at = self._availability.next_action_at()
@@ -65,18 +73,19 @@ class Attendant:
 
     def _ping(self, path: str) -> None:
         """With a sender of its own, which is not paired: a ping must never end in the backlog."""
-        with self._ping_slots:
-            sender = GuardedSender(lambda: self._primary.get_queue_sender(path), self._clock)
-            self._pings.add(sender)
-            try:
-                sender.run(_send_ping, PING_TIMEOUT.total_seconds())
-            except Exception as error:  # whatever it is, its kind decides
-                self._availability.ping_failed(path, error, self._clock.now())
-            else:
-                self._availability.ping_answered(path, self._clock.now())
-            finally:
-                self._pings.discard(sender)
-                sender.close()
+        sender = GuardedSender(lambda: self._primary.get_queue_sender(path), self._clock)
+        self._pings.add(sender)
+        try:
+            sender.run(_send_ping, PING_TIMEOUT.total_seconds())
+        except Exception as error:  # whatever it is, its kind decides
+            self._availability.ping_failed(path, error, self._clock.now())
+        else:
+            self._availability.ping_answered(path, self._clock.now())
+        finally:
+            self._pings.discard(sender)
+            self._ping_slots.release()
+            self._wake.set()
+            sender.close()
 
 
 def _send_ping(stock: ServiceBusSender, timeout_s: float) -> None:

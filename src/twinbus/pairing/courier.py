@@ -22,6 +22,7 @@ from twinbus.meter import Cause
 from twinbus.pairing.batch import PairedMessageBatch
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.failover import Route
+from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import millis
 from twinbus.pairing.preflight import check
 from twinbus.pairing.send_availability import SendAvailability
@@ -31,6 +32,7 @@ UNNUMBERED = 0
 """Stands for the sequence number of a message that was scheduled while failed over: it has none yet."""
 
 ATTEMPT_MIN_S = 1.0
+"""A queue that does not answer sooner than this has not failed: a hasty caller must not cost all others the queue."""
 
 Outgoing: TypeAlias = AnyMessage | list[AnyMessage] | ServiceBusMessageBatch
 Parcel: TypeAlias = AmqpAnnotatedMessage | ServiceBusMessageBatch
@@ -156,7 +158,8 @@ class Courier:
     def _to_backlog(self, messages: list[AnyMessage], deadline: Millis) -> Generator[Attempt, object, None]:
         refusal = self._availability.refusal(self.path)
         if refusal is not None:
-            raise refusal
+            # The one error for every send: what each of them added to its traceback would stay.
+            raise refusal.with_traceback(None)
         now = self._clock.now()
         aside = [set_aside(message, self.path, self._new_message_id, now) for message in messages]
         for parcel, held in _parcels(aside, self._size_max):
@@ -173,10 +176,12 @@ class Courier:
             queue = self.queue = availability.choose_queue(self.queue, self._clock.now())
             if queue is None:
                 raise self._no_queue(error)
+            attempt = ToBacklog(queue, parcel, self._attempt_s(queue, deadline))
             try:
-                yield ToBacklog(queue, parcel, self._attempt_s(queue, deadline))
+                yield attempt
             except Exception as failure:
-                if availability.options.classifier(failure).is_of_the_message:
+                kind = availability.kind_of(failure)
+                if kind.is_of_the_message or (kind is FailureKind.TIMEOUT and attempt.timeout_s < ATTEMPT_MIN_S):
                     raise
                 error = failure
                 availability.queue_failed(queue, failure, self._clock.now())

@@ -1,5 +1,6 @@
 """Pairing for threads: two clients of the SDK in, one whose senders outlive an outage of the first out."""
 
+import contextlib
 import threading
 import uuid
 import weakref
@@ -209,13 +210,14 @@ class PairedNamespaceClient:
             if isinstance(effect, FaultPartner):
                 self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
                 tell(self.options.on_event, PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
-                (self.primary if effect.partner is Partner.PRIMARY else self.secondary).close()
+                with contextlib.suppress(Exception):  # it is given up in any case
+                    (self.primary if effect.partner is Partner.PRIMARY else self.secondary).close()
             else:
                 self._stop_pumps()
 
     def _check_live(self) -> None:
         if self._fault is not None:
-            raise self._fault
+            raise self._fault.with_traceback(None)
         if self._is_closed:
             raise ValueError("The paired client has been closed. Pair the namespaces again for a new one.")
 

@@ -5,6 +5,7 @@ answer is decided here, under one lock that is never held during I/O or a callba
 not needed while an entity is healthy: `is_untroubled` reads what only the methods here change.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from random import Random
@@ -13,10 +14,13 @@ from twinbus.clock import NEVER, Millis
 from twinbus.meter import Cause
 from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
+from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.metering import PairMeter
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, millis
 from twinbus.pairing.rotation import Rotation
 from twinbus.pairing.transfer import AnyMessage
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class SendAvailability:
@@ -65,6 +69,14 @@ class SendAvailability:
             self._failed_over(path, detector, now)
         return route
 
+    def kind_of(self, error: BaseException) -> FailureKind:
+        """What the classifier says. If it fails, then the error it was asked about is still the one to raise."""
+        try:
+            return self.options.classifier(error)
+        except Exception:
+            _LOGGER.exception("classifier failed for %s", type(error).__name__)
+            return FailureKind.UNKNOWN
+
     def refusal(self, path: str) -> BaseException | None:
         return self.detector(path).refusal
 
@@ -79,7 +91,7 @@ class SendAvailability:
 
     def primary_failed(self, path: str, error: BaseException, now: Millis) -> Route:
         """Where this send goes on: PRIMARY means that the error is for the caller."""
-        if not self.options.classifier(error).is_outage:
+        if not self.kind_of(error).is_outage:
             return Route.PRIMARY
         detector = self.detector(path)
         with self._lock:
@@ -153,15 +165,16 @@ class SendAvailability:
 
     def ping_failed(self, path: str, error: BaseException, now: Millis) -> None:
         self.meter.pinged(path, now)
-        detector = self.detector(path)
+        detector, kind = self.detector(path), self.kind_of(error)
         with self._lock:
-            detector.ping_failed(error, self.options.classifier(error).is_lasting)
+            detector.ping_failed(error, kind.is_lasting)
         self._tell(PairingEvent(EventKind.PING, now, path, error=error))
 
     def mark_healthy(self, path: str, now: Millis) -> None:
-        detector = self.detector(path)
+        """An entity that has no sender is not failed over either."""
         with self._lock:
-            was_failed_over = detector.recover(now)
+            detector = self._detectors.get(path.lower())
+            was_failed_over = detector is not None and detector.recover(now)
         if was_failed_over:
             self._tell(PairingEvent(EventKind.RECOVERED, now, path))
 
