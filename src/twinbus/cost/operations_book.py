@@ -1,10 +1,11 @@
 """Operations as they are reported, kept for a second at a time: values in, rows for the log out.
 
-    report --exact_per_second_max not reached--> a row of its own
-        '--more than that-----------------------> added to the row of its second, entity, fragment, cause, path and who
+    report --up to exact_per_second_max--> a row of its own
+        '--more than that-----------------> added to the row of its second, entity, fragment, cause, path and who
 
 Each operation is in exactly one row, so sums are exact at every rate; what is lost above the limit is which message it
-was. Whatever names no message is always added up.
+was. After a second that passed the limit there are no exact rows until one has kept it: a few of them among many would
+tell nobody the way of his message, and cost as much as all the rest. Whatever names no message is always added up.
 
 Memory is bounded by the limit and by `KEYS_MAX` rows of sums; what has no place among those is added up without entity
 and who.
@@ -117,13 +118,15 @@ class OperationsBook:
 
     def _close(self, second: int) -> None:
         at = self._second * SECOND
+        reported = len(self._exact) + sum([sums[1] for key, sums in self._sums.items() if key.cause.is_billed])
         self._closed += self._exact
         self._closed += [
             Operation(at, cause, entity, fragment, messages, size, units, path, who, None, None, kind, operations)
             for (cause, entity, fragment, path, who, kind), (operations, messages, size, units) in self._sums.items()
         ]
         self._exact, self._sums = [], {}
-        self._second, self._exact_left = second, self._exact_max
+        self._second = second
+        self._exact_left = self._exact_max if reported <= self._exact_max else 0
 
     def _new_sums(self, key: Key) -> list[int]:
         if len(self._sums) >= KEYS_MAX:

@@ -24,7 +24,7 @@ from twinbus.meter import (
     who_of_agent,
 )
 from twinbus.model.content import PREFIX
-from twinbus.model.message import Message, read_content
+from twinbus.model.message import Message, message_id_of
 from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
 
 OVERHEAD = PREFIX.size
@@ -144,8 +144,7 @@ class LinkMeter:
 
     def _stored_row(self, at: Millis, cause: Cause, message: StoredMessage) -> Operation:
         content, number = message.content, message.sequence_number
-        message_id = read_content(content).message_id
-        return self._row(at, cause, number >> SEQUENCE_BITS, len(content) - OVERHEAD, message_id, number)
+        return self._row(at, cause, number >> SEQUENCE_BITS, len(content) - OVERHEAD, message_id_of(content), number)
 
     def _row(
         self, at: Millis, cause: Cause, fragment: int, size: int, message_id: str, number: int | None

@@ -46,6 +46,7 @@ __all__ = [
     "annotation",
     "application_properties",
     "encode_delivery",
+    "message_id_of",
     "properties",
     "read_batch",
     "read_content",
@@ -139,6 +140,15 @@ def read_content(content: bytes) -> Message:
         scheduled_at,
         is_ping(content, fields_at, end),
     )
+
+
+def message_id_of(content: bytes) -> str:
+    """Of a stored message, which always has one."""
+    _, header_size, _, _, delivery_size, size, properties_size, _ = PREFIX.unpack_from(content)
+    properties_at = PREFIX.size + header_size + delivery_size + size
+    message_id, _ = read_identity(content, properties_at + DESCRIPTOR_SIZE, properties_at + properties_size)
+    assert message_id is not None
+    return message_id
 
 
 def is_front_too_large(content: bytes) -> bool:
