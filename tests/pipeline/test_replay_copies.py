@@ -27,6 +27,7 @@ DEAD_LETTER = Sections(
         Symbol("x-opt-enqueued-time"): Timestamp(5),
         Symbol("x-opt-scheduled-enqueue-time"): Timestamp(5),
         Symbol("x-opt-deadletter-source"): "q",
+        Symbol("x-opt-claimed-by"): "somebody",
         Symbol("x-opt-partition-key"): "k",
         Symbol("own"): "kept",
     },

@@ -1,6 +1,7 @@
 """What happens between a sink and a namespace that is not always well. Nobody sleeps: a wait is when things change."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -75,6 +76,23 @@ async def test_a_lost_acknowledgement_makes_no_second_message_where_duplicates_a
     await delivery(links, wait).send(numbered(20))
     assert wait.seconds, "the first attempt was taken for a failure"
     assert twinbus_namespace.message_count("q") == 20
+
+
+async def test_a_namespace_that_is_killed_under_a_send_has_each_message_once_where_duplicates_are_detected(
+    twinbus_namespace: LocalNamespace, links: SenderLinks
+) -> None:
+    twinbus_namespace.create_queue("q", requires_duplicate_detection=True)
+    killed = threading.Event()
+    wait = Waits(lambda: killed.wait() and twinbus_namespace.start())
+    sending = asyncio.create_task(delivery(links, wait).send(numbered(3_000, size=1_000)))
+    while not twinbus_namespace.message_count("q") and not sending.done():
+        await asyncio.sleep(0)
+    await asyncio.to_thread(twinbus_namespace.kill)
+    killed.set()
+    await sending
+    if not wait.seconds:
+        twinbus_namespace.start()  # it was quicker than the kill
+    assert twinbus_namespace.message_count("q") == 3_000
 
 
 async def test_order_within_a_session_survives_a_store_that_comes_and_goes(
