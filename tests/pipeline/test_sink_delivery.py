@@ -83,7 +83,12 @@ async def test_a_namespace_that_is_killed_under_a_send_has_each_message_once_whe
 ) -> None:
     twinbus_namespace.create_queue("q", requires_duplicate_detection=True)
     killed = threading.Event()
-    wait = Waits(lambda: killed.wait() and twinbus_namespace.start())
+
+    def start_again() -> None:
+        killed.wait()
+        twinbus_namespace.start()
+
+    wait = Waits(start_again)
     sending = asyncio.create_task(delivery(links, wait).send(numbered(3_000, size=1_000)))
     while not twinbus_namespace.message_count("q") and not sending.done():
         await asyncio.sleep(0)
