@@ -8,7 +8,7 @@ One chunk is under way at a time: memory has a bound, and a message never overta
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,10 +65,12 @@ class Writing:
                     sleep(pace.wait_s(len(chunk), time.monotonic()))
                 under_way = loop.start(delivery.send(chunk))
                 count += len(chunk)
+            if under_way is not None:
+                under_way.result()
         finally:
             # Also where a row is wrong: nothing is under way any more when the next task begins.
             if under_way is not None:
-                under_way.result()
+                wait([under_way])
         return Written(count, delivery.set_aside_count)
 
     def _messages(self, batches: Iterable["RecordBatch"], task: TaskPlace, needs_ids: bool) -> Iterator[Outgoing]:
