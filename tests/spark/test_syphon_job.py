@@ -131,6 +131,30 @@ def test_a_job_with_the_wrong_primary_stops_at_its_poison_quota(
     assert sum(backlog.dead_reasons().values()) == 20
 
 
+def test_several_lanes_on_one_queue_move_every_message_once(
+    spark: "SparkSession", spaces: Spaces, keys: KeyFolder
+) -> None:
+    path = spaces.primary.create_queue()
+    backlog = Backlog(spaces, keys, queue_count=1)
+    bodies = backlog.fill(path, COUNT)
+    job = Job(spark, [backlog], lanes_per_queue_max=4, lane_target=COUNT // 4)
+    job.run()
+    assert sorted(report.lane for report in job.rounds[0]) == [0, 1, 2, 3]
+    assert job.moved() == [COUNT]
+    assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
+
+
+def test_a_connection_string_that_an_executor_does_not_have_ends_the_job(
+    spark: "SparkSession", spaces: Spaces, keys: KeyFolder
+) -> None:
+    backlog = Backlog(spaces, keys)
+    backlog.fill("orders", 2)
+    Path(backlog.places.primary.given).unlink()
+    with pytest.raises(SyphonFailed, match=f"The pair '{backlog.name}': connectionStringFile: .* cannot be read here"):
+        Job(spark, [backlog]).run()
+    assert backlog.waiting_count() == 2
+
+
 @pytest.mark.rule("B8")
 def test_a_job_and_an_in_process_syphon_compete_and_every_message_comes_home_once(
     spark: "SparkSession", spaces: Spaces, keys: KeyFolder

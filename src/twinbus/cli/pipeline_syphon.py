@@ -210,5 +210,8 @@ def _show_round(job: "SyphonJob", progress: Progress, bars: Sequence[TaskID], re
         own = [each for each in reports if each.pair == number]
         if own:
             statuses = ", ".join(sorted({each.status.value for each in own}))
-            moved = sum(each.moved for each in own)
-            progress.update(bar, said=f"round {job.round_count}: {moved} moved in {len(own)} lanes, {statuses}")
+            moved, dead = sum(each.moved for each in own), sum(each.dead_lettered for each in own)
+            progress.update(
+                bar,
+                said=f"round {job.round_count}: {moved} moved, {dead} dead-lettered in {len(own)} lanes, {statuses}",
+            )

@@ -182,12 +182,10 @@ class SyphonJob:
                 )
 
     def _idle(self, depths: Depths) -> None:
-        """Until something is due; without anything due ever longer, since each look is an operation that is paid for."""
+        """Until something is due, and ever longer: each look at a queue is an operation that is paid for."""
         now = self.clock.now()
-        due = [at for at in self._due_times(depths) if at > now]
-        pause = min([*(at - now for at in due), self._idle_after])
-        if not due:
-            self._idle_after = min(IDLE_MAX, 2 * self._idle_after)
+        pause = min([*(at - now for at in self._due_times(depths) if at > now), self._idle_after])
+        self._idle_after = min(IDLE_MAX, 2 * self._idle_after)
         self.stop.wait(pause / 1000)
 
     def _due_times(self, depths: Depths) -> Iterator[Millis]:
