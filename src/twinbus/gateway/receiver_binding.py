@@ -33,7 +33,6 @@ class ReceiverBinding:
         "_is_over",
         "_is_paused",
         "_link",
-        "_meter",
         "_queue",
         "_settling",
         "_traffic",
@@ -43,6 +42,7 @@ class ReceiverBinding:
         "_wake",
         "_window",
         "credit",
+        "meter",
         "mode",
         "node",
         "path",
@@ -73,7 +73,7 @@ class ReceiverBinding:
         self._queue = node.queue
         self._used_at = now
         self._traffic = traffic
-        self._meter = meter
+        self.meter = meter
         self._window = ReceiveWindow(deletes=mode is ReceiveMode.RECEIVE_AND_DELETE)
         self._transactions = transactions
         self._wake = wake
@@ -114,7 +114,7 @@ class ReceiverBinding:
         self._traffic.messages_out += len(encoded)
         self._traffic.bytes_out += size
         self._window.delivered(len(encoded))
-        self._meter.delivered(deliveries)
+        self.meter.delivered(deliveries)
         self._wake()
 
     def session_lost(self, error: MessagingError) -> None:
@@ -128,7 +128,7 @@ class ReceiverBinding:
     def credit_told(self, credit: int, *, drain: bool) -> None:
         """The client has spoken of its credit; `credit_changed` follows."""
         if self._window.told(credit, drain=drain):
-            self._meter.counted(Cause.EMPTY_RECEIVE)
+            self.meter.counted(Cause.EMPTY_RECEIVE)
 
     def credit_changed(self, now: Millis) -> None:
         """Follow the link's credit, as it is now: events about it may be older."""
@@ -164,7 +164,7 @@ class ReceiverBinding:
 
     def _end_receive(self) -> None:
         if self._window.ended():
-            self._meter.counted(Cause.EMPTY_RECEIVE)
+            self.meter.counted(Cause.EMPTY_RECEIVE)
 
     def pause(self) -> None:
         """The socket takes no more: nothing is handed over until `resume`."""
@@ -189,7 +189,7 @@ class ReceiverBinding:
         self._window.settled(len(deliveries))
         tokens = [tag for _, tag in deliveries]
         if is_settled:
-            self._meter.settled(len(tokens))
+            self.meter.settled(len(tokens))
             self._queue.settle_each(tokens, outcome, now, SILENT)
             return
         self._settling += len(deliveries)
@@ -205,7 +205,7 @@ class ReceiverBinding:
         answer = self._transactions.settle(state, self._queue, tokens, now, is_settled=is_settled)
         is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
         if is_taken:
-            self._transactions.after_commit(state.txn_id, partial(self._meter.settled, len(tokens)))
+            self._transactions.after_commit(state.txn_id, partial(self.meter.settled, len(tokens)))
         if is_settled:
             return
         if is_taken and self._link.rcv_settle_mode is ReceiverSettleMode.FIRST:
@@ -218,9 +218,6 @@ class ReceiverBinding:
         for first, last in ranges(ids):
             self._link.confirm(first, last, state)
         self._wake()
-
-    def settled(self, count: int) -> None:
-        self._meter.settled(count)
 
     def answer(self, ids: Sequence[int], state: DeliveryState) -> None:
         """Confirm settlements that the queue has decided."""
@@ -268,7 +265,7 @@ class _SettleReply:
 
     def settled(self, indexes: Sequence[int]) -> None:
         ids = self._ids
-        self._binding.settled(len(indexes))
+        self._binding.meter.settled(len(indexes))
         self._binding.answer(ids if len(indexes) == len(ids) else [ids[index] for index in indexes], self._state)
 
     def failed(self, index: int, error: MessagingError) -> None:
