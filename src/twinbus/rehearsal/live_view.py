@@ -57,8 +57,8 @@ class LiveView:
 
 
 def moment_line(moment: Moment) -> Text:
-    line = Text(f"{moment.at_s:7.1f} s  ", "dim")
-    return line.append(f"{moment.kind:<12} {moment.text}", STYLES[moment.kind])
+    line = Text(f"{moment.kind:<12} {moment.text}", STYLES[moment.kind])
+    return Text.assemble((f"{moment.at_s:7.1f} s  ", "dim"), line)
 
 
 def picture(status: Status) -> RenderableType:
@@ -71,7 +71,7 @@ def picture(status: Status) -> RenderableType:
     )
     moments = Group(*(moment_line(moment) for moment in status.moments[-MOMENTS_SHOWN:]))
     return Panel(
-        Group(head, "", _sends(status), "", _entities(status), "", moments),
+        Group(head, "", _sends(status), "", _entities(status), "", _on_the_way(status), "", moments),
         title="twinbus rehearse",
         title_align="left",
         border_style="dim",
@@ -100,7 +100,8 @@ def _entities(status: Status) -> Table:
     for each in status.entities:
         style = CONDITION_STYLES.get(each.condition, "")
         table.add_row(escape(each.path), Text(each.condition, style), str(each.backlog_sends))
-    table.add_row("", "", "")
-    waits = f"delivered {status.delivered}, on the way {status.outstanding}, of which in the backlog {status.backlog}"
-    table.caption, table.caption_justify, table.caption_style = waits, "left", ""
     return table
+
+
+def _on_the_way(status: Status) -> str:
+    return f"received {status.delivered}, on the way {status.outstanding}, of which in the backlog {status.backlog}"

@@ -16,26 +16,29 @@ GOOD, BAD, QUIET = "green", "bold red", "dim"
 
 
 def report_text(report: RehearsalReport) -> RenderableType:
-    parts: list[RenderableType] = []
-    for part in _parts(report):
-        parts += ["", part]
-    return Group(*parts)
+    return Group(*(part for each in report_parts(report) for part in ("", each)))
 
 
-def _parts(report: RehearsalReport) -> Iterator[RenderableType]:
+def report_parts(report: RehearsalReport) -> Iterator[RenderableType]:
+    """From what matters most downwards."""
     yield Text(report.verdict, GOOD if report.is_balanced else BAD)
-    yield _senders(report)
-    yield _ledger(report)
+    yield _titled("Sends", _senders(report))
+    yield _titled("Ledger: accepted = delivered + waiting + dead-lettered", _ledger(report))
     for fault in report.faults:
-        yield _fault(fault)
-    yield _latency(report)
+        yield _titled(f"After {fault.span.begin_s:.0f} s: {fault.text}", _fault(fault))
+    yield _titled("Latency of accepted sends in ms, from when they were due", _latency(report))
     yield _pair(report)
     if report.bill is not None:
-        yield _bill(report.bill)
+        yield _titled(f"Bill: {report.bill.amount}", _bill(report.bill), Text(report.bill.basis, QUIET))
+
+
+def _titled(title: str, *parts: RenderableType) -> Group:
+    """Not the title of a table, which is as narrow as the table."""
+    return Group(Text(title, "bold"), *parts)
 
 
 def _senders(report: RehearsalReport) -> Table:
-    table = _table("Sends", "sender", "due", "accepted", "refused", "missed", "available", left=1)
+    table = _table("sender", "due", "accepted", "refused", "missed", "available", left=1)
     for name, share in (("paired", report.paired), ("unpaired", report.unpaired)):
         table.add_row(
             name, str(share.planned), str(share.accepted), str(share.refused), str(share.missed), percent(share)
@@ -45,8 +48,7 @@ def _senders(report: RehearsalReport) -> Table:
 
 def _ledger(report: RehearsalReport) -> Table:
     columns = ("accepted", "delivered", "waiting", "dead", "lost", "dupl.", "again", "unconf.", "reord.")
-    title = "Ledger: accepted = delivered + waiting + dead-lettered"
-    table = _table(title, "received at", *columns, left=1)
+    table = _table("received at", *columns, left=1)
     for sender in Sender:
         table.add_row(sender, style="bold")
         for line in report.balance.lines:
@@ -66,8 +68,7 @@ def _ledger_cells(line: LedgerLine) -> list[Text]:
 
 
 def _fault(fault: FaultReport) -> Table:
-    title = f"After {fault.span.begin_s:.0f} s: {fault.text}"
-    table = _table(title, "entity", "paired", "unpaired", "failed over after", "recovered after", left=1)
+    table = _table("entity", "paired", "unpaired", "failed over after", "recovered after", left=1)
     table.add_row("all of them", percent(fault.paired), percent(fault.unpaired))
     for each in fault.entities:
         if not each.is_untouched:
@@ -77,8 +78,7 @@ def _fault(fault: FaultReport) -> Table:
 
 
 def _latency(report: RehearsalReport) -> Table:
-    title = "Latency of accepted sends in ms, from when they were due"
-    table = _table(title, "sender", "faults", "due", "available", "p50", "p90", "p99", "max")
+    table = _table("sender", "faults", "due", "available", "p50", "p90", "p99", "max")
     for line in report.latency:
         if not line.availability.planned:
             continue
@@ -102,8 +102,7 @@ def _pair(report: RehearsalReport) -> Table:
 
 
 def _bill(bill: Bill) -> Table:
-    table = _table(f"Bill: {bill.amount}", "cause", "path", "operations", "messages", "billed")
-    table.caption, table.caption_justify, table.caption_style = bill.basis, "left", QUIET
+    table = _table("cause", "path", "operations", "messages", "billed")
     for line in bill.lines:
         table.add_row(line.cause, line.path, str(line.operations), str(line.messages), str(line.units))
     table.add_row("all", "", "", "", str(bill.units), style="bold")
@@ -131,9 +130,8 @@ def _count(number: int) -> Text:
     return Text(str(number), QUIET if not number else "")
 
 
-def _table(title: str, *columns: str, left: int = 2) -> Table:
-    table = Table(title=title, box=None, pad_edge=False, collapse_padding=True, header_style=QUIET)
-    table.title_justify, table.title_style = "left", "bold"
+def _table(*columns: str, left: int = 2) -> Table:
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style=QUIET)
     for index, name in enumerate(columns):
         table.add_column(name, justify="left" if index < left else "right", no_wrap=True)
     return table
