@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tests.pairing.namespaces import NamespaceProcess
+from tests.pairing.quick_sdk import quick_sdk
 from twinbus.pairing.backlog import backlog_queue_path, primary_name
 
 
@@ -13,6 +14,12 @@ from twinbus.pairing.backlog import backlog_queue_path, primary_name
 class Spaces:
     primary: NamespaceProcess
     secondary: NamespaceProcess
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sdk() -> Iterator[None]:
+    with quick_sdk():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -29,8 +29,6 @@ SERVE = "import sys; from twinbus.cli.app import run; sys.exit(run(sys.argv[1:])
 PATIENCE_S = 20.0
 LOOK_S = 0.02
 CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 0}
-# Without the SDK's thread that keeps a connection alive: closing waits for it, half a second each time.
-SENDER_OPTIONS: dict[str, Any] = {"keep_alive": 0}
 PEEK_MAX = 250
 
 

@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.conftest import Spaces
-from tests.pairing.namespaces import CLIENT_OPTIONS, SENDER_OPTIONS, NamespaceProcess, until
+from tests.pairing.namespaces import CLIENT_OPTIONS, NamespaceProcess, until
 from twinbus.pairing import (
     Availability,
     EventKind,
@@ -68,7 +68,7 @@ class Trial:
     # Sending
 
     def sender(self, client: PairedNamespaceClient) -> PairedSender:
-        return client.get_queue_sender(self.path, **SENDER_OPTIONS)
+        return client.get_queue_sender(self.path)
 
     def messages(self, size: int, **properties: Any) -> list[ServiceBusMessage]:
         """New ones, of which the auditor knows."""
