@@ -25,9 +25,9 @@ LOCK = timedelta(seconds=5)
 
 
 class Backlog:
-    """With the shortest locks, so that what was left comes again soon."""
+    """With the shortest locks, so that what was left comes again soon; or with longer ones, so that it does not."""
 
-    def __init__(self, spaces: Spaces, keys: KeyFolder, queue_count: int = 2) -> None:
+    def __init__(self, spaces: Spaces, keys: KeyFolder, queue_count: int = 2, lock: timedelta = LOCK) -> None:
         self.spaces = spaces
         self.name = f"p{uuid.uuid4().hex[:8]}"
         self.queues = [backlog_queue_path(self.name, index) for index in range(queue_count)]
@@ -36,7 +36,7 @@ class Backlog:
         )
         with spaces.secondary.administration() as administration:
             for queue in self.queues:
-                administration.create_queue(queue, max_delivery_count=1000, lock_duration=LOCK)
+                administration.create_queue(queue, max_delivery_count=1000, lock_duration=lock)
 
     def fill(self, path: str | None, count: int, prefix: str = "m") -> list[str]:
         """Returns the bodies, in the order in which each queue has them; each queue stands for one sender."""

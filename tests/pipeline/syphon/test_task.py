@@ -1,6 +1,7 @@
 """One task of the syphon, without Spark around it, between two real namespaces."""
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import until
 from tests.pipeline.syphon.backlog import Backlog, in_order
 from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.pipeline.syphon.key_folder import KeyFolder
 from twinbus.pipeline.syphon.reports import LaneReport, LaneStatus
 from twinbus.pipeline.syphon.rounds import TaskPlan
 from twinbus.pipeline.syphon.task import run_task
@@ -94,6 +96,25 @@ def test_one_destination_that_is_disabled_does_not_keep_the_others_from_their_me
     assert sum(report.moved for report in reports) == len(bodies)
     assert sum(report.memory.left_count() for report in reports) == 100
     assert backlog.waiting_count() == 100
+
+
+@pytest.mark.rule("B8")
+def test_what_one_task_left_is_not_overtaken_in_the_next_one(spaces: Spaces, keys: KeyFolder) -> None:
+    backlog = Backlog(spaces, keys, queue_count=1, lock=timedelta(minutes=5))
+    path = spaces.primary.create_queue(status="SendDisabled")
+    first = backlog.fill(path, 50, prefix="first")
+    (left,) = run(backlog.task())
+    assert left.memory.left_count() == 50
+    with spaces.primary.administration() as administration:
+        queue = administration.get_queue(path)
+        queue.status = "Active"
+        administration.update_queue(queue)
+    second = backlog.fill(path, 50, prefix="second")
+    (held,) = run(backlog.task(memories={left.queue: left.memory}))
+    assert (held.status, held.moved) == (LaneStatus.STUCK, 0)
+    backlog.forget_locks()
+    until(lambda: bool(run(backlog.task(memories={held.queue: held.memory})) and not backlog.waiting_count()))
+    assert spaces.primary.take_all(path) == first + second
 
 
 def test_a_secondary_that_is_down_is_a_status_too(spaces: Spaces, backlog: Backlog) -> None:
