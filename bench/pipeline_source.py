@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 STOCK_COUNT = 5_000
 FILL_COUNT = 2_000
-WARM_COUNT = 1_000
+WARM_COUNT = 20_000
+"""Enough for several tasks, so that every worker has started."""
 SMALL_BATCHES = 20
 SMALL_BATCH_ROWS = 50
 STREAM_TIMEOUT_S = 600

@@ -220,3 +220,23 @@ def test_a_limit_in_bytes_is_kept_by_mean_size(bus: Bus) -> None:
     query.run()
     assert len(query.kept) == 30
     assert max(query.sizes) <= 11
+
+
+def test_lost_claims_in_a_fragment_that_is_ill_are_found_when_it_is_well_again(bus: Bus) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, names(64))
+    reader = bus.stream(path, mode="consume")
+    first = reader.latestOffset()
+    reader.latestOffset(first, reader.getDefaultReadLimit())  # a claim that never gets into the log
+    reader = bus.stream(path, mode="consume")
+    bus.namespace.store_down(0)
+    try:
+        some = reader.latestOffset(first, reader.getDefaultReadLimit())
+        found = bodies(rows(reader, reader.partitions(first, some)))
+        assert 0 < len(found) < 64
+        assert reader.latestOffset(some, reader.getDefaultReadLimit()) == some
+    finally:
+        bus.namespace.store_up(0)
+    rest = reader.latestOffset(some, reader.getDefaultReadLimit())
+    found += bodies(rows(reader, reader.partitions(some, rest)))
+    assert sorted(found) == sorted(names(64))

@@ -22,7 +22,7 @@ from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_p
 from twinbus.pipeline.source.preflight import preflight
 from twinbus.pipeline.source.ranges import Range, in_pieces
 from twinbus.pipeline.source.read_limits import BatchLimit
-from twinbus.pipeline.source.starting_points import available_heads
+from twinbus.pipeline.source.starting_points import available_heads, chosen_heads
 
 
 class ConsumeStream:
@@ -86,14 +86,16 @@ class ConsumeStream:
         return {head.fragment: head.end for head in await available_heads(access, self._options)}
 
     async def _claim(self, access: EntityAccess, owner: str, limit: BatchLimit) -> list[Range]:
-        heads = await available_heads(access, self._options)
+        known = await chosen_heads(access, self._options)
+        heads = [head for head in known if head.is_available]
         self._reported = reported_waiting(self._options.path, {head.fragment: head.waiting for head in heads})
         count_max = row_limit(*limit, mean_size(heads))
         if self._monotonic() < self._doubt_ends:
             orphans = await self._orphans(access, heads, owner)
             if orphans:
                 return orphans if count_max is None else next(in_pieces(orphans, count_max))
-            if self._doubt_ends == float("inf"):
+            # A fragment that is ill may hold some: the doubt lasts until it has been looked at.
+            if self._doubt_ends == float("inf") and len(heads) == len(known):
                 self._doubt_ends = self._monotonic()
         shares = fair_shares(self._open(heads), count_max, self._turn)
         try:
