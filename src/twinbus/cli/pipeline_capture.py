@@ -20,7 +20,7 @@ from twinbus.pipeline.session import CONNECT_SCHEME, require_spark
 if TYPE_CHECKING:
     from twinbus.pipeline.capture import Capture
 
-COLUMNS = ("entity", "state", "messages", "batches", "newest", "behind", "last_error")
+COLUMNS = ("entity", "state", "messages", "batches", "behind", "last_error")
 SHOWN_PER_SECOND = 2
 INTERVAL_S_MAX = 24 * 3_600.0
 

@@ -11,13 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from twinbus.pipeline.captured_entities import source_options
 from twinbus.pipeline.failures import Reason, reason_of
-from twinbus.pipeline.lake import TIME, checkpoint_folder, clear_unfinished, write_batch
+from twinbus.pipeline.lake import checkpoint_folder, clear_unfinished, write_batch
 from twinbus.pipeline.listener import progress_of
 
 if TYPE_CHECKING:
@@ -69,13 +68,12 @@ OVER = frozenset({CaptureState.DONE, CaptureState.STOPPED, CaptureState.FAILED})
 
 @dataclass(slots=True)
 class Tally:
-    """What one capture has done in this run. `newest` is the enqueued time of the newest message captured."""
+    """What one capture has done in this run; `behind` is what waits in the entity, as far as the namespace says."""
 
     entity: str
     state: CaptureState = CaptureState.WAITING
     messages: int = 0
     batches: int = 0
-    newest: datetime | None = None
     behind: int | None = None
     last_error: str | None = None
 
@@ -88,6 +86,7 @@ class Capture:
         self._spark = spark
         self._settings = settings
         self._query: StreamingQuery | None = None
+        self._counted_until = ""  # a time as Spark writes it, which sorts as text
         self._retry_at = 0.0
         self._retry_s = RETRY_FIRST_S
 
@@ -98,7 +97,7 @@ class Capture:
     def start(self, now_s: float) -> None:
         from pyspark.errors import PySparkException
 
-        batches = BatchWriter(self._settings.lake, self.tally)
+        batches = BatchWriter(self._settings.lake, self.tally.entity)
         try:
             clear_unfinished(self._spark, self._settings.lake, self.tally.entity)
             self._query = self._writer(batches).start()
@@ -115,9 +114,7 @@ class Capture:
         if self._query is None or self.tally.state is not CaptureState.RUNNING:
             return
         is_active = self._query.isActive  # asked first: what is said after the end is final
-        progress = self._query.lastProgress
-        if progress is not None:
-            self.tally.behind = progress_of(progress).behind
+        self._count(self._query)
         if is_active:
             return
         failure = self._query.exception()
@@ -126,12 +123,26 @@ class Capture:
         else:
             self._failed(reason_of(failure), now_s)
 
+    def _count(self, query: "StreamingQuery") -> None:
+        """Add up what has been committed since the last look. Spark keeps the newest hundred batches."""
+        last = query.lastProgress
+        if last is None or last.timestamp == self._counted_until:
+            return
+        recent = query.recentProgress
+        for progress in recent:
+            if progress.timestamp > self._counted_until and progress.numInputRows:
+                self.tally.messages += progress.numInputRows
+                self.tally.batches += 1
+        self._counted_until = recent[-1].timestamp
+        self.tally.behind = progress_of(recent[-1]).behind
+
     def stop(self) -> None:
         """The batch that is being written is finished; if that takes too long, it will be written again next time."""
         if self._query is not None and self.tally.state is CaptureState.RUNNING:
             deadline = time.monotonic() + FINISH_WAIT_S
             while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
                 time.sleep(LOOK_EVERY_S)
+            self._count(self._query)
             self._query.stop()
         if not self.is_over:
             self.tally.state = CaptureState.STOPPED
@@ -159,9 +170,9 @@ class Capture:
 class BatchWriter:
     """Writes the batches of one query to the lake. Spark calls it in a thread of its own, a batch at a time."""
 
-    def __init__(self, lake: str, tally: Tally) -> None:
+    def __init__(self, lake: str, entity: str) -> None:
         self._lake = lake
-        self._tally = tally
+        self._entity = entity
         self._capture = ""
         self._is_named = threading.Event()
 
@@ -174,17 +185,8 @@ class BatchWriter:
         self._is_named.set()
 
     def __call__(self, messages: "DataFrame", number: int) -> None:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
         self._is_named.wait()
-        seen = Observation()
-        watched = messages.observe(seen, f.count(f.lit(1)).alias("count"), f.max(f.col(TIME)).alias("newest"))
-        write_batch(watched, self._lake, self._tally.entity, f"{self._capture}-{number:010}")
-        self._tally.messages += seen.get["count"]
-        self._tally.batches += 1
-        if seen.get["newest"] is not None:
-            self._tally.newest = seen.get["newest"].astimezone(UTC)  # Spark's times are in the zone of this process
+        write_batch(messages, self._lake, self._entity, f"{self._capture}-{number:010}")
 
 
 def run_captures(captures: Sequence[Capture], stop: threading.Event, show: Callable[[], None], at_once: int) -> None:
