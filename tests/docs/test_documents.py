@@ -50,6 +50,12 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(LINK.findall((ROOT / "README.md").read_text()))
+    pages = {page.relative_to(ROOT).as_posix() for page in PAGES} - {"README.md"}
+    assert pages <= linked, f"README.md does not link to {sorted(pages - linked)}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_on_pages_exist(page: Path) -> None:
     for words in COMMAND.findall(page.read_text()):
