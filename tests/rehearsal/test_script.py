@@ -1,6 +1,7 @@
 """Scripts of faults: defaults, jitter, files, and what is wrong with some."""
 
 import json
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -110,3 +111,9 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path, name: str, text: str, sai
         read_script(tmp_path / name)
     with pytest.raises(ArgumentError, match="cannot be read"):
         read_script(tmp_path / "none.toml")
+
+
+def test_the_script_in_the_documentation_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/rehearse.md").read_text()
+    text = page.split("```toml\n")[1].split("```")[0]
+    assert parse_script(tomllib.loads(text)).kinds == set(FaultKind)
