@@ -7,7 +7,13 @@ import pytest
 from twinbus.cost.log_files import Healthy, LogFile, Sick
 from twinbus.pipeline.bill.counts import FILES_A_STEP_MAX, log_name, steps
 from twinbus.pipeline.bill.hours import Hour, Work, plan_work
-from twinbus.pipeline.bill.manifest import Manifest, ManifestDamaged, read_manifest, write_manifest
+from twinbus.pipeline.bill.manifest import (
+    Manifest,
+    ManifestDamaged,
+    billed_elsewhere,
+    read_manifest,
+    write_manifest,
+)
 
 SEVEN, EIGHT = "date=2026-11-15/hour=07", "date=2026-11-15/hour=08"
 
@@ -101,6 +107,13 @@ def test_notes_that_cannot_be_read_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text("{")
     with pytest.raises(ManifestDamaged, match="bill the whole log again"):
         read_manifest(tmp_path / "log.json")
+
+
+def test_a_log_that_was_moved_is_known_by_its_files(tmp_path: Path) -> None:
+    write_manifest(tmp_path / "old.json", Manifest({A.name: A}), Path("/data/old"))
+    assert billed_elsewhere(tmp_path / "new.json", [A, C]) == Path("/data/old")
+    assert billed_elsewhere(tmp_path / "new.json", [C, file(A.name, size=7)]) is None
+    assert billed_elsewhere(tmp_path / "old.json", [A]) is None
 
 
 def test_logs_of_two_folders_have_two_names() -> None:

@@ -60,8 +60,9 @@ def _head(summary: Summary, title: str) -> str:
 def _left_out(left_out: Mapping[str, str]) -> str:
     if not left_out:
         return ""
-    rows = [(name, reason) for name, reason in sorted(left_out.items())]
-    note = f"{len(rows):,} files of the log are not in this bill. They are looked at again in every run."
+    rows = sorted(left_out.items())
+    what = "1 file of the log is" if len(rows) == 1 else f"{len(rows):,} files of the log are"
+    note = f"{what} not in this bill. Every run looks again."
     return _section("Left out", f'<p class="warn">{note}</p>' + _table(("file", "why"), rows, names=2))
 
 

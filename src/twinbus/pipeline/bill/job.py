@@ -21,7 +21,7 @@ from twinbus.errors import ArgumentError, MessagingError
 from twinbus.pipeline.bill.counts import DATE, count_hours, log_name, read_counts, steps
 from twinbus.pipeline.bill.hours import Hour, Work, plan_work
 from twinbus.pipeline.bill.lines import hour_counts, priced_hours, write_lines
-from twinbus.pipeline.bill.manifest import Manifest, read_manifest, write_manifest
+from twinbus.pipeline.bill.manifest import Manifest, billed_elsewhere, read_manifest, write_manifest
 from twinbus.pipeline.bill.priced_days import PricedDays
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def update_ledger(spark: "SparkSession", logs: Sequence[Path], out: Path, plan: 
         if not log.is_dir():
             raise ArgumentError(f"There is no operations log at {log}. Give the folder that has date=… folders in it.")
     with _alone(out):
-        priced = PricedDays(out / "state" / "priced-days.json")
+        priced = PricedDays(out / "state" / "priced-days")
         intake = Intake()
         for log in logs:
             _count_log(spark, log, out, priced, intake, progress)
@@ -71,6 +71,8 @@ def _count_log(
 ) -> None:
     notes = out / "state" / f"{log_name(log)}.json"
     manifest = read_manifest(notes)
+    if not manifest.billed and (other := billed_elsewhere(notes, list_log(log))) is not None:
+        raise ArgumentError(f"Files of {log} were billed from {other} already. Bill into another folder with --out.")
     broken: dict[str, Sick] = {}
 
     def look(name: str) -> Healthy | Sick:

@@ -45,6 +45,20 @@ def read_manifest(file: Path) -> Manifest:
         ) from None
 
 
+def billed_elsewhere(notes: Path, listing: Iterable[LogFile]) -> Path | None:
+    """The log that has these files under another path, if one was billed: names of files are given once.
+
+    `notes` is where the manifest of the log would be. A log that was moved or copied would be billed twice.
+    """
+    files = {(file.name, file.size) for file in listing}
+    for other in sorted(notes.parent.glob(f"*{notes.suffix}")):
+        if other != notes and not files.isdisjoint(
+            (each.name, each.size) for each in read_manifest(other).billed.values()
+        ):
+            return Path(json.loads(other.read_text(encoding="utf-8"))["log"])
+    return None
+
+
 def write_manifest(file: Path, manifest: Manifest, log: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     document: Mapping[str, object] = {
