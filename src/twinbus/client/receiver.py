@@ -36,6 +36,7 @@ class Receiver:
         self._waits_for_outcome = waits_for_outcome
         self._deletes = deletes
         self._credit = 0
+        self._is_resting = False  # between two polls, without credit
         self._link: IncomingLink | None = None
         self._inbox: deque[ReceivedMessage] = deque()
         # By delivery id. Ids repeat from link to link, so what is settled has to be the very same message.
@@ -64,6 +65,8 @@ class Receiver:
     async def receive(self, count_max: int, wait_s: float) -> list[ReceivedMessage]:
         """Messages that are here, else the first that come; none if none came in time."""
         inbox = self._inbox
+        if self._is_resting and self._link is not None:
+            self._begin_poll(self._link)
         if not inbox:
             await self._wait(wait_s)
         taken = [inbox.popleft() for _ in range(min(count_max, len(inbox)))]
@@ -82,15 +85,17 @@ class Receiver:
                 found += await self.receive(count - len(found), left)
         return found
 
-    async def poll_anew(self) -> None:
-        """Have the credit that is out used up or returned, and give it again: one long poll is over, the next begins.
+    async def end_poll(self) -> None:
+        """Have the credit that is out used up or returned: one long poll is over, and the next `receive` begins another.
 
-        What arrives meanwhile is there for `receive`. A namespace that counts operations sees each poll by this.
+        What arrives meanwhile is there for it. A namespace that counts operations tells polls apart by this.
         """
-        link = self._link
-        if link is None or self.fault is not None:
-            return
-        await self._drain(link)
+        if self._link is not None and self.fault is None:
+            await self._drain(self._link)
+            self._is_resting = True
+
+    def _begin_poll(self, link: IncomingLink) -> None:
+        self._is_resting = False
         if self._deletes:
             self._top_up()
         else:

@@ -154,7 +154,7 @@ class BulkTransport:
                 return []  # services end links on which nothing happens; the next pass opens another
             if received or self._is_stopping():
                 return received
-        await receiver.poll_anew()
+        await receiver.end_poll()
         return []
 
     async def _send(self, chunk: Chunk) -> Exception | None:
