@@ -1,12 +1,9 @@
 """Pairing for threads: two clients of the SDK in, one whose senders outlive an outage of the first out."""
 
 import contextlib
-import threading
-import uuid
 import weakref
 from collections.abc import Callable
 from functools import partial
-from random import Random
 from types import TracebackType
 from typing import Any
 
@@ -18,14 +15,12 @@ from twinbus.clock import Clock, Millis
 from twinbus.pairing.attendant import Attendant
 from twinbus.pairing.backlog import primary_name
 from twinbus.pairing.closing import close_all
-from twinbus.pairing.courier import Courier
-from twinbus.pairing.errors import PairFaulted
-from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
+from twinbus.pairing.events import PairState
 from twinbus.pairing.guarded_sender import GuardedSender
-from twinbus.pairing.options import PARTNER_CLOSE_GRACE, SendAvailabilityPairedNamespaceOptions, millis
-from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.pair_life import PairLife
+from twinbus.pairing.partnership import Effect, FaultPartner, Partner
 from twinbus.pairing.provision import CreateQueue, Request, provision
-from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.sender import PairedSender
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.steps import run
@@ -105,20 +100,15 @@ class PairedNamespaceClient:
         self.options = options
         self.backlog_queues = tuple(backlog_queues.values())
         self._clock = clock
-        self._availability = SendAvailability(options, backlog_queues, Random())
+        self._life = PairLife(options, backlog_queues, clock, has_syphon=syphon is not None)
         self._senders: weakref.WeakSet[PairedSender] = weakref.WeakSet()
-        self._fault: PairFaulted | None = None
-        self._is_closed = False
-        self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
-        self._partnership_lock = threading.Lock()
         self._stop_hearing: list[Callable[[], None]] = []
         self._syphon = syphon
-        self._has_syphon = syphon is not None
         self._owns_clients = owns_clients
         if syphon is not None:
             syphon.start()
             self._watch_partners()
-        self._attendant = Attendant(primary, self._availability, clock, self._watch)
+        self._attendant = Attendant(primary, self._life.availability, clock, self._watch)
         self._attendant.start()
 
     def __enter__(self) -> "PairedNamespaceClient":
@@ -138,45 +128,41 @@ class PairedNamespaceClient:
 
     def state(self) -> PairState:
         """Every entity that has a sender, and every backlog queue, as they are now."""
-        self._availability.advance_failovers(self._clock.now())
-        return self._availability.state()
+        return self._life.state()
 
     def mark_healthy(self, path: str) -> None:
         """Send to the primary's entity again without waiting for a ping."""
-        self._availability.mark_healthy(path, self._clock.now())
+        self._life.mark_healthy(path)
 
     def fault(self, partner: Partner, error: BaseException) -> None:
         """Give up on a client that cannot be used any more; where a syphon runs, on the other too."""
-        with self._partnership_lock:
-            effects = self._partnership.faulted(partner) if self._has_syphon else []
-        self._carry_out([FaultPartner(partner), *effects], error)
+        self._carry_out(self._life.partner_faulted(partner), error)
 
     def close(self) -> None:
         """Close pumps and senders, and with a syphon the secondary. Clients that were made here are closed too."""
-        if self._is_closed:
+        if not self._life.begin_close():
             return
-        self._is_closed = True
         self._attendant.stop()
         self._stop_pumps()
         close_all(list(self._senders))
         leave_pair(self.primary, self.secondary)
         for stop_hearing in self._stop_hearing:
             stop_hearing()
-        if self._has_syphon or self._owns_clients:
+        if self._life.has_syphon or self._owns_clients:
             self.secondary.close()
         if self._owns_clients:
             self.primary.close()
 
     def _sender(self, open_stock: Callable[[], ServiceBusSender], sender_options: dict[str, Any]) -> PairedSender:
-        self._check_live()
+        self._life.check_live()
         primary = GuardedSender(open_stock, self._clock)
-        courier = Courier(primary.stock.entity_name, self._availability, self._clock, lambda: str(uuid.uuid4()))
+        courier = self._life.courier(primary.stock.entity_name)
 
         def open_backlog(index: int) -> GuardedSender:
-            path = self._availability.backlog_queues[index]
+            path = self._life.availability.backlog_queues[index]
             return GuardedSender(lambda: self.secondary.get_queue_sender(path, **sender_options), self._clock)
 
-        sender = PairedSender(primary, open_backlog, courier, self.options, self._check_live)
+        sender = PairedSender(primary, open_backlog, courier, self.options, self._life.check_live)
         self._senders.add(sender)
         return sender
 
@@ -191,35 +177,23 @@ class PairedNamespaceClient:
             syphon.stop()
 
     def _partner_closed(self, partner: Partner) -> None:
-        if not self._is_closed:
-            with self._partnership_lock:
-                effects = self._partnership.closed(partner, self._clock.now())
-            self._carry_out(effects, None)
+        self._carry_out(self._life.partner_closed(partner), None)
 
     def _watch(self, now: Millis) -> None:
         for sender in list(self._senders):
             sender.interrupt_if_late(now)
         if self._syphon is not None:
             self._syphon.interrupt_if_late(now)
-        with self._partnership_lock:
-            effects = self._partnership.advance(now)
-        self._carry_out(effects, TimeoutError("its partner was closed and the pair was not"))
+        self._carry_out(self._life.advance(now), TimeoutError("its partner was closed and the pair was not"))
 
     def _carry_out(self, effects: list[Effect], error: BaseException | None) -> None:
         for effect in effects:
             if isinstance(effect, FaultPartner):
-                self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
-                tell(self.options.on_event, PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
+                self._life.note_fault(effect.partner, error)
                 with contextlib.suppress(Exception):  # it is given up in any case
                     (self.primary if effect.partner is Partner.PRIMARY else self.secondary).close()
             else:
                 self._stop_pumps()
-
-    def _check_live(self) -> None:
-        if self._fault is not None:
-            raise self._fault.with_traceback(None)
-        if self._is_closed:
-            raise ValueError("The paired client has been closed. Pair the namespaces again for a new one.")
 
 
 def _client(given: ServiceBusClient | str, client_options: dict[str, Any]) -> ServiceBusClient:
