@@ -6,7 +6,8 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from twinbus.amqp.sections import SequenceBody, ValueBody
+from twinbus.amqp.sections import Header, MessageProperties, Sections, SequenceBody, ValueBody, encode_sections
+from twinbus.amqp.types import Timestamp, UInt
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.pipeline.connection_options import OptionError
@@ -161,3 +162,36 @@ def test_a_reader_may_choose_columns_by_a_schema_of_its_own() -> None:
 def test_a_column_that_there_is_not_is_refused_by_name(fields: list[tuple[str, str]]) -> None:
     with pytest.raises(OptionError, match=fields[0][0]):
         chosen(fields)
+
+
+def encoded(**sections: object) -> ReceivedMessage:
+    return ReceivedMessage(encode_sections(Sections(**sections)))  # type: ignore[arg-type]
+
+
+def test_a_life_longer_than_a_header_can_say_ends_at_its_date() -> None:
+    message = encoded(properties=MessageProperties(absolute_expiry_time=Timestamp(NOON_MS)), header=Header(ttl=UInt(5)))
+    assert only(message, "expiresAt") == NOON
+
+
+@pytest.mark.parametrize("time", ["soon", Timestamp(2**62), None])
+def test_what_is_no_time_or_beyond_all_calendars_is_null(time: object) -> None:
+    message = encoded(message_annotations={"x-opt-scheduled-enqueue-time": time})
+    assert only(message, "scheduledEnqueueTime") is None
+    assert only(encoded(properties=MessageProperties(absolute_expiry_time=time)), "expiresAt") is None  # type: ignore[arg-type]
+
+
+def test_a_delivery_count_beyond_the_column_is_its_largest_number() -> None:
+    assert only(encoded(header=Header(delivery_count=UInt(2**32 - 1))), "deliveryCount") == 2**31 - 1
+
+
+def test_sections_in_another_order_are_read_alike() -> None:
+    subject = encode_sections(Sections(properties=MessageProperties(subject="s")))
+    count = encode_sections(Sections(header=Header(delivery_count=UInt(3))))
+    row = record_batch([ReceivedMessage(subject + count)], "orders").to_pylist()[0]
+    assert (row["subject"], row["deliveryCount"]) == ("s", 3)
+
+
+def test_what_is_no_message_at_all_is_a_row_of_nulls() -> None:
+    (row,) = record_batch([ReceivedMessage(b"\x00\x53\x73\xc0\xff")], "orders").to_pylist()
+    given = {name: value for name, value in row.items() if value is not None}
+    assert given == {"fragment": 0, "deliveryCount": 0, "state": "active", "entity": "orders"}
