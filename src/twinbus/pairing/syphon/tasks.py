@@ -74,7 +74,8 @@ class SyphonThread:
 
     def stop(self) -> None:
         """A send to a primary that hangs is not waited for: its messages come again."""
-        self._loop.call_soon_threadsafe(self._syphon.stop)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the pumps have ended by themselves
+            self._loop.call_soon_threadsafe(self._syphon.stop)
         self._thread.join(STOP_MAX_S)
         if self._thread.is_alive() and self._task is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
