@@ -14,6 +14,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bench.clients import QUEUE, in_process_of_its_own, served
@@ -55,10 +56,14 @@ class Queue:
                     raise SystemExit("the queue did not take the messages")
 
     def read(self) -> int:
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import count, lit
+
+        observation = Observation()
         frame = self._spark.read.format("servicebus").options(**self._options).load()
-        observed = _counted(frame)
-        observed[1].write.format("noop").mode("append").save()
-        return int(observed[0].get["rows"])
+        counted = frame.observe(observation, count(lit(1)).alias("rows"))
+        counted.write.format("noop").mode("append").save()
+        return int(observation.get["rows"])
 
     def stream(self, mode: str, batch_count: int | None = None) -> "StreamingQuery":
         options = dict(self._options, mode=mode)
@@ -76,21 +81,13 @@ class Queue:
         return sum(progress["numInputRows"] for progress in self.stream(mode).recentProgress)
 
 
-def _counted(frame):  # type: ignore[no-untyped-def]
-    from pyspark.sql import Observation
-    from pyspark.sql.functions import count, lit
-
-    observation = Observation()
-    return observation, frame.observe(observation, count(lit(1)).alias("rows"))
-
-
 def compare(options: argparse.Namespace) -> None:
     results: dict[str, list[float]] = {}
     spark = spark_session("bench", master=options.master)
     spark.sparkContext.setLogLevel("ERROR")
     with served(is_partitioned=options.partitioned) as connection_string:
         queue = Queue(spark, connection_string)
-        jobs = {
+        jobs: dict[str, Callable[[], int]] = {
             "spark.read, browse": queue.read,
             "readStream, browse": lambda: queue.streamed("browse"),
             "readStream, consume": lambda: queue.streamed("consume"),
