@@ -75,7 +75,8 @@ def test_the_key_is_for_the_owner_alone(served: Served) -> None:
         assert (served.data / "primary" / name).stat().st_mode & 0o077 == 0
 
 
-def test_two_namespaces_start_and_stop_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_two_namespaces_start_and_stop_together(tmp_path: Path, ending: signal.Signals) -> None:
     up = subprocess.Popen([sys.executable, "-c", TWO, str(tmp_path), "--tls"], stdout=subprocess.PIPE, text=True)
     assert up.stdout is not None
     both = json.loads(up.stdout.readline())
@@ -83,7 +84,7 @@ def test_two_namespaces_start_and_stop_together(tmp_path: Path) -> None:
     assert all(f":{each['tls_port']};" in each["tls_connection_string"] for each in both)
     assert all(Path(each["tls_authority"]).is_file() for each in both)
     assert all(read_running(tmp_path / each["name"]) is not None for each in both)
-    up.send_signal(signal.SIGTERM)
+    up.send_signal(ending)
     assert up.wait(STOP_WAIT_S) == 0
     assert all(read_running(tmp_path / each["name"]) is None for each in both)
 

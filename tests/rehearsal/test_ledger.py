@@ -66,6 +66,19 @@ def test_a_message_that_is_nowhere_is_lost(book: Book) -> None:
     assert not book.ledger.balance().is_balanced
 
 
+def test_what_is_outstanding_is_known_at_any_time_whatever_comes_first(book: Book) -> None:
+    early, late = book.attempt(1, TOPIC), book.accept(2)
+    audit, billing = TOPIC.outlets
+    book.deliver(early, outlet=audit)
+    assert book.ledger.outstanding() == 1
+    book.ledger.accepted(early)  # its sender reads the answer after a receiver has it
+    assert book.ledger.outstanding() == 2
+    book.deliver(late)
+    book.deliver(late)
+    book.deliver(early, outlet=billing)
+    assert book.ledger.outstanding() == 0
+
+
 def test_a_subscription_that_misses_a_message_of_its_topic_has_lost_it(book: Book) -> None:
     name = book.accept(1, TOPIC)
     audit, billing = TOPIC.outlets

@@ -9,6 +9,7 @@ from twinbus.rehearsal.sends import (
     Availability,
     Outcome,
     Phase,
+    SendLog,
     SendRecord,
     Span,
     availability,
@@ -60,6 +61,14 @@ def test_missed_sends_count_against_availability() -> None:
     sends = [send(1), send(2), send(3, Outcome.REFUSED), send(4, Outcome.MISSED)]
     assert availability(sends) == Availability(planned=4, accepted=2, refused=1, missed=1)
     assert availability(sends).percent == 50.0
+
+
+def test_the_log_counts_as_it_grows() -> None:
+    log = SendLog()
+    for record in (send(1), send(2, Outcome.REFUSED), send(3)):
+        log.add(record)
+    assert log.availability(Sender.PAIRED) == availability(log.records) == Availability(3, 2, 1, 0)
+    assert log.availability(Sender.UNPAIRED).planned == 0
 
 
 def test_a_hundred_percent_is_never_said_where_something_failed() -> None:

@@ -40,10 +40,13 @@ class FaultPlayer:
     def stop(self) -> None:
         self._stopping.set()
 
-    def wait(self) -> None:
-        """Until the last fault is mended. Raises what kept a fault from being played."""
+    def join(self) -> None:
         if self._thread.ident is not None:
             self._thread.join()
+
+    def wait(self) -> None:
+        """Until the last fault is mended. Raises what kept a fault from being played."""
+        self.join()
         if self._broken is not None:
             raise self._broken
 

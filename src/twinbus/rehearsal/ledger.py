@@ -126,6 +126,7 @@ class Ledger:
         self._records: dict[str, _Record] = {}
         self._outlets = {path: _Outlet(entity) for entity in entities for path in entity.outlets}
         self._strangers: set[str] = set()
+        self._outstanding = 0
 
     def sending(self, planned: PlannedMessage, sender: Sender) -> str:
         """Its message id."""
@@ -137,7 +138,10 @@ class Ledger:
 
     def accepted(self, name: str) -> None:
         with self._lock:
-            self._records[name].is_accepted = True
+            record = self._records[name]
+            record.is_accepted = True
+            # It can have been handed over before its sender reads the answer.
+            self._outstanding += sum(name not in self._outlets[path].numbers for path in record.planned.entity.outlets)
 
     def delivered(self, outlet: str, arrival: Arrival) -> None:
         with self._lock:
@@ -171,12 +175,7 @@ class Ledger:
     def outstanding(self) -> int:
         """Deliveries of accepted messages that have not been seen yet."""
         with self._lock:
-            return sum(
-                name not in self._outlets[path].numbers
-                for name, record in self._records.items()
-                if record.is_accepted
-                for path in record.planned.entity.outlets
-            )
+            return self._outstanding
 
     def delivered_count(self) -> int:
         with self._lock:
@@ -195,6 +194,7 @@ class Ledger:
     def _note_delivery(self, outlet: _Outlet, record: _Record, arrival: Arrival) -> None:
         name, planned = arrival.message_id, record.planned
         is_first = name not in outlet.numbers
+        self._outstanding -= is_first and record.is_accepted
         if arrival.sequence_number in outlet.numbers[name]:
             outlet.redelivered[name] += 1
         elif not is_first:

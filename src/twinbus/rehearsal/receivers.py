@@ -43,11 +43,14 @@ class Receivers:
             thread.start()
 
     def stop(self) -> None:
-        """Returns when all have ended, and raises what no receiver should raise."""
+        """Returns when all have ended."""
         self._stopping.set()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+
+    def check(self) -> None:
+        """Raises what no receiver should raise."""
         if self._broken:
             raise self._broken[0]
 

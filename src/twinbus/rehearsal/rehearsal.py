@@ -29,7 +29,7 @@ from twinbus.rehearsal.remains import is_empty, note_remains
 from twinbus.rehearsal.report import RehearsalReport, Sample, make_report
 from twinbus.rehearsal.script import Script, jittered
 from twinbus.rehearsal.senders import LANE_COUNT, TrafficSender
-from twinbus.rehearsal.sends import SendRecord, availability
+from twinbus.rehearsal.sends import SendLog
 from twinbus.rehearsal.settings import RehearsalSettings
 from twinbus.rehearsal.stage import Stage
 from twinbus.rehearsal.status import EntityStatus, Status
@@ -77,7 +77,7 @@ class Rehearsal:
         self._entities = rehearsed_entities(stage.prefix)
         self._plan = plan_traffic(random, self._entities, settings.rate, script.duration_s, LANE_COUNT)
         self._ledger = Ledger(self._entities)
-        self._sends: list[SendRecord] = []
+        self._sends = SendLog()
         self._samples: list[Sample] = []
         self._drained: Drained | None = None
         self._pair: PairedNamespaceClient | None = None
@@ -97,7 +97,7 @@ class Rehearsal:
             duration_s=self._script.duration_s,
             took_s=time.monotonic() - began,
             balance=self._ledger.balance(),
-            sends=self._sends,
+            sends=self._sends.records,
             played=played.played,
             chronicle=self._chronicle,
             samples=self._samples,
@@ -106,14 +106,12 @@ class Rehearsal:
         )
 
     def status(self) -> Status:
-        sends = list(self._sends)
-        paired, unpaired = (availability(send for send in sends if send.sender is sender) for sender in Sender)
         return Status(
             elapsed_s=self._now(),
             duration_s=self._script.duration_s,
             step=self._step,
-            paired=paired,
-            unpaired=unpaired,
+            paired=self._sends.availability(Sender.PAIRED),
+            unpaired=self._sends.availability(Sender.UNPAIRED),
             delivered=self._ledger.delivered_count(),
             outstanding=self._ledger.outstanding(),
             backlog=self._backlog(),
@@ -123,21 +121,13 @@ class Rehearsal:
 
     def _play_and_drain(self) -> tuple[FaultPlayer, Bill | None]:
         with self._paired() as pair:
-            with ServiceBusClient.from_connection_string(
-                self._stage.primary.connection_string, retry_total=0
-            ) as receiving:
-                receivers = Receivers(receiving, self._entities, self._ledger)
-                try:
-                    receivers.start()
-                    player = self._play(pair)
-                    self._wait_until_healthy(pair)
-                    self._enter("bringing the backlog home")
-                    self._drained = self._drain.drain(self._stage)
-                    self._enter("receiving the rest")
-                    self._wait_until_received()
-                finally:
-                    with uninterrupted():
-                        receivers.stop()
+            with self._receiving():
+                player = self._play(pair)
+                self._wait_until_healthy(pair)
+                self._enter("bringing the backlog home")
+                self._drained = self._drain.drain(self._stage)
+                self._enter("receiving the rest")
+                self._wait_until_received()
             # First: the looks that follow are operations too, and not the application's.
             self._enter("adding up the bill")
             bill = self._bill(self._stage)
@@ -167,7 +157,7 @@ class Rehearsal:
                 for each in playing:
                     each.stop()
                 for each in playing:
-                    each.wait()
+                    each.join()
                 unpaired.close()
         return player
 
@@ -228,6 +218,19 @@ class Rehearsal:
                     if self._stage.prefix:
                         for queue in pair.backlog_queues:
                             administration.delete_queue(queue)
+
+    @contextlib.contextmanager
+    def _receiving(self) -> Iterator[None]:
+        connection_string = self._stage.primary.connection_string
+        with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
+            receivers = Receivers(client, self._entities, self._ledger)
+            try:
+                receivers.start()
+                yield
+            finally:
+                with uninterrupted():
+                    receivers.stop()
+            receivers.check()
 
     @contextlib.contextmanager
     def _sampled(self) -> Iterator[None]:

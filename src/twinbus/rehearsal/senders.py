@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from twinbus.errors import MessagingError
 from twinbus.rehearsal.entities import EntityKind, RehearsedEntity
 from twinbus.rehearsal.ledger import Ledger, Sender
-from twinbus.rehearsal.sends import Outcome, SendRecord
+from twinbus.rehearsal.sends import Outcome, SendLog, SendRecord
 from twinbus.rehearsal.settings import RehearsalSettings
 from twinbus.rehearsal.traffic import PlannedMessage
 
@@ -44,7 +44,7 @@ class SenderMaker(Protocol):
 
 
 class TrafficSender:
-    """Follows the plan from `start` until its end or until it is told to stop. `records` grows as it goes.
+    """Follows the plan from `start` until its end or until it is told to stop. `log` grows as it goes.
 
     `open` comes first: connections are there before the first message is due, as those of an application are that has
     been running for a while.
@@ -57,13 +57,13 @@ class TrafficSender:
         plan: Iterable[PlannedMessage],
         ledger: Ledger,
         settings: RehearsalSettings,
-        records: list[SendRecord],
+        log: SendLog,
     ) -> None:
         self._who = who
         self._client = client
         self._ledger = ledger
         self._settings = settings
-        self._records = records
+        self._log = log
         self._stopping = threading.Event()
         self._starting = threading.Event()
         self._broken: list[BaseException] = []
@@ -93,11 +93,14 @@ class TrafficSender:
         self._starting.set()
         self._opened.abort()
 
-    def wait(self) -> None:
-        """Until the plan is done. Raises what no sender should raise."""
+    def join(self) -> None:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+
+    def wait(self) -> None:
+        """Until the plan is done. Raises what no sender should raise."""
+        self.join()
         if self._broken:
             raise self._broken[0]
 
@@ -121,7 +124,7 @@ class TrafficSender:
             for planned in plan:
                 if self._stopping.wait(max(0.0, planned.due_s - self._now())):
                     return
-                self._records.append(self._send(sender, planned))
+                self._log.add(self._send(sender, planned))
         finally:
             sender.close()
 

@@ -5,6 +5,8 @@ than an application would wait. Latency is from the moment the message was due, 
 it: a sender that is stuck would otherwise look quick.
 """
 
+import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -69,6 +71,25 @@ class Availability:
 def availability(sends: Iterable[SendRecord]) -> Availability:
     outcomes = [send.outcome for send in sends]
     return Availability(len(outcomes), *(outcomes.count(outcome) for outcome in Outcome))
+
+
+class SendLog:
+    """All sends so far. Any thread may add to it; the counts are there at once, however many there are."""
+
+    def __init__(self) -> None:
+        self.records: list[SendRecord] = []
+        self._counts: Counter[tuple[Sender, Outcome]] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, record: SendRecord) -> None:
+        with self._lock:
+            self.records.append(record)
+            self._counts[record.sender, record.outcome] += 1
+
+    def availability(self, sender: Sender) -> Availability:
+        with self._lock:
+            counts = [self._counts[sender, outcome] for outcome in Outcome]
+        return Availability(sum(counts), *counts)
 
 
 @dataclass(frozen=True, slots=True)
