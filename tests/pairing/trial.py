@@ -14,10 +14,12 @@ from tests.pairing.namespaces import CLIENT_OPTIONS, NamespaceProcess, until
 from twinbus.pairing import (
     Availability,
     EventKind,
+    FailureKind,
     PairedNamespaceClient,
     PairedSender,
     PairingEvent,
     SendAvailabilityPairedNamespaceOptions,
+    classify,
     pair_namespaces,
 )
 from twinbus.pairing.backlog import backlog_queue_path, primary_name
@@ -48,6 +50,7 @@ class Trial:
         self.primary_name = primary_name(f"127.0.0.1:{self.primary.amqp_port}")
         self.auditor = Auditor(detects_duplicates=queue.get("requires_duplicate_detection", False))
         self.events: list[PairingEvent] = []
+        self.last_failure: FailureKind | None = None
         self._numbers = count()
 
     @contextmanager
@@ -78,6 +81,7 @@ class Trial:
         return [ServiceBusMessage(each, message_id=each, **properties) for each in ids]
 
     def concluded(self, messages: list[ServiceBusMessage], error: Exception | None) -> bool:
+        self.last_failure = None if error is None else classify(error)
         for message in messages:
             told = self.auditor.accepted if error is None else self.auditor.refused
             told(str(message.message_id))
