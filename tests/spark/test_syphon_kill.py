@@ -3,25 +3,22 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.pairing.conftest import Spaces
-from tests.pairing.namespaces import SERVE, NamespaceProcess
+from tests.pairing.namespaces import NamespaceProcess
 from tests.pipeline.syphon.backlog import Backlog
+from tests.spark.syphon_process import START_S, running
 from twinbus.pipeline.syphon.key_folder import KeyFolder
 
 COUNT = 6_000
 RATE = 1_500
 ROUNDS = int(os.environ.get("TWINBUS_SOAK_ROUNDS", "3"))
-START_S = 240.0
 
 
 @pytest.fixture
@@ -36,29 +33,6 @@ def spaces(tmp_path: Path) -> Iterator[Spaces]:
 def backlog(spaces: Spaces) -> Iterator[Backlog]:
     with KeyFolder() as keys:
         yield Backlog(spaces, keys)
-
-
-@contextmanager
-def running(backlog: Backlog, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """In a process group of its own, with the JVM and its Python workers: what is left of it is ended with it."""
-    command = [
-        *(sys.executable, "-c", SERVE, "pipeline", "syphon", "--once", "--json", "--primary-name", backlog.name),
-        *("--primary", "env:HOME_BUS", "--secondary", "env:SPARE_BUS", "--master", "local[2]"),
-        *("--secondary-endpoint", f"http://127.0.0.1:{backlog.spaces.secondary.http_port}", *more),
-    ]
-    environment = {
-        **os.environ,
-        "HOME_BUS": backlog.spaces.primary.connection_string,
-        "SPARE_BUS": backlog.spaces.secondary.connection_string,
-    }
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_for_more(backlog: Backlog, path: str, count: int) -> None:
@@ -86,6 +60,26 @@ def test_a_driver_that_is_killed_again_and_again_loses_nothing(spaces: Spaces, b
             else:
                 os.killpg(process.pid, signal.SIGKILL)
     with running(backlog) as process:
+        assert process.wait(START_S) == 0
+    assert backlog.waiting_count() == 0
+    assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("who", ["primary", "secondary"])
+def test_a_namespace_that_is_killed_under_the_job_loses_nothing(
+    spaces: Spaces, backlog: Backlog, who: str, seed: int
+) -> None:
+    random, victim = Random(seed), getattr(spaces, who)
+    path = spaces.primary.create_queue(requires_duplicate_detection=True)
+    bodies = backlog.fill(path, COUNT)
+    with running(backlog, "--rate", str(RATE)) as process:
+        for _ in range(2):
+            wait_for_more(backlog, path, random.randrange(1, COUNT // 4))
+            victim.kill()
+            victim.revive()
         assert process.wait(START_S) == 0
     assert backlog.waiting_count() == 0
     assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
