@@ -3,6 +3,7 @@
 Every process is one that was started here, and is ended by its id.
 """
 
+import contextlib
 import os
 import re
 import socket
@@ -93,6 +94,17 @@ class Cluster(SparkProcesses):
         for log in logs:
             self.wait_for(log, "Successfully registered with master")
         return self
+
+    def executors(self) -> list[int]:
+        """Their process ids: an executor is a child of its worker."""
+        mine = {process.pid for process in self._processes}
+        found = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                parent = int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])
+                if parent in mine:
+                    found.append(int(entry))
+        return found
 
     def workers_that_ran_executors(self) -> int:
         return len({log.parents[2] for log in self._folder.glob("work-*/app-*/*/stderr")})
