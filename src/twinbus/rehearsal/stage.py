@@ -54,8 +54,8 @@ class GivenStage:
     def __init__(self, primary: Place, secondary: Place, allowed: Sequence[FaultKind]) -> None:
         if FaultKind.KILL in allowed:
             raise ArgumentError(
-                "A namespace that was not started by the rehearsal is not killed. Allow store-down without a store in "
-                "the script: with all of its messaging stores down a namespace takes nothing."
+                "A namespace that was not started by the rehearsal is not killed. End it by hand while the rehearsal "
+                "runs, or rehearse on a throw-away pair."
             )
         if allowed and primary.endpoint is None:
             raise ArgumentError("Faults need the HTTP address of a twinbus primary: give --primary-endpoint.")

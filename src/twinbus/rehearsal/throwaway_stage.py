@@ -9,6 +9,7 @@ from pathlib import Path
 from random import SystemRandom
 
 from twinbus.errors import MessagingError
+from twinbus.rehearsal.ending_signals import uninterrupted
 from twinbus.rehearsal.namespace_process import NamespaceProcess
 from twinbus.rehearsal.script import STORE_COUNT, Fault, FaultKind
 from twinbus.rehearsal.stage import Faults, Place, switch_off, switch_on
@@ -62,15 +63,16 @@ class ThrowAwayStage:
 def throw_away_stage() -> Iterator[ThrowAwayStage]:
     """Started; whatever happens inside, neither a process nor a folder is left behind."""
     folder = Path(tempfile.mkdtemp(prefix="twinbus-rehearsal-"))
+    stage: ThrowAwayStage | None = None
     try:
         stage = ThrowAwayStage(folder)
-        try:
-            stage.start()
-            yield stage
-        finally:
-            stage.stop()
+        stage.start()
+        yield stage
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with uninterrupted():
+            if stage is not None:
+                stage.stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def free_ports(count: int) -> list[int]:
