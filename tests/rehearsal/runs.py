@@ -35,7 +35,7 @@ def check_survived(report: RehearsalReport) -> None:
     assert report.bill is not None
     units = {(line.path, line.cause): line.units for line in report.bill.lines}
     assert units["backlog", "send"] >= sum(report.backlog_sends.values())
-    assert units["primary", "ping"] == report.pings_answered
+    assert units["primary", "ping"] >= report.pings_answered
 
 
 def processes_of(folder: Path) -> list[str]:
