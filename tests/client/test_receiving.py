@@ -308,3 +308,14 @@ async def test_a_paused_receiver_settles_what_it_has_and_gets_no_more(
     assert await receiver.receive(10, 0.05) == []
     await receiver.close()
     assert [bytes(message.body) for message in await namespace.entity("paused").peek(10)] == [b"e", b"f"]
+
+
+async def test_what_comes_between_two_polls_is_received_by_the_next(
+    server: RunningServer, namespace: Namespace
+) -> None:
+    receiver = await namespace.receiver(server.create_queue("polled"))
+    assert await receiver.receive(10, SOON_S) == []
+    await receiver.end_poll()
+    server.put("polled", "a")
+    assert not await is_empty(namespace, "polled")
+    assert [message.body for message in await take(receiver, 1)] == [b"a"]
