@@ -15,9 +15,13 @@ START_S = 240.0
 
 
 def variables(backlog: Backlog) -> Mapping[str, str]:
-    """What every node has to know."""
+    """What every node has to know: the secrets, and a Python that has the SDK."""
     spaces = backlog.spaces
-    return {"HOME_BUS": spaces.primary.connection_string, "SPARE_BUS": spaces.secondary.connection_string}
+    return {
+        "HOME_BUS": spaces.primary.connection_string,
+        "SPARE_BUS": spaces.secondary.connection_string,
+        "PYSPARK_PYTHON": sys.executable,
+    }
 
 
 @contextmanager
