@@ -35,16 +35,17 @@ def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
     """Those given, or those of all namespaces below `data`, with all that the running ones did until now."""
     if given:
         return list(given)
+    found = {path.absolute() for path in data.glob(f"*/{LOG_FOLDER}") if path.is_dir()}
     for running in all_running(data):
         # One that keeps no log, or does not answer, has nothing to add to what is there.
         with suppress(NamespaceRefused):
-            ask(running.connection_string, running.endpoint, "POST", "/$meter/flush")
-    found = sorted(path for path in data.glob(f"*/{LOG_FOLDER}") if path.is_dir())
+            answer = ask(running.connection_string, running.endpoint, "POST", "/$meter/flush")
+            found.add(Path(answer["operations"]).absolute())
     if not found:
         raise ArgumentError(
             f"No namespace below {data} has an operations log. Serve one there, or give the folder of a log."
         )
-    return found
+    return sorted(found)
 
 
 def duration_option(option: str, text: str) -> timedelta:
