@@ -13,19 +13,12 @@ from azure.core.pipeline.transport import RequestsTransport
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.connection_string import ConnectionString, parse_connection_string
-from twinbus.errors import ArgumentError
-
-AMQP_PORT_FIRST = 5672
-HTTP_PORT_FIRST = 5300
 
 
 def administration_endpoint(parsed: ConnectionString) -> str:
     """Where a local namespace answers HTTP if nobody says otherwise: 5672 has 5300, 5673 has 5301, and so on."""
-    port = parsed.port - AMQP_PORT_FIRST + HTTP_PORT_FIRST
-    if port < 1:
-        raise ArgumentError(f"The HTTP port that belongs to AMQP port {parsed.port} is not known. Give the endpoint.")
     host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
-    return f"http://{host}:{port}"
+    return f"http://{host}:{parsed.http_port}"
 
 
 def administration_client(connection_string: str, endpoint: str | None = None) -> ServiceBusAdministrationClient:

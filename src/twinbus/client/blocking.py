@@ -22,6 +22,8 @@ from twinbus.client.namespace import TIMEOUT_S, Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
+from twinbus.client.token_sources import TokenCredential
+from twinbus.client.transport import Transport
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError
 
@@ -75,13 +77,25 @@ class BlockingNamespace:
         cls,
         connection_string: str,
         *,
+        credential: TokenCredential | None = None,
+        transport: Transport = Transport.AMQP,
+        endpoint: str | None = None,
         tls: ssl.SSLContext | None = None,
         clock: Clock | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> "BlockingNamespace":
+        """As `Namespace.connect`."""
         loop = LoopThread()
         try:
-            connecting = Namespace.connect(connection_string, tls=tls, clock=clock, timeout_s=timeout_s)
+            connecting = Namespace.connect(
+                connection_string,
+                credential=credential,
+                transport=transport,
+                endpoint=endpoint,
+                tls=tls,
+                clock=clock,
+                timeout_s=timeout_s,
+            )
             return cls(loop, loop.run(connecting))
         except BaseException:
             loop.stop()

@@ -4,7 +4,7 @@
 
 The same strings as the official SDKs take, so the same rules: the emulator flag means plain
 TCP and keeps the port; without it the connection is TLS. Unlike the Python SDK, a port is
-kept with TLS too.
+kept with TLS too. Who has a credential needs the endpoint alone.
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +14,8 @@ from twinbus.errors import ArgumentError
 
 PLAIN_PORT = 5672
 TLS_PORT = 5671
+HTTPS_PORT = 443
+_LOCAL_HTTP_PORT_FIRST = 5300
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,30 @@ class ConnectionString:
     key: str = field(default="", repr=False)  # secrets stay out of logs and tracebacks
     signature: str = field(default="", repr=False)
     entity_path: str | None = None
+    is_port_given: bool = False
 
     @property
     def authority(self) -> str:
         """Host and port as audiences name them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if self.port not in (PLAIN_PORT, TLS_PORT) else host
+        return f"{host}:{self.port}" if self.port not in (PLAIN_PORT, TLS_PORT, HTTPS_PORT) else host
+
+    @property
+    def http_port(self) -> int:
+        """Where the namespace answers HTTP if nobody says otherwise.
+
+        With TLS the same port as for AMQP, where one is given, since ours serve both there; 443 otherwise, as in Azure.
+        Without it AMQP's 5672 has 5300, 5673 has 5301, and so on.
+        """
+        if self.uses_tls:
+            return self.port if self.is_port_given else HTTPS_PORT
+        port = self.port - PLAIN_PORT + _LOCAL_HTTP_PORT_FIRST
+        if port < 1:
+            raise ArgumentError(f"The HTTP port that belongs to AMQP port {self.port} is not known. Give the endpoint.")
+        return port
 
 
-def parse_connection_string(text: str) -> ConnectionString:
+def parse_connection_string(text: str, *, needs_key: bool = True) -> ConnectionString:
     parts = _fields(text)
     endpoint = urlsplit(parts.get("endpoint", ""))
     try:
@@ -47,7 +64,7 @@ def parse_connection_string(text: str) -> ConnectionString:
     is_emulator = parts.get("usedevelopmentemulator") == "true"
     key_name, key = parts.get("sharedaccesskeyname", ""), parts.get("sharedaccesskey", "")
     signature = parts.get("sharedaccesssignature", "")
-    if not signature and not (key_name and key):
+    if needs_key and not signature and not (key_name and key):
         raise ArgumentError(
             "The connection string needs SharedAccessKeyName and SharedAccessKey, or a SharedAccessSignature."
         )
@@ -59,6 +76,7 @@ def parse_connection_string(text: str) -> ConnectionString:
         key=key,
         signature=signature,
         entity_path=parts.get("entitypath") or None,
+        is_port_given=port is not None,
     )
 
 

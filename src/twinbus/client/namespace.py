@@ -31,8 +31,10 @@ from twinbus.client.entity_node import EntityNode
 from twinbus.client.receiver import Receiver
 from twinbus.client.request_node import Answer, RequestNode
 from twinbus.client.sender import Sender
+from twinbus.client.token_sources import TokenCredential, token_source
 from twinbus.client.tokens import Tokens
 from twinbus.client.transaction import ControlLink, Transaction
+from twinbus.client.transport import Address, Transport, address_of
 from twinbus.client.wire import Wire
 from twinbus.clock import Clock, Millis, SystemClock
 from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
@@ -53,11 +55,11 @@ _TICKS_PER_MILLI = 10_000
 class Namespace:
     """Open until `close`, or until the peer ends the connection: then every call raises what ended it."""
 
-    def __init__(self, wire: Wire, target: ConnectionString, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, wire: Wire, tokens: Tokens, entity_path: str | None, timeout_s: float) -> None:
         self._wire = wire
-        self._target = target
+        self._tokens = tokens
+        self._entity_path = entity_path
         self._timeout_s = timeout_s
-        self._tokens = Tokens(wire, target, clock, timeout_s)
         self._nodes: dict[str, RequestNode] = {}
         self._control: ControlLink | None = None
         self._opening = asyncio.Lock()
@@ -67,30 +69,36 @@ class Namespace:
         cls,
         connection_string: str,
         *,
+        credential: TokenCredential | None = None,
+        transport: Transport = Transport.AMQP,
+        endpoint: str | None = None,
         tls: ssl.SSLContext | None = None,
         clock: Clock | None = None,
         timeout_s: float = TIMEOUT_S,
         product: str = PRODUCT,
     ) -> "Namespace":
-        """`tls` replaces the default context where the connection string asks for TLS (a private certificate, say).
+        """With a `credential`, such as one of azure-identity, the connection string has its Endpoint only.
 
+        `endpoint` is for `Transport.WEB_SOCKET` where the HTTP port is not the usual one: http://localhost:5300.
+        `tls` replaces the default context where the connection string asks for TLS (a private certificate, say).
         `product` is what the connection calls itself; the operations log has it.
         """
-        target = parse_connection_string(connection_string)
-        context = (tls or ssl.create_default_context()) if target.uses_tls else None
+        target = parse_connection_string(connection_string, needs_key=credential is None)
+        address = address_of(target, transport, endpoint)
+        if credential is not None:
+            _check_credential(target, address)
         clock = clock or SystemClock()
-        settings = ConnectionSettings(
-            container_id=f"twinbus-{uuid4().hex}",
-            hostname=target.host,
-            properties={Symbol("product"): product},
-            incoming_window=100_000,
-            frame_size_max=1_048_576,
-            message_size_max=MESSAGE_SIZE_MAX,
-            reassembly_size_max=2 * MESSAGE_SIZE_MAX,
-            sasl_credentials=SaslCredentials(),
+        wire = await Wire.open(
+            address.host,
+            address.port,
+            _settings(target.host, product),
+            tls=(tls or ssl.create_default_context()) if address.uses_tls else None,
+            timeout_s=timeout_s,
+            clock=clock,
+            is_websocket=transport is Transport.WEB_SOCKET,
         )
-        wire = await Wire.open(target.host, target.port, settings, tls=context, timeout_s=timeout_s, clock=clock)
-        return cls(wire, target, clock, timeout_s)
+        source = token_source(target, credential, timeout_s)
+        return cls(wire, Tokens(wire, target.authority, source, clock, timeout_s), target.entity_path, timeout_s)
 
     @property
     def fault(self) -> MessagingError | None:
@@ -172,7 +180,7 @@ class Namespace:
 
     async def authorize(self, path: str) -> None:
         """Put a token for the entity, and keep it renewed for as long as the connection lives."""
-        only = self._target.entity_path
+        only = self._entity_path
         if only is not None and not _is_at_or_below(path, only):
             raise ArgumentError(f"The connection string is for '{only}' only, not for '{path}'.")
         await self._tokens.authorize(path)
@@ -241,6 +249,27 @@ class Namespace:
                 node = await RequestNode.attach(self._wire, f"{path}/$management", self._timeout_s)
                 self._nodes[path] = node
             return node
+
+
+def _settings(host: str, product: str) -> ConnectionSettings:
+    return ConnectionSettings(
+        container_id=f"twinbus-{uuid4().hex}",
+        hostname=host,
+        properties={Symbol("product"): product},
+        incoming_window=100_000,
+        frame_size_max=1_048_576,
+        message_size_max=MESSAGE_SIZE_MAX,
+        reassembly_size_max=2 * MESSAGE_SIZE_MAX,
+        sasl_credentials=SaslCredentials(),
+    )
+
+
+def _check_credential(target: ConnectionString, address: Address) -> None:
+    if target.key or target.signature:
+        raise ArgumentError("A credential stands in for the key of a connection string. Give one of the two.")
+    # Whoever reads such a token on its way may use it for all that its owner may do.
+    if not address.uses_tls:
+        raise ArgumentError("The tokens of a credential travel over TLS only. Leave UseDevelopmentEmulator out.")
 
 
 def _is_at_or_below(path: str, entity_path: str) -> bool:

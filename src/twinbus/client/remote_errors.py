@@ -15,6 +15,10 @@ class PeerNotTrusted(MessagingError):
     """TLS failed: the peer's certificate is not one that we trust, or what answers does not speak TLS."""
 
 
+class WebSocketRefused(MessagingError):
+    """What answers there does not take AMQP over WebSockets."""
+
+
 class RemoteError(MessagingError):
     """A condition that has no class of its own here; `remote_condition` says which."""
 

@@ -6,26 +6,24 @@ connection string brought along cannot be made anew: its links live as long as i
 
 import asyncio
 from contextlib import suppress
-from urllib.parse import parse_qs
 
 from twinbus.amqp.types import Timestamp
-from twinbus.client.connection_string import ConnectionString
 from twinbus.client.remote_errors import error_named
 from twinbus.client.request_node import Answer, RequestNode
-from twinbus.client.shared_access import TOKEN_LIFETIME_S, sign
+from twinbus.client.token_sources import Token, TokenSource
 from twinbus.client.wire import Wire
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.errors import EntityNotFound, MessagingError, Unauthorized
 
-# A token is renewed while it has this share of its life left, so that a slow or failed renewal is still in time.
 _RENEWAL_SHARE = 0.25
 _LOOK_EVERY_S = 30.0
 
 
 class Tokens:
-    def __init__(self, wire: Wire, target: ConnectionString, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, wire: Wire, authority: str, source: TokenSource, clock: Clock, timeout_s: float) -> None:
         self._wire = wire
-        self._target = target
+        self._authority = authority
+        self._source = source
         self._clock = clock
         self._timeout_s = timeout_s
         self._node: RequestNode | None = None
@@ -61,30 +59,31 @@ class Tokens:
             await self.renew_due()
 
     async def _put(self, path: str) -> None:
-        target, now_s = self._target, self._clock.now() // 1000
-        audience = f"sb://{target.authority}/{path}"
-        if target.signature:
-            token, expires_at_s, due = target.signature, _expiry_of(target.signature), NEVER
-        else:
-            expires_at_s = now_s + TOKEN_LIFETIME_S
-            token = sign(audience, target.key_name, target.key, expires_at_s)
-            due = int((expires_at_s - TOKEN_LIFETIME_S * _RENEWAL_SHARE) * 1000)
+        now = self._clock.now()
+        audience = f"sb://{self._authority}/{path}"
+        token = await self._source.token(audience, now)
         if self._node is None or self._node.fault is not None:
             self._node = await RequestNode.attach(self._wire, "$cbs", self._timeout_s)
         properties = {
             "operation": "put-token",
-            "type": "servicebus.windows.net:sastoken",
+            "type": token.kind,
             "name": audience,
-            "expiration": Timestamp(expires_at_s * 1000),
+            "expiration": Timestamp(token.expires_at_s * 1000),
         }
-        _require_accepted(await self._node.ask(properties, token, self._timeout_s), path)
-        self._due[path] = due
+        _require_accepted(await self._node.ask(properties, token.text, self._timeout_s), path)
+        self._due[path] = renewal_due(token, now)
 
 
-def _expiry_of(signature: str) -> int:
-    """Seconds since 1970 as the token itself has them; 0 lets the namespace find what is wrong with it."""
-    text = parse_qs(signature.partition(" ")[2]).get("se", [""])[0]
-    return int(text) if text.isdecimal() else 0
+def renewal_due(token: Token, now: Millis) -> Millis:
+    """When to renew it: with a share of its life left, so that a slow or failed renewal is still in time.
+
+    A credential may give us again what it has, until that is about to expire. Then the share is one of what is left, and
+    the next look comes sooner.
+    """
+    if not token.is_renewable:
+        return NEVER
+    expires_at = token.expires_at_s * 1000
+    return expires_at - int(max(expires_at - now, 0) * _RENEWAL_SHARE)
 
 
 def _require_accepted(answer: Answer, path: str) -> None:

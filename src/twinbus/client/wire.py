@@ -6,9 +6,9 @@ link's events; a future stands for each step of opening that someone waits for.
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role, State
 from twinbus.amqp.error_condition import ErrorCondition
@@ -27,11 +27,10 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.link import Link
 from twinbus.amqp.session import Session
-from twinbus.client.remote_errors import ConnectionLost, PeerNotTrusted, error_of
+from twinbus.client.dialling import dial, dial_websocket, within
+from twinbus.client.remote_errors import ConnectionLost, error_of
 from twinbus.clock import NEVER, Clock, SystemClock
 from twinbus.errors import MessagingError, OperationTimeout
-
-T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 5.0
 BURST_SIZE_MAX = 1_048_576
@@ -82,22 +81,13 @@ class Wire(asyncio.Protocol):
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 60.0,
         clock: Clock | None = None,
+        is_websocket: bool = False,
     ) -> "Wire":
         """Connect and open. Raises ConnectionLost where nobody listens, OperationTimeout where nobody answers."""
-        loop = asyncio.get_running_loop()
         wire = cls(settings, clock or SystemClock())
-        connecting = loop.create_connection(lambda: wire, host, port, ssl=tls)
+        await (dial_websocket if is_websocket else dial)(wire, host, port, tls, timeout_s)
         try:
-            await _within(connecting, timeout_s)
-        except ssl.SSLError as error:
-            reason = getattr(error, "verify_message", None) or error.reason or error
-            raise PeerNotTrusted(
-                f"No TLS with {host}:{port}: {reason}. Give a context that trusts its certificate."
-            ) from None
-        except OSError as error:
-            raise ConnectionLost(f"Nothing answers at {host}:{port}: {error.strerror or error}.") from None
-        try:
-            await _within(asyncio.shield(wire._opened), timeout_s)
+            await within(asyncio.shield(wire._opened), timeout_s)
         except BaseException:
             wire._abort()
             raise
@@ -110,7 +100,7 @@ class Wire(asyncio.Protocol):
         begun = self._begun[session] = self._loop.create_future()
         self.flush()
         try:
-            await _within(begun, timeout_s)
+            await within(begun, timeout_s)
         except BaseException:
             self._begun.pop(session, None)
             self.end(session)
@@ -131,7 +121,7 @@ class Wire(asyncio.Protocol):
         attached = self._attached[link] = self._loop.create_future()
         self.flush()
         try:
-            await _within(attached, timeout_s)
+            await within(attached, timeout_s)
         except BaseException:
             self._attached.pop(link, None)
             self.end(session)
@@ -144,7 +134,7 @@ class Wire(asyncio.Protocol):
         self.flush_soon()
         # A peer that does not answer has no say: the session ends all the same.
         with suppress(OperationTimeout):
-            await _within(asyncio.shield(gone), CLOSE_TIMEOUT_S)
+            await within(asyncio.shield(gone), CLOSE_TIMEOUT_S)
         self.end(link.session)
 
     async def close(self) -> None:
@@ -153,7 +143,7 @@ class Wire(asyncio.Protocol):
         self._connection.close()
         self.flush()
         try:
-            await _within(asyncio.shield(self._ended), CLOSE_TIMEOUT_S)
+            await within(asyncio.shield(self._ended), CLOSE_TIMEOUT_S)
         except OperationTimeout:
             self._abort()
 
@@ -285,10 +275,3 @@ def _resolve(future: "asyncio.Future[None] | None", error: MessagingError | None
         future.set_exception(error)
         # Whoever waits gets it; if nobody does (yet), that is no fault to be logged.
         future.exception()
-
-
-async def _within(waiting: Awaitable[T], timeout_s: float) -> T:
-    try:
-        return await asyncio.wait_for(waiting, timeout_s)
-    except TimeoutError:
-        raise OperationTimeout(f"No answer within {timeout_s:g} s. Check host and port, or try again.") from None
