@@ -9,7 +9,7 @@ An hour is counted from all of its files whenever one of them is new or differen
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from twinbus.cost.log_files import Healthy, LogFile, Sick, repeating
@@ -48,23 +48,17 @@ def plan_work(listing: Sequence[LogFile], manifest: Manifest, check: Check) -> W
     here = {file.name for file in listing}
     missing: dict[str, str] = {file.hour: name for name, file in manifest.billed.items() if name not in here}
     work = Work()
-    for name, files in by_hour.items():
-        changed = [file for file in files if manifest.billed.get(file.name) != file]
-        if changed:
-            found = {file.name: check(file.name) for file in files}
-            _plan_hour(name, files, changed, found, missing.get(name), manifest, work)
+    for hour, files in by_hour.items():
+        _plan_hour(files, manifest, missing.get(hour), check, work)
     return work
 
 
-def _plan_hour(
-    hour: str,
-    files: Sequence[LogFile],
-    changed: Sequence[LogFile],
-    found: Mapping[str, Healthy | Sick],
-    missing: str | None,
-    manifest: Manifest,
-    work: Work,
-) -> None:
+def _plan_hour(files: Sequence[LogFile], manifest: Manifest, missing: str | None, check: Check, work: Work) -> None:
+    """`files` are all of one hour, `missing` is one that was billed in it and is gone."""
+    changed = [file for file in files if manifest.billed.get(file.name) != file]
+    if not changed:
+        return
+    found = {file.name: check(file.name) for file in files}
     sick = {name: facts.reason for name, facts in found.items() if isinstance(facts, Sick)}
     work.sick |= sick
     arrived = [file for file in changed if file.name not in sick]
@@ -79,7 +73,7 @@ def _plan_hour(
     twice = repeating((file.name, facts) for file, facts in healthy)
     work.hours.append(
         Hour(
-            hour,
+            files[0].hour,
             single=[file for file, _ in healthy if file.name not in twice],
             repeating=[file for file, _ in healthy if file.name in twice],
         )

@@ -21,7 +21,7 @@ from twinbus.errors import ArgumentError, MessagingError
 from twinbus.pipeline.bill.counts import DATE, count_hours, log_name, read_counts, steps
 from twinbus.pipeline.bill.hours import Hour, Work, plan_work
 from twinbus.pipeline.bill.lines import hour_counts, priced_hours, write_lines
-from twinbus.pipeline.bill.manifest import Manifest, billed_elsewhere, read_manifest, write_manifest
+from twinbus.pipeline.bill.manifest import billed_elsewhere, read_manifest, write_manifest
 from twinbus.pipeline.bill.priced_days import PricedDays
 
 if TYPE_CHECKING:
@@ -62,74 +62,83 @@ def update_ledger(spark: "SparkSession", logs: Sequence[Path], out: Path, plan: 
         priced = PricedDays(out / "state" / "priced-days")
         intake = Intake()
         for log in logs:
-            _count_log(spark, log, out, priced, intake, progress)
+            _LogRun(spark, log, out, priced, intake, progress).count()
         return Ledger(intake, _price_days(spark, out, priced, plan, progress))
 
 
-def _count_log(
-    spark: "SparkSession", log: Path, out: Path, priced: PricedDays, intake: Intake, progress: Progress
-) -> None:
-    notes = out / "state" / f"{log_name(log)}.json"
-    manifest = read_manifest(notes)
-    if not manifest.billed and (other := billed_elsewhere(notes, list_log(log))) is not None:
-        raise ArgumentError(f"Files of {log} were billed from {other} already. Bill into another folder with --out.")
-    broken: dict[str, Sick] = {}
+class _LogRun:
+    """One log in one run: its hours are counted, and what was billed and what is sick is noted."""
 
-    def look(name: str) -> Healthy | Sick:
-        return broken.get(name) or (check_whole if name in manifest.sick else check)(log, name)
+    def __init__(
+        self, spark: "SparkSession", log: Path, out: Path, priced: PricedDays, intake: Intake, progress: Progress
+    ) -> None:
+        self._spark = spark
+        self._log = log
+        self._counts = out / "counts"
+        self._notes = out / "state" / f"{log_name(log)}.json"
+        self._priced = priced
+        self._intake = intake
+        self._progress = progress
+        self._manifest = read_manifest(self._notes)
+        self._broken: dict[str, Sick] = {}
 
-    progress(f"looking at {log}")
-    work = plan_work(list_log(log), manifest, look)
-    while True:
-        failed = _count_steps(spark, log, out, work, manifest, priced, intake, progress)
-        if failed is None:
-            break
-        # A page inside of a file is damaged: the job says so, the file's index does not.
-        progress("reading files one by one to find the damaged one")
-        found = {file.name: check_whole(log, file.name) for hour in failed.hours for file in hour.files}
-        sick = {name: facts for name, facts in found.items() if isinstance(facts, Sick)}
-        if not sick:
-            raise failed.cause
-        broken |= sick
-        work = plan_work(list_log(log), manifest, look)
-    manifest.sick = work.sick
-    write_manifest(notes, manifest, log)
-    intake.sick |= {str(log / name): reason for name, reason in work.sick.items()}
-    intake.held_back |= {str(log / name): reason for name, reason in work.held_back.items()}
+    def count(self) -> None:
+        self._progress(f"looking at {self._log}")
+        self._refuse_a_moved_log()
+        work = self._plan()
+        while (failed := self._count_steps(work)) is not None:
+            # A page inside of a file is damaged: the job says so, the file's index does not.
+            self._progress("reading files one by one to find the damaged one")
+            found = {file.name: check_whole(self._log, file.name) for hour in failed.hours for file in hour.files}
+            sick = {name: facts for name, facts in found.items() if isinstance(facts, Sick)}
+            if not sick:
+                raise failed.cause
+            self._broken |= sick
+            work = self._plan()
+        self._manifest.sick = work.sick
+        write_manifest(self._notes, self._manifest, self._log)
+        self._intake.sick |= {str(self._log / name): reason for name, reason in work.sick.items()}
+        self._intake.held_back |= {str(self._log / name): reason for name, reason in work.held_back.items()}
+
+    def _refuse_a_moved_log(self) -> None:
+        if self._manifest.billed:
+            return
+        other = billed_elsewhere(self._notes, list_log(self._log))
+        if other is not None:
+            raise ArgumentError(
+                f"Files of {self._log} were billed from {other} already. Bill into another folder with --out."
+            )
+
+    def _plan(self) -> Work:
+        return plan_work(list_log(self._log), self._manifest, self._look)
+
+    def _look(self, name: str) -> Healthy | Sick:
+        """What was sick before is read whole, for its index may be all that is well."""
+        return self._broken.get(name) or (check_whole if name in self._manifest.sick else check)(self._log, name)
+
+    def _count_steps(self, work: Work) -> "_FailedStep | None":
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        for step in steps(work.hours):
+            files = [file for hour in step for file in hour.files]
+            self._progress(f"counting {len(step):,} hours in {len(files):,} files of {self._log}")
+            self._priced.forget(f"{hour_of(hour.name):%Y-%m-%d}" for hour in step)
+            try:
+                count_hours(self._spark, self._log, step, self._counts)
+            except (PySparkException, Py4JError) as fault:
+                return _FailedStep(step, fault)
+            self._manifest.bill(files)
+            write_manifest(self._notes, self._manifest, self._log)
+            self._intake.hours += len(step)
+            self._intake.files += len(files)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class _FailedStep:
     hours: Sequence[Hour]
     cause: Exception
-
-
-def _count_steps(
-    spark: "SparkSession",
-    log: Path,
-    out: Path,
-    work: Work,
-    manifest: Manifest,
-    priced: PricedDays,
-    intake: Intake,
-    progress: Progress,
-) -> _FailedStep | None:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    for step in steps(work.hours):
-        files = [file for hour in step for file in hour.files]
-        progress(f"counting {len(step):,} hours in {len(files):,} files of {log}")
-        priced.forget(f"{hour_of(hour.name):%Y-%m-%d}" for hour in step)
-        try:
-            count_hours(spark, log, step, out / "counts")
-        except (PySparkException, Py4JError) as fault:
-            return _FailedStep(step, fault)
-        manifest.bill(files)
-        write_manifest(out / "state" / f"{log_name(log)}.json", manifest, log)
-        intake.hours += len(step)
-        intake.files += len(files)
-    return None
 
 
 def _price_days(
