@@ -37,6 +37,8 @@ def rotate_in_child(operations: Path) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             timeout=CHILD_MAX_S,
+            # Ctrl-C is for the server, which waits for this.
+            start_new_session=True,
         )
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines()
