@@ -14,6 +14,8 @@ class Relay:
         self._tasks: list[asyncio.Task[None]] = []
         self._may_pass = asyncio.Event()
         self._may_pass.set()
+        self.heard = bytearray()
+        """What clients sent."""
 
     async def start(self) -> None:
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
@@ -41,11 +43,13 @@ class Relay:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target_port)
         self._writers += (writer, back)
-        self._tasks += (asyncio.create_task(self._pump(reader, back)), asyncio.create_task(self._pump(there, writer)))
+        pumps = self._pump(reader, back, self.heard), self._pump(there, writer, bytearray())
+        self._tasks += map(asyncio.create_task, pumps)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, heard: bytearray) -> None:
         try:
             while data := await source.read(1 << 16):
+                heard += data
                 await self._may_pass.wait()
                 sink.write(data)
                 await sink.drain()

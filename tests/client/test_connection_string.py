@@ -51,7 +51,13 @@ def test_an_address_of_version_six_keeps_its_brackets_in_audiences_only() -> Non
 
 def test_audiences_name_only_an_unusual_port() -> None:
     assert parse_connection_string(f"Endpoint=sb://h;{KEYS}").authority == "h"
+    assert parse_connection_string(f"Endpoint=sb://h:443;{KEYS}").authority == "h"
     assert parse_connection_string(f"Endpoint=sb://h:7000;{KEYS}").authority == "h:7000"
+
+
+def test_who_has_a_credential_needs_the_endpoint_only() -> None:
+    parsed = parse_connection_string("Endpoint=sb://contoso.servicebus.windows.net", needs_key=False)
+    assert (parsed.host, parsed.port, parsed.uses_tls) == ("contoso.servicebus.windows.net", 5671, True)
 
 
 @pytest.mark.parametrize(
