@@ -5,14 +5,14 @@ import os
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.service import find_backlog
 from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.java import choose_java
 from twinbus.pipeline.session import QUICK_START, SparkMissing, spark_session
-from twinbus.pipeline.syphon.driver import SyphonJob
+from twinbus.pipeline.syphon.driver import SyphonJob, count_cores
 from twinbus.pipeline.syphon.key_folder import KeyFolder
 from twinbus.pipeline.syphon.pairs import PairToSyphon
 from twinbus.pipeline.syphon.rounds import PairPlaces
@@ -22,6 +22,7 @@ from twinbus.rehearsal.drain import Drained
 from twinbus.rehearsal.stage import Stage
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 # Keys go to the executors by files, so these have to be on this machine.
@@ -52,6 +53,7 @@ class SparkDrain:
             self._is_ours = True
             with _hushed():
                 self._session = spark_session("twinbus rehearse", master=MASTER, settings=SETTINGS)
+            _warm_up(self._session)
 
     def drain(self, stage: Stage) -> Drained:
         assert self._session is not None, "prepare comes first"
@@ -74,6 +76,20 @@ class SparkDrain:
         if self._session is not None and self._is_ours:
             self._session.stop()
         self._session = None
+
+
+def _warm_up(session: "SparkSession") -> None:
+    """A first job with Python in it takes seconds that have nothing to do with the messages of the second."""
+
+    def pass_on(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        import twinbus.pipeline.syphon.task  # noqa: F401
+
+        yield from batches
+
+    tasks = count_cores(session)
+    frame: Any = session.range(0, tasks, 1, tasks)
+    with one_line_failures():
+        frame.mapInArrow(pass_on, "id bigint").collect()
 
 
 def _running_session() -> "SparkSession | None":
