@@ -2,9 +2,10 @@
 
     python -m bench.pipeline_syphon [--rounds 3] [--count 100000] [--queues 10] [--destinations 20] [--master local[2]]
 
-In each round both drain the same backlog: the in-process syphon in one process, Spark with one task and with two. Spark has started,
-and its Python workers have, before anything is measured: what it costs to begin is shown apart. "Drain" is from the first
-lane's start to the last one's end, "job" has the planning around it too. The Spark syphon is meant to be no slower than the other.
+In each round both drain the same backlog: the in-process syphon in one process, Spark with one task and with two. Spark
+has started, and its Python workers have, before anything is measured: what it costs to begin is shown apart. "Drain" is
+from the first lane's start to the last one's end, "job" has the planning around it too. The Spark syphon is meant to be
+no slower than the other.
 
 Below that is a model of more cores, made of what was measured in the same run; see `Costs`.
 """
@@ -78,12 +79,12 @@ class Scene:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the model is made of. Processor seconds a message of a task, a primary and a secondary; messages a second that one
-    lane moves alone; seconds that a round takes beside its budget.
+    """What the model is made of. Processor seconds a message of a task, a primary and a secondary; messages a second
+    that one lane moves alone; seconds that a round takes beside its budget.
 
-    Tasks have cores of their own and so has every namespace. A lane is held up by its round trips, a task by its core, a
-    namespace by the one core that its message brokers decide on: whichever is least is the rate. Every pair has its own two
-    namespaces, and all of them the same load. Networks cost nothing.
+    Tasks have cores of their own and so has every namespace. A lane is held up by its round trips, a task by its core,
+    a namespace by the one core that its message brokers decide on: whichever is least is the rate. Every pair has its
+    own two namespaces, and all of them the same load. Networks cost nothing.
     """
 
     task_s: float

@@ -197,7 +197,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_page_loses_nothing(
 
 
 def _busiest_worker() -> int:
-    """Python workers of Spark are forked by its daemon. Those that wait for a task do not have sockets to a namespace."""
+    """Workers are forked by a daemon of Spark. Those that wait for a task have no sockets to a namespace."""
     parents = {int(entry.name): _parent(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     daemons = {pid for pid in parents if b"pyspark.daemon" in _command(pid) and _is_ours(pid, parents)}
     workers = [pid for pid, parent in parents.items() if parent in daemons]

@@ -48,7 +48,7 @@ def wait_for_more(backlog: Backlog, path: str, count: int) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_a_driver_that_is_killed_again_and_again_loses_nothing(spaces: Spaces, backlog: Backlog, seed: int) -> None:
-    """Killed are the driver alone, whose JVM ends with it, or everything at once; the destination detects duplicates."""
+    """The driver alone, whose JVM ends with it, or everything at once; the destination detects duplicates."""
     random = Random(seed)
     path = spaces.primary.create_queue(requires_duplicate_detection=True)
     bodies = backlog.fill(path, COUNT)

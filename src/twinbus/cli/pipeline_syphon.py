@@ -41,7 +41,10 @@ COLUMNS = ("pair", "backlog_queues", "moved", "left", "dead_lettered", "last_err
 REFERENCES = {"env": CONNECTION_STRING_ENV, "file": CONNECTION_STRING_FILE}
 LOOK_EVERY_S = 2.0
 
-NAMESPACE_HELP = "env:VARIABLE or file:PATH with a connection string; on a local master also a namespace that runs on this machine, or a connection string."
+NAMESPACE_HELP = (
+    "env:VARIABLE or file:PATH with a connection string; on a local master also a namespace that runs on this machine, "
+    "or a connection string."
+)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,7 +1,7 @@
 """How many messages may be dead-lettered before somebody has to look.
 
-A few messages that can never arrive are poison. Thousands of them are a mistake in the set-up, such as the wrong primary,
-and the messages are better off in the backlog queue.
+A few messages that can never arrive are poison. Thousands of them are a mistake in the set-up, such as the wrong
+primary, and the messages are better off in the backlog queue.
 """
 
 from twinbus.errors import MessagingError

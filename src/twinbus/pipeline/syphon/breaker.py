@@ -3,8 +3,8 @@
     closed --a round met failures and moved nothing--> open --a probe is answered--> closed
                                                        '---a probe fails: the next one later---'
 
-While it is open nothing is taken out of the backlog for that namespace: each message that is taken and left has its delivery
-count raised, and a queue with a low maximum would dead-letter good messages. A probe takes nothing.
+While it is open nothing is taken out of the backlog for that namespace: each message that is taken and left has its
+delivery count raised, and a queue with a low maximum would dead-letter good messages. A probe takes nothing.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Breaker:
         return self.path is not None
 
     def round_ended(self, moved: int, failed_path: str | None, now: Millis) -> None:
-        """`failed_path` is a destination that was down or busy. A message that was moved shows that the namespace is there."""
+        """`failed_path` is a destination that was down or busy; a moved message shows that the namespace is there."""
         if failed_path is None or moved:
             return
         self.path = failed_path

@@ -1,6 +1,7 @@
 """The driver's loop: pairs in, rounds of Spark tasks until nothing is left or somebody asks to stop.
 
-Between rounds the driver probes destinations that were down, looks how much waits, and plans. It reads and writes no messages.
+Between rounds the driver probes destinations that were down, looks how much waits, and plans. It reads and writes no
+messages.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """Lanes by depth: how many messages wait in, which lanes a round has and which task runs which of them out.
 
-A lane is one pump on one backlog queue. A sender uses one backlog queue, and a pump moves a queue in order, so one lane keeps
-the order of each sender and each message session. Two lanes on a queue take turns at its messages and overtake each other.
-Many lanes of different queues share a task: a pump spends most of its time waiting for an answer.
+A lane is one pump on one backlog queue. A sender uses one backlog queue, and a pump moves a queue in order, so one lane
+keeps the order of each sender and each message session. Two lanes on a queue take turns at its messages and overtake
+each other. Many lanes of different queues share a task: a pump spends most of its time waiting for an answer.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The pairs of a job as the driver knows them: names, references to their namespaces, and what waits in their queues."""
+"""The pairs of a job as the driver knows them: names, references to namespaces, and what waits in queues."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,8 @@
 """Is a destination there again? A connection string and a path in, None or what is wrong out.
 
-The probe is the ping of paired namespaces: an empty message that lives for a second and is never delivered. A namespace that
-refuses it (the entity is gone, disabled, full) has answered, so it is there. One that is busy wants to be left alone.
+The probe is the ping of paired namespaces: an empty message that lives for a second and is never delivered. A namespace
+that refuses it (the entity is gone, disabled, full) has answered, so it is there. One that is busy wants to be left
+alone.
 """
 
 import asyncio

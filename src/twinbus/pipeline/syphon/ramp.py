@@ -1,8 +1,8 @@
 """Ramp-up: acknowledged and throttled sends in, how fast a destination may be sent to out.
 
-A destination that was down, or that says it is busy, gets a token bucket. Its rate rises by a fixed step a second while it is
-used and is halved whenever the destination throttles; at the top the bucket is taken away. Rates and steps are those of the whole
-job: each task works with its share of them.
+A destination that was down, or that says it is busy, gets a token bucket. Its rate rises by a fixed step a second while
+it is used and is halved whenever the destination throttles; at the top the bucket is taken away. Rates and steps are
+those of the whole job: each task works with its share of them.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ BURST_S = 0.1
 
 @dataclass(slots=True)
 class Ramp:
-    """Of one destination in one task, whose share of the job is `share`. `ceiling` is the user's cap, if there is one."""
+    """Of one destination in one task, whose share of the job is `share`. `ceiling` is the user's cap, if any."""
 
     rate: float
     share: float = 1.0

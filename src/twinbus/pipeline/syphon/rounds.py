@@ -1,4 +1,7 @@
-"""The plan of a round: what waits where and how the pairs stand in, tasks out. Plans travel to executors and hold no secrets."""
+"""The plan of a round: what waits where and how the pairs stand in, tasks out.
+
+Plans travel to executors and hold no secrets.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How pairs and their backlog queues stand between rounds: the reports of a round in, who may take part in the next out."""
+"""How pairs and their backlog queues stand between rounds: reports in, who may take part in the next round out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class QueueStanding:
 
 @dataclass(slots=True)
 class PairStanding:
-    """`rates` are those of destinations on a ramp, for the whole job. While a pair is held its poison quota was used up."""
+    """`rates` are those of destinations on a ramp, for the whole job. A pair is held once its poison quota is used up."""
 
     breaker: Breaker = field(default_factory=Breaker)
     rates: dict[str, float] = field(default_factory=dict)

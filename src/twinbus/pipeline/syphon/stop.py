@@ -1,7 +1,7 @@
 """How a job is told to stop: the driver by a signal, its tasks by a file that appears.
 
-A task looks for the file between pages, finishes what it has taken and returns. Where executors do not share a file system with
-the driver they end with the budget of the round.
+A task looks for the file between pages, finishes what it has taken and returns. Where executors do not share a file
+system with the driver they end with the budget of the round.
 """
 
 import threading

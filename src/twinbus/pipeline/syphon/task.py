@@ -1,7 +1,8 @@
 """One task of a round, on an executor: a plan in, a report for each of its lanes out.
 
-All lanes of a task run on one event loop and share a connection to each namespace, as the pumps of the in-process syphon do. A
-lane ends when its queue is empty, when the time is up, or when going on would do harm; what it took is moved or given back.
+All lanes of a task run on one event loop and share a connection to each namespace, as the pumps of the in-process
+syphon do. A lane ends when its queue is empty, when the time is up, or when going on would do harm; what it took is
+moved or given back.
 """
 
 import asyncio
