@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from twinbus.client.message import encode_message
+from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.sink.delivery import Delivery, Patience, WriteFailed
 from twinbus.pipeline.sink.links import CONNECTION_COUNT_MAX, SENDER_COUNT_MAX, SenderLinks, links_of_process
 from twinbus.pipeline.sink.messages import Outgoing
@@ -16,9 +17,14 @@ PATIENCE = Patience(retry_total=3, timeout_s=20)
 BATCH_BYTES = 64 * 1024
 
 
+def connection(namespace: LocalNamespace, timeout_s: int = 5) -> ConnectionOptions:
+    options = {"connectionString": namespace.connection_string, "operationTimeout": str(timeout_s)}
+    return ConnectionOptions.from_options(options)
+
+
 @pytest.fixture
 async def links(twinbus_namespace: LocalNamespace) -> AsyncIterator[SenderLinks]:
-    made = SenderLinks(twinbus_namespace.connection_string, timeout_s=5)
+    made = SenderLinks(connection(twinbus_namespace))
     yield made
     await made.drop()
 
@@ -180,9 +186,18 @@ async def test_links_beyond_the_limit_are_closed(twinbus_namespace: LocalNamespa
 
 
 def test_a_process_keeps_its_connections_up_to_a_limit(twinbus_namespace: LocalNamespace) -> None:
-    text = twinbus_namespace.connection_string
-    kept = links_of_process(text, 5.0)
-    assert links_of_process(text, 5.0) is kept
+    kept = links_of_process(connection(twinbus_namespace))
+    assert links_of_process(connection(twinbus_namespace)) is kept
     for number in range(CONNECTION_COUNT_MAX):
-        links_of_process(text, 6.0 + number)
-    assert links_of_process(text, 5.0) is not kept
+        links_of_process(connection(twinbus_namespace, timeout_s=6 + number))
+    assert links_of_process(connection(twinbus_namespace)) is not kept
+
+
+def test_a_connection_string_that_changed_gets_a_connection_of_its_own(
+    twinbus_namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ConnectionOptions.from_options({"connectionStringEnv": "BUS"})
+    monkeypatch.setenv("BUS", twinbus_namespace.connection_string)
+    kept = links_of_process(options)
+    monkeypatch.setenv("BUS", twinbus_namespace.connection_string.replace("SharedAccessKey=", "SharedAccessKey=new"))
+    assert links_of_process(options) is not kept

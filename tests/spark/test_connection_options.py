@@ -52,7 +52,15 @@ def test_a_namespace_and_a_key_make_a_connection_string() -> None:
         ({"connectionString": TEXT, "retryTotal": "1.5"}, "retryTotal is '1.5'"),
         ({"connectionString": TEXT, "operationTimeout": "0"}, "operationTimeout is '0'; it has to be a number from"),
         ({"connectionString": TEXT, "operationTimeout": "nan"}, "operationTimeout is 'nan'"),
-        ({"connectionString": TEXT, "transport": "ws"}, "transport is 'ws'; only amqp is offered"),
+        ({"connectionString": TEXT, "transport": "wss"}, "transport is 'wss'; it has to be amqp or ws."),
+        ({"connectionString": TEXT, "credential": "default"}, "credential goes with namespace, not with connectionS"),
+        ({"namespace": "bus.example"}, "namespace needs sharedAccessKeyName and sharedAccessKey beside it, or cred"),
+        ({"namespace": "bus.example", "credential": SECRET}, "credential has a value that is not known; it has to"),
+        (
+            {"namespace": "bus.example", "credential": "default", "sharedAccessKey": SECRET},
+            "credential stands in for sharedAccessKey. Set one of them.",
+        ),
+        ({"namespace": "bus:port", "credential": "default"}, "namespace: The Endpoint of the connection string has no"),
     ],
 )
 def test_wrong_options_are_told_in_one_line_without_secrets(options: dict[str, str], complaint: str) -> None:

@@ -6,7 +6,8 @@
 | `connectionStringEnv` | the environment variable that holds it, looked up by each process that connects |
 | `connectionStringFile` | the file that holds it, read by each process that connects |
 | `namespace`, `sharedAccessKeyName`, `sharedAccessKey` | its parts: HOST[:PORT], always over TLS |
-| `transport` | `amqp` |
+| `credential` | beside `namespace`, instead of a key: `default` gets tokens from the DefaultAzureCredential of azure-identity, which has to be installed wherever a process connects; for Azure, since twinbus takes keys only |
+| `transport` | `amqp`, or `ws` for AMQP over WebSockets: on port 443 or the one that is given with the host; without TLS on the HTTP port that goes with it, 5300 with 5672 (`amqp`) |
 | `retryTotal` | how often an operation that may succeed later is tried again (3) |
 | `operationTimeout` | seconds that a namespace may take to answer (60) |
 
@@ -20,7 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.namespace import Namespace
+from twinbus.client.token_sources import TokenCredential
+from twinbus.client.transport import Transport
 from twinbus.errors import ArgumentError
+from twinbus.pipeline.default_credential import default_credential
 
 CONNECTION_STRING = "connectionString"
 CONNECTION_STRING_ENV = "connectionStringEnv"
@@ -28,14 +33,16 @@ CONNECTION_STRING_FILE = "connectionStringFile"
 NAMESPACE = "namespace"
 KEY_NAME = "sharedAccessKeyName"
 KEY = "sharedAccessKey"
+CREDENTIAL = "credential"
 TRANSPORT = "transport"
 RETRY_TOTAL = "retryTotal"
 OPERATION_TIMEOUT = "operationTimeout"
 
 PLACES = (CONNECTION_STRING, CONNECTION_STRING_ENV, CONNECTION_STRING_FILE, NAMESPACE)
-CONNECTION_OPTIONS = (*PLACES, KEY_NAME, KEY, TRANSPORT, RETRY_TOTAL, OPERATION_TIMEOUT)
+CONNECTION_OPTIONS = (*PLACES, KEY_NAME, KEY, CREDENTIAL, TRANSPORT, RETRY_TOTAL, OPERATION_TIMEOUT)
 """Every option that this module reads; sources and sinks know the others."""
 
+DEFAULT_CREDENTIAL = "default"
 RETRY_TOTAL_DEFAULT = 3
 RETRY_TOTAL_MAX = 100
 OPERATION_TIMEOUT_S_DEFAULT = 60.0
@@ -56,6 +63,8 @@ class ConnectionOptions:
     key: str = field(default="", repr=False)
     retry_total: int = RETRY_TOTAL_DEFAULT
     operation_timeout_s: float = OPERATION_TIMEOUT_S_DEFAULT
+    transport: Transport = Transport.AMQP
+    uses_credential: bool = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "ConnectionOptions":
@@ -66,9 +75,7 @@ class ConnectionOptions:
         wanted = {name.lower(): name for name in CONNECTION_OPTIONS}
         known = {wanted[name.lower()]: value.strip() for name, value in options.items() if name.lower() in wanted}
         place = _only_place(known)
-        _check_key(known, place)
-        if known.get(TRANSPORT, "amqp").lower() != "amqp":
-            raise OptionError(f"{TRANSPORT} is '{known[TRANSPORT]}'; only amqp is offered. Leave the option out.")
+        _check_proof(known, place)
         made = cls(
             place,
             known[place],
@@ -76,19 +83,33 @@ class ConnectionOptions:
             known.get(KEY, ""),
             int(_number(known, RETRY_TOTAL, RETRY_TOTAL_DEFAULT, RETRY_TOTAL_MAX)),
             _number(known, OPERATION_TIMEOUT, OPERATION_TIMEOUT_S_DEFAULT, OPERATION_TIMEOUT_S_MAX),
+            _transport(known),
+            bool(known.get(CREDENTIAL)),
         )
         if place in (CONNECTION_STRING, NAMESPACE):
             made.resolve()
         return made
 
     def resolve(self) -> str:
-        """The connection string, in the process that is about to connect. Raises OptionError."""
+        """The connection string, in the process that is about to connect; without a key where that is a credential's part.
+
+        Raises OptionError.
+        """
         text = self._text()
         try:
-            parse_connection_string(text)
+            parse_connection_string(text, needs_key=not self.uses_credential)
         except ArgumentError as wrong:
             raise OptionError(f"{self.place}: {wrong}") from None
         return text
+
+    async def connect(self, *, timeout_s: float | None = None) -> Namespace:
+        """`timeout_s` instead of that of the options. Raises OptionError, ConnectionLost, and so on."""
+        return await Namespace.connect(
+            self.resolve(),
+            credential=_default_credential() if self.uses_credential else None,
+            transport=self.transport,
+            timeout_s=self.operation_timeout_s if timeout_s is None else timeout_s,
+        )
 
     def _text(self) -> str:
         match self.place:
@@ -96,6 +117,8 @@ class ConnectionOptions:
                 return _of_environment(self.given)
             case "connectionStringFile":
                 return _of_file(self.given)
+            case "namespace" if self.uses_credential:
+                return f"Endpoint=sb://{self.given}/"
             case "namespace":
                 return f"Endpoint=sb://{self.given}/;SharedAccessKeyName={self.key_name};SharedAccessKey={self.key}"
             case _:
@@ -111,12 +134,35 @@ def _only_place(known: Mapping[str, str]) -> str:
     raise OptionError(f"{' and '.join(places)} both say where the namespace is. Set one of them.")
 
 
-def _check_key(known: Mapping[str, str], place: str) -> None:
-    given = [name for name in (KEY_NAME, KEY) if known.get(name)]
-    if place == NAMESPACE and len(given) < 2:
-        raise OptionError(f"{NAMESPACE} needs {KEY_NAME} and {KEY} beside it.")
+def _check_proof(known: Mapping[str, str], place: str) -> None:
+    keys, credential = [name for name in (KEY_NAME, KEY) if known.get(name)], known.get(CREDENTIAL)
+    given = [*keys, *([CREDENTIAL] if credential else ())]
     if place != NAMESPACE and given:
         raise OptionError(f"{given[0]} goes with {NAMESPACE}, not with {place}, which has its own.")
+    if credential and keys:
+        raise OptionError(f"{CREDENTIAL} stands in for {keys[0]}. Set one of them.")
+    if credential and credential.lower() != DEFAULT_CREDENTIAL:
+        # What was given may be a secret by mistake.
+        raise OptionError(f"{CREDENTIAL} has a value that is not known; it has to be {DEFAULT_CREDENTIAL}.")
+    if place == NAMESPACE and not credential and len(keys) < 2:
+        raise OptionError(f"{NAMESPACE} needs {KEY_NAME} and {KEY} beside it, or {CREDENTIAL}.")
+
+
+def _transport(known: Mapping[str, str]) -> Transport:
+    text = known.get(TRANSPORT) or Transport.AMQP
+    try:
+        return Transport(text.lower())
+    except ValueError:
+        raise OptionError(f"{TRANSPORT} is '{text}'; it has to be {' or '.join(Transport)}.") from None
+
+
+def _default_credential() -> TokenCredential:
+    try:
+        return default_credential()
+    except ImportError:
+        raise OptionError(
+            f"{CREDENTIAL}: this process has no azure-identity. Install it on every node: pip install azure-identity."
+        ) from None
 
 
 def _number(known: Mapping[str, str], name: str, default: float, most: float) -> float:

@@ -86,7 +86,7 @@ async def _move(plan: MovePlan, clock: Clock) -> MoveReport:
     timeout_s = plan.connection.operation_timeout_s
     mover: _Mover | None = None
     try:
-        async with await Namespace.connect(plan.connection.resolve(), timeout_s=timeout_s) as namespace:
+        async with await plan.connection.connect() as namespace:
             mover = await _Mover.open(plan, namespace, clock)
             report.is_drained = await mover.run()
     except MessagingError as failure:

@@ -12,6 +12,7 @@ from twinbus.client.blocking import LoopThread
 from twinbus.client.namespace import Namespace
 from twinbus.client.sender import Sender
 from twinbus.errors import MessagingError
+from twinbus.pipeline.connection_options import ConnectionOptions
 
 SENDER_COUNT_MAX = 256
 """Links that are kept open; a namespace has a limit for them too."""
@@ -22,9 +23,8 @@ CONNECTION_COUNT_MAX = 8
 class SenderLinks:
     """One connection and its senders, on one event loop. What failed is opened anew when it is asked for."""
 
-    def __init__(self, connection_string: str, timeout_s: float) -> None:
-        self._connection_string = connection_string
-        self._timeout_s = timeout_s
+    def __init__(self, connection: ConnectionOptions) -> None:
+        self._connection = connection
         self._namespace: Namespace | None = None
         self._senders: dict[str, Sender] = {}
         self._opening = asyncio.Lock()
@@ -61,25 +61,26 @@ class SenderLinks:
         if self._namespace is not None and self._namespace.fault is not None:
             await self.drop()
         if self._namespace is None:
-            self._namespace = await Namespace.connect(self._connection_string, timeout_s=self._timeout_s)
+            self._namespace = await self._connection.connect()
         return self._namespace
 
 
 _lock = Lock()
-_kept: dict[tuple[int, str, float], tuple[LoopThread, SenderLinks]] = {}
+_kept: dict[tuple[int, ConnectionOptions, str], tuple[LoopThread, SenderLinks]] = {}
 
 
-def links_of_process(connection_string: str, timeout_s: float) -> tuple[LoopThread, SenderLinks]:
-    """Those of this process, made when they are first asked for; they end with it."""
-    # Threads and sockets do not survive a fork, so a child has none of its parent's.
-    place = os.getpid(), connection_string, timeout_s
+def links_of_process(connection: ConnectionOptions) -> tuple[LoopThread, SenderLinks]:
+    """Those of this process, made when they are first asked for; they end with it. Raises OptionError."""
+    # Threads and sockets do not survive a fork, so a child has none of its parent's. What a variable or a file says may
+    # have changed since, and then the connection that was made with it is of no use.
+    place = os.getpid(), connection, connection.resolve()
     with _lock:
         found = _kept.get(place)
         if found is None:
             if len(_kept) >= CONNECTION_COUNT_MAX:
                 _end(*_kept.pop(next(iter(_kept))))
             loop = LoopThread()
-            found = _kept[place] = loop, loop.run(_made(connection_string, timeout_s))
+            found = _kept[place] = loop, loop.run(_made(connection))
         return found
 
 
@@ -88,5 +89,5 @@ def _end(loop: LoopThread, links: SenderLinks) -> None:
     loop.stop()
 
 
-async def _made(connection_string: str, timeout_s: float) -> SenderLinks:
-    return SenderLinks(connection_string, timeout_s)
+async def _made(connection: ConnectionOptions) -> SenderLinks:
+    return SenderLinks(connection)

@@ -7,7 +7,7 @@ import asyncio
 
 from twinbus.client.namespace import Namespace
 from twinbus.errors import MessagingError
-from twinbus.pipeline.connection_options import OptionError
+from twinbus.pipeline.connection_options import ConnectionOptions, OptionError
 from twinbus.pipeline.sink.options import SinkOptions
 
 TIMEOUT_S = 5.0
@@ -17,18 +17,18 @@ def check_targets(options: SinkOptions) -> None:
     """Raises OptionError where an entity that the options name is missing, or may not be sent to."""
     paths = [path for path in (options.target, options.oversize_queue) if path is not None]
     try:
-        connection_string = options.connection.resolve()
+        options.connection.resolve()
     except OptionError:
         return  # it is for the executors, and need not be here
     if paths:
-        asyncio.run(_check(connection_string, paths))
+        asyncio.run(_check(options.connection, paths))
 
 
-async def _check(connection_string: str, paths: list[str]) -> None:
+async def _check(connection: ConnectionOptions, paths: list[str]) -> None:
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),
-            await Namespace.connect(connection_string, timeout_s=TIMEOUT_S) as namespace,
+            await connection.connect(timeout_s=TIMEOUT_S) as namespace,
         ):
             for path in paths:
                 await _check_one(namespace, path)

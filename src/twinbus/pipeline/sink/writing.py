@@ -50,9 +50,8 @@ class Writing:
     ) -> Written:
         """Raises WriteFailed, RowError, OptionError."""
         connection = self.options.connection
-        timeout_s = connection.operation_timeout_s
-        loop, links = links_of_process(connection.resolve(), timeout_s)
-        patience = Patience(connection.retry_total, timeout_s)
+        loop, links = links_of_process(connection)
+        patience = Patience(connection.retry_total, connection.operation_timeout_s)
         delivery = Delivery(links, patience, self.options.batch_bytes, self.options.oversize_queue)
         pace = None if self.options.rate is None else Pace(self.options.rate)
         under_way: Future[None] | None = None

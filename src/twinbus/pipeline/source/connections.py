@@ -38,8 +38,7 @@ class Connection:
     def open(cls, options: ConnectionOptions) -> "Connection":
         loop = LoopThread()
         try:
-            connecting = Namespace.connect(options.resolve(), timeout_s=options.operation_timeout_s)
-            return cls(loop, loop.run(connecting))
+            return cls(loop, loop.run(options.connect()))
         except BaseException:
             loop.stop()
             raise
