@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -145,6 +146,15 @@ async def test_a_port_where_nobody_listens_is_named(server: RunningServer) -> No
 async def test_the_port_for_amqp_alone_takes_no_websocket(server: RunningServer) -> None:
     with pytest.raises(ConnectionLost, match="without an answer"):
         await connect(server, f"http://127.0.0.1:{server.server.amqp_port}")
+
+
+async def test_a_node_without_the_package_is_told_to_install_it(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "twinbus.client.websocket")
+    monkeypatch.setitem(sys.modules, "websockets.client", None)
+    with pytest.raises(ArgumentError, match="pip install websockets"):
+        await connect(server, http_of(server))
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from twinbus.client.remote_errors import ConnectionLost, PeerNotTrusted
-from twinbus.errors import OperationTimeout
+from twinbus.errors import ArgumentError, OperationTimeout
 
 T = TypeVar("T")
 
@@ -29,9 +29,13 @@ async def dial_websocket(
     protocol: asyncio.Protocol, host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float
 ) -> None:
     """As `dial`; raises WebSocketRefused too, where what listens there is something else."""
-    # Not at the top: few need it, and it takes a while to import.
-    from twinbus.client.websocket import WebSocketStream
-
+    # Not at the top: few need it, it takes a while to import, and executors that got our archive only may not have it.
+    try:
+        from twinbus.client.websocket import WebSocketStream
+    except ImportError:
+        raise ArgumentError(
+            "AMQP over WebSockets needs the package websockets, which is not here: pip install websockets."
+        ) from None
     stream = WebSocketStream(protocol, host, port, uses_tls=tls is not None)
     await dial(stream, host, port, tls, timeout_s)
     try:

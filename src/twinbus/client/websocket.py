@@ -71,7 +71,9 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         if self.opened.done() and not self.opened.cancelled() and self.opened.exception() is None:
             self._inner.connection_lost(error)
         else:
-            self._fail(ConnectionLost(f"{self._peer} ended the connection without an answer. Check the port, or try again."))
+            self._fail(
+                ConnectionLost(f"{self._peer} ended the connection without an answer. Check the port, or try again.")
+            )
 
     def pause_writing(self) -> None:
         self._inner.pause_writing()
