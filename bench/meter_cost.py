@@ -9,6 +9,7 @@ servers' CPU time a message, rotation to Parquet included, are compared.
 import statistics
 from collections.abc import Callable, Sequence
 
+from twinbus.broker.receiver import Delivery
 from twinbus.clock import SystemClock
 from twinbus.cost.operations_book import OperationsBook
 from twinbus.gateway.link_meter import LinkMeter
@@ -27,13 +28,17 @@ def meter_layers(payload: bytes, measure: Measure) -> list[tuple[str, float]]:
     """Of a message sent, received and settled, as bursts of 100."""
     messages = [read_message(payload, lambda: "new") for _ in range(BURST)]
     numbers = list(range(1, BURST + 1))
-    stored = [StoredMessage(number, each.content, 0, 0) for number, each in zip(numbers, messages, strict=True)]
+    deliveries = [
+        Delivery(StoredMessage(number, each.content, 0, 0), b"", 0)
+        for number, each in zip(numbers, messages, strict=True)
+    ]
 
     def way_of_a_burst(meter: LinkMeter, book: OperationsBook) -> Callable[[], None]:
         def work() -> None:
             meter.sent(messages, numbers)
-            meter.handed_out(stored)
+            meter.delivered(deliveries)
             meter.settled(BURST)
+            book.write_down()
 
         return work
 

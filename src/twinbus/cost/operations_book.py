@@ -12,7 +12,7 @@ and who.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from twinbus.clock import Clock, Millis
 from twinbus.meter import NO_FRAGMENT, Cause, EntityType, Operation, Path
@@ -33,6 +33,14 @@ class Key(NamedTuple):
     entity_type: EntityType
 
 
+class Reporter(Protocol):
+    """Somebody with something to report who waits to be asked, so that many reports cost as much as one."""
+
+    def write_down(self) -> None:
+        """Tell the book all that was not told yet."""
+        ...
+
+
 class OperationsBook:
     """Lives on one thread."""
 
@@ -46,11 +54,22 @@ class OperationsBook:
         self._exact: list[Operation] = []
         self._sums: dict[Key, list[int]] = {}
         self._closed: list[Operation] = []
+        self._waiting: list[Reporter] = []
         self._is_held = False
 
     def turn(self) -> None:
-        """Begin another second if it is time. `take` does, a few times a second, and whoever wants it exact."""
+        """Begin another second if it is time."""
         self._turn(self._clock.now())
+
+    def ask_soon(self, reporter: Reporter) -> None:
+        """Ask this one at the next `write_down`, and then no more."""
+        self._waiting.append(reporter)
+
+    def write_down(self) -> None:
+        """Ask everybody who waits. To be called many times a second: what they hold is in memory until then."""
+        waiting, self._waiting = self._waiting, []
+        for reporter in waiting:
+            reporter.write_down()
 
     def exact_at(self, count: int) -> Millis:
         """The time, if this second has room for so many rows of their own; 0 if it has not.
@@ -92,6 +111,7 @@ class OperationsBook:
         `is_behind`: whoever writes them has more than enough. Then there are none, and all is added up over as many
         seconds as it takes until this is called without it.
         """
+        self.write_down()
         if is_behind:
             self._is_held = True
             self._exact_left = 0
@@ -102,6 +122,7 @@ class OperationsBook:
 
     def take_all(self) -> list[Operation]:
         """Every row there is, those of the present second included."""
+        self.write_down()
         self._is_held = False
         self._close(self._clock.now() // SECOND)
         return self._take_closed()
@@ -114,6 +135,7 @@ class OperationsBook:
 
     def _turn(self, now: Millis) -> None:
         if now // SECOND != self._second and not self._is_held:
+            self.write_down()
             self._close(now // SECOND)
 
     def _close(self, second: int) -> None:

@@ -1,10 +1,12 @@
 """What one client does on one entity, told to the book of operations: bursts in, rows or sums out (`twinbus.meter`).
 
-On the way of every message, so the work is done for a burst: sizes are added up, and while the book has no room for
-exact rows that is all. Without a book nothing is done.
+On the way of every message, so a burst is only put down here; many times a second the book asks for all of them
+together. Messages are held in memory for so long, and no more can come meanwhile than the loop takes in that time. Without a
+book nothing is done.
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from twinbus.amqp.performatives import Open
 from twinbus.broker.receiver import Delivery
@@ -31,8 +33,26 @@ OVERHEAD = PREFIX.size
 """Bytes of a stored message that are the store's own."""
 
 
+_Burst: TypeAlias = tuple[Sequence[Message], Sequence[int] | None, Cause, int]
+"""Messages, their numbers, and what `LinkMeter.sent` was told besides."""
+
+
 class LinkMeter:
-    __slots__ = ("_book", "_entity", "_entity_type", "_is_partitioned", "_keys", "_path", "_settle_key", "_who")
+    """`sent`, `delivered` and `settled` only keep what they are told, until the book asks for it."""
+
+    __slots__ = (
+        "_book",
+        "_bursts",
+        "_deliveries",
+        "_entity",
+        "_entity_type",
+        "_is_partitioned",
+        "_is_waiting",
+        "_keys",
+        "_path",
+        "_settled_count",
+        "_who",
+    )
 
     def __init__(
         self, book: OperationsBook | None, entity: str, entity_type: EntityType, who: str, *, is_partitioned: bool
@@ -44,7 +64,10 @@ class LinkMeter:
         self._path = path_of(entity, who)
         self._is_partitioned = is_partitioned
         self._keys: dict[tuple[Cause, int], Key] = {}
-        self._settle_key = self._key(Cause.SETTLE, NO_FRAGMENT)
+        self._is_waiting = False
+        self._bursts: list[_Burst] = []
+        self._deliveries: list[Delivery] = []
+        self._settled_count = 0
 
     @classmethod
     def of(cls, book: OperationsBook | None, node: Node, who: str) -> "LinkMeter":
@@ -60,30 +83,60 @@ class LinkMeter:
     ) -> None:
         """They were accepted, by one fragment. `numbers` are their own, 0 for a duplicate that was dropped; where
         they are not known, `fragment` says which."""
-        book = self._book
-        if book is None or not messages:
-            return
-        if numbers is None:
-            numbers = [0] * len(messages)
-        else:
-            fragment = fragment_of(max(numbers))
-        if [message for message in messages if message.is_ping]:
-            self._pinged(fragment, [message for message in messages if message.is_ping])
-            numbers = [number for message, number in zip(messages, numbers, strict=True) if not message.is_ping]
-            messages = [message for message in messages if not message.is_ping]
-        if at := book.exact_at(len(messages)):
-            book.add_exact(
-                [
-                    self._row(at, cause, fragment, len(message.content) - OVERHEAD, message.message_id, number or None)
-                    for message, number in zip(messages, numbers, strict=True)
-                ]
-            )
-        elif messages:
-            self._add(cause, fragment, [len(message.content) for message in messages])
+        if self._book is not None and messages:
+            self._bursts.append((messages, numbers, cause, fragment))
+            if not self._is_waiting:
+                self._wait()
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         if self._book is not None:
+            self._deliveries += deliveries
+            if not self._is_waiting:
+                self._wait()
+
+    def settled(self, count: int) -> None:
+        if self._book is not None:
+            self._settled_count += count
+            if not self._is_waiting:
+                self._wait()
+
+    def _wait(self) -> None:
+        assert self._book is not None
+        self._is_waiting = True
+        self._book.ask_soon(self)
+
+    def write_down(self) -> None:
+        """Called by the book."""
+        assert self._book is not None
+        self._is_waiting = False
+        bursts, self._bursts = self._bursts, []
+        deliveries, self._deliveries = self._deliveries, []
+        count, self._settled_count = self._settled_count, 0
+        if bursts:
+            self._write_sent(bursts)
+        if deliveries:
             self.handed_out([delivery.message for delivery in deliveries])
+        if count:
+            self._book.add(self._key(Cause.SETTLE, NO_FRAGMENT), count, count, 0, 0)
+
+    def _write_sent(self, bursts: Sequence[_Burst]) -> None:
+        assert self._book is not None
+        at = self._book.exact_at(sum([len(burst[0]) for burst in bursts]))
+        sizes: dict[tuple[Cause, int], list[int]] = {}
+        for messages, numbers, cause, fragment in bursts:
+            if numbers is not None:
+                fragment = fragment_of(max(numbers))
+            for place, message in enumerate(messages):
+                size = len(message.content)
+                # A ping is always added up: it is not a message that anybody looks for.
+                if message.is_ping or not at:
+                    sizes.setdefault((Cause.PING if message.is_ping else cause, fragment), []).append(size)
+                else:
+                    number = None if numbers is None else numbers[place] or None
+                    row = self._row(at, cause, fragment, size - OVERHEAD, message.message_id, number)
+                    self._book.add_exact([row])
+        for (cause, fragment), found in sizes.items():
+            self._add(cause, fragment, found)
 
     def handed_out(self, messages: Sequence[StoredMessage], cause: Cause = Cause.RECEIVE) -> None:
         """They were delivered, or shown."""
@@ -107,10 +160,6 @@ class LinkMeter:
         else:
             self.counted(Cause.PEEK)
 
-    def settled(self, count: int) -> None:
-        if self._book is not None:
-            self._book.add(self._settle_key, count, count, 0, 0)
-
     def counted(
         self, cause: Cause, count: int = 1, *, messages: int = 0, size: int = 0, fragment: int = NO_FRAGMENT
     ) -> None:
@@ -120,12 +169,6 @@ class LinkMeter:
             book.turn()
             units = 0 if not cause.is_billed else units_of(size) if count == 1 else count
             book.add(self._key(cause, fragment), count, messages, size, units)
-
-    def _pinged(self, fragment: int, pings: Sequence[Message]) -> None:
-        """Always added up: a ping is not a message that anybody looks for."""
-        assert self._book is not None
-        size = sum([len(ping.content) - OVERHEAD for ping in pings])
-        self._book.add(self._key(Cause.PING, fragment), len(pings), len(pings), size, len(pings))
 
     def _add(self, cause: Cause, fragment: int, stored_sizes: list[int]) -> None:
         assert self._book is not None

@@ -35,7 +35,8 @@ class Metering:
         self._recorder.start()
 
     def tick(self, now: Millis) -> None:
-        """Hand the rows of the last second to the thread, once a second."""
+        """At every beat, have the book written; once a second, hand the rows of the last one to the thread."""
+        self.book.write_down()
         if 0 <= now - self._handed_at < SECOND:
             return
         self._handed_at = now
