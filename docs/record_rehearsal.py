@@ -27,19 +27,20 @@ FILE = Path(__file__).with_name("rehearsal.svg")
 WIDTH = 84
 INTO_THE_OUTAGE_S = 12.0
 PARTS_SHOWN = 4  # the verdict, the sends, the ledger and the outage
-# Rich's own frame, without fonts from elsewhere.
+# Rich's own frame has a title bar and fonts from elsewhere.
 FRAME = """\
-<svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
+<svg viewBox="0 0 SVG_WIDTH SVG_HEIGHT" xmlns="http://www.w3.org/2000/svg">
 <style>
-.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, monospace; font-size: {char_height}px; line-height: {line_height}px; }}
+.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, monospace; font-size: {char_height}px; }}
 {styles}
 </style>
-<defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>{lines}</defs>
-<rect fill="#15181e" width="{terminal_width}" height="{terminal_height}" rx="8"/>
-<g transform="translate(9, 9)" clip-path="url(#{unique_id}-clip-terminal)">{backgrounds}
-<g class="{unique_id}-matrix">{matrix}</g></g>
+<defs>{lines}</defs>
+<rect fill="#15181e" width="SVG_WIDTH" height="SVG_HEIGHT" rx="8"/>
+<g transform="translate(14, 10)">{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
 </svg>
 """
+# In pixels, as rich draws them.
+COLUMN, LINE, MARGIN = 12.2, 24.4, 28
 
 
 def main() -> None:
@@ -62,7 +63,10 @@ def main() -> None:
     console.print(picture(frames[0]))
     for part in islice(report_parts(report), PARTS_SHOWN):
         console.print("", part, sep="\n")
-    FILE.write_text(console.export_svg(title="", code_format=FRAME))
+    line_count = len(console.export_text(clear=False).splitlines())
+    drawn = console.export_svg(title="", code_format=FRAME)
+    drawn = drawn.replace("SVG_WIDTH", f"{WIDTH * COLUMN + MARGIN:.0f}")
+    FILE.write_text(drawn.replace("SVG_HEIGHT", f"{line_count * LINE + MARGIN:.0f}"))
 
 
 if __name__ == "__main__":
