@@ -126,17 +126,31 @@ class LinkMeter:
         for messages, numbers, cause, fragment in bursts:
             if numbers is not None:
                 fragment = fragment_of(max(numbers))
-            for place, message in enumerate(messages):
-                size = len(message.content)
-                # A ping is always added up: it is not a message that anybody looks for.
-                if message.is_ping or not at:
-                    sizes.setdefault((Cause.PING if message.is_ping else cause, fragment), []).append(size)
-                else:
-                    number = None if numbers is None else numbers[place] or None
-                    row = self._row(at, cause, fragment, size - OVERHEAD, message.message_id, number)
-                    self._book.add_exact([row])
+            pings = [message for message in messages if message.is_ping]
+            if pings:
+                # Always added up: a ping is not a message that anybody looks for.
+                sizes.setdefault((Cause.PING, fragment), []).extend([len(ping.content) for ping in pings])
+                places = [place for place, message in enumerate(messages) if not message.is_ping]
+                messages = [messages[place] for place in places]
+                numbers = None if numbers is None else [numbers[place] for place in places]
+            if at:
+                self._write_exact(at, messages, numbers, cause, fragment)
+            elif messages:
+                sizes.setdefault((cause, fragment), []).extend([len(message.content) for message in messages])
         for (cause, fragment), found in sizes.items():
             self._add(cause, fragment, found)
+
+    def _write_exact(
+        self, at: Millis, messages: Sequence[Message], numbers: Sequence[int] | None, cause: Cause, fragment: int
+    ) -> None:
+        assert self._book is not None
+        known = [None] * len(messages) if numbers is None else [number or None for number in numbers]
+        self._book.add_exact(
+            [
+                self._row(at, cause, fragment, len(message.content) - OVERHEAD, message.message_id, number)
+                for message, number in zip(messages, known, strict=True)
+            ]
+        )
 
     def handed_out(self, messages: Sequence[StoredMessage], cause: Cause = Cause.RECEIVE) -> None:
         """They were delivered, or shown."""
