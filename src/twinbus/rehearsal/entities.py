@@ -7,7 +7,12 @@ from enum import StrEnum
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-LOCK_DURATION = timedelta(seconds=10)
+LOCK_DURATION = timedelta(seconds=5)
+"""Short: what a receiver held that was cut off comes again only when its lock has ended."""
+
+SESSION_LOCK_DURATION = timedelta(minutes=1)
+"""A message session is free at once when its receiver is cut off, and would otherwise be lost again and again."""
+
 SUBSCRIPTIONS = ("audit", "billing")
 SESSIONS = tuple(f"customer-{number}" for number in range(6))
 
@@ -54,7 +59,7 @@ def create_entity(administration: ServiceBusAdministrationClient, entity: Rehear
         return
     administration.create_queue(
         entity.path,
-        lock_duration=LOCK_DURATION,
+        lock_duration=SESSION_LOCK_DURATION if entity.kind is EntityKind.SESSIONS else LOCK_DURATION,
         enable_partitioning=entity.kind is EntityKind.PARTITIONED,
         requires_session=entity.kind is EntityKind.SESSIONS,
         requires_duplicate_detection=entity.detects_duplicates,

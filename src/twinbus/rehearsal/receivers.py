@@ -14,10 +14,10 @@ from azure.servicebus.exceptions import ServiceBusError
 from twinbus.rehearsal.entities import SESSIONS, SUBSCRIPTIONS, EntityKind, RehearsedEntity, subscription_path
 from twinbus.rehearsal.ledger import Arrival, Ledger
 
-BATCH_MAX = 50
+BATCH_MAX = 20
 # With no prefetch the official client hands back what arrives between two receives, and gets it again at once: each time
 # is an operation that is billed.
-PREFETCH = 50
+PREFETCH = 20
 WAIT_S = 0.5
 AGAIN_S = 0.3
 RECEIVE_FAILURES = (ServiceBusError, AzureError, OSError, ValueError)

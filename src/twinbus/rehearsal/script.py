@@ -15,7 +15,7 @@ from twinbus.errors import ArgumentError
 DURATION_DEFAULT_S = 50.0
 DURATION_MAX_S = 24 * 3600.0
 JITTER_DEFAULT_S = 1.0
-SLOW_MS_DEFAULT = 120
+SLOW_MS_DEFAULT = 80
 SLOW_MS_MAX = 60_000
 STORE_COUNT = 8
 """Messaging stores of each throw-away namespace: enough that one of them is a part and not the whole."""
