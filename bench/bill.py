@@ -23,7 +23,7 @@ from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.ulid import ALPHABET, ulid
 from twinbus.meter import UNIT_BYTES, Cause
 from twinbus.meter import Path as OperationPath
-from twinbus.pipeline.bill.counts import SETTINGS
+from twinbus.pipeline.bill.counts import JVM_SETTINGS, SETTINGS
 from twinbus.pipeline.bill.job import update_ledger
 from twinbus.pipeline.session import spark_session
 
@@ -62,7 +62,7 @@ def measure(folder: Path, operations: int, hours: int, master: str) -> Iterator[
     units = sum(write_hour(log, hour, an_hour) for hour in range(hours))
     yield f"making up {an_hour * hours:,} operations of {hours} hours", time.perf_counter() - started
     started = time.perf_counter()
-    spark = spark_session("bench", master=master, settings=SETTINGS)
+    spark = spark_session("bench", master=master, settings=SETTINGS | JVM_SETTINGS)
     spark.sparkContext.setLogLevel("ERROR")
     spark.range(1).count()
     yield "starting Spark", time.perf_counter() - started

@@ -14,7 +14,7 @@ from twinbus.cli.output import Output
 from twinbus.cli.spark_options import MasterOption, SettingsOption, spark_job
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.summary_document import summary_document
-from twinbus.pipeline.session import require_spark
+from twinbus.pipeline.session import CONNECT_SCHEME, require_spark
 
 if TYPE_CHECKING:
     from twinbus.cost.summary import Summary
@@ -46,7 +46,7 @@ def bill(
     are named and left out; a later run takes them in once they can.
     """
     require_spark()
-    from twinbus.pipeline.bill.counts import SETTINGS
+    from twinbus.pipeline.bill.counts import JVM_SETTINGS, SETTINGS
     from twinbus.pipeline.bill.job import update_ledger
     from twinbus.pipeline.bill.report import summary_of, write_report
 
@@ -57,7 +57,8 @@ def bill(
     folder = out or data / "bill"
     with _progress(output) as progress:
         progress("starting Spark")
-        settings = [*(f"{name}={value}" for name, value in SETTINGS.items()), *(conf or ())]
+        wanted = SETTINGS if (master or "").startswith(CONNECT_SCHEME) else SETTINGS | JVM_SETTINGS
+        settings = [*(f"{name}={value}" for name, value in wanted.items()), *(conf or ())]
         with spark_job("bill", master, settings) as spark:
             ledger = update_ledger(spark, found, folder, chosen, progress)
         summary = summary_of(ledger, folder, sheet, chosen, month)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.cost import operation_columns as columns
 from twinbus.pipeline.bill.hours import Hour
+from twinbus.pipeline.session import QUICK_START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,12 @@ SETTINGS = {
     # What is shuffled are sums of hours, not operations: a few million short rows in the largest step.
     "spark.sql.shuffle.partitions": "8",
 }
+
+JVM_SETTINGS = {
+    # A run is over within a minute: the second compiler costs more than it gives, with ten million operations too.
+    "spark.driver.extraJavaOptions": QUICK_START["spark.driver.extraJavaOptions"],
+}
+"""For a master that starts a JVM here; a Connect server has its own."""
 
 
 def log_name(log: Path) -> str:

@@ -69,13 +69,14 @@ def write_lines(hourly: "DataFrame", months: Sequence[str], out: Path, spark: "S
     """Replace the days that `hourly` has, and the months they are in, which are `months`."""
     from pyspark.sql import functions as f
 
+    # Sums are few, and Spark joins their partitions by itself; lines of hours may be many.
     _replace(hourly.repartition(DATE), out / "hourly", DATE)
-    _replace(_summed(hourly, (DATE, HOUR, *CAUSE_KEYS)).repartition(DATE), out / "causes", DATE)
-    _replace(_summed(hourly, (DATE, *KEYS)).repartition(DATE), out / "daily", DATE)
+    _replace(_summed(hourly, (DATE, HOUR, *CAUSE_KEYS)), out / "causes", DATE)
+    _replace(_summed(hourly, (DATE, *KEYS)), out / "daily", DATE)
     month = f.substring(DATE, 1, 7).alias(MONTH)
     daily = spark.read.schema(f"{LINE_SCHEMA}, {DATE} string").parquet(file_url(out / "daily"))
     of_months = daily.where(f.substring(DATE, 1, 7).isin(list(months))).select(month, *LINE)
-    _replace(_summed(of_months, (MONTH, *KEYS)).repartition(MONTH), out / "monthly", MONTH)
+    _replace(_summed(of_months, (MONTH, *KEYS)), out / "monthly", MONTH)
     for each in months:
         _write_csv(out / "daily", f"{DATE}={each}-*", out / "csv" / f"daily-{each}.csv")
         _write_csv(out / "monthly", f"{MONTH}={each}", out / "csv" / f"monthly-{each}.csv")
