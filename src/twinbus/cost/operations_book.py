@@ -71,12 +71,16 @@ class OperationsBook:
         for reporter in waiting:
             reporter.write_down()
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many more may get rows of their own, as far as is known before everybody was asked."""
+        return self._exact_left >= count
+
     def exact_at(self, count: int) -> Millis:
         """The time, if this second has room for so many rows of their own; 0 if it has not.
 
         Where many report, this is mostly the latter, and then costs nothing.
         """
-        if self._exact_left < count:
+        if not self.has_room(count):
             return 0
         now = self._clock.now()
         self._turn(now)

@@ -1,8 +1,9 @@
 """What one client does on one entity, told to the book of operations: bursts in, rows or sums out (`twinbus.meter`).
 
 On the way of every message, so a burst is only put down here; many times a second the book asks for all of them
-together. Messages are held in memory for so long, and no more can come meanwhile than the loop takes in that time. Without a
-book nothing is done.
+together. Where messages get rows of their own they are held in memory for so long; where they are added up only their
+sizes are, for contents that outlive their way through the broker push what comes next out of the processor's caches,
+which costs more than all the counting. Without a book nothing is done.
 """
 
 from collections.abc import Sequence
@@ -51,6 +52,7 @@ class LinkMeter:
         "_keys",
         "_path",
         "_settled_count",
+        "_sizes",
         "_who",
     )
 
@@ -68,6 +70,7 @@ class LinkMeter:
         self._bursts: list[_Burst] = []
         self._deliveries: list[Delivery] = []
         self._settled_count = 0
+        self._sizes: dict[tuple[Cause, int], list[int]] = {}
 
     @classmethod
     def of(cls, book: OperationsBook | None, node: Node, who: str) -> "LinkMeter":
@@ -84,13 +87,19 @@ class LinkMeter:
         """They were accepted, by one fragment. `numbers` are their own, 0 for a duplicate that was dropped; where
         they are not known, `fragment` says which."""
         if self._book is not None and messages:
-            self._bursts.append((messages, numbers, cause, fragment))
+            if self._book.has_room(len(messages)):
+                self._bursts.append((messages, numbers, cause, fragment))
+            else:
+                self._put_sent(messages, numbers, cause, fragment)
             if not self._is_waiting:
                 self._wait()
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         if self._book is not None:
-            self._deliveries += deliveries
+            if self._book.has_room(len(deliveries)):
+                self._deliveries += deliveries
+            else:
+                self._put_stored(Cause.RECEIVE, [delivery.message for delivery in deliveries])
             if not self._is_waiting:
                 self._wait()
 
@@ -118,37 +127,64 @@ class LinkMeter:
             self.handed_out([delivery.message for delivery in deliveries])
         if count:
             self._book.add(self._key(Cause.SETTLE, NO_FRAGMENT), count, count, 0, 0)
+        self._add_sizes()
 
     def _write_sent(self, bursts: Sequence[_Burst]) -> None:
         assert self._book is not None
         at = self._book.exact_at(sum([len(burst[0]) for burst in bursts]))
-        sizes: dict[tuple[Cause, int], list[int]] = {}
         for messages, numbers, cause, fragment in bursts:
+            if not at:
+                self._put_sent(messages, numbers, cause, fragment)
+                continue
             if numbers is not None:
                 fragment = fragment_of(max(numbers))
-            pings = [message for message in messages if message.is_ping]
-            if pings:
-                # Always added up: a ping is not a message that anybody looks for.
-                sizes.setdefault((Cause.PING, fragment), []).extend([len(ping.content) for ping in pings])
-                places = [place for place, message in enumerate(messages) if not message.is_ping]
-                messages = [messages[place] for place in places]
-                numbers = None if numbers is None else [numbers[place] for place in places]
-            if at:
-                self._write_exact(at, messages, numbers, cause, fragment)
-            elif messages:
-                sizes.setdefault((cause, fragment), []).extend([len(message.content) for message in messages])
+            # Pings are always added up: nobody looks for one.
+            self._put_sizes(Cause.PING, fragment, [len(message.content) for message in messages if message.is_ping])
+            places = [place for place, message in enumerate(messages) if not message.is_ping]
+            known = [None] * len(places) if numbers is None else [numbers[place] or None for place in places]
+            self._write_exact(at, [messages[place] for place in places], known, cause, fragment)
+
+    def _put_sent(
+        self, messages: Sequence[Message], numbers: Sequence[int] | None, cause: Cause, fragment: int
+    ) -> None:
+        if numbers is not None:
+            fragment = fragment_of(max(numbers))
+        sizes = [len(message.content) for message in messages if not message.is_ping]
+        if len(sizes) < len(messages):
+            self._put_sizes(Cause.PING, fragment, [len(message.content) for message in messages if message.is_ping])
+        self._put_sizes(cause, fragment, sizes)
+
+    def _put_stored(self, cause: Cause, messages: Sequence[StoredMessage]) -> None:
+        if not self._is_partitioned:
+            self._put_sizes(cause, 0, [len(message.content) for message in messages])
+            return
+        sizes: dict[int, list[int]] = {}
+        for message in messages:
+            sizes.setdefault(message.sequence_number >> SEQUENCE_BITS, []).append(len(message.content))
+        for fragment, found in sizes.items():
+            self._put_sizes(cause, fragment, found)
+
+    def _put_sizes(self, cause: Cause, fragment: int, stored_sizes: list[int]) -> None:
+        if stored_sizes:
+            kept = self._sizes.get((cause, fragment))
+            if kept is None:
+                self._sizes[cause, fragment] = stored_sizes
+            else:
+                kept += stored_sizes
+
+    def _add_sizes(self) -> None:
+        sizes, self._sizes = self._sizes, {}
         for (cause, fragment), found in sizes.items():
             self._add(cause, fragment, found)
 
     def _write_exact(
-        self, at: Millis, messages: Sequence[Message], numbers: Sequence[int] | None, cause: Cause, fragment: int
+        self, at: Millis, messages: Sequence[Message], numbers: Sequence[int | None], cause: Cause, fragment: int
     ) -> None:
         assert self._book is not None
-        known = [None] * len(messages) if numbers is None else [number or None for number in numbers]
         self._book.add_exact(
             [
                 self._row(at, cause, fragment, len(message.content) - OVERHEAD, message.message_id, number)
-                for message, number in zip(messages, known, strict=True)
+                for message, number in zip(messages, numbers, strict=True)
             ]
         )
 
@@ -159,14 +195,9 @@ class LinkMeter:
             return
         if at := book.exact_at(len(messages)):
             book.add_exact([self._stored_row(at, cause, message) for message in messages])
-        elif not self._is_partitioned:
-            self._add(cause, 0, [len(message.content) for message in messages])
         else:
-            sizes: dict[int, list[int]] = {}
-            for message in messages:
-                sizes.setdefault(message.sequence_number >> SEQUENCE_BITS, []).append(len(message.content))
-            for fragment, found in sizes.items():
-                self._add(cause, fragment, found)
+            self._put_stored(cause, messages)
+            self._add_sizes()
 
     def peeked(self, messages: Sequence[StoredMessage]) -> None:
         if messages:
