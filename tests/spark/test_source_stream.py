@@ -134,3 +134,12 @@ def test_an_entity_that_vanished_ends_the_stream_with_one_clear_line(
     with pytest.raises(StreamingQueryException) as refused:
         query.awaitTermination(PATIENCE_S)
     assert f"'{queue}' could not be found" in reason_of(refused.value).text
+
+
+def test_a_stream_with_wrong_options_says_which(spark: "SparkSession", entities: Entities, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    table = Table(spark, entities, tmp_path, queue=entities.queue(), endingOffsets="latest")
+    with pytest.raises(StreamingQueryException) as refused:
+        table.run()
+    assert "endingOffsets is for a batch query only" in reason_of(refused.value).text

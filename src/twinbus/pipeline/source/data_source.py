@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from twinbus.clock import SystemClock
+from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader
 from twinbus.pipeline.source.columns import chosen, ddl
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.option_table import BATCH, STREAM
 from twinbus.pipeline.source.options import SourceOptions
 from twinbus.pipeline.source.preflight import preflight
+from twinbus.pipeline.source.refused_reader import RefusedStreamReader
 from twinbus.pipeline.source.stream_reader import ServiceBusStreamReader
 
 if TYPE_CHECKING:
@@ -38,7 +40,11 @@ class ServiceBusDataSource(DataSource):
         return ServiceBusBatchReader(options, _names(schema), SystemClock().now())
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
-        return ServiceBusStreamReader(SourceOptions.from_options(self.options, STREAM), _names(schema))
+        # Spark hides what is raised here behind an error of its own: it stops a reader that it never got.
+        try:
+            return ServiceBusStreamReader(SourceOptions.from_options(self.options, STREAM), _names(schema))
+        except OptionError as wrong:
+            return RefusedStreamReader(wrong)
 
     def writer(self, schema: "StructType", overwrite: bool) -> Any:
         from twinbus.pipeline.sink.writers import writer

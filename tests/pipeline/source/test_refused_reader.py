@@ -1,0 +1,37 @@
+"""Streams with wrong options: Spark gets a reader, and the reason from whatever it asks that reader first."""
+
+import pytest
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.types import StringType, StructType
+
+from twinbus.pipeline.connection_options import OptionError
+from twinbus.pipeline.source.data_source import ServiceBusDataSource
+
+CONNECTION = "Endpoint=sb://bus.example/;SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
+IDS = StructType().add("messageId", StringType())
+WRONG = [
+    pytest.param({"queues": "a,b"}, IDS, "queues is for a batch query only", id="option"),
+    pytest.param({"queue": "a", "endingOffsets": '{"0": 3}'}, IDS, "endingOffsets is for a batch query", id="ending"),
+    pytest.param({"queue": "a"}, StructType().add("id", StringType()), "schema has a column 'id'", id="schema"),
+]
+
+
+def refused(given: dict[str, str], schema: StructType) -> DataSourceStreamReader:
+    return ServiceBusDataSource({"connectionString": CONNECTION, **given}).streamReader(schema)
+
+
+@pytest.mark.parametrize(("given", "schema", "said"), WRONG)
+def test_the_first_question_of_a_stream_tells_what_is_wrong(
+    given: dict[str, str], schema: StructType, said: str
+) -> None:
+    reader = refused(given, schema)
+    assert isinstance(reader, SupportsTriggerAvailableNow)
+    for ask in (reader.initialOffset, reader.latestOffset, reader.prepareForTriggerAvailableNow):
+        with pytest.raises(OptionError, match=said):
+            ask()
+    reader.stop()
+
+
+def test_a_stream_with_right_options_is_not_refused() -> None:
+    assert refused({"queue": "a"}, IDS).initialOffset() == {"v": 1}
