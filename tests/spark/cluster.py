@@ -34,7 +34,10 @@ class SparkProcesses:
         self._folder = folder
         self._environment = {
             **os.environ,
-            "PYTHONPATH": "",  # what the tests put there is not on the nodes of a cluster
+            # What a session of this process has put there is not on the nodes of a cluster: our packages' path, and
+            # settings by which they would not log what is waited for.
+            "PYTHONPATH": "",
+            "SPARK_CONF_DIR": str(SPARK_HOME / "conf"),
             "SPARK_HOME": str(SPARK_HOME),
             "JAVA_HOME": str(choose_java(os.environ).home),
             "SPARK_DAEMON_MEMORY": "1g",
