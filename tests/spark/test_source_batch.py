@@ -94,3 +94,20 @@ def test_secrets_are_in_no_plan_and_no_error(spark: "SparkSession", entities: En
     with pytest.raises(AnalysisException) as refused:
         load(spark, entities, queue="no-such-queue")
     assert key not in str(refused.value)
+
+
+def test_an_entity_is_a_view_in_sql_and_cannot_be_a_table(spark: "SparkSession", entities: Entities) -> None:
+    from pyspark.errors import AnalysisException
+
+    queue = entities.queue()
+    entities.send(queue, ["a", "b"])
+    options = ", ".join(f"{name} '{value}'" for name, value in {**entities.options, "queue": queue}.items())
+    with pytest.raises(AnalysisException) as refused:
+        spark.sql(f"CREATE TABLE entity_table USING servicebus OPTIONS ({options})")
+    assert "Use CREATE TEMPORARY VIEW" in reason_of(refused.value).text
+    spark.sql(f"CREATE TEMPORARY VIEW entity_view USING servicebus OPTIONS ({options})")
+    try:
+        rows = spark.sql("SELECT CAST(body AS string) AS text FROM entity_view ORDER BY sequenceNumber").collect()
+        assert [row.text for row in rows] == ["a", "b"]
+    finally:
+        spark.sql("DROP VIEW entity_view")

@@ -12,7 +12,8 @@ from twinbus.pipeline.source.option_table import BOTH, SOURCE_OPTIONS
 HEAD = """# The data source `servicebus`: options and columns
 
 Made from the tables in the code by `make docs`; change those, not this page. Names of options and columns are not
-case-sensitive in Spark. An option that is not here is refused when the query is planned.
+case-sensitive in Spark, but a schema of your own for a source, `.schema("messageId string")`, has to spell columns as here.
+An option that is not here is refused when the query is planned.
 
 ```python
 spark.read.format("servicebus").option("connectionStringEnv", "BUS").option("queue", "orders").load()
@@ -23,8 +24,9 @@ CONNECTION = """
 ## Connection
 
 For sources and sinks. Exactly one of the first four says where the namespace is. Secrets are in no plan, offset, log or
-error text of ours; `CREATE TABLE … OPTIONS (connectionString …)` alone would put one into Spark's event log, so use
-`connectionStringEnv` or `connectionStringFile` there.
+error text of ours; `CREATE TEMPORARY VIEW … OPTIONS (connectionString …)` alone would put one into Spark's event log, so
+use `connectionStringEnv` or `connectionStringFile` there. `CREATE TABLE … USING servicebus` is refused: Spark does not hand
+a table's options on when it is read.
 
 """
 

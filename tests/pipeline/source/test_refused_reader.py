@@ -1,7 +1,8 @@
 """Streams with wrong options: Spark gets a reader, and the reason from whatever it asks that reader first."""
 
+from typing import Any
+
 import pytest
-from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructType
 
@@ -17,7 +18,7 @@ WRONG = [
 ]
 
 
-def refused(given: dict[str, str], schema: StructType) -> DataSourceStreamReader:
+def reader_of(given: dict[str, str], schema: StructType) -> Any:
     return ServiceBusDataSource({"connectionString": CONNECTION, **given}).streamReader(schema)
 
 
@@ -25,13 +26,13 @@ def refused(given: dict[str, str], schema: StructType) -> DataSourceStreamReader
 def test_the_first_question_of_a_stream_tells_what_is_wrong(
     given: dict[str, str], schema: StructType, said: str
 ) -> None:
-    reader = refused(given, schema)
-    assert isinstance(reader, SupportsTriggerAvailableNow)
+    reader = reader_of(given, schema)
     for ask in (reader.initialOffset, reader.latestOffset, reader.prepareForTriggerAvailableNow):
         with pytest.raises(OptionError, match=said):
             ask()
     reader.stop()
+    assert isinstance(reader, SupportsTriggerAvailableNow)
 
 
 def test_a_stream_with_right_options_is_not_refused() -> None:
-    assert refused({"queue": "a"}, IDS).initialOffset() == {"v": 1}
+    assert reader_of({"queue": "a"}, IDS).initialOffset() == {"v": 1}

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 from typing import TypeVar
@@ -68,15 +69,16 @@ def point_in_time(name: str, text: str) -> Millis:
     return int(time.timestamp() * 1000)
 
 
-def positions(name: str, text: str) -> dict[int, int]:
-    """Sequence numbers by fragment, out of JSON."""
+def positions(name: str, text: str, edges: Iterable[Enum]) -> dict[int, int]:
+    """Sequence numbers by fragment, out of JSON. `edges` are what the option may be instead."""
     try:
         found = json.loads(text)
         numbers = {int(fragment): number for fragment, number in found.items()}
     except (ValueError, AttributeError):
         numbers = {}
     if not numbers or not all(type(number) is int and number >= 0 for number in numbers.values()):
-        raise OptionError(f"{name} is '{text}'; it has to be earliest or latest or sequence numbers: {{\"0\": 17}}.")
+        instead = " or ".join(str(edge.value) for edge in edges)
+        raise OptionError(f"{name} is '{text}'; it has to be {instead} or sequence numbers by fragment: {{\"0\": 17}}.")
     for fragment, number in numbers.items():
         if fragment_of(number) != fragment:
             raise OptionError(

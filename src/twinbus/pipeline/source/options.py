@@ -22,6 +22,8 @@ FRAGMENT_MAX = 15
 COUNT_MAX = 1_000_000_000
 _NAMES = {option.name.lower(): option for option in SOURCE_OPTIONS}
 _CONNECTION = frozenset(name.lower() for name in CONNECTION_OPTIONS)
+_OF_TABLES = "provider"
+"""What Spark adds to the options where a table is created."""
 _BROWSE_ONLY = (
     names.STARTING_OFFSETS,
     names.STARTING_TIMESTAMP,
@@ -121,6 +123,11 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
             known[_NAMES[name].name] = value
         elif name == "path":
             raise OptionError(f"load() takes no path here: name the entity with {names.QUEUE}, or {names.TOPIC}.")
+        elif name == _OF_TABLES:
+            raise OptionError(
+                "Spark hands the options of a table to no data source in Python when it is read. Use CREATE TEMPORARY"
+                " VIEW … USING servicebus OPTIONS (…), which takes the same options."
+            )
         # Names with a dot are those that catalogs put there.
         elif name not in _CONNECTION and "." not in name:
             near = get_close_matches(name, [*_NAMES, *_CONNECTION], 1)
@@ -187,16 +194,15 @@ def _start(known: Mapping[str, str], used_by: str) -> Start:
         if offsets is not None:
             raise OptionError(f"{names.STARTING_OFFSETS} and {names.STARTING_TIMESTAMP} both say where to start.")
         return point_in_time(names.STARTING_TIMESTAMP, time)
-    if offsets is None or not offsets.strip().startswith("{"):
-        edge = choice(names.STARTING_OFFSETS, offsets or Edge.EARLIEST.value, Edge)
-        if edge is Edge.LATEST and used_by == BATCH:
-            raise OptionError(f"{names.STARTING_OFFSETS}=latest leaves a batch query nothing to read.")
-        return edge
-    return positions(names.STARTING_OFFSETS, offsets)
+    text = offsets or Edge.EARLIEST.value
+    edge = next((edge for edge in Edge if edge.value == text.strip().lower()), None)
+    if edge is Edge.LATEST and used_by == BATCH:
+        raise OptionError(f"{names.STARTING_OFFSETS}=latest leaves a batch query nothing to read.")
+    return positions(names.STARTING_OFFSETS, text, Edge) if edge is None else edge
 
 
 def _ending(name: str, text: str) -> dict[int, int] | None:
-    return None if text.strip().lower() == Edge.LATEST.value else positions(name, text)
+    return None if text.strip().lower() == Edge.LATEST.value else positions(name, text, [Edge.LATEST])
 
 
 def _fragments(name: str, text: str) -> frozenset[int] | None:
