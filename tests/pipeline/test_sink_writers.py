@@ -195,7 +195,8 @@ def test_what_is_too_large_goes_to_the_dead_letter_queue_without_its_body(bus: L
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "said"), [(0, "over before the message is sent"), (-5, "over before the message is sent")]
+    ("milliseconds", "said"),
+    [(0, "of 0 ms is over before"), (-5, "of -5 ms is over before"), (-(2**63), "ms is over before")],
 )
 def test_a_life_that_is_over_is_an_error_of_its_row(
     bus: LocalNamespace, queue: str, milliseconds: int, said: str
@@ -211,6 +212,14 @@ def test_a_life_longer_than_the_header_can_say_is_a_span_of_dates(bus: LocalName
     assert expires is not None
     assert created is not None
     assert expires - created == 60 * 24 * 3_600_000
+
+
+def test_the_longest_life_there_is_ends_with_the_last_date(bus: LocalNamespace, queue: str) -> None:
+    write(bus, {"body": ["a"], "timeToLive": pa.array([2**63 - 1])}, queue=queue)
+    (message,) = peek(bus, queue)
+    expires = message.properties.absolute_expiry_time
+    assert expires is not None
+    assert datetime.fromtimestamp(expires / 1000, UTC).year == 9999
 
 
 @pytest.mark.parametrize("option", ["queue", "deadLetterQueue"])

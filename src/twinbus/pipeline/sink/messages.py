@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.amqp.types import Timestamp, Value
 from twinbus.client.message import SCHEDULED_TIME, encode_message
-from twinbus.clock import Clock
+from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
 from twinbus.model.header import TIME_TO_LIVE_MAX
 from twinbus.pipeline.property_values import property_value
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyarrow import Array, RecordBatch
 
 _MICROS_PER_MILLI = 1_000
+_LAST_DATE = 253_402_300_799_999
+"""In milliseconds, the end of the year 9999: where clients let a message expire whose life is the longest they know."""
 _ARGUMENTS = {
     "messageId": "message_id",
     "sessionId": "session_id",
@@ -108,9 +110,16 @@ class MessageMaker:
         if due is not None:
             arguments["annotations"] = {SCHEDULED_TIME: Timestamp(due // _MICROS_PER_MILLI)}
         if life is not None:
-            arguments["time_to_live"] = timedelta(milliseconds=life)
-            if life > TIME_TO_LIVE_MAX:
-                arguments["created_at"] = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
+            self._add_life(arguments, life)
+
+    def _add_life(self, arguments: dict[str, Any], life: Millis) -> None:
+        if life <= 0:
+            raise RowError(f"a timeToLive of {life} ms is over before the message is sent. Null leaves it to the entity.")
+        if life > TIME_TO_LIVE_MAX:
+            now = self._clock.now()
+            life = min(life, _LAST_DATE - now)
+            arguments["created_at"] = datetime.fromtimestamp(now / 1000, UTC)
+        arguments["time_to_live"] = timedelta(milliseconds=life)
 
     def _here(self) -> str:
         return f"Row {self._row} of input partition {self._task.input_partition}"
