@@ -8,7 +8,7 @@ READY := $(VENV)/ready-$(WANTED)
 SPARK_READY := $(VENV)/spark-ready-$(WANTED)
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo test soak lint bench docs clean setup
+.PHONY: run demo test test-core test-spark soak lint bench docs clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -17,8 +17,16 @@ run: $(READY)
 demo: $(SPARK_READY)
 	@$(BIN)/twinbus rehearse --report rehearsal.html
 
+# Tests on Spark run beside all others: each half waits most of its time, for processes that start and for the disk.
 test: lint
-	@$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory -j2 test-spark test-core
+
+test-core: $(SPARK_READY)
+	@$(BIN)/python -m pytest --ignore tests/spark
+
+test-spark: $(SPARK_READY)
+	@$(BIN)/python -m pytest tests/spark > $(VENV)/test-spark.log 2>&1; status=$$?; \
+		echo "tests on Spark:"; cat $(VENV)/test-spark.log; exit $$status
 
 # Crashes at random points, over and over; hours if you let it: make soak ROUNDS=100
 soak: $(SPARK_READY)
