@@ -16,9 +16,12 @@ from tests.interop.running_server import RunningServer
 POLL_S = 0.005
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def quick_polling() -> Iterator[None]:
-    """Opening and closing a link costs the SDK a second of sleep between polls, whatever the server does."""
+    """Opening and closing a link costs the SDK a second of sleep between polls, whatever the server does.
+
+    For one file at a time: other tests have an SDK that sleeps as they need it.
+    """
     blocking, awaiting = SimpleNamespace(**vars(time)), SimpleNamespace(**vars(asyncio))
     blocking.sleep = lambda seconds: time.sleep(min(seconds, POLL_S))
     awaiting.sleep = lambda seconds: asyncio.sleep(min(seconds, POLL_S))

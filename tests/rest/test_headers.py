@@ -23,8 +23,9 @@ def test_headers_without_an_end_are_refused(server: RunningServer, is_one_header
         answer = b""
         while not answer:
             try:
-                peer.sendall(CHUNK if is_one_header else b"a: " + CHUNK[:1000] + b"\r\n")
-                sent += len(CHUNK) if is_one_header else 1000
+                piece = CHUNK if is_one_header else b"a: " + CHUNK[:1000] + b"\r\n"
+                peer.sendall(piece)
+                sent += len(piece)
                 peer.setblocking(False)
                 answer = peer.recv(1000)
             except BlockingIOError:
