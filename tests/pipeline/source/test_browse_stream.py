@@ -7,7 +7,7 @@ from tests.pipeline.source.micro_batches import Query
 from twinbus.errors import MessagingError
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.connections import Detect
-from twinbus.pipeline.source.live_entity import SourceFailed, detected, plain
+from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable, detected, plain
 from twinbus.pipeline.source.offsets import BrowseOffset, OffsetError, lag
 
 WAYS = [pytest.param(detected, id="own"), pytest.param(plain, id="plain")]
@@ -148,6 +148,60 @@ def test_a_stream_goes_on_without_a_fragment_that_is_ill_and_reads_it_later(bus:
         bus.namespace.store_up(0)
     query.run()
     assert sorted(query.kept) == sorted(names(64))
+
+
+def test_a_fragment_that_was_ill_at_first_starts_where_the_options_say(bus: Bus) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, names(64))
+    ahead = str(4_000_000_000_000)  # behind all messages
+    query = Query(lambda: bus.stream(path, startingTimestamp=ahead))
+    bus.namespace.store_down(0)
+    try:
+        query.run()
+    finally:
+        bus.namespace.store_up(0)
+    query.run()
+    assert query.kept == []
+    bus.spread(path, names(64, "later"))
+    query.run()
+    assert sorted(query.kept) == sorted(names(64, "later"))
+
+
+def test_a_query_does_not_start_at_ends_that_are_not_known(bus: Bus) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, names(64))
+    query = Query(lambda: bus.stream(path, startingOffsets="latest", retryTotal="0"))
+    bus.namespace.store_down(0)
+    try:
+        with pytest.raises(SourceUnavailable, match=r"cannot say where its fragments .* end: .* Start it again later"):
+            query.run()
+    finally:
+        bus.namespace.store_up(0)
+    query.run()
+    assert query.kept == []
+
+
+def test_numbers_that_others_consumed_take_no_batches(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(40))
+    query = Query(lambda: bus.stream(path, maxMessagesPerTrigger="2"))
+    query.run(batches_max=1)
+    bus.take(path, 36)
+    query.run()
+    assert query.sizes == [2, 2, 2]
+    assert query.kept == ["m0", "m1", "m36", "m37", "m38", "m39"]
+
+
+def test_what_others_consume_during_a_run_does_not_prolong_it(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(4))
+    reader = bus.stream(path)
+    reader.prepareForTriggerAvailableNow()
+    limit = reader.getDefaultReadLimit()
+    end = reader.latestOffset(reader.initialOffset(), limit)
+    bus.send(path, names(4, "later"))
+    bus.take(path, 6)
+    assert reader.latestOffset(end, limit) == end
 
 
 def test_lag_is_reported_without_asking_again(bus: Bus) -> None:

@@ -114,7 +114,9 @@ class MessageMaker:
 
     def _add_life(self, arguments: dict[str, Any], life: Millis) -> None:
         if life <= 0:
-            raise RowError(f"a timeToLive of {life} ms is over before the message is sent. Null leaves it to the entity.")
+            raise RowError(
+                f"a timeToLive of {life} ms is over before the message is sent. Null leaves it to the entity."
+            )
         if life > TIME_TO_LIVE_MAX:
             now = self._clock.now()
             life = min(life, _LAST_DATE - now)

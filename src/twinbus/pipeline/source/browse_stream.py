@@ -11,14 +11,16 @@ from twinbus.clock import Millis
 from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import BrowseOffset, JsonOffset, Positions, reported_ends
-from twinbus.pipeline.source.options import Edge, SourceOptions
+from twinbus.pipeline.source.options import Edge, SourceOptions, Start
 from twinbus.pipeline.source.pace import PollPace
 from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
 from twinbus.pipeline.source.preflight import preflight
 from twinbus.pipeline.source.read_limits import BatchLimit
 from twinbus.pipeline.source.starting_points import (
     available_heads,
+    check_latest,
     check_start,
+    chosen_heads,
     lost_counts,
     report_loss,
     starting_positions,
@@ -78,7 +80,10 @@ class BrowseStream:
         return {head.fragment: head.end for head in await available_heads(access, self._options)}
 
     async def _next(self, access: EntityAccess, before: BrowseOffset | None, limit: BatchLimit) -> BrowseOffset | None:
-        heads = await available_heads(access, self._options)
+        known = await chosen_heads(access, self._options)
+        if before is None:
+            check_latest(self._options, known)
+        heads = [head for head in known if head.is_available]
         ends = {head.fragment: head.end for head in heads}
         self._reported = reported_ends(self._options.path, ends)
         positions = await self._positions(access, before, heads)
@@ -93,17 +98,35 @@ class BrowseStream:
     ) -> Positions | None:
         """Where this batch starts in each fragment; None as long as a new query has nothing to start with."""
         if before is None:
-            found = await starting_positions(access, heads, self._options.start)
-            check_start(self._options, heads)
-            self._report_loss(found, heads)
+            found = await self._starts(access, heads, self._options.start)
             # A start that moves with time has to be written down before anything is read; an edge that does not,
             # need not.
             is_empty = all(found[head.fragment] >= head.end for head in heads)
             return None if is_empty and self._options.start is Edge.EARLIEST else found
         reached = self._still_there(before.end, heads) if access.is_own else before.end
         self._report_loss(reached, heads)
-        # A fragment that was not there before has nothing that was there before.
-        return {head.fragment: head.first for head in heads} | reached
+        unknown = [head for head in heads if head.fragment not in before.end]
+        # The ends of all were known when the query began at them: one that was not there had nothing then.
+        start = Edge.EARLIEST if self._options.start is Edge.LATEST else self._options.start
+        anew = {head.fragment: head.first for head in heads}
+        positions = anew | await self._starts(access, unknown, start) | reached
+        return self._behind_gaps(positions, heads) if access.is_own else positions
+
+    async def _starts(self, access: EntityAccess, heads: Sequence[Head], start: Start) -> Positions:
+        """In fragments that the query has not read yet."""
+        found = await starting_positions(access, heads, start)
+        check_start(self._options, heads)
+        self._report_loss(found, heads)
+        return found
+
+    def _behind_gaps(self, positions: Positions, heads: Sequence[Head]) -> Positions:
+        """Moved up to the first message there is, so that no batch is spent on numbers that others consumed.
+
+        Not beyond the target of a run: it would never end while others consume.
+        """
+        targets = self._targets or {}
+        firsts = {head.fragment: min(head.first, targets.get(head.fragment, head.first)) for head in heads}
+        return {fragment: max(number, firsts.get(fragment, number)) for fragment, number in positions.items()}
 
     def _still_there(self, reached: Positions, heads: Sequence[Head]) -> Positions:
         """Without fragments that end before where the query was: their numbers have started over."""

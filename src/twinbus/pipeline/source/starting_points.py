@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.entity_access import EntityAccess, Head
-from twinbus.pipeline.source.live_entity import SourceFailed
+from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable
 from twinbus.pipeline.source.offsets import Positions
 from twinbus.pipeline.source.option_table import FRAGMENTS, STARTING_OFFSETS
 from twinbus.pipeline.source.options import Edge, SourceOptions, Start
@@ -52,6 +52,16 @@ def check_start(options: SourceOptions, heads: Sequence[Head]) -> None:
                 f"{STARTING_OFFSETS} has {start[head.fragment]} for fragment {head.fragment}, but the next message of"
                 f" '{options.path}' there gets {head.end}."
             )
+
+
+def check_latest(options: SourceOptions, heads: Sequence[Head]) -> None:
+    """Where a fragment ends that is ill cannot be told later, when more has come. Raises SourceUnavailable."""
+    ill = [str(head.fragment) for head in heads if not head.is_available]
+    if ill and options.start is Edge.LATEST:
+        raise SourceUnavailable(
+            f"'{options.path}' cannot say where its fragments {', '.join(ill)} end: they are not available, and a new"
+            f" query with {STARTING_OFFSETS}=latest starts there. Start it again later."
+        )
 
 
 async def visible_ends(
