@@ -1,6 +1,7 @@
 """Moving dead letters, without Spark: what one task does in a real namespace, and what its driver makes of it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,17 @@ def test_the_chosen_ones_are_moved_and_the_others_can_be_received_at_once(bus: L
     with BlockingNamespace.connect(bus.connection_string) as namespace:
         others = namespace.receiver(f"{queue}/$DeadLetterQueue", deletes=True).collect(10, 5)
     assert sorted(int(str(message.message_id)) for message in others) == [0, 1, 2, 3, 4, 15, 16, 17, 18, 19]
+
+
+def test_those_whose_turn_does_not_come_in_time_can_be_received_at_once(bus: LocalNamespace, queue: str) -> None:
+    slow = replace(plan(bus, queue, numbers(bus, queue)), rate=10.0, budget_s=0.2)
+    report = run_move(slow, SystemClock())
+    moved = sum(end - first for first, end in report.moved)
+    assert 0 < moved <= 10
+    assert (bus.message_count(queue), report.error) == (moved, None)
+    with BlockingNamespace.connect(bus.connection_string) as namespace:
+        others = namespace.receiver(f"{queue}/$DeadLetterQueue", deletes=True).collect(COUNT - moved, 5)
+    assert len(others) == COUNT - moved
 
 
 def test_a_copy_says_nothing_of_its_time_as_a_dead_letter(bus: LocalNamespace, queue: str) -> None:

@@ -118,8 +118,7 @@ class _Mover:
 
     @classmethod
     async def open(cls, plan: MovePlan, namespace: Namespace, clock: Clock) -> "_Mover":
-        # Two pages: what is here and waits for its turn at a low rate has to keep its lock.
-        receiver = await namespace.receiver(plan.path, credit=2 * _page_count(plan))
+        receiver = await namespace.receiver(plan.path, credit=2 * PAGE_COUNT)
         return cls(plan, namespace.entity(plan.path), receiver, await namespace.sender(plan.destination), clock)
 
     async def run(self) -> bool:
@@ -127,16 +126,16 @@ class _Mover:
         deadline = time.monotonic() + self._plan.budget_s
         try:
             while self._left > 0 and time.monotonic() < deadline:
-                page = await self._receiver.receive(_page_count(self._plan), WAIT_S)
+                page = await self._receiver.receive(PAGE_COUNT, WAIT_S)
                 if not page:
                     return True
-                await self._take(page)
+                await self._take(page, deadline)
             return False
         finally:
             await self._give_back()
 
-    async def _take(self, page: Sequence[ReceivedMessage]) -> None:
-        chosen: list[tuple[ReceivedMessage, bytes]] = []
+    async def _take(self, page: Sequence[ReceivedMessage], deadline: float) -> None:
+        chosen: deque[tuple[ReceivedMessage, bytes]] = deque()
         done: list[ReceivedMessage] = []
         for message in page:
             number = message.sequence_number or 0
@@ -148,8 +147,19 @@ class _Mover:
                     chosen.append((message, copy))
             else:
                 self._hold(message)
-        done += await self._send(chosen)
         await self._remove(done)
+        await self._move(chosen, deadline)
+
+    async def _move(self, chosen: deque[tuple[ReceivedMessage, bytes]], deadline: float) -> None:
+        """As many together as the rate allows; those whose turn does not come in time stay."""
+        together = PAGE_COUNT if self._pace is None else self._pace.count_max
+        try:
+            while chosen and time.monotonic() < deadline:
+                piece = [chosen.popleft() for _ in range(min(together, len(chosen)))]
+                await self._remove(await self._send(piece))
+        finally:
+            for message, _ in chosen:
+                self._hold(message)
 
     def _copy(self, message: ReceivedMessage) -> bytes | None:
         try:
@@ -159,9 +169,7 @@ class _Mover:
             return None
 
     async def _send(self, chosen: Sequence[tuple[ReceivedMessage, bytes]]) -> list[ReceivedMessage]:
-        """Those that are acknowledged. Raises what may pass, once the others of the page are settled."""
-        if not chosen:
-            return []
+        """Those that are acknowledged. Raises what may pass, once the others are settled."""
         if self._pace is not None:
             await asyncio.sleep(self._pace.wait_s(len(chosen), time.monotonic()))
         async with asyncio.timeout(self._plan.connection.operation_timeout_s):
@@ -224,10 +232,6 @@ class _Mover:
             for start in range(0, len(held), ABANDON_COUNT):
                 await self._node.abandon(held[start : start + ABANDON_COUNT])
             await self._receiver.close()
-
-
-def _page_count(plan: MovePlan) -> int:
-    return PAGE_COUNT if plan.rate is None else min(PAGE_COUNT, Pace(plan.rate).count_max)
 
 
 def numbers_in(ranges: Iterable[Range]) -> set[int]:
