@@ -113,8 +113,9 @@ def test_a_destination_that_was_down_is_probed_and_gets_its_messages_when_it_is_
     spaces.primary.revive()
     working.join(60)
     assert not working.is_alive()
-    taken_in_vain = sum(report.left for reports in job.rounds for report in reports)
-    assert taken_in_vain <= 400
+    taken_in_vain = [sum(report.left for report in reports) for reports in job.rounds]
+    assert taken_in_vain[0] <= 400  # a page of each queue or two, and then nothing before the probe is answered
+    assert sum(taken_in_vain[1:]) <= COUNT  # none overtakes those whose locks have not ended yet
     home = spaces.primary.take_all(path)
     assert sorted(home) == sorted(bodies)
     assert all(in_order(home, backlog.share(index, bodies)) for index in range(2))
