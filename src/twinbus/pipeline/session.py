@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.errors import MessagingError
 from twinbus.pipeline.java import choose_java
-from twinbus.pipeline.shipping import ship
+from twinbus.pipeline.shipping import archive_file, offer_to_driver, ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,8 +63,11 @@ def spark_session(app_name: str, *, master: str | None = None, settings: Mapping
     chosen = choose_master(master, os.environ)
     is_local = chosen is not None and chosen.startswith("local")
     is_remote = chosen is not None and chosen.startswith(CONNECT_SCHEME)
+    packages = None if is_local else archive_file()
     if chosen is not None and not is_remote:
         prepare_process(is_local=is_local)
+        if packages is not None:
+            offer_to_driver(packages)
     builder = SparkSession.builder.appName(app_name)
     if chosen is not None:
         builder = builder.remote(chosen) if is_remote else builder.master(chosen)
@@ -73,8 +76,8 @@ def spark_session(app_name: str, *, master: str | None = None, settings: Mapping
     for name, value in {**ours, **(LOCAL_SETTINGS if is_local else {}), **settings}.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
-    if not is_local:
-        ship(session)
+    if packages is not None:
+        ship(session, packages)
     pyspark_servicebus.register(session)
     return session
 

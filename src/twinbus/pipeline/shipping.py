@@ -35,18 +35,29 @@ def archive() -> bytes:
     return buffer.getvalue()
 
 
-def ship(spark: "SparkSession") -> None:
-    """Hand our packages to the workers of this session, before the data source is registered with it.
-
-    The file stays in the cache, since executors that join later fetch it as well. It is named after its content:
-    Spark refuses another file of the same name.
-    """
+def archive_file() -> Path:
+    """The archive in the cache, where it stays: executors that join later fetch it as well. It is named after its
+    content: Spark refuses another file of the same name."""
     content = archive()
     file = cache_folder(os.environ) / f"twinbus-{hashlib.sha256(content).hexdigest()[:16]}.zip"
     if not file.exists():
         put(file, content)
+    return file
+
+
+def offer_to_driver(file: Path) -> None:
+    """To be called before the JVM starts, for the Python processes that it starts on this machine.
+
+    The one that a streaming source runs in looks for files of the context where Spark puts them on executors only.
+    """
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(file), *(path for path in paths if path and path != str(file))])
+
+
+def ship(spark: "SparkSession", file: Path) -> None:
+    """Hand our packages to the workers of this session, before the data source is registered with it."""
     if type(spark).__module__.startswith("pyspark.sql.connect."):
         spark.addArtifacts(str(file), pyfile=True)
     else:
-        # Artifacts do not reach the process that a streaming source runs in; files of the context do.
+        # Artifacts reach no process of a streaming source; files of the context reach those on executors.
         spark.sparkContext.addPyFile(str(file))
