@@ -22,7 +22,7 @@ WAIT_S = 10.0
 def half_broken(server: RunningServer) -> Iterator[str]:
     """A partitioned queue of which one fragment cannot be reached."""
     queue = server.create_queue("half-broken", enable_partitioning=True)
-    thread, broker = server.server.stores.threads[STORE], server.server.stores.brokers[STORE]
+    thread, broker = server.server.stores.stores[STORE], server.server.stores.brokers[STORE]
     thread.down()
     wait_until(lambda: not broker.is_available)
     yield queue

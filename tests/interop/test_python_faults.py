@@ -19,7 +19,7 @@ def faults(server: RunningServer) -> Iterator[httpx.Client]:
     base = f"http://127.0.0.1:{server.server.http_port}"
     with httpx.Client(base_url=base, headers={"Authorization": token}) as client:
         yield client
-        for index in range(len(server.server.stores.threads)):
+        for index in range(len(server.server.stores.stores)):
             client.post(f"/$stores/{index}/up")
 
 

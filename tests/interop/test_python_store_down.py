@@ -20,7 +20,7 @@ def store(server: RunningServer) -> Iterator["Switch"]:
 
 class Switch:
     def __init__(self, server: RunningServer) -> None:
-        self._thread = server.server.stores.threads[STORE]
+        self._thread = server.server.stores.stores[STORE]
         self._broker = server.server.stores.brokers[STORE]
 
     def down(self) -> None:

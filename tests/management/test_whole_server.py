@@ -27,7 +27,7 @@ def administration(server: RunningServer, connection_string: str | None = None) 
 
 
 def switch_off(server: RunningServer, index: int) -> None:
-    server.server.stores.threads[index].down()
+    server.server.stores.stores[index].down()
     wait_until(lambda: not server.server.stores.brokers[index].is_available)
 
 
@@ -58,7 +58,7 @@ def test_an_ill_store_limits_the_entities_it_holds_and_fails_their_changes(serve
         names = [queue.name for queue in client.list_queues()]
         assert "split" in names
         assert "another" not in names
-        server.server.stores.threads[1].up()
+        server.server.stores.stores[1].up()
         wait_until(lambda: server.server.stores.brokers[1].is_available)
         assert client.get_queue("split").availability_status == "Available"
         client.delete_queue("split")

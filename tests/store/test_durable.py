@@ -132,6 +132,32 @@ def test_a_missing_journal_segment_is_damage(folder: Path) -> None:
         DurableStore(folder)
 
 
+def test_a_bad_last_batch_of_a_finished_segment_is_damage(folder: Path) -> None:
+    store = DurableStore(folder, EIGHT_ENTRIES, HeldTasks())
+    holding(store, *(row(number) for number in range(1, 20)))
+    store.commit([Enqueued(HERE, [row(20)])])
+    copy = crashed(folder)
+    store.close()
+    finished = segment_path(copy, 1).read_bytes().rstrip(b"\0")
+    segment_path(copy, 1).write_bytes(finished[:-1])
+    with pytest.raises(StoreDamaged, match="does not follow"):
+        DurableStore(copy)
+
+
+def test_what_a_journal_file_held_before_it_served_again_does_not_come_back(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    holding(store, *(row(number, b"old" * 1_000) for number in range(1, 20)))
+    for first in (20, 40, 60):
+        store.commit([Enqueued(HERE, [row(number, b"old" * 1_000) for number in range(first, first + 10)])])
+        tasks.run()
+        store.commit([Removed(HERE, list(range(1, first)))])
+    newest = segment_path(folder, segment_numbers(folder)[-1]).read_bytes()
+    assert newest.count(b"oldold"), "the file served before"
+    assert contents(crashed(folder)) == numbers(everything(store)) == list(range(60, 70))
+    store.close()
+
+
 def test_a_crash_between_a_checkpoint_and_the_deletion_of_its_segment_repeats_nothing(folder: Path) -> None:
     tasks = HeldTasks()
     store = DurableStore(folder, EIGHT_ENTRIES, tasks)

@@ -1,6 +1,7 @@
 """Batches come back as they were written; torn ones are cut off; damage is told and nothing touched."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,21 @@ from twinbus.store.changes import (
     Enqueued,
     FragmentCreated,
     FragmentDeleted,
+    MessageState,
     Removed,
     SessionStateSet,
 )
-from twinbus.store.journal import BATCH_HEADER, FILE_HEADER, Segment, segment_path
+from twinbus.store.journal import (
+    BATCH_HEADER,
+    FILE_HEADER,
+    SPARE_BYTES_MAX,
+    SPARE_NAME,
+    Segment,
+    segment_numbers,
+    segment_path,
+)
 from twinbus.store.journal_record import decode_changes, encode_changes
-from twinbus.store.located_changes import PLACE, SIZE, RowAltered, RowsAdded
+from twinbus.store.located_changes import CONTENT_STAYS, PLACE, SIZE, RowAltered, RowsAdded, stored_message
 
 EVERY_KIND: list[Change] = [
     FragmentCreated(HERE),
@@ -53,32 +63,43 @@ def written(folder: Path, bodies: list[bytes] = BODIES) -> bytes:
     """The file of a segment with a batch for each body, without the space allocated ahead."""
     segment = new_segment(folder)
     for body in bodies:
-        segment.append([body])
+        segment.append(body)
     segment.cut_tail()
     segment.close()
     return segment_path(folder, 1).read_bytes()
 
 
-def bodies_in(folder: Path, *, is_newest: bool = True) -> list[bytes]:
+def bodies_in(folder: Path) -> list[bytes]:
     segment = Segment.open(folder, 1)
     assert segment is not None
     try:
-        return [batch.body for batch in segment.batches(is_newest=is_newest)]
+        return [batch.body for batch in segment.batches()]
     finally:
         segment.close()
 
 
 @pytest.mark.parametrize("change", EVERY_KIND, ids=lambda change: type(change).__name__)
-def test_a_decoded_record_is_what_the_overlay_was_told_at_first(change: Change) -> None:
-    encoded = encode_changes([change, *EVERY_KIND], place=100)
-    assert list(decode_changes(b"".join(encoded.pieces), place=100)) == encoded.located
+def test_a_decoded_record_is_the_change_with_its_contents_left_in_the_segment(change: Change) -> None:
+    located = list(decode_changes(b"".join(encode_changes([change, *EVERY_KIND])), place=100))
+    assert len(located) == 1 + len(EVERY_KIND)
+    match first := located[0]:
+        case RowsAdded():
+            assert isinstance(change, Enqueued)
+            rows = [stored_message(number, row, b"") for number, row in zip(first.numbers, first.rows, strict=True)]
+            assert rows == [replace(message, content=b"") for message in change.messages]
+        case RowAltered(fragment, number, state, delivery_count, due_at, expires_at, size):
+            assert isinstance(change, Altered)
+            assert size == (CONTENT_STAYS if change.content is None else len(change.content))
+            facts = Altered(fragment, number, MessageState(state), delivery_count, due_at, expires_at, change.content)
+            assert facts == change
+        case _:
+            assert first == change
 
 
 def test_the_overlay_is_told_where_contents_are() -> None:
-    encoded = encode_changes(EVERY_KIND, place=0)
-    body = b"".join(encoded.pieces)
+    body = b"".join(encode_changes(EVERY_KIND))
     contents = []
-    for located in encoded.located:
+    for located in decode_changes(body, place=0):
         if isinstance(located, RowsAdded):
             contents += [body[row[PLACE] : row[PLACE] + row[SIZE]] for row in located.rows]
         elif isinstance(located, RowAltered) and located.size > 0:
@@ -90,16 +111,16 @@ def test_batches_come_back_in_order_and_more_can_follow(tmp_path: Path) -> None:
     written(tmp_path)
     segment = Segment.open(tmp_path, 1)
     assert segment is not None
-    places = [batch.place for batch in segment.batches(is_newest=True)]
+    places = [batch.place for batch in segment.batches()]
     assert [segment.read(place, 1) for place in places] == [b"f", b"s", b"3"]
-    segment.append([b"fourth"])
+    segment.append(b"fourth")
     segment.close()
     assert bodies_in(tmp_path) == [*BODIES, b"fourth"]
 
 
 def test_space_allocated_ahead_reads_as_the_end(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
-    segment.append([b"only"])
+    segment.append(b"only")
     segment.close()
     assert segment_path(tmp_path, 1).stat().st_size > 1_000_000
     assert bodies_in(tmp_path) == [b"only"]
@@ -136,11 +157,29 @@ def test_a_bad_byte_anywhere_before_the_last_batch_is_damage_with_file_and_offse
         assert segment_path(tmp_path, 1).read_bytes() == damaged
 
 
-def test_a_tail_in_a_segment_that_is_not_the_newest_is_damage(tmp_path: Path) -> None:
-    whole = written(tmp_path)
-    segment_path(tmp_path, 1).write_bytes(whole[:-1])
-    with pytest.raises(StoreDamaged):
-        bodies_in(tmp_path, is_newest=False)
+def test_a_file_that_serves_again_gives_back_nothing_of_what_it_held(tmp_path: Path) -> None:
+    first = new_segment(tmp_path)
+    for body in [*BODIES, b"x" * 1_000]:
+        first.append(body)
+    first.retire()
+    first.close()
+    assert segment_numbers(tmp_path) == []
+    second = Segment.create(tmp_path, 2, first.next_sequence)
+    second.append(b"new")
+    second.close()
+    reopened = Segment.open(tmp_path, 2)
+    assert reopened is not None
+    assert [batch.body for batch in reopened.batches()] == [b"new"]
+    reopened.close()
+    assert b"second one" in segment_path(tmp_path, 2).read_bytes()
+
+
+def test_a_file_that_serves_again_is_no_larger_than_a_spare_may_be(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path)
+    segment.append(b"x" * (SPARE_BYTES_MAX + 1))
+    segment.retire()
+    segment.close()
+    assert (tmp_path / SPARE_NAME).stat().st_size == SPARE_BYTES_MAX
 
 
 def test_a_missing_batch_is_damage(tmp_path: Path) -> None:
@@ -184,5 +223,5 @@ def test_a_segment_that_lost_its_name_takes_no_batch(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
     segment_path(tmp_path, 1).unlink()
     with pytest.raises(StoreUnavailable, match="removed while in use"):
-        segment.append([b"lost"])
+        segment.append(b"lost")
     segment.close()

@@ -5,8 +5,8 @@ known when it leaves: memory that grows with the backlog, or work on the way of 
 at now and then. A page is read and counted on the thread of its messaging store, which does what else waits in between.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from twinbus.broker.browse import ANY_STATE, shown
 from twinbus.broker.message_queue import MessageQueue
@@ -74,7 +74,7 @@ class _Counting:
         else:
             fragment = self._fragments[index]
             count_max = min(self._count_left, _PAGE_COUNT_MAX)
-            fragment.broker.query(_page(fragment.key, number, count_max, self._now), self._counted)
+            fragment.broker.query(partial(_page, fragment.key, number, count_max, self._now), self._counted)
 
     def _counted(self, page: "_Page | FragmentUnavailable") -> None:
         if isinstance(page, FragmentUnavailable):
@@ -99,17 +99,13 @@ class _Page:
     next_number: int
 
 
-def _page(key: FragmentKey, number: int, count_max: int, now: Millis) -> Callable[[MessagingStore], _Page]:
+def _page(key: FragmentKey, number: int, count_max: int, now: Millis, store: MessagingStore) -> _Page:
     following_fragment = ((number >> SEQUENCE_BITS) + 1) << SEQUENCE_BITS
-
-    def read(store: MessagingStore) -> _Page:
-        rows = store.scan(key, number - 1, count_max, _PAGE_BYTES_MAX, ANY_STATE)
-        shares = BacklogShares()
-        for row in shown(rows, now):
-            shares.add(_destination(row.content), 1, len(row.content))
-        return _Page(shares, len(rows), rows[-1].sequence_number + 1 if rows else following_fragment)
-
-    return read
+    rows = store.scan(key, number - 1, count_max, _PAGE_BYTES_MAX, ANY_STATE)
+    shares = BacklogShares()
+    for row in shown(rows, now):
+        shares.add(_destination(row.content), 1, len(row.content))
+    return _Page(shares, len(rows), rows[-1].sequence_number + 1 if rows else following_fragment)
 
 
 def _destination(content: bytes) -> str | None:

@@ -1,6 +1,7 @@
 """Reading by sequence number: peek at messages, and take deferred ones (contract A12, protocol.md 9)."""
 
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hops import without_hops
@@ -37,7 +38,7 @@ def peek(
             peek(fragment, rows[-1].sequence_number + 1, count_max, session_id, now, done)
 
     fragment.broker.query(
-        lambda store: store.scan(key, from_number - 1, count_max, PEEK_BYTES_MAX, ANY_STATE, session_id), read
+        methodcaller("scan", key, from_number - 1, count_max, PEEK_BYTES_MAX, ANY_STATE, session_id), read
     )
 
 
@@ -75,4 +76,4 @@ def read_deferred(
         else:
             done(good)
 
-    fragment.broker.query(lambda store: store.read(fragment.key, wanted), read)
+    fragment.broker.query(methodcaller("read", fragment.key, wanted), read)

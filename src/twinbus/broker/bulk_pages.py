@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Protocol, TypeAlias
 
 from twinbus.broker.fragment import Fragment
-from twinbus.store.changes import FragmentKey, MessageState, StoredMessage
+from twinbus.store.changes import MessageState, StoredMessage
 from twinbus.store.messaging_store import MessagingStore
 
 STEP_BYTES_MAX = 1024 * 1024
@@ -36,7 +37,11 @@ class Scan:
     is_over: bool = False
 
     def next_read(self, count_max: int) -> Read | None:
-        return None if self.is_over else _scan(self.fragment.key, self.after, count_max, self.states)
+        return (
+            None
+            if self.is_over
+            else methodcaller("scan", self.fragment.key, self.after, count_max, STEP_BYTES_MAX, self.states)
+        )
 
     def found(self, rows: Rows) -> None:
         if rows:
@@ -51,15 +56,7 @@ class ByNumber:
 
     def next_read(self, count_max: int) -> Read | None:
         chosen, self.numbers = self.numbers[:count_max], self.numbers[count_max:]
-        return _read(self.fragment.key, chosen) if chosen else None
+        return methodcaller("read", self.fragment.key, chosen) if chosen else None
 
     def found(self, rows: Rows) -> None:
         """What is not there counts as done."""
-
-
-def _scan(key: FragmentKey, after: int, count_max: int, states: Collection[MessageState]) -> Read:
-    return lambda store: store.scan(key, after, count_max, STEP_BYTES_MAX, states)
-
-
-def _read(key: FragmentKey, numbers: Numbers) -> Read:
-    return lambda store: store.read(key, numbers)

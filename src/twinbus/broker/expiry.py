@@ -5,13 +5,14 @@ it is free again; a deferred one never, and neither does anything in a dead-lett
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from twinbus.broker.decision import Decision
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.withdrawal import withdraw
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.store.changes import StoredMessage
+from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.messaging_store import MessagingStore
 
 TTL_EXPIRED = "TTLExpiredException"
@@ -41,12 +42,12 @@ def sweep(fragment: Fragment, now: Millis) -> None:
     fragment.is_expiring = True
     fragment.next_expiry = NEVER
     key, count_max = fragment.key, SWEEP_COUNT_MAX + len(fragment.locks)
+    fragment.broker.query(partial(_expired_rows, key, now, count_max), lambda answer: _swept(fragment, now, answer))
 
-    def read(store: MessagingStore) -> Sweep:
-        numbers, next_expiry = store.expired(key, now, count_max)
-        return store.read(key, numbers), next_expiry
 
-    fragment.broker.query(read, lambda answer: _swept(fragment, now, answer))
+def _expired_rows(key: FragmentKey, now: Millis, count_max: int, store: MessagingStore) -> Sweep:
+    numbers, next_expiry = store.expired(key, now, count_max)
+    return store.read(key, numbers), next_expiry
 
 
 def _swept(fragment: Fragment, now: Millis, answer: Sweep | FragmentUnavailable) -> None:

@@ -13,10 +13,11 @@ everywhere:
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import Protocol
 
 from twinbus.broker.duplicates import DuplicateHistory
-from twinbus.broker.fragment_memory import FragmentMemory, no_memory, read_memory
+from twinbus.broker.fragment_memory import FragmentMemory, MemoryWanted, no_memory
 from twinbus.broker.hops import without_hops
 from twinbus.broker.lane import Lane
 from twinbus.broker.locks import LockTable
@@ -35,7 +36,6 @@ from twinbus.store.changes import (
     SubQueue,
     fragment_parts,
 )
-from twinbus.store.messaging_store import FragmentSummary, MessagingStore
 
 ACTIVE_ONLY = (MessageState.ACTIVE,)
 
@@ -104,10 +104,10 @@ class Fragment:
     def is_available(self) -> bool:
         return self.is_loaded and self.broker.is_available
 
-    def read_memory(self, store: MessagingStore, summary: FragmentSummary) -> FragmentMemory:
-        """Runs where the store runs, so it touches nothing that changes here."""
-        return read_memory(
-            store, summary, has_sessions=self.sessions is not None, has_duplicates=self.duplicates is not None
+    @property
+    def what_to_remember(self) -> MemoryWanted:
+        return MemoryWanted(
+            self.key, has_sessions=self.sessions is not None, has_duplicates=self.duplicates is not None
         )
 
     def load(self, memory: FragmentMemory | None) -> None:
@@ -271,9 +271,8 @@ class Fragment:
         lane.is_filling = True
         after, session_id = lane.tail, lane.session_id
         count_max, bytes_max = lane.room
-        key = self.key
         self.broker.query(
-            lambda store: store.scan(key, after, count_max, bytes_max, ACTIVE_ONLY, session_id),
+            methodcaller("scan", self.key, after, count_max, bytes_max, ACTIVE_ONLY, session_id),
             partial(self._refilled, lane, after),
         )
 

@@ -1,6 +1,7 @@
 """Where the fragments of a queue begin and end: a queue in, numbers and counts of every fragment out, and no bodies."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from operator import methodcaller
 from typing import NamedTuple
 
 from twinbus.broker.browse import ANY_STATE, Rows
@@ -9,8 +10,6 @@ from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.store.changes import FragmentKey
-from twinbus.store.messaging_store import MessagingStore
 
 
 class FragmentHead(NamedTuple):
@@ -52,13 +51,9 @@ class _Heads:
             counts = fragment.active_count, fragment.deferred_count, fragment.scheduled_count, fragment.size_bytes
             self._add(FragmentHead(fragment.index, True, first, last, *counts))
 
-        fragment.broker.query(_first_row(fragment.key), answered)
+        fragment.broker.query(methodcaller("scan", fragment.key, 0, 1, 1, ANY_STATE), answered)
 
     def _add(self, head: FragmentHead) -> None:
         self._heads.append(head)
         if len(self._heads) == len(self._fragments):
             self._reply(sorted(self._heads))
-
-
-def _first_row(key: FragmentKey) -> Callable[[MessagingStore], Rows]:
-    return lambda store: store.scan(key, 0, 1, 1, ANY_STATE)

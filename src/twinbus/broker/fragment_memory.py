@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from twinbus.clock import NEVER, Millis
 from twinbus.store.changes import FragmentKey
@@ -22,10 +23,22 @@ def no_memory(key: FragmentKey) -> FragmentMemory:
     return FragmentMemory(FragmentSummary(key, 0, 0, 0, 0, 0), NEVER, NEVER, (), ())
 
 
-def read_memory(
-    store: MessagingStore, summary: FragmentSummary, *, has_sessions: bool, has_duplicates: bool
-) -> FragmentMemory:
-    key = summary.fragment
+class MemoryWanted(NamedTuple):
+    """What its message broker asks of a store about a fragment."""
+
+    key: FragmentKey
+    has_sessions: bool
+    has_duplicates: bool
+
+
+def read_memories(wanted: Sequence[MemoryWanted], store: MessagingStore) -> list[FragmentMemory | None]:
+    """In the same order; None for a fragment that the store does not know."""
+    summaries = {summary.fragment: summary for summary in store.summaries()}
+    return [_read_memory(store, summaries[one.key], one) if one.key in summaries else None for one in wanted]
+
+
+def _read_memory(store: MessagingStore, summary: FragmentSummary, wanted: MemoryWanted) -> FragmentMemory:
+    key, has_sessions, has_duplicates = wanted
     # Before the beginning of time nothing is due: what comes back is when the first one will be.
     return FragmentMemory(
         summary,

@@ -14,7 +14,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from twinbus.broker.fragment_memory import FragmentMemory
+from twinbus.broker.fragment_memory import FragmentMemory, read_memories
 from twinbus.broker.store_port import StorePort
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Clock, Millis
@@ -198,12 +198,8 @@ class MessageBroker:
         self._read(list(self._fragments.values()), self._epoch)
 
     def _read(self, fragments: Sequence["Fragment"], epoch: int) -> None:
-        def read(store: MessagingStore) -> "list[FragmentMemory | None]":
-            summaries = {summary.fragment: summary for summary in store.summaries()}
-            found = [(fragment, summaries.get(fragment.key)) for fragment in fragments]
-            return [None if summary is None else fragment.read_memory(store, summary) for fragment, summary in found]
-
-        self._port.query(read, partial(self._loaded, fragments, epoch))
+        wanted = [fragment.what_to_remember for fragment in fragments]
+        self._port.query(partial(read_memories, wanted), partial(self._loaded, fragments, epoch))
 
     def _loaded(
         self,

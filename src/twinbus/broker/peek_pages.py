@@ -1,6 +1,7 @@
 """Peek over the fragments of a queue: one after the other, or merged in the order of arrival (contract A12)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from twinbus.broker.browse import ANY_STATE, PEEK_BYTES_MAX, PEEK_COUNT_MAX, Rows, peek, shown
 from twinbus.broker.fragment import Fragment
@@ -51,7 +52,8 @@ class PeekPages:
             self._reply(self._nobody_there() or [])
         for fragment in asked:
             number = positions.get(fragment.index, 0)
-            fragment.broker.query(_run_from(fragment.key, number, self._count_max, self._now), self._collect)
+            read = partial(_run_from, fragment.key, number, self._count_max, self._now)
+            fragment.broker.query(read, self._collect)
 
     def _nobody_there(self) -> FragmentUnavailable | None:
         if any(fragment.is_available for fragment in self._fragments):
@@ -66,17 +68,14 @@ class PeekPages:
             self._reply(self._nobody_there() or _merge(self._runs, self._count_max))
 
 
-def _run_from(key: FragmentKey, number: int, count_max: int, now: Millis) -> Callable[[MessagingStore], _Run]:
-    def read(store: MessagingStore) -> _Run:
-        after = number - 1
-        while rows := store.scan(key, after, count_max, PEEK_BYTES_MAX, ANY_STATE):
-            after = rows[-1].sequence_number
-            visible = shown(rows, now)
-            if visible:
-                return visible, bool(store.scan(key, after, 1, 1, ANY_STATE))
-        return [], False
-
-    return read
+def _run_from(key: FragmentKey, number: int, count_max: int, now: Millis, store: MessagingStore) -> _Run:
+    after = number - 1
+    while rows := store.scan(key, after, count_max, PEEK_BYTES_MAX, ANY_STATE):
+        after = rows[-1].sequence_number
+        visible = shown(rows, now)
+        if visible:
+            return visible, bool(store.scan(key, after, 1, 1, ANY_STATE))
+    return [], False
 
 
 def _merge(runs: Sequence[_Run], count_max: int) -> Rows:

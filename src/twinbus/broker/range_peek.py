@@ -4,7 +4,8 @@ Unlike the service's peek, which goes from fragment to fragment, a page here say
 different ranges go on side by side, and none of them asks once too often.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from operator import methodcaller
 from typing import NamedTuple
 
 from twinbus.broker.browse import Rows, shown
@@ -14,7 +15,6 @@ from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.store.changes import SEQUENCE_BITS, MessageState
-from twinbus.store.messaging_store import MessagingStore
 
 RANGE_COUNT_MAX = 1_000
 RANGE_BYTES_MAX = 1024 * 1024
@@ -68,11 +68,10 @@ class _Range:
         self._reply = reply
 
     def read(self, first: int) -> None:
-        self._fragment.broker.query(self._scan(first), self._found)
-
-    def _scan(self, first: int) -> Callable[[MessagingStore], Rows]:
         key, count_max, states = self._fragment.key, self._count_max, self._states
-        return lambda store: store.scan(key, first - 1, count_max, RANGE_BYTES_MAX, states)
+        self._fragment.broker.query(
+            methodcaller("scan", key, first - 1, count_max, RANGE_BYTES_MAX, states), self._found
+        )
 
     def _found(self, rows: Rows | FragmentUnavailable) -> None:
         if isinstance(rows, FragmentUnavailable):

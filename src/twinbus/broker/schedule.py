@@ -5,12 +5,14 @@ which is how the two are told apart, and keeps its number and so its place.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import methodcaller
 
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.replies import Reply
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound
-from twinbus.store.changes import Activated, Altered, Change, MessageState, Removed, StoredMessage
+from twinbus.store.changes import Activated, Altered, Change, FragmentKey, MessageState, Removed, StoredMessage
 from twinbus.store.messaging_store import MessagingStore
 
 DUE_COUNT_MAX = 256
@@ -25,11 +27,6 @@ def look_for_due(fragment: Fragment, now: Millis, activate: Activate) -> None:
         return
     fragment.is_activating = True
     fragment.next_due = NEVER
-    key = fragment.key
-
-    def read(store: MessagingStore) -> Due:
-        numbers, next_due = store.due(key, now, DUE_COUNT_MAX)
-        return store.read(key, numbers), next_due
 
     def found(answer: Due | FragmentUnavailable) -> None:
         if isinstance(answer, FragmentUnavailable):
@@ -42,7 +39,12 @@ def look_for_due(fragment: Fragment, now: Millis, activate: Activate) -> None:
         fragment.next_due = min(fragment.next_due, answer[1])
         fragment.wake()
 
-    fragment.broker.query(read, found)
+    fragment.broker.query(partial(_due_rows, fragment.key, now), found)
+
+
+def _due_rows(key: FragmentKey, now: Millis, store: MessagingStore) -> Due:
+    numbers, next_due = store.due(key, now, DUE_COUNT_MAX)
+    return store.read(key, numbers), next_due
 
 
 def activate(fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
@@ -103,7 +105,7 @@ def cancel(fragment: Fragment, numbers: Sequence[int], reply: Reply[None]) -> No
         fragment.count_rows(good, -1)
         fragment.change(list(numbers), [Removed(key, list(numbers))], lambda: reply(None), reply)
 
-    fragment.broker.query(lambda store: store.read(key, list(dict.fromkeys(numbers))), read)
+    fragment.broker.query(methodcaller("read", key, list(dict.fromkeys(numbers))), read)
 
 
 def _can_cancel(row: StoredMessage) -> bool:

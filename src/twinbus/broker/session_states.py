@@ -1,18 +1,18 @@
 """The state that applications keep with a message session, and the list of sessions (contract A9, protocol.md 9)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from operator import methodcaller
 
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.store.changes import FragmentKey, SessionStateSet
-from twinbus.store.messaging_store import MessagingStore, SessionSummary
+from twinbus.store.changes import SessionStateSet
+from twinbus.store.messaging_store import SessionSummary
 
 
 def read_state(fragment: Fragment, session_id: str, reply: Reply[bytes | None]) -> None:
-    key = fragment.key
-    fragment.broker.query(lambda store: store.session_state(key, session_id), reply)
+    fragment.broker.query(methodcaller("session_state", fragment.key, session_id), reply)
 
 
 def write_state(fragment: Fragment, session_id: str, state: bytes | None, now: Millis, reply: Reply[None]) -> None:
@@ -40,7 +40,7 @@ class SessionList:
         if not asked:
             self._reply(fragments[0].broker.unavailable())
         for fragment in asked:
-            fragment.broker.query(_sessions_of(fragment.key), self._add)
+            fragment.broker.query(methodcaller("sessions", fragment.key), self._add)
 
     def _add(self, sessions: list[SessionSummary] | FragmentUnavailable) -> None:
         if isinstance(sessions, list):
@@ -60,7 +60,3 @@ class SessionList:
         if self._updated_after is None:
             return True
         return session.state_updated_at is not None and session.state_updated_at > self._updated_after
-
-
-def _sessions_of(key: FragmentKey) -> Callable[[MessagingStore], list[SessionSummary]]:
-    return lambda store: store.sessions(key)

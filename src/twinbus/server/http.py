@@ -23,9 +23,9 @@ from twinbus.clock import Clock
 from twinbus.errors import Unauthorized
 from twinbus.gateway.authorization import AccessRules, Grants, verify_token
 from twinbus.model.descriptions import Right
-from twinbus.server.broker_thread import StoreCondition, StoreThread
 from twinbus.server.cased_headers import CasedHttpProtocol
 from twinbus.server.metrics import CONTENT_TYPE, NamespaceMetrics
+from twinbus.server.served_store import ServedStore, StoreCondition
 from twinbus.server.settings import is_loopback
 
 SHUTDOWN_GRACE_S = 2
@@ -34,7 +34,7 @@ KEEP_ALIVE_S = 240  # as long as an idle AMQP connection
 
 class HttpSide:
     def __init__(
-        self, name: str, stores: Sequence[StoreThread], rules: AccessRules, clock: Clock, metrics: NamespaceMetrics
+        self, name: str, stores: Sequence[ServedStore], rules: AccessRules, clock: Clock, metrics: NamespaceMetrics
     ) -> None:
         self._name = name
         self._stores = stores
@@ -70,7 +70,7 @@ class HttpSide:
         grants.require(right, path, now)
 
 
-def _is_up(store: StoreThread) -> bool:
+def _is_up(store: ServedStore) -> bool:
     return store.condition is StoreCondition.UP
 
 

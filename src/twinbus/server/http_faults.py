@@ -19,8 +19,8 @@ from twinbus.clock import Clock
 from twinbus.errors import ArgumentError, MessagingError, Unauthorized
 from twinbus.management.rest import Authorize
 from twinbus.model.descriptions import Right
-from twinbus.server.broker_thread import LOST_ACKS_MAX, SLOW_S_MAX, StoreThread
 from twinbus.server.listener import Connections
+from twinbus.server.served_store import LOST_ACKS_MAX, SLOW_S_MAX, ServedStore
 
 Answer = Callable[[Request], dict[str, Any] | list[dict[str, Any]]]
 
@@ -31,7 +31,7 @@ class NoSuchSwitch(MessagingError):
 
 class FaultSwitches:
     def __init__(
-        self, stores: Sequence[StoreThread], connections: Connections, clock: Clock, authorize: Authorize
+        self, stores: Sequence[ServedStore], connections: Connections, clock: Clock, authorize: Authorize
     ) -> None:
         self._stores = stores
         self._connections = connections
@@ -84,7 +84,7 @@ class FaultSwitches:
         return {"connections": self._connections.cut_all()}
 
 
-def _record(store: StoreThread) -> dict[str, Any]:
+def _record(store: ServedStore) -> dict[str, Any]:
     return {
         "index": store.index,
         "condition": store.condition.value,

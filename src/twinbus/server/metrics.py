@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.traffic import Traffic
 from twinbus.meter import Cause
-from twinbus.server.broker_thread import StoreCondition, StoreThread
+from twinbus.server.served_store import ServedStore, StoreCondition
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -45,7 +45,7 @@ class NamespaceMetrics(Collector):
         self,
         namespace: str,
         traffic: Traffic,
-        stores: Sequence[StoreThread],
+        stores: Sequence[ServedStore],
         counts: Callable[[], Iterable[SubQueueCounts]],
         connection_count: Callable[[], int],
         operations: Mapping[Cause, int],

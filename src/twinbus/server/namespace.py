@@ -10,7 +10,7 @@ import logging
 import secrets
 import ssl
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,10 +43,13 @@ from twinbus.server.http_messaging import HttpMessaging
 from twinbus.server.listener import AmqpTransport, Connections, listen
 from twinbus.server.metering import Metering
 from twinbus.server.metrics import NamespaceMetrics, SubQueueCounts
+from twinbus.server.served_store import OnLost, OnReturned, StoreKeeper
 from twinbus.server.settings import ServerSettings
 from twinbus.server.shared_port import SharedPort
 from twinbus.server.sockets import bind, port_of
-from twinbus.server.store_pool import OpenStore, StorePool
+from twinbus.server.store_pool import StorePool
+from twinbus.server.store_process import StoreProcess
+from twinbus.server.store_threads import OpenStore, StoreThreads
 from twinbus.server.timers import Beat, Ticking
 from twinbus.server.tls import server_context
 from twinbus.server.websocket import websocket_route
@@ -56,10 +59,18 @@ log = logging.getLogger(__name__)
 
 
 class NamespaceServer:
-    """`open_store` and `clock` are for tests; a served namespace keeps itself on disk and lives by the wall clock."""
+    """`open_store` and `clock` are for tests; a served namespace keeps itself on disk and lives by the wall clock.
+
+    `has_store_process`: its stores get a process of their own, for throughput. Without one a namespace starts sooner.
+    """
 
     def __init__(
-        self, settings: ServerSettings, *, clock: Clock | None = None, open_store: OpenStore | None = None
+        self,
+        settings: ServerSettings,
+        *,
+        clock: Clock | None = None,
+        open_store: OpenStore | None = None,
+        has_store_process: bool = False,
     ) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
@@ -69,6 +80,7 @@ class NamespaceServer:
         self.tls_authority: Path | None = None  # what clients have to trust where no certificate was given
         self.http_port = settings.http_port
         self._open_store = open_store or partial(DurableStore, limits=StoreLimits.shared_by(settings.store_count))
+        self._has_store_process = has_store_process
         self.connections = Connections(settings.connections_max)
         self.metering: Metering | None = None
         self._servers: list[asyncio.Server] = []
@@ -91,11 +103,12 @@ class NamespaceServer:
         self.catalog = Catalog(folder.path / "catalog.db", settings.name, self.clock.now())
         self._closers.append(self.catalog.close)
         self._keep_root_rule()
-        self.stores = StorePool(folder.store_paths(settings.store_count), self._open_store, self.clock, loop)
+        self.stores = StorePool(partial(self._keeper, folder.store_paths(settings.store_count), loop), self.clock)
         self.entities = Entities(self.stores.brokers)
         restore(self.catalog, self.entities)
         self.control = ControlPlane(self.catalog, self.entities, self.clock)
         self._start_metering()
+        self._closers.append(self.stores.abandon)
         await self.stores.start()
         sweep = IdleSweep(self.control, self.entities.idle)
         ticking: list[Ticking] = [*self.stores.brokers, sweep]
@@ -107,6 +120,13 @@ class NamespaceServer:
         log.info(
             "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
         )
+
+    def _keeper(
+        self, paths: Sequence[Path], loop: asyncio.AbstractEventLoop, on_lost: OnLost, on_returned: OnReturned
+    ) -> StoreKeeper:
+        if self._has_store_process:
+            return StoreProcess(paths, self.settings.log_format, loop, on_lost, on_returned)
+        return StoreThreads(paths, self._open_store, loop, on_lost, on_returned)
 
     def _start_metering(self) -> None:
         settings = self.settings
@@ -182,12 +202,12 @@ class NamespaceServer:
         metrics = NamespaceMetrics(
             self.settings.name,
             self.traffic,
-            self.stores.threads,
+            self.stores.stores,
             self._counts,
             lambda: len(self.connections),
             self._book.totals if self._book is not None else {},
         )
-        side = HttpSide(self.settings.name, self.stores.threads, self.catalog, self.clock, metrics)
+        side = HttpSide(self.settings.name, self.stores.stores, self.catalog, self.clock, metrics)
         rest = RestSettings(
             amqp_authority=authority(self.settings.plain_host, self.amqp_port),
             message_size_kb=self.settings.message_size_max // 1024,
@@ -195,7 +215,7 @@ class NamespaceServer:
             new_key=new_key,
         )
         api = AdministrationApi(self.control, side.authorize, rest, self._book or NO_METER)
-        faults = FaultSwitches(self.stores.threads, self.connections, self.clock, side.authorize)
+        faults = FaultSwitches(self.stores.stores, self.connections, self.clock, side.authorize)
         websocket = websocket_route(self._gateway, self.connections, self.clock)
         access = AccessApi(AccessControl(self.control, new_key, self.clock), side.authorize)
         backlog = BacklogApi(self.entities, self.clock, side.authorize)

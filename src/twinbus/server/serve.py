@@ -32,7 +32,7 @@ async def _serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer],
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    server = NamespaceServer(settings)
+    server = NamespaceServer(settings, has_store_process=True)
     await server.start()
     try:
         await on_ready(server)

@@ -1,68 +1,53 @@
-"""The message brokers of a namespace, each with its messaging store and the thread that serves it."""
+"""The message brokers of a namespace, each with its messaging store, whoever keeps those."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from random import SystemRandom
 
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.clock import Clock
 from twinbus.errors import StoreUnavailable
-from twinbus.server.broker_thread import StoreCondition, StoreThread
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.server.served_store import OnLost, OnReturned, StoreCondition, StoreKeeper
 
 log = logging.getLogger(__name__)
 
 READY_WAIT_S = 10.0
 READY_POLL_S = 0.005
-STOP_WAIT_S = 30.0
 
-OpenStore = Callable[[Path], MessagingStore]
+MakeKeeper = Callable[[OnLost, OnReturned], StoreKeeper]
 
 
 class StorePool:
-    def __init__(
-        self, paths: Sequence[Path], open_store: OpenStore, clock: Clock, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self.brokers: list[MessageBroker] = []
-        self.threads = [self._thread(index, path, open_store, loop) for index, path in enumerate(paths)]
-        for index, thread in enumerate(self.threads):
-            self.brokers.append(MessageBroker(index, thread, clock, SystemRandom()))
+    def __init__(self, make_keeper: MakeKeeper, clock: Clock) -> None:
+        self._keeper = make_keeper(self._lost, self._returned)
+        self.stores = self._keeper.stores
+        self.brokers = [MessageBroker(store.index, store, clock, SystemRandom()) for store in self.stores]
 
-    def _thread(self, index: int, path: Path, open_store: OpenStore, loop: asyncio.AbstractEventLoop) -> StoreThread:
-        def lost(error: StoreUnavailable) -> None:
-            log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})
-            self.brokers[index].store_lost(error)
+    def _lost(self, index: int, error: StoreUnavailable) -> None:
+        log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})
+        self.brokers[index].store_lost(error)
 
-        def returned() -> None:
-            log.debug("store_opened", extra={"fields": {"store": index}})
-            self.brokers[index].store_returned()
-
-        return StoreThread(
-            index, lambda: open_store(path), loop.call_soon_threadsafe, on_lost=lost, on_returned=returned
-        )
+    def _returned(self, index: int) -> None:
+        log.debug("store_opened", extra={"fields": {"store": index}})
+        self.brokers[index].store_returned()
 
     async def start(self) -> None:
         """Open the stores, and return when each has loaded or failed. One that hangs is not waited for for long."""
-        for thread in self.threads:
-            thread.start()
+        await self._keeper.start()
         deadline = asyncio.get_running_loop().time() + READY_WAIT_S
         while not self._is_settled() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(READY_POLL_S)
 
     def _is_settled(self) -> bool:
         return all(
-            broker.is_available or thread.condition in (StoreCondition.LOST, StoreCondition.DOWN)
-            for broker, thread in zip(self.brokers, self.threads, strict=True)
+            broker.is_available or store.condition in (StoreCondition.LOST, StoreCondition.DOWN)
+            for broker, store in zip(self.brokers, self.stores, strict=True)
         )
 
     async def stop(self) -> None:
         """Finish what was asked of the stores and close them."""
-        for thread in self.threads:
-            thread.stop()
-        await asyncio.to_thread(self._join)
+        await self._keeper.stop()
 
-    def _join(self) -> None:
-        for thread in self.threads:
-            thread.join(STOP_WAIT_S)
+    def abandon(self) -> None:
+        self._keeper.abandon()

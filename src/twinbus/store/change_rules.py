@@ -24,6 +24,7 @@ from twinbus.store.changes import (
     SessionStateSet,
     fragment_parts,
 )
+from twinbus.store.located_changes import LocatedChange, RowsAdded
 
 COUNTER_BITS = 44
 """Of a sequence number, below the index: 17 million million messages per fragment."""
@@ -32,14 +33,18 @@ LastNumbers: TypeAlias = dict[FragmentKey, int | None]
 """Highest number used per fragment; None where the fragment does not exist."""
 
 
-def check_changes(changes: Sequence[Change], last_numbers: Mapping[FragmentKey, int | None]) -> LastNumbers:
+def check_changes(
+    changes: Sequence[Change | LocatedChange], last_numbers: Mapping[FragmentKey, int | None]
+) -> LastNumbers:
     """What `last_numbers` becomes, for the fragments the changes touch. Raises ChangeRefused."""
     touched: LastNumbers = {}
     for change in changes:
         fragment = change.fragment
         last = touched[fragment] if fragment in touched else last_numbers.get(fragment)
-        if isinstance(change, Enqueued):
-            touched[fragment] = _after(change.fragment, last, [message.sequence_number for message in change.messages])
+        if isinstance(change, RowsAdded):
+            touched[fragment] = _after(fragment, last, change.numbers)
+        elif isinstance(change, Enqueued):
+            touched[fragment] = _after(fragment, last, [message.sequence_number for message in change.messages])
         elif isinstance(change, Activated):
             if last is not None:
                 touched[fragment] = _after(fragment, last, [change.sequence_number])

@@ -68,7 +68,7 @@ class CheckpointThread:
         try:
             write_checkpoint(self._connection, sealed)
             # The tables name the segment as theirs: if this is not reached, the next opening deletes it.
-            sealed.segment.delete()
+            sealed.segment.retire()
         except Exception as error:
             # Whatever it was, the layer is not in the tables: the thread that uses the store raises it.
             self._failure = error

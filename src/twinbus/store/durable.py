@@ -25,7 +25,7 @@ from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_t
 from twinbus.store.fragment_view import FragmentView, HiddenFront
 from twinbus.store.journal import Segment, sync_folder
 from twinbus.store.journal_budget import JournalBudget
-from twinbus.store.journal_record import encode_changes
+from twinbus.store.journal_record import decode_changes, encode_changes
 from twinbus.store.located_changes import LocatedChange
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
 from twinbus.store.overlay import Layer
@@ -106,14 +106,21 @@ class DurableStore:
 
     def commit(self, changes: Sequence[Change]) -> None:
         with self._failing():
-            touched = check_changes(changes, self._last_numbers)
-            self._make_room()
-            top = self._layers[-1]
-            encoded = encode_changes(changes, top.segment.body_place)
-            if not encoded.pieces:
+            body = b"".join(encode_changes(changes))
+        self.commit_records([body])
+
+    def commit_records(self, bodies: Sequence[bytes]) -> None:
+        """As `commit`, for changes that are encoded already."""
+        with self._failing():
+            body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+            if not body:
                 return
-            top.segment.append(encoded.pieces)
-            self._apply(encoded.located)
+            self._make_room()
+            segment = self._layers[-1].segment
+            changes = list(decode_changes(body, segment.body_place))
+            touched = check_changes(changes, self._last_numbers)
+            segment.append(body)
+            self._apply(changes)
             self._last_numbers.update(touched)
             self._record_use()
 
@@ -221,7 +228,6 @@ class DurableStore:
     def _start_checkpoint(self) -> None:
         self._drop_checkpointed()
         sealed = self._layers[-1]
-        sealed.segment.cut_tail()
         fresh = Segment.create(self._folder, sealed.segment.number + 1, sealed.segment.next_sequence)
         self._layers.append(Layer(fresh))
         self._checkpoint_thread().start(sealed)

@@ -6,8 +6,11 @@
 A batch is one write and one sync, so at most the last batch of the newest segment can be torn,
 and it was never acknowledged: it is cut off. A bad batch with a good one behind it is damage
 that no crash explains, and nothing is touched then. The salt is drawn anew for each segment, so
-that no message content can pass for a batch. Space is allocated ahead in steps, which keeps the
-file size out of the sync.
+that neither message content nor what a file held before can pass for a batch.
+
+A sync is quick where it changes nothing but the file's own blocks. So space is allocated ahead, and a
+file whose segment is in the tables becomes the spare that the next one overwrites: syncs that have to
+wait for the file system's own journal also wait for all that a checkpoint writes meanwhile.
 """
 
 import contextlib
@@ -19,16 +22,18 @@ from struct import Struct
 from typing import NamedTuple
 
 from twinbus.errors import StoreDamaged, StoreUnavailable
-from twinbus.store.journal_record import Piece
 
 FILE_MAGIC = b"TWINBUSJ"
 FILE_HEADER = Struct("=8sQQQI")
 BATCH_MAGIC = b"\xabTWB"
 BATCH_HEADER = Struct("=4sIQQQ")
 CRC_COVERS_FROM = 8
-ALLOCATION_STEP = 4 << 20
+ALLOCATION_MIN = 4 << 20
+ALLOCATION_MAX = 32 << 20
+SPARE_BYTES_MAX = 64 << 20
 SEARCH_STEP = 1 << 20
 NAME_PREFIX = "journal-"
+SPARE_NAME = "spare"
 
 
 class Batch(NamedTuple):
@@ -58,15 +63,18 @@ class Segment:
 
     @classmethod
     def create(cls, folder: Path, number: int, first_sequence: int) -> "Segment":
-        path = segment_path(folder, number)
+        path, spare = segment_path(folder, number), folder / SPARE_NAME
         salt = int.from_bytes(os.urandom(8), "little")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         facts = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, 0)
         header = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, zlib.crc32(facts))
         os.pwrite(descriptor, header, 0)
         os.fsync(descriptor)
+        spare.rename(path)
         sync_folder(folder)
-        return cls(path, descriptor, number, salt, first_sequence)
+        segment = cls(path, descriptor, number, salt, first_sequence)
+        segment._allocated = os.fstat(descriptor).st_size
+        return segment
 
     @classmethod
     def open(cls, folder: Path, number: int) -> "Segment | None":
@@ -90,15 +98,14 @@ class Segment:
         """Where the body of the next batch will begin."""
         return self.end + BATCH_HEADER.size
 
-    def append(self, pieces: list[Piece]) -> None:
+    def append(self, body: bytes) -> None:
         """Returns once the batch is on the disk. After a raise it may or may not be."""
-        body = b"".join(pieces)
         facts = BATCH_HEADER.pack(BATCH_MAGIC, 0, len(body), self.next_sequence, self._salt)
         crc = zlib.crc32(body, zlib.crc32(facts[CRC_COVERS_FROM:]))
         header = BATCH_HEADER.pack(BATCH_MAGIC, crc, len(body), self.next_sequence, self._salt)
         end = self.end + len(header) + len(body)
         if end > self._allocated:
-            self._allocate(end + ALLOCATION_STEP)
+            self._allocate(end + min(max(end, ALLOCATION_MIN), ALLOCATION_MAX))
         written = os.pwritev(self._descriptor, [header, body], self.end)
         if written != len(header) + len(body):
             raise StoreUnavailable(
@@ -111,8 +118,11 @@ class Segment:
         self.end = end
         self.next_sequence += 1
 
-    def batches(self, *, is_newest: bool) -> Iterator[Batch]:
-        """Every whole batch in order; leaves `end` behind the last. Raises StoreDamaged."""
+    def batches(self) -> Iterator[Batch]:
+        """Every whole batch in order; leaves `end` behind the last. Raises StoreDamaged.
+
+        If the last one of a finished segment is bad, the segment after it does not follow this one.
+        """
         size = os.fstat(self._descriptor).st_size
         while (batch := self._batch_at(self.end, size)) is not None:
             sequence, body = batch
@@ -122,8 +132,6 @@ class Segment:
             self.end = place + len(body)
             self.next_sequence += 1
             yield Batch(place, body)
-        if not is_newest and self.end != size:
-            raise self._damage("a bad batch in a finished segment")
         if self._has_batch_behind(self.end, size):
             raise self._damage("a bad batch with good ones behind it")
 
@@ -146,8 +154,12 @@ class Segment:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def delete(self) -> None:
-        self._path.unlink(missing_ok=True)
+    def retire(self) -> None:
+        """Nobody needs what is in it any more; the file may serve again."""
+        if self._allocated > SPARE_BYTES_MAX:
+            os.ftruncate(self._descriptor, SPARE_BYTES_MAX)
+        with contextlib.suppress(FileNotFoundError):
+            self._path.rename(self._path.with_name(SPARE_NAME))
 
     def _allocate(self, end: int) -> None:
         # Only speed depends on it: where there is no room ahead, there may still be some for the batch.

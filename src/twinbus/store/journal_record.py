@@ -1,4 +1,4 @@
-"""Journal records: changes in, bytes and located changes out; and bytes back into located changes.
+"""Journal records: changes in, bytes out; and bytes back into changes whose contents are located in a segment.
 
 A record is one change. All kinds have the same frame, in the byte order of the machine:
 
@@ -63,37 +63,22 @@ class _Record(NamedTuple):
     tail_size: int
 
 
-class EncodedChanges(NamedTuple):
-    pieces: list[Piece]
-    located: list[LocatedChange]
-
-
-def encode_changes(changes: Sequence[Change], place: int) -> EncodedChanges:
-    """The records of the changes, as pieces to be joined, if the first one begins at `place` of the segment."""
+def encode_changes(changes: Sequence[Change]) -> list[Piece]:
+    """The records of the changes, as pieces to be joined."""
     pieces: list[Piece] = []
-    located: list[LocatedChange] = []
     for change in changes:
-        record = _record(change)
-        integers, text = array("q", record.integers), record.text
-        frame = FRAME.pack(record.kind, change.fragment, len(integers), len(text), record.tail_size)
-        pieces += (frame, integers, text, *record.tail)
-        tail_place = place + len(frame) + len(integers) * integers.itemsize + len(text)
-        located.append(_locate(change, record, tail_place))
-        place = tail_place + record.tail_size
-    return EncodedChanges(pieces, located)
-
-
-def _locate(change: Change, record: _Record, tail_place: int) -> LocatedChange:
-    if isinstance(change, Enqueued):
-        sessions = [message.session_id for message in change.messages]
-        return _rows_added(change.fragment, record.integers, sessions, tail_place)
-    if isinstance(change, Altered):
-        return _row_altered(change.fragment, record.integers, tail_place)
-    return change
+        kind, integers, text, tail, tail_size = _record(change)
+        pieces += (
+            FRAME.pack(kind, change.fragment, len(integers), len(text), tail_size),
+            array("q", integers),
+            text,
+            *tail,
+        )
+    return pieces
 
 
 def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
-    """The inverse, for a batch that passed its checksum."""
+    """The inverse, if the first record begins at `place` of the segment."""
     position = 0
     while position < len(body):
         kind, fragment, integer_count, text_size, tail_size = FRAME.unpack_from(body, position)

@@ -62,6 +62,6 @@ def _read_segment(folder: Path, number: int, newest: int, segments: list[Segment
         raise StoreDamaged(f"{segment_path(folder, number)} does not follow the segment before it. Restore both files.")
     segments.append(segment)
     changes: list[LocatedChange] = []
-    for batch in segment.batches(is_newest=number == newest):
+    for batch in segment.batches():
         changes += decode_changes(batch.body, batch.place)
     return changes

@@ -20,8 +20,8 @@ from twinbus.clock import Clock
 from twinbus.errors import ArgumentError
 from twinbus.gateway.addresses import resolve
 from twinbus.model.paths import parse_address
-from twinbus.server.broker_thread import LOST_ACKS_MAX, SLOW_S_MAX
 from twinbus.server.namespace import NamespaceServer, authority
+from twinbus.server.served_store import LOST_ACKS_MAX, SLOW_S_MAX
 from twinbus.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class LocalNamespace:
     def _store(self, index: int) -> Any:
         if not 0 <= index < self._store_count:
             raise ArgumentError(f"There is no messaging store {index}; the last one is {self._store_count - 1}.")
-        return self._running.stores.threads[index]
+        return self._running.stores.stores[index]
 
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,4 +1,4 @@
-"""The store port over a real thread. The loop is a queue that the test drains itself, so nothing sleeps."""
+"""A served store over a real thread. The loop is a queue that the test drains itself, so nothing sleeps."""
 
 import queue
 import threading
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from twinbus.errors import StoreUnavailable
-from twinbus.server.broker_thread import StoreCondition, StoreThread
+from twinbus.server.served_store import REQUESTS_MAX, ServedStore, StoreCondition
+from twinbus.server.store_threads import ThreadLine, commit_changes
+from twinbus.server.store_worker import StoreWorker
 from twinbus.store.changes import Change, FragmentCreated
 
 WAIT_S = 5.0
@@ -61,32 +63,37 @@ class Loop:
 class World:
     def __init__(self) -> None:
         self.loop, self.store, self.seen = Loop(), Recorder(), list[Any]()
-        self.port = StoreThread(
+        self.port = ServedStore(
             3,
-            self.store.open,
-            self.loop.call,
-            on_lost=lambda error: self.seen.append(f"lost: {error}"),
-            on_returned=lambda: self.seen.append("returned"),
+            on_lost=lambda _, error: self.seen.append(f"lost: {error}"),
+            on_returned=lambda _: self.seen.append("returned"),
         )
+        line = ThreadLine(self.loop.call, self.port.told)
+        self.port.connect(line, self.loop.call)
+        self.worker = threading.Thread(target=StoreWorker(3, self.store.open, commit_changes, line).run)
 
     def commit(self, number: int) -> None:
         self.port.commit([FragmentCreated(number)], lambda result: self.seen.append((number, result)))
 
-    def step(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.loop.step()
+    @property
+    def answers(self) -> list[tuple[int, Any]]:
+        return [item for item in self.seen if isinstance(item, tuple)]
+
+    def step(self) -> None:
+        self.loop.step()
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
     world = World()
-    world.port.start()
+    world.worker.start()
     world.step()
     assert world.seen.pop() == "returned"
     yield world
     world.store.gate.set()
     world.port.stop()
-    assert world.port.join(WAIT_S)
+    world.worker.join(WAIT_S)
+    assert not world.worker.is_alive()
 
 
 def test_commits_that_wait_while_another_is_written_become_one(world: World) -> None:
@@ -127,7 +134,7 @@ def test_a_store_that_fails_is_closed_and_everything_waiting_fails(world: World)
 def test_a_lost_store_is_opened_anew_by_itself(world: World) -> None:
     world.store.fails = True
     world.commit(1)
-    world.step(2)
+    world.step()
     world.store.fails = False
     world.port.up()  # ends the pause before the next try
     world.step()
@@ -142,13 +149,14 @@ def test_a_lost_store_takes_nothing_before_its_broker_knows_of_the_loss(world: W
     world.store.fails = False
     world.port.up()
     world.commit(2)  # meant for the store as it was before the loss
-    while not world.seen or world.seen[-1][0] != 2:
-        world.step()
-    assert isinstance(world.seen[-1][1], StoreUnavailable)
+    refused = world.loop.calls.get(timeout=WAIT_S)
     assert world.store.opened == 1
     lost[0](*lost[1])
+    refused[0](*refused[1])
     world.step()
+    assert [type(result) for _, result in world.answers] == [StoreUnavailable] * 2
     assert world.seen[-1] == "returned"
+    assert world.store.commits == []
 
 
 def test_a_store_switched_off_refuses_until_it_is_switched_on(world: World) -> None:
@@ -187,8 +195,38 @@ def test_stopping_finishes_what_waits_and_closes_the_store(world: World) -> None
         world.commit(number)
     world.port.stop()
     world.store.gate.set()
-    assert world.port.join(WAIT_S)
+    world.worker.join(WAIT_S)
+    assert not world.worker.is_alive()
     while len(world.seen) < 3:
         world.step()
     assert [result for _, result in world.seen] == [None, None, None]
     assert world.store.closed == 1
+
+
+def test_what_a_store_that_hangs_cannot_take_any_more_fails(world: World) -> None:
+    world.store.gate.clear()
+    for _ in range(REQUESTS_MAX):
+        world.port.commit([FragmentCreated(1)], lambda _: None)
+    world.commit(REQUESTS_MAX)
+    world.step()
+    assert isinstance(world.seen[-1][1], StoreUnavailable)
+
+
+def test_a_lost_reply_fails_a_commit_that_happened_and_the_store_is_opened_anew_at_once(world: World) -> None:
+    world.port.lose_acks(1)
+    world.commit(1)
+    while "returned" not in world.seen:
+        world.step()
+    assert world.store.commits == [[FragmentCreated(1)]]
+    assert [(number, type(result)) for number, result in world.answers] == [(1, StoreUnavailable)]
+    assert world.port.acks_to_lose == 0
+
+
+def test_a_store_that_cannot_be_opened_after_it_was_switched_on_again_is_lost(world: World) -> None:
+    world.port.down()
+    world.step()
+    world.store.fails = True
+    world.port.up()
+    world.step()
+    assert world.port.condition is StoreCondition.LOST
+    assert world.port.fault == "the disk is gone"

@@ -1,0 +1,227 @@
+"""A messaging store as the rest of the server sees it, wherever it runs: the port of its message broker, and switches.
+
+    loop thread                                        the store's thread, here or in another process (store_worker)
+    commit, query, switch --requests, in order-->      all that waits is taken together
+    done, done, ...       <--events, in the same order--'
+
+Answers name no request: each belongs to the oldest that has none. Switches break a store on purpose: `down` and `up`
+are those of `twinbus store`; `slow` makes every call take longer, and `lose_acks` lets the next commits happen and fail
+all the same, as when the reply to a commit gets lost.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from twinbus.errors import StoreUnavailable
+from twinbus.store.changes import Change
+from twinbus.store.messaging_store import MessagingStore
+
+T = TypeVar("T")
+
+REQUESTS_MAX = 65_536
+"""That may wait for one store."""
+STOP_WAIT_S = 30.0
+SLOW_S_MAX = 60.0
+LOST_ACKS_MAX = 1_000
+
+log = logging.getLogger(__name__)
+
+
+class StoreCondition(Enum):
+    OPENING = "opening"
+    UP = "up"
+    LOST = "lost"  # failed by itself; it is being opened anew
+    DOWN = "down"  # switched off
+
+
+class Done(NamedTuple):
+    """So many commits are durable."""
+
+    commits: int
+
+
+class Answer(NamedTuple):
+    """The result of a query."""
+
+    result: Any
+
+
+class Failed(NamedTuple):
+    """One commit or query."""
+
+    reason: str
+
+
+class Lost(NamedTuple):
+    """The store is closed. What was asked before `loss_told` fails; then it may be opened anew."""
+
+    condition: StoreCondition
+    fault: str
+    acks_to_lose: int
+
+
+class Returned(NamedTuple):
+    """The store is open."""
+
+
+Event: TypeAlias = Done | Answer | Failed | Lost | Returned
+
+
+class Line(Protocol):
+    """The way to the store's thread. Requests arrive in order or, with the thread, not at all."""
+
+    def commit(self, changes: list[Change], /) -> None: ...
+
+    def query(self, read: Callable[[MessagingStore], Any], /) -> None: ...
+
+    def switch(self, name: str, /, *arguments: float) -> None: ...
+
+
+OnLost: TypeAlias = Callable[[int, StoreUnavailable], None]
+"""The store with this index is lost: called before anything that was asked of it and not done fails."""
+OnReturned: TypeAlias = Callable[[int], None]
+
+
+class ServedStore:
+    """Keeps `StorePort`. Lives on the loop thread."""
+
+    def __init__(self, index: int, on_lost: OnLost, on_returned: OnReturned) -> None:
+        self.index = index
+        self.condition = StoreCondition.OPENING
+        self.fault = ""  # what the store said when it was lost
+        self.delay_s = 0.0
+        self.acks_to_lose = 0
+        self._on_lost = on_lost
+        self._on_returned = on_returned
+        self._is_wanted_up = True
+        self._line: Line | None = None
+        self._waiting: deque[Callable[[Any], None]] = deque()
+        self._later: Callable[..., object] | None = None
+
+    def connect(self, line: Line, later: Callable[..., object]) -> None:
+        """Use this line from now on; the store behind it is opened if it should be. `later` is the loop's `call_soon`."""
+        self._line, self._later = line, later
+        line.switch("up" if self._is_wanted_up else "down")
+        if self.delay_s:
+            line.switch("slow", self.delay_s)
+        if self.acks_to_lose:
+            line.switch("lose_acks", self.acks_to_lose)
+
+    def disconnect(self, reason: str) -> None:
+        """The line is gone, and the store's thread with it."""
+        self._line = None
+        self._lose(StoreCondition.LOST if self._is_wanted_up else StoreCondition.DOWN, reason)
+        error, waiting = StoreUnavailable(reason), self._waiting
+        self._waiting = deque()
+        for done in waiting:
+            _call(done, error)
+
+    # The port
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing that was asked waits for its answer."""
+        return not self._waiting
+
+    def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None:
+        """Durable when `done(None)` is called."""
+        if (line := self._open_line(done)) is not None:
+            line.commit(changes)
+            self._waiting.append(done)
+
+    def query(self, read: Callable[[MessagingStore], T], done: Callable[[T | StoreUnavailable], None], /) -> None:
+        if (line := self._open_line(done)) is not None:
+            line.query(read)
+            self._waiting.append(done)
+
+    def _open_line(self, done: Callable[[Any], None]) -> Line | None:
+        if self._line is not None and len(self._waiting) < REQUESTS_MAX:
+            return self._line
+        # Too many are waiting where a store hangs: what it cannot take any more fails as if it were lost.
+        reason = f"{REQUESTS_MAX} requests wait for it" if self._line is not None else self.fault or "it is not open"
+        assert self._later is not None, "nothing is asked of a store before it was ever connected"
+        self._later(done, StoreUnavailable(f"messaging store {self.index}: {reason}"))
+        return None
+
+    # Switches
+
+    def down(self) -> None:
+        """Switch the store off: it is closed, and everything asked of it fails until `up`."""
+        self._is_wanted_up = False
+        self._switch("down")
+
+    def up(self) -> None:
+        self._is_wanted_up = True
+        self._switch("up")
+
+    def slow(self, delay_s: float) -> None:
+        """Make every call take this much longer; 0 ends it."""
+        assert 0.0 <= delay_s <= SLOW_S_MAX
+        self.delay_s = delay_s
+        self._switch("slow", delay_s)
+
+    def lose_acks(self, count: int) -> None:
+        """Let the next commits happen and answer them as failed, and everything after each as the store's loss."""
+        assert 0 <= count <= LOST_ACKS_MAX
+        self.acks_to_lose = count
+        self._switch("lose_acks", count)
+
+    def stop(self) -> None:
+        """Finish what is waiting and close the store."""
+        self._switch("stop")
+
+    def _switch(self, name: str, *arguments: float) -> None:
+        if self._line is not None:
+            self._line.switch(name, *arguments)
+
+    # What the store's thread says
+
+    def told(self, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case Done(count):
+                    for _ in range(count):
+                        _call(self._waiting.popleft(), None)
+                case Answer(result):
+                    _call(self._waiting.popleft(), result)
+                case Failed(reason):
+                    _call(self._waiting.popleft(), StoreUnavailable(reason))
+                case Lost(condition, fault, acks_to_lose):
+                    self.acks_to_lose = acks_to_lose
+                    self._lose(condition, fault)
+                    self._switch("loss_told")
+                case Returned():
+                    self.condition, self.fault = StoreCondition.UP, ""
+                    self._on_returned(self.index)
+
+    def _lose(self, condition: StoreCondition, fault: str) -> None:
+        self.condition, self.fault = condition, fault
+        self._on_lost(self.index, StoreUnavailable(fault))
+
+
+class StoreKeeper(Protocol):
+    """Runs all stores of a namespace."""
+
+    stores: list[ServedStore]
+
+    async def start(self) -> None:
+        """Returns before the stores are open: their conditions tell."""
+        ...
+
+    async def stop(self) -> None:
+        """Finish what was asked of the stores and close them."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go of everything at once, as if the process ended."""
+        ...
+
+
+def _call(done: Callable[[Any], None], result: Any) -> None:
+    try:
+        done(result)
+    except Exception:  # a broken invariant of one who waits must not cost the others their answers
+        log.exception("answer_broken")
