@@ -1,15 +1,27 @@
 """Streams that take messages away, against a real namespace and its two ways of access."""
 
+from collections.abc import Callable, Mapping
+from contextlib import closing
+
 import pytest
 
 from tests.pipeline.source.bus import Bus, bodies, names, rows
-from tests.pipeline.source.micro_batches import Query
+from tests.pipeline.source.micro_batches import Died, Query
 from twinbus.client.blocking import BlockingNamespace
+from twinbus.client.namespace import Namespace
+from twinbus.client.remote_errors import ConnectionLost
 from twinbus.errors import MessagingError
 from twinbus.pipeline.source import plain_access
-from twinbus.pipeline.source.connections import Detect
-from twinbus.pipeline.source.live_entity import SourceFailed, detected, plain
+from twinbus.pipeline.source.claims import release_claims
+from twinbus.pipeline.source.connections import ConnectionCache, Detect
+from twinbus.pipeline.source.consume_stream import ConsumeStream
+from twinbus.pipeline.source.entity_access import EntityAccess
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed, detected, plain
 from twinbus.pipeline.source.offsets import ConsumeOffset, lag
+from twinbus.pipeline.source.option_table import STREAM
+from twinbus.pipeline.source.own_access import OwnAccess
+from twinbus.pipeline.source.ranges import Range
+from twinbus.pipeline.source.read_limits import BatchLimit
 
 WAYS = [pytest.param(detected, id="own"), pytest.param(plain, id="plain")]
 
@@ -240,3 +252,69 @@ def test_lost_claims_in_a_fragment_that_is_ill_are_found_when_it_is_well_again(b
     rest = reader.latestOffset(some, reader.getDefaultReadLimit())
     found += bodies(rows(reader, reader.partitions(some, rest)))
     assert sorted(found) == sorted(names(64))
+
+
+def dies_at(step: str, count: int) -> Callable[[str], None]:
+    """At the so-manieth time that a query is there."""
+    left = count
+
+    def told(name: str) -> None:
+        nonlocal left
+        left -= name == step
+        if left == 0:
+            raise Died
+
+    return told
+
+
+@pytest.mark.parametrize(("step", "kept"), [("logged", []), ("committed", names(4))])
+def test_a_query_that_starts_again_leaves_alone_what_another_has_claimed_since(
+    bus: Bus, step: str, kept: list[str]
+) -> None:
+    """Whether the first query has still to read the batch or only to delete it."""
+    path = bus.queue()
+    bus.send(path, names(4))
+    first, second = consume(bus, path), consume(bus, path)
+    with pytest.raises(Died):
+        first.run(dies_at(step, 2))
+    bus.ask(path, lambda access: release_claims(access, None))
+    with pytest.raises(Died):
+        second.run(dies_at("logged", 2))
+    first.run()
+    assert first.kept == kept
+    assert bus.counts(path) == (0, 4)
+    second.run()
+    assert second.kept == names(4)
+    assert bus.counts(path) == (0, 0)
+
+
+def test_claims_that_were_lost_are_looked_for_until_none_is_left_however_long_that_takes(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(6))
+    now = 0.0
+    lost = 1
+
+    class Lossy(OwnAccess):
+        async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
+            nonlocal lost
+            found = await super().claim({0: 6} if lost else shares, ends, owner)
+            lost -= 1
+            if lost == 0:
+                raise ConnectionLost("the answer")
+            return found
+
+    async def detect(namespace: Namespace, path: str) -> EntityAccess:
+        return Lossy(namespace, path)
+
+    options = bus.options(path, STREAM, mode="consume", maxMessagesPerTrigger="2", operationTimeout="5")
+    with closing(ConnectionCache()) as connections:
+        entity = LiveEntity(options.connection, path, detect=detect, connections=connections, sleep=lambda _: None)
+        stream = ConsumeStream(options, entity, monotonic=lambda: now, new_owner=lambda: "spark-me")
+        offset = stream.latest({"v": 1}, BatchLimit(2, None))
+        for _ in range(3):
+            following = stream.latest(offset, BatchLimit(2, None))
+            assert following != offset
+            offset = following
+            now += 60
+        assert stream.latest(offset, BatchLimit(2, None)) == offset
+    assert bus.counts(path) == (0, 0)
