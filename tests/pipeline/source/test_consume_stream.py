@@ -2,20 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from tests.pipeline.source.bus import Bus, bodies, names, rows
 from tests.pipeline.source.micro_batches import Died, Query
 from twinbus.client.blocking import BlockingNamespace
+from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost
-from twinbus.errors import MessagingError
+from twinbus.errors import MessagingError, ServerBusy
 from twinbus.pipeline.source import plain_access
 from twinbus.pipeline.source.claims import release_claims
 from twinbus.pipeline.source.connections import ConnectionCache, Detect
 from twinbus.pipeline.source.consume_stream import ConsumeStream
-from twinbus.pipeline.source.entity_access import EntityAccess
+from twinbus.pipeline.source.entity_access import Claim, EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed, detected, plain
 from twinbus.pipeline.source.offsets import ConsumeOffset, lag
 from twinbus.pipeline.source.option_table import STREAM
@@ -288,33 +290,74 @@ def test_a_query_that_starts_again_leaves_alone_what_another_has_claimed_since(
     assert bus.counts(path) == (0, 0)
 
 
+def lossy(
+    bus: Bus, path: str, access: type[OwnAccess], connections: ConnectionCache, now: list[float]
+) -> ConsumeStream:
+    """A stream of batches of two by such an access, at the last time of `now`."""
+
+    async def detect(namespace: Namespace, path: str) -> EntityAccess:
+        return access(namespace, path)
+
+    options = bus.options(path, STREAM, mode="consume", operationTimeout="5")
+    entity = LiveEntity(options.connection, path, detect=detect, connections=connections, sleep=lambda _: None)
+    return ConsumeStream(options, entity, monotonic=lambda: now[-1], new_owner=lambda: "spark-me")
+
+
+def batches_of(stream: ConsumeStream, now: list[float]) -> list[int]:
+    """Their sizes; each takes a minute."""
+    sizes = []
+    offset = stream.latest({"v": 1}, BatchLimit(2, None))
+    while (following := stream.latest(offset, BatchLimit(2, None))) != offset:
+        sizes.append(sum(end - first for ranges in following["claim"].values() for first, end in ranges))
+        offset = following
+        now.append(now[-1] + 60)
+    return sizes
+
+
 def test_claims_that_were_lost_are_looked_for_until_none_is_left_however_long_that_takes(bus: Bus) -> None:
     path = bus.queue()
     bus.send(path, names(6))
-    now = 0.0
-    lost = 1
+    is_lost = False
 
     class Lossy(OwnAccess):
-        async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
-            nonlocal lost
-            found = await super().claim({0: 6} if lost else shares, ends, owner)
-            lost -= 1
-            if lost == 0:
-                raise ConnectionLost("the answer")
+        async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
+            nonlocal is_lost
+            if is_lost:
+                return await super().claim(shares, ends, owner)
+            is_lost = True
+            await super().claim({0: 6}, ends, owner)
+            raise ConnectionLost("the answer")
+
+    with closing(ConnectionCache()) as connections:
+        now = [0.0]
+        assert batches_of(lossy(bus, path, Lossy, connections, now), now) == [2, 2, 2]
+    assert bus.counts(path) == (0, 0)
+
+
+def test_what_a_fragment_claimed_while_it_became_ill_is_found(bus: Bus) -> None:
+    """A store that fails may have done what it was asked for: it only cannot tell."""
+    path = bus.queue()
+    bus.send(path, names(5))
+    is_lost = False
+
+    class Ill(EntityExtras):
+        async def claim(self, *args: Any, **given: Any) -> list[Range]:
+            nonlocal is_lost
+            found = await super().claim(*args, **given)
+            if not is_lost:
+                is_lost = True
+                raise ServerBusy("Its store is ill.")
             return found
 
-    async def detect(namespace: Namespace, path: str) -> EntityAccess:
-        return Lossy(namespace, path)
+    class Lossy(OwnAccess):
+        def __init__(self, namespace: Namespace, path: str) -> None:
+            super().__init__(namespace, path)
+            self._extras = Ill(path, namespace.extras(path)._ask)
 
-    options = bus.options(path, STREAM, mode="consume", maxMessagesPerTrigger="2", operationTimeout="5")
     with closing(ConnectionCache()) as connections:
-        entity = LiveEntity(options.connection, path, detect=detect, connections=connections, sleep=lambda _: None)
-        stream = ConsumeStream(options, entity, monotonic=lambda: now, new_owner=lambda: "spark-me")
-        offset = stream.latest({"v": 1}, BatchLimit(2, None))
-        for _ in range(3):
-            following = stream.latest(offset, BatchLimit(2, None))
-            assert following != offset
-            offset = following
-            now += 60
-        assert stream.latest(offset, BatchLimit(2, None)) == offset
+        now = [0.0]
+        stream = lossy(bus, path, Lossy, connections, now)
+        first = stream.latest({"v": 1}, BatchLimit(2, None))
+        assert stream.latest(first, BatchLimit(2, None)) == first  # nobody knows of the two that it claimed
+        assert batches_of(stream, now) == [2, 2, 1]
     assert bus.counts(path) == (0, 0)

@@ -126,12 +126,12 @@ class ConsumeStream:
             # A fragment that is ill may hold some: the doubt lasts until it has been looked at.
             self._is_in_doubt = asked_at < self._doubt_ends or len(heads) < len(known)
         shares = fair_shares(self._open(heads), count_max, self._turn)
-        try:
-            return await access.claim(shares, self._targets, owner)
-        except BaseException:
-            self._is_in_doubt = True
-            self._doubt_ends = self._monotonic() + self._options.connection.operation_timeout_s
-            raise
+        before = self._is_in_doubt, self._doubt_ends
+        self._is_in_doubt, self._doubt_ends = True, self._monotonic() + self._options.connection.operation_timeout_s
+        claim = await access.claim(shares, self._targets, owner)
+        if claim.is_certain:
+            self._is_in_doubt, self._doubt_ends = before
+        return claim.ranges
 
     def _open(self, heads: Sequence[Head]) -> dict[int, int]:
         """Messages that may be claimed, by fragment."""
