@@ -84,6 +84,14 @@ def test_an_entity_that_is_not_there_fails_alone_and_in_one_line(
     assert found["nowhere"]["last_error"].startswith("The messaging entity 'nowhere' could not be found.")
 
 
+def test_a_lake_that_cannot_be_is_told_in_one_line(spark: "SparkSession", entities: Entities) -> None:
+    settings = CaptureSettings("s4://lake", CaptureMode.BROWSE, entities.options)
+    capture = Capture(spark, entities.queue(), settings)
+    run_captures([capture], threading.Event(), lambda: None)
+    assert capture.tally.state is CaptureState.FAILED
+    assert capture.tally.last_error == 'No FileSystem for scheme "s4"'
+
+
 def test_a_capture_without_end_takes_in_what_is_new_and_finishes_its_batch_when_it_is_told_to_stop(
     spark: "SparkSession", entities: Entities, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

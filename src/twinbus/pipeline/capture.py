@@ -98,13 +98,14 @@ class Capture:
         return self.tally.state in OVER
 
     def start(self, now_s: float) -> None:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         batches = BatchWriter(self._settings.lake, self.tally.entity)
         try:
             clear_unfinished(self._spark, self._settings.lake, self.tally.entity)
             self._query = self._writer(batches).start()
-        except PySparkException as failure:
+        except (PySparkException, Py4JError) as failure:
             self._failed(reason_of(failure), now_s)
             return
         batches.belong_to(str(self._query.id))

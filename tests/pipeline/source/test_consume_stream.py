@@ -290,6 +290,21 @@ def test_a_query_that_starts_again_leaves_alone_what_another_has_claimed_since(
     assert bus.counts(path) == (0, 0)
 
 
+def test_what_an_application_deferred_in_an_entity_that_was_made_again_is_not_deleted(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(3))
+    query = consume(bus, path)
+    with pytest.raises(Died):
+        query.run(dies_at("committed", 2))
+    bus.namespace.administration.delete_queue(path)
+    bus.namespace.create_queue(path)
+    bus.send(path, names(3, "new"))
+    bus.defer(path, 2)
+    query.run()
+    assert query.kept == [*names(3), "new2"]
+    assert bus.counts(path) == (0, 2)
+
+
 def lossy(
     bus: Bus, path: str, access: type[OwnAccess], connections: ConnectionCache, now: list[float]
 ) -> ConsumeStream:

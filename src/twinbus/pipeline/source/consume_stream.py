@@ -10,7 +10,7 @@ A claim is a deferred message: it survives whoever made it, and no receiver gets
 the first, empty batch of a query, so it is in the log before anything is claimed under it.
 
 What an offset of an earlier run claimed may be another query's by now: it was released, or the entity was made again and
-its numbers started over. So such a claim is looked at once, and what is marked as others' is neither read nor deleted.
+its numbers started over. So such a claim is looked at once, and what is not marked as ours is neither read nor deleted.
 """
 
 from collections.abc import Callable, Sequence
@@ -107,7 +107,9 @@ class ConsumeStream:
         if ill:
             raise FragmentUnavailable(f"Fragments {', '.join(ill)} of '{access.path}', with claims, do not answer.")
         claims = await claims_by_owner(access, heads)
-        others = [item for owner, ranges in claims.items() if owner not in (None, offset.owner) for item in ranges]
+        # What nobody claimed was adopted, or is an application's own.
+        ours = {offset.owner} | ({None} if self._options.adopt_deferred is AdoptDeferred.TRUE else set())
+        others = [item for owner, ranges in claims.items() if owner not in ours for item in ranges]
         return outside(offset.claim, others)
 
     async def _ends(self, access: EntityAccess) -> Positions:
