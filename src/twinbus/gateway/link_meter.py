@@ -5,8 +5,8 @@
 
 On the way of every message, so a burst only leaves its mark here; many times a second the book asks for all of them
 together. Above the limit nothing of a message is held until then, not even its size: what outlives the way of a message
-through the broker takes the memory that the next one would have found in the processor's caches. A list of sizes cost
-three times as much as all the counting.
+through the broker takes the memory that the next one would have found in the processor's caches, and that costs more
+than the counting.
 """
 
 from collections import defaultdict
