@@ -1,7 +1,7 @@
 """`make bench`: what each layer costs, and what a client gets from a running namespace, beside peers in the same rounds.
 
     python -m bench [--seconds 3] [--rounds 3] [--only REGEX] [--peer NAME=amqp://user:password@host:port/queue] [--json FILE]
-    python -m bench --meter-cost
+    python -m bench --meter-cost [--seconds 3] [--rounds 3] [--only REGEX]
     python -m bench --bill 10000000
 
 A throw-away namespace is served by a process of its own from a temporary folder, with an ordinary and a partitioned
@@ -12,87 +12,14 @@ queue.
 
 import argparse
 import json
-import os
 import re
 import statistics
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 from bench import meter_cost
 from bench.layers import layer_costs
 from bench.scenarios import Scenario, scenarios
-from twinbus.client.connection_string import parse_connection_string
-
-LOAD = Path(__file__).with_name("load.py")
-PRELOAD_SECONDS = 2.0
-LOAD_TIMEOUT_S = 120.0
-
-
-class Target:
-    """A queue to put load on, and the process whose CPU time counts, if it is ours."""
-
-    def __init__(self, name: str, url: str, pid: int | None = None) -> None:
-        self.name = name
-        self.url = url
-        self.pid = pid
-
-    def run(self, scenario: Scenario) -> dict[str, float]:
-        """One measurement; the queue is empty before and after it."""
-        options = dict(scenario.options)
-        if scenario.mode == "drain":
-            preload = {"size": options["size"], "window": 1000, "connections": 1, "seconds": PRELOAD_SECONDS}
-            options["count"] = self._load("send", preload)["sent"]
-        before = self._cpu_s()
-        result = self._load(scenario.mode, options)
-        messages = result.get("received", result.get("sent", 0))
-        if before is not None and messages:
-            after = self._cpu_s()
-            result["server_us"] = ((after or before) - before) / messages * 1e6
-        if scenario.mode == "send":
-            self._load("drain", {"count": result["sent"], "credit": 1000})
-        return result
-
-    def _load(self, mode: str, options: dict[str, float]) -> dict[str, float]:
-        words = [word for name, value in options.items() for word in (f"--{name}", f"{value:g}")]
-        for index in range(1, len(words), 2):
-            words[index] = str(int(float(words[index]))) if float(words[index]).is_integer() else words[index]
-        command = [sys.executable, str(LOAD), mode, self.url, *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
-        if done.returncode:
-            raise SystemExit(f"{self.name}: {mode} failed: {done.stderr.strip()[-500:]}")
-        result: dict[str, float] = json.loads(done.stdout)
-        return result
-
-    def _cpu_s(self) -> float | None:
-        if self.pid is None or not Path(f"/proc/{self.pid}/stat").exists():
-            return None
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        # Its own, and that of children that have ended.
-        return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
-def own_targets(*extra: str, suffix: str = "") -> Iterator[list[Target]]:
-    """Of a namespace served with `extra` options."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [str(Path(sys.executable).with_name("twinbus")), "serve", "bench", "--data", folder, "--json"]
-        command += ["--amqp-port", "0", "--http-port", "0", "--queue", "ordinary", "--queue", "partitioned:partitioned"]
-        command += extra
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            assert server.stdout is not None
-            said = json.loads(server.stdout.readline())
-            place = parse_connection_string(said["connection_string"])
-            url = f"amqp://{quote(place.key_name)}:{quote(place.key, safe='')}@{place.host}:{place.port}"
-            yield [Target(name + suffix, f"{url}/{name}", server.pid) for name in ("ordinary", "partitioned")]
-        finally:
-            server.terminate()
-            server.wait(timeout=30)
+from bench.targets import Target, own_targets
 
 
 def show_layers() -> None:
@@ -128,15 +55,6 @@ def run_rounds(
     return results
 
 
-def show_meter_cost(seconds: float, rounds: int) -> None:
-    chosen = [scenario for scenario in scenarios(seconds) if re.search(meter_cost.CHOSEN, scenario.name)]
-    with own_targets() as metered, own_targets("--no-meter", suffix=" without") as unmetered:
-        results = run_rounds(chosen, [*metered, *unmetered], rounds)
-    for one, other in zip(metered, unmetered, strict=True):
-        print(f"\n{one.name}")
-        meter_cost.compare([scenario.name for scenario in chosen], results, one.name, other.name)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -152,12 +70,15 @@ def main() -> None:
 
         bill.show(options.bill)
         return
-    if options.meter_cost:
-        show_meter_cost(options.seconds, options.rounds)
-        return
-    chosen = [scenario for scenario in scenarios(options.seconds) if re.search(options.only, scenario.name)]
+    only = options.only or (meter_cost.CHOSEN if options.meter_cost else "")
+    chosen = [scenario for scenario in scenarios(options.seconds) if re.search(only, scenario.name)]
     if not chosen:
         parser.error("no scenario has such a name")
+    if options.meter_cost:
+        if not all(scenario.is_rate for scenario in chosen):
+            parser.error("the cost of the meter is compared where the figure is a rate: leave latency out of --only")
+        meter_cost.show(chosen, options.rounds)
+        return
     show_layers()
     with own_targets() as targets:
         targets += [Target(*peer.split("=", 1)) for peer in options.peer]

@@ -39,7 +39,7 @@ def test_claims_are_shown_by_owner_and_nothing_is_changed(commands: Commands) ->
 def test_the_claims_of_one_owner_are_released(commands: Commands) -> None:
     queue = filled(commands, "claims-of-one")
     released = commands.json("pipeline", "release-claims", queue, "--owner", "second")
-    assert released == {"entity": queue, "released": {"second": 3}}
+    assert released == {"entity": queue, "released": {"second": 3}, "removed": 0}
     assert counts(commands, queue) == (6, 3)
 
 
@@ -51,15 +51,35 @@ def test_all_claims_are_released_and_other_deferred_messages_stay(commands: Comm
     assert commands.text("pipeline", "release-claims", queue) == f"No query has claimed messages of '{queue}'.\n"
 
 
+def logged(checkpoint: Path, number: int, *offsets: object) -> None:
+    (checkpoint / "offsets").mkdir(exist_ok=True)
+    lines = ["v1", "{}", *(json.dumps(offset) for offset in offsets)]
+    (checkpoint / "offsets" / str(number)).write_text("\n".join(lines))
+    (checkpoint / "offsets" / f".{number}.crc").write_bytes(b"\x00")
+
+
+def offset(queue: str, owner: str, *ranges: list[int]) -> object:
+    return {"v": 1, "mode": "consume", "entity": queue, "owner": owner, "claim": {"0": list(ranges)}}
+
+
 def test_a_checkpoint_tells_whose_claims_to_release(commands: Commands, tmp_path: Path) -> None:
     queue = filled(commands, "claims-of-checkpoint")
-    (tmp_path / "offsets").mkdir()
-    for number, owner in ((9, "second"), (10, "first")):
-        offset = {"v": 1, "mode": "consume", "entity": queue, "owner": owner, "claim": {}}
-        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
-    (tmp_path / "offsets" / ".10.crc").write_bytes(b"\x00")
+    logged(tmp_path, 9, offset(queue, "second"))
+    logged(tmp_path, 10, {"logOffset": 3}, offset("other", "third"), offset(queue, "first", [1, 3]))
     released = commands.json("pipeline", "release-claims", queue, "--checkpoint", str(tmp_path))
-    assert released["released"] == {"first": 2}
+    assert released == {"entity": queue, "released": {"first": 2}, "removed": 0}
+
+
+def test_what_a_committed_batch_had_is_removed_and_not_released(commands: Commands, tmp_path: Path) -> None:
+    """The last batch of a query that was stopped is in its sink already: released, it would be read again."""
+    queue = filled(commands, "claims-committed")
+    logged(tmp_path, 3, offset(queue, "second", [1, 6]))  # 1 to 3 are others' by now
+    logged(tmp_path, 4, offset(queue, "second", [6, 7]))
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "3").write_text("v1\n{}")
+    released = commands.json("pipeline", "release-claims", queue, "--checkpoint", str(tmp_path))
+    assert released == {"entity": queue, "released": {"second": 1}, "removed": 2}
+    assert counts(commands, queue) == (4, 3)
 
 
 def test_what_makes_no_sense_is_refused(commands: Commands, tmp_path: Path) -> None:
@@ -68,8 +88,10 @@ def test_what_makes_no_sense_is_refused(commands: Commands, tmp_path: Path) -> N
     assert "--all means every owner" in commands.errors
     commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
     assert "is no checkpoint" in commands.errors
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"v": 1}\n-')
+    logged(tmp_path, 0, {"v": 1}, "-")
     commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
     assert "not of a query with mode=consume" in commands.errors
+    logged(tmp_path, 1, offset("claims-other", "first"))
+    commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
+    assert "claims messages of 'claims-other', not of 'claims-none'" in commands.errors
     assert "could not be found" in commands.failure("pipeline", "release-claims", "claims-gone", "--all")

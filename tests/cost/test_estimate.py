@@ -22,6 +22,12 @@ def of(deployment: Deployment) -> Estimate:
     return estimate(deployment, STANDARD)
 
 
+def five_seconds(size: int) -> Estimate:
+    """An outage that is noticed at once, and its end too; a message a second."""
+    short, second = timedelta(seconds=5), timedelta(seconds=1)
+    return of(Deployment(rate=Fraction(1), size=size, failover_interval=0 * second, ping_interval=second, outage=short))
+
+
 def line(result: Estimate, name: str) -> Line:
     return next(line for line in result.lines if line.name == name)
 
@@ -76,16 +82,25 @@ def test_a_failed_over_message_costs_four_operations_instead_of_two() -> None:
     assert healthy == 2 * 10 * 3_600
 
 
+@pytest.mark.parametrize(("outage_s", "messages"), [(60, 0), (61, 60), (90, 60), (120, 60), (121, 120)])
+@pytest.mark.rule("D4")
+def test_messages_go_to_the_backlog_until_a_ping_finds_that_the_outage_is_over(outage_s: int, messages: int) -> None:
+    deployment = Deployment(rate=Fraction(1), outage=timedelta(seconds=outage_s))
+    assert deployment.failed_over_messages == messages
+    sends = line(of(deployment), "sends")
+    assert of(deployment).in_period(sends, 1) == 3_600 - 60 - messages
+
+
 @pytest.mark.rule("D4")
 def test_size_and_bandwidth_count_in_each_leg() -> None:
-    result = of(Deployment(rate=Fraction(1), size=100_000, failover_interval=timedelta(0), outage=timedelta(seconds=5)))
+    result = five_seconds(size=100_000)
     assert [line(result, leg).in_outage for leg in LEGS] == [10] * 4
     assert [line(result, leg).bytes_of(10) for leg in LEGS] == [5 * 100_512, 5 * 100_512, 500_000, 500_000]
 
 
 @pytest.mark.rule("D4")
 def test_a_message_that_passes_64_kb_when_rewritten_costs_more_in_the_backlog_only() -> None:
-    result = of(Deployment(rate=Fraction(1), size=65_536, failover_interval=timedelta(0), outage=timedelta(seconds=5)))
+    result = five_seconds(size=65_536)
     assert [line(result, leg).in_outage for leg in LEGS] == [10, 10, 5, 5]
 
 

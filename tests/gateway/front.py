@@ -74,10 +74,15 @@ class Front:
             book=self.book,
         )
 
-    def client(self, rule: AuthorizationRule | None = ROOT, refusal: MessagingError | None = None) -> "Client":
+    def client(
+        self,
+        rule: AuthorizationRule | None = ROOT,
+        refusal: MessagingError | None = None,
+        container_id: str = "client",
+    ) -> "Client":
         """A connection that proved itself with the rule's key, or by nothing."""
         credentials = SaslCredentials() if rule is None else plain_credentials(rule.name, rule.primary_key)
-        return Client(self, credentials, refusal)
+        return Client(self, credentials, refusal, container_id)
 
     async def settled(self, change: Coroutine[Any, Any, object]) -> None:
         """Await a change of the control plane while the stores work."""
@@ -100,10 +105,12 @@ class Front:
 
 
 class Client:
-    def __init__(self, front: Front, credentials: SaslCredentials, refusal: MessagingError | None) -> None:
+    def __init__(
+        self, front: Front, credentials: SaslCredentials, refusal: MessagingError | None, container_id: str
+    ) -> None:
         self.front = front
         now = front.sim.now
-        settings = ConnectionSettings(container_id="client", sasl_credentials=credentials)
+        settings = ConnectionSettings(container_id=container_id, sasl_credentials=credentials)
         self.connection = Connection(Role.CLIENT, settings, now)
         server = Connection(Role.SERVER, ConnectionSettings(container_id="server"), now)
         self.gateway = ConnectionGateway(server, front.view, now, lambda: None)

@@ -77,3 +77,12 @@ def test_where_messages_are_deleted_credit_for_what_was_delivered_goes_on_with_t
     assert not window.told(500, drain=False)
     assert not window.told(1000, drain=False)
     assert window.told(1000, drain=False)
+
+
+def test_messages_of_earlier_credit_use_up_no_more_than_there_is() -> None:
+    window = ReceiveWindow(deletes=True)
+    window.told(1, drain=False)
+    window.delivered(3)
+    assert not window.told(2, drain=False)
+    assert not window.told(3, drain=False)
+    assert window.told(4, drain=False)

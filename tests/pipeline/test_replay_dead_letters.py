@@ -10,8 +10,8 @@ from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import SystemClock
 from twinbus.pipeline.connection_options import ConnectionOptions
-from twinbus.pipeline.replay.dead_letter_job import ReplayFailed, _Queue, note
-from twinbus.pipeline.replay.dead_letter_task import MovePlan, MoveReport, run_move
+from twinbus.pipeline.replay.dead_letter_job import BUDGET_S, BUDGET_S_MAX, ReplayFailed, _Queue, note
+from twinbus.pipeline.replay.dead_letter_task import MovePlan, MoveReport, numbers_in, run_move
 from twinbus.pipeline.replay.tally import Tally
 from twinbus.pipeline.source.ranges import runs
 from twinbus.testing.local_namespace import LocalNamespace
@@ -43,6 +43,11 @@ def fill(bus: LocalNamespace, path: str, count: int, receive_from: str | None = 
 def peek(bus: LocalNamespace, path: str) -> list[ReceivedMessage]:
     with BlockingNamespace.connect(bus.connection_string) as namespace:
         return namespace.run(namespace.entity(path).peek(100))
+
+
+def peek_all(bus: LocalNamespace, path: str) -> list[ReceivedMessage]:
+    with BlockingNamespace.connect(bus.connection_string) as namespace:
+        return namespace.run(namespace.extras(path).peek_merged(100))
 
 
 def numbers(bus: LocalNamespace, path: str) -> list[int]:
@@ -136,6 +141,28 @@ def test_a_destination_that_is_down_loses_nothing(bus: LocalNamespace, queue: st
     assert bus.message_count(f"{queue}/$DeadLetterQueue") == COUNT
 
 
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_what_somebody_holds_is_not_taken_for_gone(bus: LocalNamespace, queue: str, is_partitioned: bool) -> None:
+    """As after a round that lost its connection: its locks go on for a while."""
+    if is_partitioned:
+        queue = bus.create_queue(f"{queue}-held", enable_partitioning=True)
+        fill(bus, queue, COUNT)
+    dead = f"{queue}/$DeadLetterQueue"
+    chosen = [message.sequence_number or 0 for message in peek_all(bus, dead)]
+    with BlockingNamespace.connect(bus.connection_string) as namespace:
+        receiver = namespace.receiver(dead, credit=2)
+        held = receiver.collect(2, 5)
+        report = run_move(plan(bus, queue, chosen), SystemClock())
+        assert (report.is_drained, report.is_transient) == (False, True)
+        assert "are locked by somebody" in str(report.error)
+        assert len(numbers_in(report.moved)) == COUNT - 2
+        assert not any(receiver.abandon(held))
+        receiver.close()
+    left = sorted(set(chosen) - numbers_in(report.moved))
+    assert run_move(plan(bus, queue, left), SystemClock()).moved == runs(left)
+    assert run_move(plan(bus, queue, left), SystemClock()).is_drained
+
+
 def test_a_queue_that_is_not_there_is_in_the_report(bus: LocalNamespace) -> None:
     report = run_move(plan(bus, "nowhere", [1], sent=[2]), SystemClock())
     assert "could not be found" in str(report.error)
@@ -178,3 +205,13 @@ def test_refused_messages_do_not_end_the_replay_and_a_missing_right_does() -> No
 
 def test_a_round_in_which_nothing_moved_is_told_apart() -> None:
     assert not note(chosen_queue(1), MoveReport("q", error="down", is_transient=True))
+
+
+def test_a_round_that_does_not_come_to_what_is_chosen_is_followed_by_a_longer_one() -> None:
+    queue = chosen_queue(1)
+    assert not note(queue, MoveReport("q"))
+    assert queue.budget_s == 2 * BUDGET_S
+    assert "lie behind so many others" in str(queue.tally.last_error)
+    for _ in range(9):
+        note(queue, MoveReport("q"))
+    assert queue.budget_s == BUDGET_S_MAX

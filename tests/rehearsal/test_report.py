@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from twinbus.cost.price_sheet_file import read_price_sheet
-from twinbus.rehearsal.bill import Bill, add_up
+from twinbus.rehearsal.bill import Bill, EntityLine, add_up
 from twinbus.rehearsal.chronicle import Chronicle
 from twinbus.rehearsal.drain import Drained
 from twinbus.rehearsal.entities import rehearsed_entities
@@ -35,12 +35,14 @@ def operation(
 ) -> dict[str, object]:
     return {
         "op_id": f"op-{number}",
+        "namespace": "primary",
         "entity": entity,
         "cause": cause,
         "path": path,
         "operations": 1,
         "messages": 1,
         "units": units,
+        "bytes": 100 * units,
     }
 
 
@@ -124,6 +126,7 @@ def test_the_bill_counts_each_operation_once_and_only_those_of_the_rehearsal() -
     rows = [operation(1), operation(1), operation(2, units=3), operation(3, entity="other")]
     found = add_up(rows, read_price_sheet(None), prefix="q")
     assert [(line.cause, line.operations, line.units) for line in found.lines] == [("send", 2, 4)]
+    assert found.entities == (EntityLine("primary", "q", "send", "primary", 2, 2, 4, 400),)
     assert found.amount.endswith(" USD")
     assert "an example" in found.basis
 

@@ -11,6 +11,8 @@ import pytest
 from tests.pairing.namespaces import NamespaceProcess
 from tests.spark.entities import Entities
 from twinbus.cli.app import run
+from twinbus.client.blocking import BlockingNamespace
+from twinbus.pipeline import newcomers
 from twinbus.pipeline.capture import Capture, CaptureMode, CaptureSettings, CaptureState, run_captures
 from twinbus.pipeline.lake import read_lake
 
@@ -82,21 +84,38 @@ def test_an_entity_that_is_not_there_fails_alone_and_in_one_line(
     assert found["nowhere"]["last_error"].startswith("The messaging entity 'nowhere' could not be found.")
 
 
-def test_a_capture_without_end_finishes_its_batch_when_it_is_told_to_stop(
-    spark: "SparkSession", entities: Entities, tmp_path: Path
+def test_a_lake_that_cannot_be_is_told_in_one_line(spark: "SparkSession", entities: Entities) -> None:
+    settings = CaptureSettings("s4://lake", CaptureMode.BROWSE, entities.options)
+    capture = Capture(spark, entities.queue(), settings)
+    run_captures([capture], threading.Event(), lambda: None)
+    assert capture.tally.state is CaptureState.FAILED
+    assert capture.tally.last_error == 'No FileSystem for scheme "s4"'
+
+
+def test_a_capture_without_end_takes_in_what_is_new_and_finishes_its_batch_when_it_is_told_to_stop(
+    spark: "SparkSession", entities: Entities, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = entities.queue()
+    """Of one queue some messages are deferred already; the other one appears while the first is captured."""
+    monkeypatch.setattr(newcomers, "LIST_EVERY_S", 0.0)
+    queue, later = entities.queue(), entities.queue()
     entities.send(queue, bodies(0, 10))
+    entities.send(later, bodies(0, 3))
+    with BlockingNamespace.connect(entities.broker.connection_string) as namespace:
+        receiver = namespace.receiver(queue)
+        assert not any(receiver.defer(receiver.collect(2, 10)))
+        receiver.close()
     settings = CaptureSettings(str(tmp_path), CaptureMode.BROWSE, entities.options, interval_s=0.5)
-    capture, stop = Capture(spark, queue, settings), threading.Event()
+    captures, stop = [Capture(spark, queue, settings)], threading.Event()
+    find = newcomers.Newcomers(captures, lambda: [queue, later], lambda path: Capture(spark, path, settings))
 
     def stop_when_captured() -> None:
-        if capture.tally.messages:
+        if sum(capture.tally.messages for capture in captures) == 13:
             stop.set()
 
-    run_captures([capture], stop, stop_when_captured, at_once=1)
-    assert capture.tally.state is CaptureState.STOPPED
-    assert Counter(row.messageId for row in read_lake(spark, str(tmp_path)).collect()) == Counter(bodies(0, 10))
+    run_captures(captures, stop, stop_when_captured, newcomers=find)
+    assert [capture.tally.state for capture in captures] == [CaptureState.STOPPED] * 2
+    found = Counter((row.entity, row.messageId) for row in read_lake(spark, str(tmp_path)).collect())
+    assert found == Counter([*((queue, body) for body in bodies(0, 10)), *((later, body) for body in bodies(0, 3))])
 
 
 @pytest.mark.nightly

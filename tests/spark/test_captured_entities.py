@@ -38,6 +38,7 @@ def test_what_is_named_twice_is_captured_once() -> None:
 def test_a_pattern_that_matches_nothing_is_told() -> None:
     with pytest.raises(EntityNotFound, match="No queue or subscription matches 'x\\*'"):
         chosen_entities(["x*"], lambda: ALL)
+    assert chosen_entities(["x*", "orders"], lambda: ALL, is_each_matched=False) == ["orders"]
 
 
 @pytest.mark.parametrize("path", ["orders/$Transfer/$DeadLetterQueue", "orders/$management"])

@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 
 from twinbus.pipeline.connection_options import ConnectionOptions, OptionError
+from twinbus.pipeline.sink.options import SinkOptions
+from twinbus.pipeline.source.options import SourceOptions
 
 SECRET = "c2VjcmV0IGtleQ=="
 TEXT = f"Endpoint=sb://bus.example:5671;SharedAccessKeyName=root;SharedAccessKey={SECRET}"
@@ -60,6 +62,10 @@ def test_a_namespace_and_a_key_make_a_connection_string() -> None:
             {"namespace": "bus.example", "credential": "default", "sharedAccessKey": SECRET},
             "credential stands in for sharedAccessKey. Set one of them.",
         ),
+        ({"connectionStringEnv": TEXT}, "connectionStringEnv is the name of an environment variable, and has a connec"),
+        ({"connectionStringFile": TEXT}, "connectionStringFile is the path of a file, and has a connection string"),
+        ({"namespace": TEXT, "credential": "default"}, "namespace is HOST[:PORT], and has a connection string: that"),
+        ({"connectionString": TEXT, "retryTotal": TEXT}, "retryTotal is 'Endpoint=sb://bus.example:5671;Shared"),
         ({"namespace": "bus:port", "credential": "default"}, "namespace: The Endpoint of the connection string has no"),
     ],
 )
@@ -70,6 +76,13 @@ def test_wrong_options_are_told_in_one_line_without_secrets(options: dict[str, s
     assert text.startswith(complaint)
     assert "\n" not in text
     assert SECRET[:8] not in text
+
+
+def test_a_connection_string_in_the_place_of_an_entity_is_quoted_without_its_key() -> None:
+    for kind in (SourceOptions, SinkOptions):
+        with pytest.raises(OptionError, match="queue: ") as refused:
+            kind.from_options({"connectionString": TEXT, "queue": TEXT})
+        assert SECRET[:8] not in str(refused.value)
 
 
 @pytest.mark.parametrize(

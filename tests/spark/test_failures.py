@@ -27,6 +27,15 @@ def test_what_spark_says_itself_is_told_without_its_codes() -> None:
     assert reason_of(RuntimeError(text)) == ("Path does not exist: file:/lake.", False)
 
 
+def test_what_java_says_is_told_without_its_classes() -> None:
+    text = (
+        "An error occurred while calling o42.getFileSystem.\n"
+        ': org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s4"\n'
+        "\tat org.apache.hadoop.fs.FileSystem.getFileSystemClass(FileSystem.java:3443)"
+    )
+    assert reason_of(RuntimeError(text)) == ('No FileSystem for scheme "s4"', False)
+
+
 def test_an_exception_without_a_text_is_named() -> None:
     assert reason_of(KeyboardInterrupt()) == ("KeyboardInterrupt", False)
 

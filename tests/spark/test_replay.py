@@ -93,6 +93,7 @@ def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
             "sequenceNumber": number,
             "sessionId": f"s{number % 2}",
             "enqueuedTime": datetime(2026, 11, 15, 10, number, tzinfo=UTC),
+            "timeToLive": 60_000,
             "properties": {"n": '{"long": 5}', "DeadLetterReason": '"Tired"'},
         }
         for number in reversed(range(40))
@@ -110,6 +111,7 @@ def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
         numbers = [int(message.body) for message in found if message.session_id == session]
         assert numbers == sorted(numbers)
     assert found[0].application_properties == {"n": 5}
+    assert found[0].header.ttl == 60_000
 
 
 def test_a_replay_that_is_stopped_goes_no_further(spark: "SparkSession", entities: Entities, tmp_path: Path) -> None:
@@ -124,7 +126,13 @@ def test_a_replay_that_is_stopped_goes_no_further(spark: "SparkSession", entitie
     job.run(chosen, hours_of(chosen), {queue: queue})
     (tally,) = job.tallies
     assert (tally.chosen, tally.replayed, tally.left) == (2, 1, 1)
+    assert tally.go_on_from == datetime(2026, 11, 15, 10, 30, tzinfo=UTC)
     assert [message.message_id is not None for message in peek(entities, queue)] == [True]
+
+    rest = captured(spark, str(tmp_path), [], f"enqueuedTime >= '{tally.go_on_from.isoformat()}'")
+    job = LakeReplay(spark, entities.options, StopRequest())
+    job.run(rest, hours_of(rest), {queue: queue})
+    assert [(each.replayed, each.go_on_from) for each in job.tallies] == [(1, None)]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`df.write.format("servicebus")` as a user writes it."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -142,6 +142,7 @@ def test_what_was_read_is_written_as_it_was(spark: "SparkSession", entities: Ent
         to="t",
         reply_to="r",
         reply_to_session_id="rs",
+        time_to_live=timedelta(days=1),
         application_properties=properties,
     )
     with BlockingNamespace.connect(entities.broker.connection_string) as namespace:
@@ -152,3 +153,4 @@ def test_what_was_read_is_written_as_it_was(spark: "SparkSession", entities: Ent
     assert copy.properties == original.properties
     assert encode_value(copy.application_properties) == encode_value(original.application_properties)
     assert (copy.body, copy.partition_key) == (original.body, original.partition_key)
+    assert copy.header.ttl == 86_400_000

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,12 +53,16 @@ def capture(
     master: MasterOption = None,
     conf: SettingsOption = None,
 ) -> None:
-    """Write messages to a lake of Parquet files, each of them once; goes on where it was when it is started again."""
+    """Write messages to a lake of Parquet files, each of them once; goes on where it was when it is started again.
+
+    Without --available-now, entities that are created later and match a pattern are captured too, within a minute.
+    """
     require_spark()
     from twinbus.pipeline.capture import AT_ONCE_DEFAULT, Capture, CaptureMode, CaptureSettings, run_captures
-    from twinbus.pipeline.captured_entities import all_paths, chosen_entities
+    from twinbus.pipeline.captured_entities import chosen_entities
+    from twinbus.pipeline.newcomers import Newcomers
 
-    chosen = chosen_entities(entities, lambda: all_paths(call.administration()))
+    chosen = chosen_entities(entities, lambda: _all_paths(call))
     settings = CaptureSettings(
         lake=lake,
         mode=CaptureMode.CONSUME if consume else CaptureMode.BROWSE,
@@ -68,10 +73,21 @@ def capture(
         raise ArgumentError("A capture writes its batches itself, in the driver: give a master, not a Connect server.")
     with spark_job("capture", master, conf) as spark:
         captures = [Capture(spark, entity, settings) for entity in chosen]
-        at_once = AT_ONCE_DEFAULT if available_now else len(captures)
         with stop_by_signal() as stop, _shown(captures, call.output) as show:
-            run_captures(captures, stop, show, at_once)
+            if available_now:
+                run_captures(captures, stop, show, AT_ONCE_DEFAULT)
+            else:
+                matching = partial(chosen_entities, entities, lambda: _all_paths(call), is_each_matched=False)
+                newcomers = Newcomers(captures, matching, lambda path: Capture(spark, path, settings))
+                run_captures(captures, stop, show, newcomers=newcomers)
     _tell(captures, call.output)
+
+
+def _all_paths(call: Call) -> list[str]:
+    from twinbus.pipeline.captured_entities import all_paths
+
+    with call.administration() as administration:
+        return all_paths(administration)
 
 
 def _interval_s(text: str) -> float:

@@ -1,6 +1,5 @@
 """`twinbus pipeline release-claims`: what a streaming query with mode=consume claimed and will not read any more."""
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +10,8 @@ from twinbus.cli.command import Call, command
 from twinbus.cli.message_records import counted
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.connection_options import ConnectionOptions
-from twinbus.pipeline.source.checkpoints import claim_owner
-from twinbus.pipeline.source.claims import claims_of_queries, release_claims
+from twinbus.pipeline.source.checkpoints import checkpoint_claims
+from twinbus.pipeline.source.claims import claims_of_queries, delete_committed, release_claims
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.ranges import count
 
@@ -31,29 +30,37 @@ def release(
     dead_letter: DeadLetterOption = False,
     owner: Annotated[list[str] | None, typer.Option("--owner", help="Release the claims of this owner.")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="Release the claims of the query that has this checkpoint.")
+        Path | None,
+        typer.Option(
+            "--checkpoint",
+            help="Release the claims of the query with this checkpoint, but remove what its last batch has done.",
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Release the claims of all queries.")] = False,
 ) -> None:
-    """Show what streaming queries claimed of an entity, or make it active again. Stop the query first."""
+    """Show what streaming queries claimed of an entity, or make it active again. Stop the query first.
+
+    Of the last batch that was done, the messages are still claimed when a query stops. Only its checkpoint tells them
+    apart: with --owner or --all they become active too, and are read a second time.
+    """
     path = path_of(entity, subscription, dead_letter)
     live = LiveEntity(ConnectionOptions.from_options({"connectionString": call.connection_string}), path)
-    owners = _owners(owner, checkpoint, every)
+    if every and (owner or checkpoint is not None):
+        raise ArgumentError("--all means every owner: leave --owner and --checkpoint out, or --all.")
+    owners = None if every else list(owner or ())
+    removed = 0
+    if owners is not None and checkpoint is not None:
+        of_query = checkpoint_claims(checkpoint, path)
+        owners.append(of_query.owner)
+        removed = live.call(lambda access: delete_committed(access, *of_query))
     if owners is not None and not owners:
         _show(call, live)
         return
     released = live.call(lambda access: release_claims(access, owners))
-    total = sum(released.values())
-    call.output.done(f"{counted(total)} of '{path}' made active again.", entity=path, released=released)
-
-
-def _owners(given: list[str] | None, checkpoint: Path | None, every: bool) -> Collection[str] | None:
-    """None: all; none named: show only."""
-    if every and (given or checkpoint is not None):
-        raise ArgumentError("--all means every owner: leave --owner and --checkpoint out, or --all.")
-    if every:
-        return None
-    return [*(given or ()), *([claim_owner(checkpoint)] if checkpoint is not None else ())]
+    text = f"{counted(sum(released.values()))} of '{path}' made active again."
+    if removed:
+        text += f" {counted(removed)} removed, whose batch is done."
+    call.output.done(text, entity=path, released=released, removed=removed)
 
 
 def _show(call: Call, live: LiveEntity) -> None:

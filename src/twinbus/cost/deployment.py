@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
+from math import ceil
 
 from twinbus.errors import ArgumentError
 
@@ -22,7 +23,8 @@ class Deployment:
     """A pair of namespaces and its load. `rate` is messages a second over all entities.
 
     `entities` are those that are unavailable in an outage, `processes` those that send to them: each process pings each
-    entity. `outage` is how long the primary is away; for the first `failover_interval` of it sends fail.
+    entity. `outage` is how long the primary is away; for the first `failover_interval` of it sends fail, and then they go
+    to the backlog until a ping finds that it is back.
     """
 
     backlog_queues: int = 10
@@ -49,13 +51,25 @@ class Deployment:
         _require(self.outage >= timedelta(0), "An outage cannot have a negative length.")
 
     @property
+    def pings_in_outage(self) -> int:
+        """Of one entity by one process: the first an interval after failover, the last the first that gets through."""
+        missed = seconds(self.outage) - seconds(self.failover_interval)
+        return max(0, ceil(missed / seconds(self.ping_interval)))
+
+    @property
     def failed_over_s(self) -> Fraction:
-        """How long sends go to the backlog."""
-        return max(Fraction(0), seconds(self.outage) - seconds(self.failover_interval))
+        """How long sends go to the backlog: for longer than the primary is away, up to the next ping."""
+        return self.pings_in_outage * seconds(self.ping_interval)
 
     @property
     def failed_over_messages(self) -> int:
         return int(self.rate * self.failed_over_s)
+
+    @property
+    def unhealthy_s(self) -> Fraction:
+        """How long sends do not get to the primary."""
+        refused = min(seconds(self.outage), seconds(self.failover_interval))
+        return refused + self.failed_over_s
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -2,7 +2,7 @@
 
     primary                                            secondary
       sends, receives          all the time              idle receives of syphons     all the time
-      pings                    in an outage              sends to backlog             in an outage
+      pings                    in an outage              sends to backlog             until it is noticed to be over
       sends home, receives     after it                  receives from backlog        after it
 
 A failed-over message is four operations instead of two, and its bytes count in each leg (contract D2 to D4). Money of a
@@ -88,6 +88,10 @@ class Estimate:
         exact = Fraction(operations) * Fraction(tier.price) / tier.per
         return EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
+    def in_period(self, line: Line, hours: Fraction | int) -> Fraction:
+        """Operations of a line in so many hours with the one outage in them."""
+        return _in_period(line, self.deployment, Fraction(hours))
+
     @property
     def money(self) -> Decimal:
         return total(bill.money for bill in self.bills)
@@ -116,13 +120,12 @@ def _traffic(given: Deployment) -> Iterator[Line]:
 
 
 def _pings(given: Deployment) -> Iterator[Line]:
-    """The first comes one interval after failover, the last is the first that gets through."""
     interval, pingers = seconds(given.ping_interval), given.entities * given.processes
     formula = (
         f"{_many(given.entities, 'entity', 'entities')} × {_many(given.processes, 'process', 'processes')} "
         f"× 3,600 s / {_text(interval)} s between pings"
     )
-    in_outage = pingers * ceil(given.failed_over_s / interval)
+    in_outage = pingers * given.pings_in_outage
     per_hour = pingers * Fraction(HOUR_S) / interval
     yield Line("pings", Namespace.PRIMARY, When.OUTAGE, formula, per_hour, in_outage, size=0, units=1)
 
@@ -143,7 +146,7 @@ def _failed_over(given: Deployment) -> Iterator[Line]:
 
 
 def _bill(namespace: Namespace, lines: Sequence[Line], given: Deployment, plan: Plan) -> NamespaceBill:
-    own = [(line, _in_30_days(line, given)) for line in lines if line.namespace is namespace]
+    own = [(line, _in_period(line, given, Fraction(HOURS_IN_30_DAYS))) for line in lines if line.namespace is namespace]
     operations = ceil(sum(count for _, count in own))
     size = ceil(sum(line.bytes_of(count) for line, count in own))
     shares = split(plan.operations, 0, operations)
@@ -151,12 +154,12 @@ def _bill(namespace: Namespace, lines: Sequence[Line], given: Deployment, plan: 
     return NamespaceBill(namespace, operations, size, shares, money, cost(plan.bandwidth, 0, size), plan.base_per_month)
 
 
-def _in_30_days(line: Line, given: Deployment) -> Fraction:
+def _in_period(line: Line, given: Deployment, hours: Fraction) -> Fraction:
     match line.when:
         case When.ALWAYS:
-            return line.operations(HOURS_IN_30_DAYS)
+            return line.per_hour * hours
         case When.HEALTHY:
-            healthy_s = max(Fraction(0), HOURS_IN_30_DAYS * HOUR_S - seconds(given.outage))
+            healthy_s = max(Fraction(0), hours * HOUR_S - given.unhealthy_s)
             return line.per_hour / HOUR_S * healthy_s
         case When.OUTAGE:
             return Fraction(line.in_outage)

@@ -48,7 +48,11 @@ class OperationsBook:
         self.totals: dict[Cause, int] = dict.fromkeys(Cause, 0)
         """Operations by cause, in all rows that were taken."""
         self._clock = clock
-        self._exact_left = exact_per_second_max
+        self.exact_left = exact_per_second_max
+        """How many more may get rows of their own in this second, as far as is known before everybody was asked.
+
+        For the book alone to change.
+        """
         self._exact_max = exact_per_second_max
         self._second = clock.now() // SECOND
         self._exact: list[Operation] = []
@@ -71,16 +75,12 @@ class OperationsBook:
         for reporter in waiting:
             reporter.write_down()
 
-    def has_room(self, count: int) -> bool:
-        """Whether so many more may get rows of their own, as far as is known before everybody was asked."""
-        return self._exact_left >= count
-
     def exact_at(self, count: int) -> Millis:
         """The time, if this second has room for so many rows of their own; 0 if it has not.
 
         Where many report, this is mostly the latter, and then costs nothing.
         """
-        if not self.has_room(count):
+        if self.exact_left < count:
             return 0
         now = self._clock.now()
         self._turn(now)
@@ -89,7 +89,7 @@ class OperationsBook:
     def record(self, operation: Operation, /) -> None:
         """Keeps the `Meter` protocol."""
         self.turn()
-        if operation.message_id is not None and self._exact_left:
+        if operation.message_id is not None and self.exact_left:
             self.add_exact([operation])
             return
         _, cause, entity, fragment, messages, size, units, path, who, _, _, kind, count = operation
@@ -97,7 +97,7 @@ class OperationsBook:
 
     def add_exact(self, rows: Sequence[Operation]) -> None:
         """After `exact_at` has said that there is room for them."""
-        self._exact_left -= len(rows)
+        self.exact_left -= len(rows)
         self._exact += rows
 
     def add(self, key: Key, operations: int, messages: int, size: int, units: int) -> None:
@@ -118,7 +118,7 @@ class OperationsBook:
         self.write_down()
         if is_behind:
             self._is_held = True
-            self._exact_left = 0
+            self.exact_left = 0
             return []
         self._is_held = False
         self.turn()
@@ -152,7 +152,7 @@ class OperationsBook:
         ]
         self._exact, self._sums = [], {}
         self._second = second
-        self._exact_left = self._exact_max if reported <= self._exact_max else 0
+        self.exact_left = self._exact_max if reported <= self._exact_max else 0
 
     def _new_sums(self, key: Key) -> list[int]:
         if len(self._sums) >= KEYS_MAX:

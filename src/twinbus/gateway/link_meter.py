@@ -1,41 +1,57 @@
 """What one client does on one entity, told to the book of operations: bursts in, rows or sums out (`twinbus.meter`).
 
-On the way of every message, so a burst is only put down here; many times a second the book asks for all of them
-together. Where messages get rows of their own they are held in memory for so long; where they are added up only their
-sizes are, for contents that outlive their way through the broker push what comes next out of the processor's caches,
-which costs more than all the counting. Without a book nothing is done.
+    the book has room --> the burst itself is held, for rows of its own
+         '--it has not--> its count and bytes are added to those of its cause and fragment
+
+On the way of every message, so a burst only leaves its mark here; many times a second the book asks for all of them
+together. Above the limit nothing of a message is held until then, not even its size: what outlives the way of a message
+through the broker takes the memory that the next one would have found in the processor's caches, and that costs more
+than the counting.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias
 
 from twinbus.amqp.performatives import Open
 from twinbus.broker.receiver import Delivery
 from twinbus.broker.settings import EntitySettings
-from twinbus.clock import Millis
-from twinbus.cost.operations_book import Key, OperationsBook
+from twinbus.cost.operations_book import OperationsBook
 from twinbus.gateway.addresses import Node
-from twinbus.meter import (
-    NO_FRAGMENT,
-    UNIT_BYTES,
-    WHO_LENGTH_MAX,
-    Cause,
-    EntityType,
-    Operation,
-    path_of,
-    units_of,
-    who_of_agent,
-)
-from twinbus.model.content import PREFIX
-from twinbus.model.message import Message, message_id_of
+from twinbus.gateway.link_rows import OVERHEAD, LinkRows
+from twinbus.meter import NO_FRAGMENT, UNIT_BYTES, WHO_LENGTH_MAX, Cause, EntityType, units_of, who_of_agent
+from twinbus.model.message import Message
 from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
 
-OVERHEAD = PREFIX.size
-"""Bytes of a stored message that are the store's own."""
+_ONE_UNIT_MAX = UNIT_BYTES + OVERHEAD
+"""The largest content that is billed as one."""
 
+_SEND = Cause.SEND
+"""A member of an enum is looked up at the price of a call."""
 
 _Burst: TypeAlias = tuple[Sequence[Message], Sequence[int] | None, Cause, int]
 """Messages, their numbers, and what `LinkMeter.sent` was told besides."""
+
+
+class _Sums:
+    """Messages of one cause in one fragment since the book asked last."""
+
+    __slots__ = ("count", "further_units", "size")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0  # of the contents, the store's own bytes included
+        self.further_units = 0  # beyond the one of each message
+
+    def add(self, size: int) -> None:
+        self.count += 1
+        self.size += size
+        if size > _ONE_UNIT_MAX:
+            self.further_units += units_of(size - OVERHEAD) - 1
+
+
+_ByFragment: TypeAlias = defaultdict[int, _Sums]
 
 
 class LinkMeter:
@@ -45,37 +61,37 @@ class LinkMeter:
         "_book",
         "_bursts",
         "_deliveries",
-        "_entity",
-        "_entity_type",
         "_is_partitioned",
         "_is_waiting",
-        "_keys",
-        "_path",
+        "_received",
+        "_rows",
+        "_sent",
         "_settled_count",
-        "_sizes",
-        "_who",
+        "_sums",
     )
 
     def __init__(
-        self, book: OperationsBook | None, entity: str, entity_type: EntityType, who: str, *, is_partitioned: bool
+        self, book: OperationsBook, entity: str, entity_type: EntityType, who: str, *, is_partitioned: bool
     ) -> None:
         self._book = book
-        self._entity = entity
-        self._entity_type = entity_type
-        self._who = who
-        self._path = path_of(entity, who)
+        self._rows = LinkRows(entity, entity_type, who)
         self._is_partitioned = is_partitioned
-        self._keys: dict[tuple[Cause, int], Key] = {}
         self._is_waiting = False
         self._bursts: list[_Burst] = []
         self._deliveries: list[Delivery] = []
         self._settled_count = 0
-        self._sizes: dict[tuple[Cause, int], list[int]] = {}
+        self._sums: defaultdict[Cause, _ByFragment] = defaultdict(partial(defaultdict, _Sums))
+        # The hash of a cause is computed in Python each time.
+        self._sent = self._sums[Cause.SEND]
+        self._received = self._sums[Cause.RECEIVE]
 
-    @classmethod
-    def of(cls, book: OperationsBook | None, node: Node, who: str) -> "LinkMeter":
+    @staticmethod
+    def of(book: OperationsBook | None, node: Node, who: str) -> "LinkMeter":
+        """Without a book, one that does nothing."""
+        if book is None:
+            return UNMETERED
         settings = _settings_of(node)
-        return cls(book, settings.path, _entity_type_of(node), who, is_partitioned=settings.is_partitioned)
+        return LinkMeter(book, settings.path, _entity_type_of(node), who, is_partitioned=settings.is_partitioned)
 
     def sent(
         self,
@@ -86,118 +102,59 @@ class LinkMeter:
     ) -> None:
         """They were accepted, by one fragment. `numbers` are their own, 0 for a duplicate that was dropped; where
         they are not known, `fragment` says which."""
-        if self._book is not None and messages:
-            if self._book.has_room(len(messages)):
-                self._bursts.append((messages, numbers, cause, fragment))
-            else:
-                self._put_sent(messages, numbers, cause, fragment)
-            if not self._is_waiting:
-                self._wait()
+        if not messages:
+            return
+        if not self._is_waiting:
+            self._wait()
+        if numbers is not None:
+            fragment = _fragment_of(numbers)
+        if self._book.exact_left >= len(messages):
+            self._bursts.append((messages, numbers, cause, fragment))
+            return
+        size = 0
+        for message in messages:
+            found = len(message.content)
+            if found > _ONE_UNIT_MAX or message.is_ping:
+                self._add_sent(messages, cause, fragment)
+                return
+            size += found
+        sums = (self._sent if cause is _SEND else self._sums[cause])[fragment]
+        sums.count += len(messages)
+        sums.size += size
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
-        if self._book is not None:
-            if self._book.has_room(len(deliveries)):
-                self._deliveries += deliveries
-            else:
-                self._put_stored(Cause.RECEIVE, [delivery.message for delivery in deliveries])
-            if not self._is_waiting:
-                self._wait()
+        if not self._is_waiting:
+            self._wait()
+        if self._book.exact_left >= len(deliveries):
+            self._deliveries += deliveries
+            return
+        if self._is_partitioned:
+            self._add_stored([delivery.message for delivery in deliveries], self._received)
+            return
+        size = 0
+        for delivery in deliveries:
+            found = len(delivery.message.content)
+            if found > _ONE_UNIT_MAX:
+                self._add_stored([delivery.message for delivery in deliveries], self._received)
+                return
+            size += found
+        sums = self._received[0]
+        sums.count += len(deliveries)
+        sums.size += size
 
     def settled(self, count: int) -> None:
-        if self._book is not None:
-            self._settled_count += count
-            if not self._is_waiting:
-                self._wait()
-
-    def _wait(self) -> None:
-        assert self._book is not None
-        self._is_waiting = True
-        self._book.ask_soon(self)
-
-    def write_down(self) -> None:
-        """Called by the book."""
-        assert self._book is not None
-        self._is_waiting = False
-        bursts, self._bursts = self._bursts, []
-        deliveries, self._deliveries = self._deliveries, []
-        count, self._settled_count = self._settled_count, 0
-        if bursts:
-            self._write_sent(bursts)
-        if deliveries:
-            self.handed_out([delivery.message for delivery in deliveries])
-        if count:
-            self._book.add(self._key(Cause.SETTLE, NO_FRAGMENT), count, count, 0, 0)
-        self._add_sizes()
-
-    def _write_sent(self, bursts: Sequence[_Burst]) -> None:
-        assert self._book is not None
-        at = self._book.exact_at(sum([len(burst[0]) for burst in bursts]))
-        for messages, numbers, cause, fragment in bursts:
-            if not at:
-                self._put_sent(messages, numbers, cause, fragment)
-                continue
-            if numbers is not None:
-                fragment = fragment_of(max(numbers))
-            # Pings are always added up: nobody looks for one.
-            self._put_sizes(Cause.PING, fragment, [len(message.content) for message in messages if message.is_ping])
-            places = [place for place, message in enumerate(messages) if not message.is_ping]
-            known = [None] * len(places) if numbers is None else [numbers[place] or None for place in places]
-            self._write_exact(at, [messages[place] for place in places], known, cause, fragment)
-
-    def _put_sent(
-        self, messages: Sequence[Message], numbers: Sequence[int] | None, cause: Cause, fragment: int
-    ) -> None:
-        if numbers is not None:
-            fragment = fragment_of(max(numbers))
-        sizes = [len(message.content) for message in messages if not message.is_ping]
-        if len(sizes) < len(messages):
-            self._put_sizes(Cause.PING, fragment, [len(message.content) for message in messages if message.is_ping])
-        self._put_sizes(cause, fragment, sizes)
-
-    def _put_stored(self, cause: Cause, messages: Sequence[StoredMessage]) -> None:
-        if not self._is_partitioned:
-            self._put_sizes(cause, 0, [len(message.content) for message in messages])
-            return
-        sizes: dict[int, list[int]] = {}
-        for message in messages:
-            sizes.setdefault(message.sequence_number >> SEQUENCE_BITS, []).append(len(message.content))
-        for fragment, found in sizes.items():
-            self._put_sizes(cause, fragment, found)
-
-    def _put_sizes(self, cause: Cause, fragment: int, stored_sizes: list[int]) -> None:
-        if stored_sizes:
-            kept = self._sizes.get((cause, fragment))
-            if kept is None:
-                self._sizes[cause, fragment] = stored_sizes
-            else:
-                kept += stored_sizes
-
-    def _add_sizes(self) -> None:
-        sizes, self._sizes = self._sizes, {}
-        for (cause, fragment), found in sizes.items():
-            self._add(cause, fragment, found)
-
-    def _write_exact(
-        self, at: Millis, messages: Sequence[Message], numbers: Sequence[int | None], cause: Cause, fragment: int
-    ) -> None:
-        assert self._book is not None
-        self._book.add_exact(
-            [
-                self._row(at, cause, fragment, len(message.content) - OVERHEAD, message.message_id, number)
-                for message, number in zip(messages, numbers, strict=True)
-            ]
-        )
+        if not self._is_waiting:
+            self._wait()
+        self._settled_count += count
 
     def handed_out(self, messages: Sequence[StoredMessage], cause: Cause = Cause.RECEIVE) -> None:
         """They were delivered, or shown."""
-        book = self._book
-        if book is None:
+        if at := self._book.exact_at(len(messages)):
+            self._book.add_exact(self._rows.of_stored(at, cause, messages))
             return
-        if at := book.exact_at(len(messages)):
-            book.add_exact([self._stored_row(at, cause, message) for message in messages])
-        else:
-            self._put_stored(cause, messages)
-            self._add_sizes()
+        if not self._is_waiting:
+            self._wait()
+        self._add_stored(messages, self._sums[cause])
 
     def peeked(self, messages: Sequence[StoredMessage]) -> None:
         if messages:
@@ -209,42 +166,94 @@ class LinkMeter:
         self, cause: Cause, count: int = 1, *, messages: int = 0, size: int = 0, fragment: int = NO_FRAGMENT
     ) -> None:
         """Operations without a size of their own, or of which only the number is known."""
-        book = self._book
-        if book is not None:
-            book.turn()
-            units = 0 if not cause.is_billed else units_of(size) if count == 1 else count
-            book.add(self._key(cause, fragment), count, messages, size, units)
+        self._book.turn()
+        units = 0 if not cause.is_billed else units_of(size) if count == 1 else count
+        self._book.add(self._rows.key(cause, fragment), count, messages, size, units)
 
-    def _add(self, cause: Cause, fragment: int, stored_sizes: list[int]) -> None:
-        assert self._book is not None
-        count = len(stored_sizes)
-        units = count
-        if max(stored_sizes) > UNIT_BYTES + OVERHEAD:
-            units = sum([units_of(size - OVERHEAD) for size in stored_sizes])
-        self._book.add(self._key(cause, fragment), count, count, sum(stored_sizes) - count * OVERHEAD, units)
+    def write_down(self) -> None:
+        """Called by the book."""
+        bursts, self._bursts = self._bursts, []
+        deliveries, self._deliveries = self._deliveries, []
+        if bursts:
+            self._write_sent(bursts)
+        if deliveries:
+            self.handed_out([delivery.message for delivery in deliveries])
+        self._write_sums()
+        self._is_waiting = False
 
-    def _key(self, cause: Cause, fragment: int) -> Key:
-        key = self._keys.get((cause, fragment))
-        if key is None:
-            key = Key(cause, self._entity, fragment, self._path, self._who, self._entity_type)
-            self._keys[cause, fragment] = key
-        return key
+    def _wait(self) -> None:
+        self._is_waiting = True
+        self._book.ask_soon(self)
 
-    def _stored_row(self, at: Millis, cause: Cause, message: StoredMessage) -> Operation:
-        content, number = message.content, message.sequence_number
-        return self._row(at, cause, number >> SEQUENCE_BITS, len(content) - OVERHEAD, message_id_of(content), number)
+    def _add_sent(self, messages: Sequence[Message], cause: Cause, fragment: int) -> None:
+        for message in messages:
+            self._sums[Cause.PING if message.is_ping else cause][fragment].add(len(message.content))
 
-    def _row(
-        self, at: Millis, cause: Cause, fragment: int, size: int, message_id: str, number: int | None
-    ) -> Operation:
-        path, who, kind = self._path, self._who, self._entity_type
-        return Operation(
-            at, cause, self._entity, fragment, 1, size, units_of(size), path, who, message_id, number, kind
-        )
+    def _add_stored(self, messages: Sequence[StoredMessage], sums: _ByFragment) -> None:
+        for message in messages:
+            sums[message.sequence_number >> SEQUENCE_BITS].add(len(message.content))
+
+    def _write_sent(self, bursts: Sequence[_Burst]) -> None:
+        at = self._book.exact_at(sum([len(burst[0]) for burst in bursts]))
+        for messages, numbers, cause, fragment in bursts:
+            if not at:
+                self._add_sent(messages, cause, fragment)
+                continue
+            # Pings are always added up: nobody looks for one.
+            self._add_sent([message for message in messages if message.is_ping], cause, fragment)
+            self._book.add_exact(self._rows.of_sent(at, cause, fragment, messages, numbers))
+
+    def _write_sums(self) -> None:
+        book, rows = self._book, self._rows
+        for cause, by_fragment in self._sums.items():
+            for fragment, sums in by_fragment.items():
+                count = sums.count
+                size, units = sums.size - count * OVERHEAD, count + sums.further_units
+                book.add(rows.key(cause, fragment), count, count, size, units)
+            by_fragment.clear()
+        count, self._settled_count = self._settled_count, 0
+        if count:
+            book.add(rows.key(Cause.SETTLE, NO_FRAGMENT), count, count, 0, 0)
 
 
-def fragment_of(number: int) -> int:
-    """A duplicate that was dropped has no number and lies nowhere."""
+class _Unmetered(LinkMeter):
+    """For a namespace without a book."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    def sent(
+        self,
+        messages: Sequence[Message],
+        numbers: Sequence[int] | None,
+        cause: Cause = Cause.SEND,
+        fragment: int = NO_FRAGMENT,
+    ) -> None:
+        pass
+
+    def delivered(self, deliveries: Sequence[Delivery]) -> None:
+        pass
+
+    def settled(self, count: int) -> None:
+        pass
+
+    def handed_out(self, messages: Sequence[StoredMessage], cause: Cause = Cause.RECEIVE) -> None:
+        pass
+
+    def counted(
+        self, cause: Cause, count: int = 1, *, messages: int = 0, size: int = 0, fragment: int = NO_FRAGMENT
+    ) -> None:
+        pass
+
+
+UNMETERED = _Unmetered()
+
+
+def _fragment_of(numbers: Sequence[int]) -> int:
+    """Of a burst. A duplicate that was dropped has no number and lies nowhere."""
+    number = numbers[-1] or max(numbers)
     return number >> SEQUENCE_BITS if number else NO_FRAGMENT
 
 

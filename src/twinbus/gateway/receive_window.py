@@ -16,7 +16,7 @@ class ReceiveWindow:
         self._deletes = deletes
         self._is_open = False
         self._is_served = False
-        self._credit = 0  # what is left of it, as of the last credit and delivery
+        self._credit = 0  # what is left of it, as of the last credit and delivery; less than 0 is nothing
         self._dealt_with = 0  # messages whose credit may be given back
 
     def told(self, credit: int, *, drain: bool) -> bool:
@@ -27,7 +27,7 @@ class ReceiveWindow:
         if drain:
             self._is_open = self._is_open or credit > 0
             return False
-        raised = credit - self._credit
+        raised = credit - max(0, self._credit)
         is_top_up = 0 < raised <= self._dealt_with
         was_empty = self._is_open and not self._is_served and not is_top_up
         self._credit = credit
@@ -38,7 +38,7 @@ class ReceiveWindow:
 
     def delivered(self, count: int) -> None:
         self._is_served = True
-        self._credit = max(0, self._credit - count)
+        self._credit -= count
         if self._deletes:
             self._dealt_with += count
 

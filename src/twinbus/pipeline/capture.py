@@ -7,6 +7,7 @@ Browsing leaves the messages where they are; consuming removes those that are in
 killed goes on where it was, by the checkpoint beside its messages.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+log = logging.getLogger(__name__)
 
 AT_ONCE_DEFAULT = 4
 """Queries of a run that ends by itself; each has a process of its own for its source."""
@@ -95,13 +98,14 @@ class Capture:
         return self.tally.state in OVER
 
     def start(self, now_s: float) -> None:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         batches = BatchWriter(self._settings.lake, self.tally.entity)
         try:
             clear_unfinished(self._spark, self._settings.lake, self.tally.entity)
             self._query = self._writer(batches).start()
-        except PySparkException as failure:
+        except (PySparkException, Py4JError) as failure:
             self._failed(reason_of(failure), now_s)
             return
         batches.belong_to(str(self._query.id))
@@ -133,8 +137,14 @@ class Capture:
             if progress.timestamp > self._counted_until and progress.numInputRows:
                 self.tally.messages += progress.numInputRows
                 self.tally.batches += 1
+                self._retry_s = RETRY_FIRST_S
         self._counted_until = recent[-1].timestamp
         self.tally.behind = progress_of(recent[-1]).behind
+
+    def revive(self) -> None:
+        """The entity is there again after it was gone: what ended begins anew."""
+        if self.is_over:
+            self.tally.state = CaptureState.WAITING
 
     def stop(self) -> None:
         """The batch that is being written is finished; if that takes too long, it will be written again next time."""
@@ -149,6 +159,7 @@ class Capture:
 
     def _failed(self, reason: Reason, now_s: float) -> None:
         self.tally.last_error = reason.text
+        log.warning("The capture of '%s' failed: %s", self.tally.entity, reason.text)
         if not (reason.is_transient and self._settings.is_endless):
             self.tally.state = CaptureState.FAILED
             return
@@ -159,6 +170,9 @@ class Capture:
     def _writer(self, batches: "BatchWriter") -> "DataStreamWriter":
         settings, entity = self._settings, self.tally.entity
         options = {**settings.options, **source_options(entity), "mode": settings.mode.value}
+        if settings.mode is CaptureMode.BROWSE:
+            # A message that is deferred before it is read would be missing for good: its number is passed then.
+            options["includeStates"] = "active,deferred"
         writer = self._spark.readStream.format("servicebus").options(**options).load().writeStream
         writer = writer.queryName(f"capture of {entity}").foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint_folder(settings.lake, entity))
@@ -189,14 +203,24 @@ class BatchWriter:
         write_batch(messages, self._lake, self._entity, f"{self._capture}-{number:010}")
 
 
-def run_captures(captures: Sequence[Capture], stop: threading.Event, show: Callable[[], None], at_once: int) -> None:
-    """Until all are over or `stop` is set. `show` is called whenever there may be something new to see."""
+def run_captures(
+    captures: list[Capture],
+    stop: threading.Event,
+    show: Callable[[], None],
+    at_once: int | None = None,
+    newcomers: Callable[[float], Sequence[Capture]] = lambda now_s: (),
+) -> None:
+    """Until all are over or `stop` is set. `show` is called whenever there may be something new to see.
+
+    `at_once`: how many run at the same time, all if None. What `newcomers` finds joins the captures.
+    """
     try:
         while not stop.is_set() and not all(capture.is_over for capture in captures):
             now_s = time.monotonic()
+            captures += newcomers(now_s)
             waiting = [capture for capture in captures if capture.tally.state is CaptureState.WAITING]
             running = sum(capture.tally.state is CaptureState.RUNNING for capture in captures)
-            for capture in waiting[: max(0, at_once - running)]:
+            for capture in waiting[: None if at_once is None else max(0, at_once - running)]:
                 capture.start(now_s)
             for capture in captures:
                 capture.look(now_s)

@@ -21,10 +21,12 @@ _WILDCARD = re.compile(r"[*?\[]")
 _DEAD_LETTERS = re.compile(r"/\$deadletterqueue$", re.IGNORECASE)
 
 
-def chosen_entities(wanted: Iterable[str], all_paths: Callable[[], Sequence[str]]) -> list[str]:
+def chosen_entities(
+    wanted: Iterable[str], all_paths: Callable[[], Sequence[str]], *, is_each_matched: bool = True
+) -> list[str]:
     """In the order of the request, each once. `all_paths` is asked if there is a pattern, and then once.
 
-    Raises ArgumentError for what is no path, EntityNotFound for a pattern that nothing matches.
+    Raises ArgumentError for what is no path, and EntityNotFound for a pattern that nothing matches, unless that may be.
     """
     listed: Sequence[str] | None = None
     found: dict[str, str] = {}
@@ -37,7 +39,7 @@ def chosen_entities(wanted: Iterable[str], all_paths: Callable[[], Sequence[str]
         listed = all_paths() if listed is None else listed
         pattern, suffix = _DEAD_LETTERS.sub("", text), "/$DeadLetterQueue" if _DEAD_LETTERS.search(text) else ""
         matching = [path for path in listed if fnmatchcase(path.casefold(), pattern.casefold())]
-        if not matching:
+        if not matching and is_each_matched:
             raise EntityNotFound(f"No queue or subscription matches '{pattern}'. See: twinbus queue list")
         found |= {(path + suffix).casefold(): path + suffix for path in matching}
     return list(found.values())

@@ -16,6 +16,7 @@ travel to the workers in the pickled value, as the options themselves do, and ar
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,11 @@ RETRY_TOTAL = "retryTotal"
 OPERATION_TIMEOUT = "operationTimeout"
 
 PLACES = (CONNECTION_STRING, CONNECTION_STRING_ENV, CONNECTION_STRING_FILE, NAMESPACE)
+_WANTED = {
+    CONNECTION_STRING_ENV: "the name of an environment variable",
+    CONNECTION_STRING_FILE: "the path of a file",
+    NAMESPACE: "HOST[:PORT]",
+}
 CONNECTION_OPTIONS = (*PLACES, KEY_NAME, KEY, CREDENTIAL, TRANSPORT, RETRY_TOTAL, OPERATION_TIMEOUT)
 """Every option that this module reads; sources and sinks know the others."""
 
@@ -49,8 +55,18 @@ OPERATION_TIMEOUT_S_DEFAULT = 60.0
 OPERATION_TIMEOUT_S_MAX = 3_600.0
 
 
+_SECRET = re.compile(r"(SharedAccess(?:Key|Signature)\s*=\s*)[^;'\"]+", re.IGNORECASE)
+_IS_CONNECTION_STRING = re.compile(r"Endpoint\s*=|SharedAccess\w*\s*=", re.IGNORECASE)
+
+
 class OptionError(ArgumentError, ValueError):
-    """An option of a source or sink is missing, unknown or has a value that makes no sense. One line says which."""
+    """An option of a source or sink is missing, unknown or has a value that makes no sense. One line says which.
+
+    Texts quote what was given, and a connection string is soon given to the wrong option: its key is left out.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_SECRET.sub(r"\1…", text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +91,10 @@ class ConnectionOptions:
         wanted = {name.lower(): name for name in CONNECTION_OPTIONS}
         known = {wanted[name.lower()]: value.strip() for name, value in options.items() if name.lower() in wanted}
         place = _only_place(known)
+        if place != CONNECTION_STRING and _IS_CONNECTION_STRING.search(known[place]):
+            raise OptionError(
+                f"{place} is {_WANTED[place]}, and has a connection string: that is for {CONNECTION_STRING}."
+            )
         _check_proof(known, place)
         made = cls(
             place,

@@ -16,6 +16,8 @@ from twinbus.errors import MessagingError
 # The last line of a traceback: the class with its modules, and the text.
 _RAISED = re.compile(r"^(?:(?P<module>[\w.]+)\.)?(?P<name>[A-Z]\w*): (?P<text>.+)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
+# What py4j makes of a Java exception: a line on its own call, then the class and the text.
+_JAVA_TEXT = re.compile(r"\AAn error occurred while calling \S+\n: (?:[\w.$]+: )?(?P<text>.+)$", re.MULTILINE)
 # [ERROR_CLASS] text SQLSTATE: 12345
 _SPARK_TEXT = re.compile(r"^(?:\[[A-Z_.]+\] )?(?P<text>.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 
@@ -37,7 +39,8 @@ def reason_of(failure: BaseException) -> Reason:
     raised = _RAISED.search(behind) if traceback else None
     if raised is not None:
         return Reason(raised["text"].strip(), _is_transient(raised["module"] or "", raised["name"]))
-    found = _SPARK_TEXT.search(text)
+    java = _JAVA_TEXT.search(text)
+    found = _SPARK_TEXT.search(text if java is None else java["text"])
     return Reason(found["text"].strip() if found is not None else type(failure).__name__, False)
 
 

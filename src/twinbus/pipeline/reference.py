@@ -38,8 +38,9 @@ exactly one batch. A batch that is run again after a crash has the same messages
 meanwhile: a sink that keeps each batch once keeps each message once, any other gets those of that batch twice.
 
 In `mode=consume` the first batch of a new query is empty: it writes down under which name messages are claimed. Claimed messages
-are deferred, so that no receiver gets them, and are deleted when Spark plans the batch behind theirs. If a query is given up,
-`twinbus pipeline release-claims` makes them active again. Spark's asynchronous progress tracking has to stay off, since with it
+are deferred, so that no receiver gets them, and are deleted when Spark plans the batch behind theirs: a query that is stopped holds
+those of its last batch until it starts again. If a query is given up, `twinbus pipeline release-claims ENTITY --checkpoint FOLDER`
+deletes them, and makes active again what no finished batch had. Spark's asynchronous progress tracking has to stay off, since with it
 batches are planned before the one in front of them is committed. The order of messages is kept within an input partition only.
 
 """

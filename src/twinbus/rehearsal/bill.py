@@ -19,7 +19,9 @@ from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.prices import PriceSheet
 from twinbus.rehearsal.stage import Place, Stage
 
-READ = (columns.OP_ID, columns.ENTITY, columns.CAUSE, columns.PATH, columns.OPERATIONS, columns.MESSAGES, columns.UNITS)
+KEYS = (columns.NAMESPACE, columns.ENTITY, columns.CAUSE, columns.PATH)
+SUMS = (columns.OPERATIONS, columns.MESSAGES, columns.UNITS, columns.BYTES)
+READ = (columns.OP_ID, *KEYS, *SUMS)
 # The way of a message: the application's own, aside into a backlog queue, home with the syphon.
 PATHS = ("primary", "backlog", "syphon")
 
@@ -36,10 +38,25 @@ class BillLine:
 
 
 @dataclass(frozen=True, slots=True)
+class EntityLine:
+    """The part of one entity in a line; `entity` is "" for what concerned the namespace as a whole."""
+
+    namespace: str
+    entity: str
+    cause: str
+    path: str
+    operations: int
+    messages: int
+    units: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bill:
-    """`amount` is with its currency, and `basis` says what it rests on."""
+    """`lines` are the sums of `entities`. `amount` is with its currency, and `basis` says what it rests on."""
 
     lines: tuple[BillLine, ...]
+    entities: tuple[EntityLine, ...]
     units: int
     amount: str
     basis: str
@@ -58,22 +75,39 @@ def bill_of(stage: Stage, prices: Path | None) -> Bill | None:
 
 def add_up(rows: Iterable[Mapping[str, Any]], sheet: PriceSheet, prefix: str = "") -> Bill:
     """Rows of the operations log, each operation once, of entities whose path begins with `prefix`."""
-    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    entities = _entity_lines(rows, prefix)
+    lines = _lines(entities)
+    units = sum(line.units for line in lines)
+    tier = sheet.plan(None).list_price
+    amount = f"{money_text(tier.cost(units))} {sheet.currency}"
+    basis = f"{units} operations at {money_text(tier.price)} a million, the list price of {sheet.caption}"
+    return Bill(lines, entities, units, amount, basis)
+
+
+def _entity_lines(rows: Iterable[Mapping[str, Any]], prefix: str) -> tuple[EntityLine, ...]:
+    counts: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0] * len(SUMS))
     seen: set[str] = set()
     for row in rows:
         if row[columns.OP_ID] in seen or not row[columns.ENTITY].startswith(prefix):
             continue
         seen.add(row[columns.OP_ID])
-        sums = counts[row[columns.PATH], row[columns.CAUSE]]
-        for place, name in enumerate((columns.OPERATIONS, columns.MESSAGES, columns.UNITS)):
+        sums = counts[tuple(row[name] for name in KEYS)]
+        for place, name in enumerate(SUMS):
             sums[place] += row[name]
+    return tuple(
+        EntityLine(namespace, entity, cause, path, *sums)
+        for (namespace, entity, cause, path), sums in sorted(counts.items())
+    )
+
+
+def _lines(entities: Iterable[EntityLine]) -> tuple[BillLine, ...]:
+    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for each in entities:
+        sums = counts[each.path, each.cause]
+        for place, number in enumerate((each.operations, each.messages, each.units)):
+            sums[place] += number
     ordered = sorted(counts.items(), key=lambda item: (PATHS.index(item[0][0]), item[0][1]))
-    lines = tuple(BillLine(cause, path, *sums) for (path, cause), sums in ordered)
-    units = sum(line.units for line in lines)
-    tier = sheet.plan(None).list_price
-    amount = f"{money_text(tier.cost(units))} {sheet.currency}"
-    basis = f"{units} operations at {money_text(tier.price)} a million, the list price of {sheet.caption}"
-    return Bill(lines, units, amount, basis)
+    return tuple(BillLine(cause, path, *sums) for (path, cause), sums in ordered)
 
 
 def _flushed(place: Place) -> Path | None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.pipeline.source.bus import Bus, bodies, names, rows
+from tests.pipeline.source.micro_batches import Query
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader
@@ -80,6 +81,24 @@ def test_a_time_says_where_to_start(bus: Bus) -> None:
     later = read(bus, path, startingTimestamp=times[3].isoformat())
     assert later == [name for name, time in zip(names(6), times, strict=True) if time >= times[3]]
     assert read(bus, path, startingTimestamp=(times[-1] + timedelta(seconds=1)).isoformat()) == []
+
+
+def test_dead_letters_are_chosen_by_the_times_that_they_have_whatever_their_order(bus: Bus) -> None:
+    """The youngest are dead-lettered first, so their numbers rise while their times fall."""
+    path = bus.queue()
+    for name in names(6):
+        bus.send(path, [name])
+    times = enqueued_times(bus, path)
+    with BlockingNamespace.connect(bus.namespace.connection_string) as client:
+        receiver = client.receiver(path, credit=6)
+        for message in reversed(receiver.collect(6, 5)):
+            assert not any(receiver.dead_letter([message]))
+    wanted = [name for name, time in zip(names(6), times, strict=True) if time >= times[3]]
+    since = times[3].isoformat()
+    assert sorted(read(bus, path, subQueue="deadLetter", startingTimestamp=since)) == wanted
+    query = Query(lambda: bus.stream(path, subQueue="deadLetter", startingTimestamp=since))
+    query.run()
+    assert sorted(query.kept) == wanted
 
 
 def test_messages_younger_than_the_lag_are_left_for_later(bus: Bus) -> None:

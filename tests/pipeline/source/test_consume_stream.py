@@ -1,15 +1,29 @@
 """Streams that take messages away, against a real namespace and its two ways of access."""
 
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any
+
 import pytest
 
 from tests.pipeline.source.bus import Bus, bodies, names, rows
-from tests.pipeline.source.micro_batches import Query
+from tests.pipeline.source.micro_batches import Died, Query
 from twinbus.client.blocking import BlockingNamespace
-from twinbus.errors import MessagingError
+from twinbus.client.entity_extras import EntityExtras
+from twinbus.client.namespace import Namespace
+from twinbus.client.remote_errors import ConnectionLost
+from twinbus.errors import MessagingError, ServerBusy
 from twinbus.pipeline.source import plain_access
-from twinbus.pipeline.source.connections import Detect
-from twinbus.pipeline.source.live_entity import SourceFailed, detected, plain
+from twinbus.pipeline.source.claims import release_claims
+from twinbus.pipeline.source.connections import ConnectionCache, Detect
+from twinbus.pipeline.source.consume_stream import ConsumeStream
+from twinbus.pipeline.source.entity_access import Claim, EntityAccess
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed, detected, plain
 from twinbus.pipeline.source.offsets import ConsumeOffset, lag
+from twinbus.pipeline.source.option_table import STREAM
+from twinbus.pipeline.source.own_access import OwnAccess
+from twinbus.pipeline.source.ranges import Range
+from twinbus.pipeline.source.read_limits import BatchLimit
 
 WAYS = [pytest.param(detected, id="own"), pytest.param(plain, id="plain")]
 
@@ -240,3 +254,125 @@ def test_lost_claims_in_a_fragment_that_is_ill_are_found_when_it_is_well_again(b
     rest = reader.latestOffset(some, reader.getDefaultReadLimit())
     found += bodies(rows(reader, reader.partitions(some, rest)))
     assert sorted(found) == sorted(names(64))
+
+
+def dies_at(step: str, count: int) -> Callable[[str], None]:
+    """At the so-manieth time that a query is there."""
+    left = count
+
+    def told(name: str) -> None:
+        nonlocal left
+        left -= name == step
+        if left == 0:
+            raise Died
+
+    return told
+
+
+@pytest.mark.parametrize(("step", "kept"), [("logged", []), ("committed", names(4))])
+def test_a_query_that_starts_again_leaves_alone_what_another_has_claimed_since(
+    bus: Bus, step: str, kept: list[str]
+) -> None:
+    """Whether the first query has still to read the batch or only to delete it."""
+    path = bus.queue()
+    bus.send(path, names(4))
+    first, second = consume(bus, path), consume(bus, path)
+    with pytest.raises(Died):
+        first.run(dies_at(step, 2))
+    bus.ask(path, lambda access: release_claims(access, None))
+    with pytest.raises(Died):
+        second.run(dies_at("logged", 2))
+    first.run()
+    assert first.kept == kept
+    assert bus.counts(path) == (0, 4)
+    second.run()
+    assert second.kept == names(4)
+    assert bus.counts(path) == (0, 0)
+
+
+def test_what_an_application_deferred_in_an_entity_that_was_made_again_is_not_deleted(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(3))
+    query = consume(bus, path)
+    with pytest.raises(Died):
+        query.run(dies_at("committed", 2))
+    bus.namespace.administration.delete_queue(path)
+    bus.namespace.create_queue(path)
+    bus.send(path, names(3, "new"))
+    bus.defer(path, 2)
+    query.run()
+    assert query.kept == [*names(3), "new2"]
+    assert bus.counts(path) == (0, 2)
+
+
+def lossy(
+    bus: Bus, path: str, access: type[OwnAccess], connections: ConnectionCache, now: list[float]
+) -> ConsumeStream:
+    """A stream of batches of two by such an access, at the last time of `now`."""
+
+    async def detect(namespace: Namespace, path: str) -> EntityAccess:
+        return access(namespace, path)
+
+    options = bus.options(path, STREAM, mode="consume", operationTimeout="5")
+    entity = LiveEntity(options.connection, path, detect=detect, connections=connections, sleep=lambda _: None)
+    return ConsumeStream(options, entity, monotonic=lambda: now[-1], new_owner=lambda: "spark-me")
+
+
+def batches_of(stream: ConsumeStream, now: list[float]) -> list[int]:
+    """Their sizes; each takes a minute."""
+    sizes = []
+    offset = stream.latest({"v": 1}, BatchLimit(2, None))
+    while (following := stream.latest(offset, BatchLimit(2, None))) != offset:
+        sizes.append(sum(end - first for ranges in following["claim"].values() for first, end in ranges))
+        offset = following
+        now.append(now[-1] + 60)
+    return sizes
+
+
+def test_claims_that_were_lost_are_looked_for_until_none_is_left_however_long_that_takes(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(6))
+    is_lost = False
+
+    class Lossy(OwnAccess):
+        async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
+            nonlocal is_lost
+            if is_lost:
+                return await super().claim(shares, ends, owner)
+            is_lost = True
+            await super().claim({0: 6}, ends, owner)
+            raise ConnectionLost("the answer")
+
+    with closing(ConnectionCache()) as connections:
+        now = [0.0]
+        assert batches_of(lossy(bus, path, Lossy, connections, now), now) == [2, 2, 2]
+    assert bus.counts(path) == (0, 0)
+
+
+def test_what_a_fragment_claimed_while_it_became_ill_is_found(bus: Bus) -> None:
+    """A store that fails may have done what it was asked for: it only cannot tell."""
+    path = bus.queue()
+    bus.send(path, names(5))
+    is_lost = False
+
+    class Ill(EntityExtras):
+        async def claim(self, *args: Any, **given: Any) -> list[Range]:
+            nonlocal is_lost
+            found = await super().claim(*args, **given)
+            if not is_lost:
+                is_lost = True
+                raise ServerBusy("Its store is ill.")
+            return found
+
+    class Lossy(OwnAccess):
+        def __init__(self, namespace: Namespace, path: str) -> None:
+            super().__init__(namespace, path)
+            self._extras = Ill(path, namespace.extras(path)._ask)
+
+    with closing(ConnectionCache()) as connections:
+        now = [0.0]
+        stream = lossy(bus, path, Lossy, connections, now)
+        first = stream.latest({"v": 1}, BatchLimit(2, None))
+        assert stream.latest(first, BatchLimit(2, None)) == first  # nobody knows of the two that it claimed
+        assert batches_of(stream, now) == [2, 2, 1]
+    assert bus.counts(path) == (0, 0)

@@ -136,7 +136,7 @@ def test_a_page_never_leaves_its_range(bus: Bus, detect: Detect) -> None:
 
 
 async def claim_and_release(access: EntityAccess) -> int:
-    return await access.release(await access.claim({0: 2}, None, "me"))
+    return await access.release((await access.claim({0: 2}, None, "me")).ranges)
 
 
 @pytest.mark.parametrize(("detect", "order"), [(own, names(3)), (plain, ["m2", "m0", "m1"])])

@@ -78,6 +78,7 @@ def test_every_column_comes_from_its_part_of_the_message() -> None:
         "deliveryCount": 0,
         "state": "deferred",
         "expiresAt": NOON + timedelta(seconds=30),
+        "timeToLive": 30_000,
         "scheduledEnqueueTime": NOON,
         "deadLetterReason": "why",
         "deadLetterErrorDescription": "how",
@@ -171,6 +172,23 @@ def encoded(**sections: object) -> ReceivedMessage:
 def test_a_life_longer_than_a_header_can_say_ends_at_its_date() -> None:
     message = encoded(properties=MessageProperties(absolute_expiry_time=Timestamp(NOON_MS)), header=Header(ttl=UInt(5)))
     assert only(message, "expiresAt") == NOON
+
+
+@pytest.mark.parametrize(
+    ("life", "expected"),
+    [
+        (None, None),
+        (timedelta(days=49), 49 * 86_400_000),
+        (timedelta(days=400), 400 * 86_400_000),
+    ],
+)
+def test_a_time_to_live_is_what_was_sent(life: timedelta | None, expected: int | None) -> None:
+    assert only(received(time_to_live=life, created_at=NOON), "timeToLive") == expected
+
+
+def test_a_life_that_is_over_at_once_or_without_dates_is_no_error() -> None:
+    assert only(encoded(header=Header(ttl=UInt(0))), "timeToLive") is None
+    assert only(encoded(header=Header(ttl=UInt(2**32 - 1))), "timeToLive") == 2**32 - 1
 
 
 @pytest.mark.parametrize("time", ["soon", Timestamp(2**62), None])

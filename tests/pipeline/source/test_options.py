@@ -99,6 +99,7 @@ def test_values_are_read(given: dict[str, str], field: str, value: Any) -> None:
         ({"startingOffsets": '{"3": 5}'}, "a number of fragment 0"),
         ({"startingOffsets": "latest", "startingTimestamp": "5"}, "both say where to start"),
         ({"startingTimestamp": "2026-01-02T03:04:05"}, "with its zone"),
+        ({"subQueue": "deadLetter", "visibilityLag": "5s"}, "dead letters keep the times of their entity"),
         ({"startingTimestamp": "noon"}, "milliseconds since 1970"),
         ({"maxMessagesPerTrigger": "0"}, "from 1 to"),
         ({"maxBytesPerTrigger": "10 MB"}, "whole number"),

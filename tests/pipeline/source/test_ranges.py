@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.pipeline.source.ranges import RangeSet, by_fragment, count, half_open, in_pieces, inclusive, runs
+from twinbus.pipeline.source.ranges import RangeSet, by_fragment, count, half_open, in_pieces, inclusive, outside, runs
 
 BASE = 3 << 48
 numbers = st.lists(st.integers(0, 40) | st.integers(BASE, BASE + 40))
@@ -24,6 +24,11 @@ def test_runs_hold_the_numbers_that_they_were_made_of_and_no_others(given: list[
 def test_a_set_of_ranges_knows_its_numbers(given: list[int], asked: list[int]) -> None:
     found = RangeSet(runs(given))
     assert [number in found for number in asked] == [number in given for number in asked]
+
+
+@given(numbers, numbers)
+def test_what_is_outside_of_others_is_all_but_their_numbers(given: list[int], others: list[int]) -> None:
+    assert outside(runs(given), runs(others)) == runs(set(given) - set(others))
 
 
 @given(numbers, st.integers(1, 9))

@@ -12,7 +12,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost
 from twinbus.pipeline.source import live_entity, plain_access
 from twinbus.pipeline.source.connections import CONNECTIONS, Detect
-from twinbus.pipeline.source.entity_access import EntityAccess
+from twinbus.pipeline.source.entity_access import Claim, EntityAccess
 from twinbus.pipeline.source.live_entity import detected, plain
 from twinbus.pipeline.source.ranges import Range
 
@@ -36,7 +36,7 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._access, name)
 
-    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
+    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
         self._step("before claim")
         found = await self._access.claim(shares, ends, owner)
         self._step("after claim")

@@ -24,8 +24,16 @@ if TYPE_CHECKING:
 
 BUDGET_S = 10.0
 """Of a round, which is how late the job notices that it is to stop."""
-RETRY_S = (1.0, 2.0, 5.0)
-"""Before each round that follows one in which nothing could be moved; behind the last of them the job fails."""
+BUDGET_S_MAX = 120.0
+"""Of a queue whose chosen messages lie behind so many others that a shorter round does not come to them."""
+RETRY_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+"""Before each round that follows one in which nothing could be moved; behind the last of them the job fails. A lock is
+over in the meantime, unless the entity has longer ones than usual.
+"""
+NOT_REACHED = (
+    "The chosen messages lie behind so many others that none of them came. Replay without --where, or what is before them "
+    "first."
+)
 
 
 class ReplayFailed(MessagingError):
@@ -40,6 +48,7 @@ class _Queue:
     chosen: set[int]
     sent: set[int] = field(default_factory=set)
     is_drained: bool = False
+    budget_s: float = BUDGET_S
 
     @property
     def is_done(self) -> bool:
@@ -94,7 +103,7 @@ class DeadLetterReplay:
             runs(queue.chosen),
             runs(queue.sent),
             None if self.rate is None else self.rate / task_count,
-            BUDGET_S,
+            queue.budget_s,
         )
 
     def _last_error(self) -> str:
@@ -117,7 +126,11 @@ def note(queue: _Queue, report: MoveReport) -> bool:
         # The copy of what was sent and is gone was acknowledged, so somebody has it.
         tally.replayed += len(queue.sent)
         tally.missing = len(queue.chosen)
-    return bool(moved or refused or sent)
+    has_moved = bool(moved or refused or sent)
+    if not has_moved and not report.is_drained and report.error is None:
+        queue.budget_s = min(2 * queue.budget_s, BUDGET_S_MAX)
+        tally.last_error = NOT_REACHED
+    return has_moved
 
 
 def run_round(spark: "SparkSession", plans: Sequence[MovePlan]) -> list[MoveReport]:

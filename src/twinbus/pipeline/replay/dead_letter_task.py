@@ -7,6 +7,9 @@ A message can be received by its number only if it is deferred, so all are recei
 One whose copy was acknowledged and which could not be removed is told apart: the next round removes it and does not
 send it again. A crash in between sends it again; a destination that detects duplicates drops that copy, since the
 message id is the same.
+
+When nothing more comes, what was chosen may be gone, or locked: by somebody else, or by a round that lost its
+connection. So it is looked for before it is given up.
 """
 
 import asyncio
@@ -30,14 +33,22 @@ from twinbus.errors import MessagingError, NotAllowed
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.replay.copies import copy_of
 from twinbus.pipeline.sink.pace import Pace
-from twinbus.pipeline.source.ranges import Range, RangeSet, count, runs
+from twinbus.pipeline.source.entity_access import ALL_STATES
+from twinbus.pipeline.source.plain_access import PlainAccess
+from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment, count, runs
 
 PAGE_COUNT = 500
 HELD_MAX = 20_000
 """Messages that stay and wait to be abandoned; more are left to their locks, which end by themselves."""
 ABANDON_COUNT = 500
 WAIT_S = 1.0
-"""A dead-letter queue that has nothing more to give for so long is done."""
+"""A dead-letter queue that gives nothing for so long has nothing more to give."""
+
+
+class StillLocked(MessagingError):
+    """Messages that are there and do not come, since somebody holds them."""
+
+    is_transient = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +111,11 @@ async def _move(plan: MovePlan, clock: Clock) -> MoveReport:
 
 
 class _Mover:
-    def __init__(self, plan: MovePlan, node: EntityNode, receiver: Receiver, sender: Sender, clock: Clock) -> None:
+    def __init__(
+        self, plan: MovePlan, access: PlainAccess, node: EntityNode, receiver: Receiver, sender: Sender, clock: Clock
+    ) -> None:
         self._plan = plan
+        self._access = access
         self._node = node
         self._receiver = receiver
         self._sender = sender
@@ -119,7 +133,9 @@ class _Mover:
     @classmethod
     async def open(cls, plan: MovePlan, namespace: Namespace, clock: Clock) -> "_Mover":
         receiver = await namespace.receiver(plan.path, credit=2 * PAGE_COUNT)
-        return cls(plan, namespace.entity(plan.path), receiver, await namespace.sender(plan.destination), clock)
+        sender = await namespace.sender(plan.destination)
+        access = PlainAccess(namespace, plan.path)
+        return cls(plan, access, namespace.entity(plan.path), receiver, sender, clock)
 
     async def run(self) -> bool:
         """Until all is done or the time is over; true where nothing more came."""
@@ -128,11 +144,25 @@ class _Mover:
             while self._left > 0 and time.monotonic() < deadline:
                 page = await self._receiver.receive(PAGE_COUNT, WAIT_S)
                 if not page:
+                    await self._require_gone()
                     return True
                 await self._take(page, deadline)
             return False
         finally:
             await self._give_back()
+
+    async def _require_gone(self) -> None:
+        """Raises StillLocked where one of those that did not come is there."""
+        left = (numbers_in(self._plan.chosen) | self.sent) - self.moved - self.refused
+        for ranges in by_fragment(runs(left)).values():
+            following: int | None = ranges[0][0]
+            while following is not None:
+                page = await self._access.page(following, ranges[-1][1], PAGE_COUNT, ALL_STATES, with_bodies=False)
+                if any(message.sequence_number in left for message in page.messages):
+                    raise StillLocked(
+                        f"Chosen messages of '{self._plan.path}' are locked by somebody: they come when the locks end."
+                    )
+                following = page.next_number
 
     async def _take(self, page: Sequence[ReceivedMessage], deadline: float) -> None:
         chosen: deque[tuple[ReceivedMessage, bytes]] = deque()

@@ -6,12 +6,12 @@ order.
 
 Message ids are those of the lake. So a replay that was stopped, or failed, can be run again from its start: a
 destination that detects duplicates keeps each message once, as long as its window reaches back to the first attempt. One
-that does not has the messages twice.
+that does not has the messages twice; for it the tallies say from which time on to go on, which repeats one round at most.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.pipeline.failures import one_line_failures
@@ -38,6 +38,10 @@ class Hour(NamedTuple):
     """By entity."""
 
     @property
+    def start(self) -> datetime:
+        return datetime.combine(self.date, time(self.hour), UTC)
+
+    @property
     def total(self) -> int:
         return sum(self.counts.values())
 
@@ -56,7 +60,7 @@ class LakeReplay:
     def run(self, chosen: "DataFrame", hours: Sequence[Hour], destinations: Mapping[str, str]) -> None:
         """`chosen` is what `choice.captured` found, `hours` what is in it; what is captured later is left alone.
 
-        Raises JobFailed; the round that failed may be sent in part.
+        Raises JobFailed; the round that failed may be sent in part, and the tallies say where it starts.
         """
         self.tallies = [
             Tally(entity, to, sum(hour.counts.get(entity, 0) for hour in hours)) for entity, to in destinations.items()
@@ -65,6 +69,7 @@ class LakeReplay:
         for hour in hours:
             spans = list(slices(hour.total, self.rate))
             for span in spans:
+                self._go_on_from(hour.start + timedelta(microseconds=span[0]))
                 if self.stop.is_asked:
                     return
                 part = part_of(chosen, hour, *span)
@@ -72,6 +77,10 @@ class LakeReplay:
                 if counts:
                     self._write(prepared(part, destinations), task_count)
                 self._note(counts)
+
+    def _go_on_from(self, start: datetime) -> None:
+        for tally in self.tallies:
+            tally.go_on_from = start if tally.left else None
 
     def _write(self, part: "DataFrame", task_count: int) -> None:
         from pyspark.sql import functions as f
@@ -87,6 +96,7 @@ class LakeReplay:
     def _note(self, counts: Mapping[str, int]) -> None:
         for tally in self.tallies:
             tally.replayed += counts.get(tally.entity, 0)
+            tally.go_on_from = tally.go_on_from if tally.left else None
         self.show()
 
 

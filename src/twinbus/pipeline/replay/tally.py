@@ -1,14 +1,16 @@
 """What a replay has done so far, for the terminal and for `--json`."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
-COLUMNS = ("entity", "destination", "chosen", "replayed", "refused", "missing", "left", "last_error")
+COLUMNS = ("entity", "destination", "chosen", "replayed", "refused", "missing", "left", "go_on_from", "last_error")
 
 
 @dataclass(slots=True)
 class Tally:
     """Of one entity. `refused`: by the destination, for good; they stay where they are. `missing`: gone before they
-    could be moved, because somebody else took them or they expired.
+    could be moved, because somebody else took them or they expired. `go_on_from`: of a lake, all that was enqueued
+    before this time is sent, and of what came later perhaps some.
     """
 
     entity: str
@@ -17,6 +19,7 @@ class Tally:
     replayed: int = 0
     refused: int = 0
     missing: int = 0
+    go_on_from: datetime | None = None
     last_error: str | None = None
 
     @property

@@ -54,7 +54,7 @@ class ServiceBusBatchReader(DataSourceReader):
         if ill:
             # A batch that silently lacks a fragment is wrong; a later try may not lack it.
             raise FragmentUnavailable(f"Fragments {', '.join(map(str, ill))} of '{access.path}' do not answer.")
-        first = await starting_positions(access, heads, options.start)
+        first = await starting_positions(access, heads, options)
         report_loss(access.path, lost_counts(first, heads), fails=options.fails_on_data_loss)
         ends = {head.fragment: head.end for head in heads}
         if options.ending is not None:

@@ -6,12 +6,13 @@ the offsets are enough.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from twinbus.clock import Millis
 from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import BrowseOffset, JsonOffset, Positions, reported_ends
-from twinbus.pipeline.source.options import Edge, SourceOptions, Start
+from twinbus.pipeline.source.options import Edge, SourceOptions
 from twinbus.pipeline.source.pace import PollPace
 from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
 from twinbus.pipeline.source.preflight import preflight
@@ -98,7 +99,7 @@ class BrowseStream:
     ) -> Positions | None:
         """Where this batch starts in each fragment; None as long as a new query has nothing to start with."""
         if before is None:
-            found = await self._starts(access, heads, self._options.start)
+            found = await self._starts(access, heads, self._options)
             # A start that moves with time has to be written down before anything is read; an edge that does not,
             # need not.
             is_empty = all(found[head.fragment] >= head.end for head in heads)
@@ -107,14 +108,15 @@ class BrowseStream:
         self._report_loss(reached, heads)
         unknown = [head for head in heads if head.fragment not in before.end]
         # The ends of all were known when the query began at them: one that was not there had nothing then.
-        start = Edge.EARLIEST if self._options.start is Edge.LATEST else self._options.start
+        is_latest = self._options.start is Edge.LATEST
+        options = replace(self._options, start=Edge.EARLIEST) if is_latest else self._options
         anew = {head.fragment: head.first for head in heads}
-        positions = anew | await self._starts(access, unknown, start) | reached
+        positions = anew | await self._starts(access, unknown, options) | reached
         return self._behind_gaps(positions, heads) if access.is_own else positions
 
-    async def _starts(self, access: EntityAccess, heads: Sequence[Head], start: Start) -> Positions:
+    async def _starts(self, access: EntityAccess, heads: Sequence[Head], options: SourceOptions) -> Positions:
         """In fragments that the query has not read yet."""
-        found = await starting_positions(access, heads, start)
+        found = await starting_positions(access, heads, options)
         check_start(self._options, heads)
         self._report_loss(found, heads)
         return found

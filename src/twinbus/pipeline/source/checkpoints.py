@@ -1,31 +1,59 @@
-"""Checkpoints of Spark: the folder of a query in, the owner of its claims out.
+"""Checkpoints of Spark: the folder of a query in, what it claimed of an entity out.
 
-<checkpoint>/offsets/<number of the batch>: a line with the version, a line of metadata, then a line for each source.
+<checkpoint>/offsets/<number of the batch>   a line with the version, a line of metadata, then a line for each source
+<checkpoint>/commits/<number of the batch>   is there once the batch is done
 """
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
-from twinbus.pipeline.source.offsets import OffsetError
+from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, OffsetError
+from twinbus.pipeline.source.ranges import Range
 
 
-def claim_owner(checkpoint: Path) -> str:
-    """Raises OffsetError where there is none."""
-    logged = [file for file in (checkpoint / "offsets").glob("*") if file.name.isdecimal()]
-    if not logged:
+class CheckpointClaims(NamedTuple):
+    owner: str
+    committed: tuple[Range, ...]
+    """What the last batch that is done had: it is in the sink, and is deleted when the query plans its next batch."""
+
+
+def checkpoint_claims(checkpoint: Path, entity: str) -> CheckpointClaims:
+    """Raises OffsetError where there are none."""
+    planned = _numbers(checkpoint / "offsets")
+    if not planned:
         raise OffsetError(f"'{checkpoint}' is no checkpoint of a streaming query, or of one that never ran.")
-    newest = max(logged, key=lambda file: int(file.name))
-    for line in newest.read_text().splitlines()[2:]:
-        owner = _owner(line)
-        if owner is not None:
-            return owner
-    raise OffsetError(f"'{checkpoint}' is not of a query with mode=consume: it has no claims.")
+    newest = _offset_of(checkpoint, max(planned), entity)
+    done = _numbers(checkpoint / "commits") & planned
+    committed = _offset_of(checkpoint, max(done), entity).claim if done else ()
+    return CheckpointClaims(newest.owner, committed)
 
 
-def _owner(line: str) -> str | None:
-    try:
-        offset = json.loads(line)
-    except ValueError:
-        return None
-    owner = offset.get("owner") if isinstance(offset, dict) else None
-    return owner if isinstance(owner, str) else None
+def _numbers(folder: Path) -> set[int]:
+    return {int(file.name) for file in folder.glob("*") if file.name.isdecimal()}
+
+
+def _offset_of(checkpoint: Path, batch: int, entity: str) -> ConsumeOffset:
+    found = [offset for offset in _offsets(checkpoint / "offsets" / str(batch)) if "owner" in offset]
+    if not found:
+        raise OffsetError(f"'{checkpoint}' is not of a query with mode=consume: it has no claims.")
+    for offset in found:
+        if offset["entity"].casefold() == entity.casefold():
+            claimed = ConsumeOffset.from_json(offset, offset["entity"])
+            assert claimed is not None
+            return claimed
+    named = ", ".join(f"'{offset['entity']}'" for offset in found)
+    raise OffsetError(f"'{checkpoint}' is of a query that claims messages of {named}, not of '{entity}'.")
+
+
+def _offsets(log: Path) -> list[JsonOffset]:
+    """Of the sources of a batch; those of other kinds of sources may be no JSON at all."""
+    found = []
+    for line in log.read_text().splitlines()[2:]:
+        try:
+            offset = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(offset, dict):
+            found.append(offset)
+    return found

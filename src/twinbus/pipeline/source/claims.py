@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from twinbus.client.received_message import MessageState
 from twinbus.pipeline.source.entity_access import EntityAccess, Head, owner_of
-from twinbus.pipeline.source.ranges import Range, runs
+from twinbus.pipeline.source.ranges import Range, count, outside, runs
 
 DEFERRED = (MessageState.DEFERRED,)
 PAGE_COUNT = 1_000
@@ -42,3 +42,11 @@ async def release_claims(access: EntityAccess, owners: Collection[str] | None) -
     claims = await claims_of_queries(access)
     chosen = claims if owners is None else {owner: claims.get(owner, []) for owner in owners}
     return {owner: await access.release(ranges) for owner, ranges in chosen.items()}
+
+
+async def delete_committed(access: EntityAccess, owner: str, committed: Sequence[Range]) -> int:
+    """Remove what a batch that is done had and its owner still holds, or it would be read a second time; how many."""
+    held = (await claims_of_queries(access)).get(owner, [])
+    done = outside(held, outside(held, committed))
+    await access.delete(done)
+    return count(done)

@@ -49,6 +49,12 @@ COLUMNS: tuple[Column, ...] = (
         "state", TEXT, "active, deferred or scheduled; what `mode=consume` reads is deferred, since it is claimed so"
     ),
     Column("expiresAt", TIME, "null if it never expires"),
+    Column(
+        "timeToLive",
+        LARGE,
+        "milliseconds, as it was sent; null if it was sent without. A sink sends it so that it starts anew; for what is "
+        "left of it, write `unix_millis(expiresAt) - unix_millis(now())` there",
+    ),
     Column("scheduledEnqueueTime", TIME, ""),
     Column("deadLetterReason", TEXT, ""),
     Column("deadLetterErrorDescription", TEXT, ""),

@@ -8,10 +8,14 @@
 
 A claim is a deferred message: it survives whoever made it, and no receiver gets it. The name of its owner is drawn for
 the first, empty batch of a query, so it is in the log before anything is claimed under it.
+
+What an offset of an earlier run claimed may be another query's by now: it was released, or the entity was made again and
+its numbers started over. So such a claim is looked at once, and what is not marked as ours is neither read nor deleted.
 """
 
 from collections.abc import Callable, Sequence
 
+from twinbus.errors import FragmentUnavailable
 from twinbus.pipeline.source.claims import claims_by_owner
 from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
@@ -20,7 +24,7 @@ from twinbus.pipeline.source.options import AdoptDeferred, SourceOptions
 from twinbus.pipeline.source.pace import PollPace
 from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
 from twinbus.pipeline.source.preflight import preflight
-from twinbus.pipeline.source.ranges import Range, in_pieces
+from twinbus.pipeline.source.ranges import Range, fragment_of, in_pieces, outside
 from twinbus.pipeline.source.read_limits import BatchLimit
 from twinbus.pipeline.source.starting_points import available_heads, chosen_heads
 
@@ -41,10 +45,13 @@ class ConsumeStream:
         self._pace = PollPace(options.poll_interval_s, monotonic)
         self._targets: Positions | None = None
         self._reported: JsonOffset | None = None
+        self._claimed: ConsumeOffset | None = None
         self._settled: ConsumeOffset | None = None
         self._turn = 0
-        # A claim whose answer never came may still be under way: it can be found for as long as an operation takes.
-        self._doubt_ends = float("inf")
+        # There may be claims that no offset knows, until a look from this time on finds none: a claim whose answer
+        # never came may still be under way for as long as an operation takes.
+        self._is_in_doubt = True
+        self._doubt_ends = float("-inf")
         self._is_checked = False
 
     def set_target(self) -> None:
@@ -65,7 +72,10 @@ class ConsumeStream:
         claim = self._entity.call(lambda access: self._claim(access, before.owner, limit))
         self._turn += 1
         self._pace.asked(found_some=bool(claim))
-        return ConsumeOffset(self._options.path, before.owner, tuple(claim)).to_json() if claim else start
+        if not claim:
+            return start
+        self._claimed = ConsumeOffset(self._options.path, before.owner, tuple(claim))
+        return self._claimed.to_json()
 
     def reported(self) -> JsonOffset | None:
         return self._reported
@@ -74,13 +84,33 @@ class ConsumeStream:
         offset = ConsumeOffset.from_json(end, self._options.path)
         if offset is None or not offset.claim:
             return []
+        ranges = self._entity.call(lambda access: self._still_ours(access, offset))
         limits = self._options.partitions_min, self._options.partitions_max
-        return input_partitions([(self._options.path, offset.claim)], *limits, is_own=self._entity.is_own)
+        return input_partitions([(self._options.path, ranges)], *limits, is_own=self._entity.is_own)
 
     def _settle(self, committed: ConsumeOffset) -> None:
         if committed.claim and committed != self._settled:
-            self._entity.call(lambda access: access.delete(committed.claim))
+            self._entity.call(lambda access: self._delete(access, committed))
         self._settled = committed
+
+    async def _delete(self, access: EntityAccess, committed: ConsumeOffset) -> None:
+        await access.delete(await self._still_ours(access, committed))
+
+    async def _still_ours(self, access: EntityAccess, offset: ConsumeOffset) -> list[Range]:
+        """The claim of an offset without what others have claimed since. Raises FragmentUnavailable."""
+        # Elsewhere a message that is released gets another number.
+        if offset == self._claimed or not access.is_own:
+            return list(offset.claim)
+        fragments = {fragment_of(first) for first, _ in offset.claim}
+        heads = [head for head in await access.heads() if head.fragment in fragments]
+        ill = [str(head.fragment) for head in heads if not head.is_available]
+        if ill:
+            raise FragmentUnavailable(f"Fragments {', '.join(ill)} of '{access.path}', with claims, do not answer.")
+        claims = await claims_by_owner(access, heads)
+        # What nobody claimed was adopted, or is an application's own.
+        ours = {offset.owner} | ({None} if self._options.adopt_deferred is AdoptDeferred.TRUE else set())
+        others = [item for owner, ranges in claims.items() if owner not in ours for item in ranges]
+        return outside(offset.claim, others)
 
     async def _ends(self, access: EntityAccess) -> Positions:
         return {head.fragment: head.end for head in await available_heads(access, self._options)}
@@ -90,19 +120,20 @@ class ConsumeStream:
         heads = [head for head in known if head.is_available]
         self._reported = reported_waiting(self._options.path, {head.fragment: head.waiting for head in heads})
         count_max = row_limit(*limit, mean_size(heads))
-        if self._monotonic() < self._doubt_ends:
+        if self._is_in_doubt:
+            asked_at = self._monotonic()
             orphans = await self._orphans(access, heads, owner)
             if orphans:
                 return orphans if count_max is None else next(in_pieces(orphans, count_max))
             # A fragment that is ill may hold some: the doubt lasts until it has been looked at.
-            if self._doubt_ends == float("inf") and len(heads) == len(known):
-                self._doubt_ends = self._monotonic()
+            self._is_in_doubt = asked_at < self._doubt_ends or len(heads) < len(known)
         shares = fair_shares(self._open(heads), count_max, self._turn)
-        try:
-            return await access.claim(shares, self._targets, owner)
-        except BaseException:
-            self._doubt_ends = self._monotonic() + self._options.connection.operation_timeout_s
-            raise
+        before = self._is_in_doubt, self._doubt_ends
+        self._is_in_doubt, self._doubt_ends = True, self._monotonic() + self._options.connection.operation_timeout_s
+        claim = await access.claim(shares, self._targets, owner)
+        if claim.is_certain:
+            self._is_in_doubt, self._doubt_ends = before
+        return claim.ranges
 
     def _open(self, heads: Sequence[Head]) -> dict[int, int]:
         """Messages that may be claimed, by fragment."""

@@ -25,6 +25,11 @@ class Head(NamedTuple):
     message_count: int
 
 
+class Claim(NamedTuple):
+    ranges: list[Range]
+    is_certain: bool  # false: a fragment failed meanwhile, and there may be more of it that nobody told
+
+
 class EntityAccess(Protocol):
     """Every call may be repeated, with one exception: a `claim` whose answer is lost may have been done."""
 
@@ -41,7 +46,7 @@ class EntityAccess(Protocol):
         """Messages of one fragment with numbers from `first` to below `end`. May be empty although more follows."""
         ...
 
-    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
+    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
         """Claim so many messages of each fragment, at most, and with `ends` none that has a number from there on."""
         ...
 

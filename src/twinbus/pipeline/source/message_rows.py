@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from twinbus.amqp.types import Value
 from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.model.header import TIME_TO_LIVE_MAX
 from twinbus.pipeline.property_values import property_text
 from twinbus.pipeline.source.columns import ARROW_TYPES, COLUMNS, NAMES, arrow_schema
 from twinbus.pipeline.source.entity_access import CLAIMED_BY
@@ -30,7 +31,7 @@ _ENTITY = "entity"
 _STATES = {int(state): state.name.lower() for state in MessageState}
 _SEQUENCE_NUMBER, _ENQUEUED_TIME, _MESSAGE_STATE = "x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-message-state"
 # Places of fields in their sections.
-_TIME_TO_LIVE, _DELIVERY_COUNT, _ABSOLUTE_EXPIRY = 2, 4, 8
+_TIME_TO_LIVE, _DELIVERY_COUNT, _ABSOLUTE_EXPIRY, _CREATION = 2, 4, 8, 9
 
 
 def record_batches(
@@ -145,6 +146,16 @@ def _expires_at(parts: Parts) -> int | None:
     return _micros(enqueued + ttl) if isinstance(ttl, int) and isinstance(enqueued, int) else None
 
 
+def _time_to_live(parts: Parts) -> int | None:
+    """One that is longer than a header can say is the span of two dates."""
+    ttl = parts.header[_TIME_TO_LIVE] if parts.header is not None else None
+    if ttl == TIME_TO_LIVE_MAX and parts.properties is not None:
+        created, expires = parts.properties[_CREATION], parts.properties[_ABSOLUTE_EXPIRY]
+        if isinstance(created, int) and isinstance(expires, int) and expires - created > ttl:
+            return expires - created
+    return ttl if isinstance(ttl, int) and ttl > 0 else None
+
+
 def _properties(parts: Parts) -> list[tuple[str, str]] | None:
     given = parts.application
     if not given:
@@ -170,6 +181,7 @@ _READERS: dict[str, Reader] = {
     "deliveryCount": Reader(_delivery_count, (HEADER,)),
     "state": Reader(_state, (ANNOTATIONS,)),
     "expiresAt": Reader(_expires_at, (HEADER, ANNOTATIONS, PROPERTIES)),
+    "timeToLive": Reader(_time_to_live, (HEADER, PROPERTIES)),
     "scheduledEnqueueTime": _annotation("x-opt-scheduled-enqueue-time", _micros),
     "deadLetterReason": _application("DeadLetterReason"),
     "deadLetterErrorDescription": _application("DeadLetterErrorDescription"),

@@ -51,7 +51,8 @@ SOURCE_OPTIONS = (
         "",
         BOTH,
         "The first enqueued time wanted, in ISO 8601 with a zone or in milliseconds since 1970; instead of "
-        "`startingOffsets`.",
+        "`startingOffsets`. Dead letters keep the times at which their entity took them: with `subQueue` older ones are "
+        "left out wherever they lie, in every run of a query.",
     ),
     SourceOption(
         ENDING_OFFSETS, "latest", BATCH, '`latest`, or by fragment the sequence number to end before: `{"0": 42}`.'
@@ -91,15 +92,21 @@ SOURCE_OPTIONS = (
         FAIL_ON_DATA_LOSS,
         "false",
         BOTH,
-        "`true`: fail if messages were removed or expired before they were read. Otherwise it is a warning, since that "
-        "is what queues are for. Not for `consume`, whose messages nobody else gets.",
+        "`true`: fail if messages were removed or expired before they were read, as far as that shows: by the first "
+        "message of a fragment, which lies behind where the query is then. Otherwise it is a warning, since that is "
+        "what queues are for. Not for `consume`, whose messages nobody else gets.",
     ),
     SourceOption(
         ADOPT_DEFERRED,
         "false",
         STREAM,
-        "For `consume`, messages that somebody deferred without a claim: `false` leaves them, `true` reads them too, "
-        "`fail` fails if there are any. What a query claimed itself and lost in a crash is always read again.",
+        "For `consume`, messages that somebody had deferred without a claim when the query started: `false` leaves them, "
+        "`true` reads them too, `fail` fails if there are any. What a query claimed itself and lost in a crash is always read again.",
     ),
-    SourceOption(VISIBILITY_LAG, "0s", BOTH, "Leave messages for later that are younger than this. Not for `consume`."),
+    SourceOption(
+        VISIBILITY_LAG,
+        "0s",
+        BOTH,
+        "Leave messages for later that are younger than this. Not for `consume`, nor for dead letters.",
+    ),
 )

@@ -19,6 +19,7 @@ from twinbus.pipeline.source.option_table import BATCH, BOTH, SOURCE_OPTIONS
 from twinbus.pipeline.source.option_values import choice, items, point_in_time, positions, seconds, truth, whole_number
 
 FRAGMENT_MAX = 15
+DEAD_LETTER_QUEUE = "/$DeadLetterQueue"
 COUNT_MAX = 1_000_000_000
 _NAMES = {option.name.lower(): option for option in SOURCE_OPTIONS}
 _CONNECTION = frozenset(name.lower() for name in CONNECTION_OPTIONS)
@@ -102,6 +103,16 @@ class SourceOptions:
         assert len(self.paths) == 1
         return self.paths[0]
 
+    @property
+    def has_dead_letters(self) -> bool:
+        """They keep the times at which their entity took them, so their numbers and times do not rise together."""
+        return self.paths[0].endswith(DEAD_LETTER_QUEUE)
+
+    @property
+    def oldest(self) -> Millis | None:
+        """Where a time is no place to start at, it says which messages are left out."""
+        return self.start if isinstance(self.start, int) and self.has_dead_letters else None
+
     def wants(self, fragment: int) -> bool:
         return self.fragments is None or fragment in self.fragments
 
@@ -110,6 +121,8 @@ class SourceOptions:
             raise OptionError(
                 f"{names.MIN_PARTITIONS} is {self.partitions_min}, above {names.MAX_PARTITIONS}, {self.partitions_max}."
             )
+        if self.visibility_lag_s and self.has_dead_letters:
+            raise OptionError(f"{names.VISIBILITY_LAG}: dead letters keep the times of their entity. Leave it out.")
         if len(self.paths) > 1 and (isinstance(self.start, dict) or self.ending is not None):
             raise OptionError(f"Sequence numbers are those of one entity: with {names.QUEUES} start at a timestamp.")
         return self
@@ -178,7 +191,7 @@ def _paths(known: Mapping[str, str]) -> tuple[str, ...]:
         _check(names.SUBSCRIPTION, check_subscription_name, subscription, names.SUBSCRIPTION)
         paths = [f"{paths[0]}/Subscriptions/{subscription}"]
     below = choice(names.SUB_QUEUE, known.get(names.SUB_QUEUE, "none"), SubQueue)
-    return tuple(f"{path}/$DeadLetterQueue" if below is SubQueue.DEAD_LETTER else path for path in paths)
+    return tuple(f"{path}{DEAD_LETTER_QUEUE}" if below is SubQueue.DEAD_LETTER else path for path in paths)
 
 
 def _check(name: str, check: Callable[..., None], *values: str) -> None:

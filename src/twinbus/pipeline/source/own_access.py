@@ -7,8 +7,8 @@ from typing import TypeAlias
 from twinbus.client.entity_extras import EntityExtras, RangePage
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import MessageState
-from twinbus.errors import FragmentUnavailable, ServerBusy
-from twinbus.pipeline.source.entity_access import Head
+from twinbus.errors import ServerBusy
+from twinbus.pipeline.source.entity_access import Claim, Head
 from twinbus.pipeline.source.ranges import Range, by_fragment, count, half_open, in_pieces, inclusive
 
 CLAIM_COUNT_MAX = 10_000
@@ -47,26 +47,31 @@ class OwnAccess:
     ) -> RangePage:
         return await self._extras.peek_range(first, end - 1, count_max, states=states, with_bodies=with_bodies)
 
-    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
-        claims = [self._claim(fragment, share, ends, owner) for fragment, share in sorted(shares.items())]
-        return [item for ranges in await asyncio.gather(*claims) for item in ranges]
+    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
+        claims = await asyncio.gather(
+            *(self._claim(fragment, share, ends, owner) for fragment, share in sorted(shares.items()))
+        )
+        ranges = [item for claim in claims for item in claim.ranges]
+        return Claim(ranges, all(claim.is_certain for claim in claims))
 
-    async def _claim(self, fragment: int, share: int, ends: Mapping[int, int] | None, owner: str) -> list[Range]:
+    async def _claim(self, fragment: int, share: int, ends: Mapping[int, int] | None, owner: str) -> Claim:
+        """A store that fails half-way ends a request early and without an error, so only an empty answer is the end."""
         last = None if ends is None else ends[fragment] - 1
         found: list[Range] = []
         left = share
         while left > 0:
-            asked = min(left, CLAIM_COUNT_MAX)
             try:
-                ranges = await self._extras.claim(asked, owner=owner, fragment=fragment, last_number=last)
-            except (FragmentUnavailable, ServerBusy):
-                break  # nothing was claimed of it; the others go on
-            found += half_open(ranges)
-            claimed = count(half_open(ranges))
-            left -= claimed
-            if claimed < asked:
+                ranges = await self._extras.claim(
+                    min(left, CLAIM_COUNT_MAX), owner=owner, fragment=fragment, last_number=last
+                )
+            except ServerBusy:
+                # Or its store failed, which looks the same from here. The others go on.
+                return Claim(found, is_certain=False)
+            if not ranges:
                 break
-        return found
+            found += half_open(ranges)
+            left -= count(half_open(ranges))
+        return Claim(found, is_certain=True)
 
     async def delete(self, ranges: Sequence[Range]) -> None:
         await self._in_requests(ranges, self._extras.delete_claimed)

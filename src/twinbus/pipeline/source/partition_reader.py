@@ -17,6 +17,7 @@ from twinbus.pipeline.source.message_rows import record_batches
 from twinbus.pipeline.source.options import Mode, SourceOptions
 from twinbus.pipeline.source.planning import MessageSlices, Slice
 from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment
+from twinbus.pipeline.source.time_search import enqueued_at
 
 BODY = "body"
 
@@ -34,6 +35,7 @@ class SliceReader:
         self._page_count = options.page_count
         # Whatever is claimed is deferred, and everything that is claimed is read.
         self._states = (MessageState.DEFERRED,) if options.mode is Mode.CONSUME else options.states
+        self._oldest = options.oldest
         self._has_bodies = options.has_bodies and BODY in names
 
     def pages(self, part: Slice) -> Iterator[list[ReceivedMessage]]:
@@ -50,10 +52,17 @@ class SliceReader:
                 place += 1
                 first, end, wanted = spans[place]
             else:
-                yield _only(page.messages, chosen)
+                yield self._only(page.messages, chosen)
                 return
             waiting = self._ask(first, end)
-            yield _only(page.messages, chosen)
+            yield self._only(page.messages, chosen)
+
+    def _only(self, messages: list[ReceivedMessage], wanted: RangeSet | None) -> list[ReceivedMessage]:
+        if wanted is not None:
+            messages = [message for message in messages if (message.sequence_number or 0) in wanted]
+        if self._oldest is not None:
+            messages = [message for message in messages if enqueued_at(message) >= self._oldest]
+        return messages
 
     def _ask(self, first: int, end: int) -> "Future[RangePage] | None":
         """None: there is no connection just now."""
@@ -81,9 +90,3 @@ def _span(ranges: Sequence[Range]) -> tuple[int, int, RangeSet | None]:
     """
     wanted = None if len(ranges) == 1 else RangeSet(sorted(ranges))
     return min(first for first, _ in ranges), max(end for _, end in ranges), wanted
-
-
-def _only(messages: list[ReceivedMessage], wanted: RangeSet | None) -> list[ReceivedMessage]:
-    if wanted is None:
-        return messages
-    return [message for message in messages if (message.sequence_number or 0) in wanted]

@@ -17,7 +17,7 @@ from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.errors import MessageNotFound, MessagingError, NotAllowed
 from twinbus.model.paths import SubQueue, parse_address
-from twinbus.pipeline.source.entity_access import CLAIMED_BY, Head
+from twinbus.pipeline.source.entity_access import CLAIMED_BY, Claim, Head
 from twinbus.pipeline.source.message_copies import copy_of
 from twinbus.pipeline.source.ranges import FRAGMENT_SHIFT, Range, by_fragment, fragment_of, in_pieces, runs
 
@@ -99,7 +99,7 @@ class PlainAccess:
             chosen = [_without_body(message) for message in chosen]
         return RangePage(chosen, following if following < end else None)
 
-    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> list[Range]:
+    async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
         """A receiver takes what it is given, so the shares count as a sum only."""
         left = sum(shares.values())
         numbers: list[int] = []
@@ -110,7 +110,7 @@ class PlainAccess:
             left -= len(claimed)
             if len(claimed) < asked:
                 break
-        return runs(numbers)
+        return Claim(runs(numbers), is_certain=True)
 
     async def _claim_some(self, count: int, ends: Mapping[int, int] | None, owner: str) -> list[int]:
         receiver = await self._namespace.receiver(self.path, credit=count)

@@ -68,6 +68,24 @@ def in_pieces(ranges: Iterable[Range], count_max: int) -> Iterator[list[Range]]:
         yield piece
 
 
+def outside(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
+    """What is left of the ranges without the numbers of the others, rising. Neither has a number twice."""
+    left: list[Range] = []
+    cuts = sorted(others)
+    place = 0
+    for first, end in sorted(ranges):
+        while place < len(cuts) and cuts[place][0] < end:
+            if first < cuts[place][0]:
+                left.append((first, cuts[place][0]))
+            first = max(first, min(cuts[place][1], end))
+            if cuts[place][1] > end:
+                break  # it may reach into the next one
+            place += 1
+        if first < end:
+            left.append((first, end))
+    return left
+
+
 class RangeSet:
     """Is a number in one of the ranges? They rise and do not touch, as `runs` makes them."""
 

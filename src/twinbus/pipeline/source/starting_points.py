@@ -31,7 +31,8 @@ async def available_heads(access: EntityAccess, options: SourceOptions) -> list[
     return [head for head in await chosen_heads(access, options) if head.is_available]
 
 
-async def starting_positions(access: EntityAccess, heads: Sequence[Head], start: Start) -> Positions:
+async def starting_positions(access: EntityAccess, heads: Sequence[Head], options: SourceOptions) -> Positions:
+    start: Start = options.start if options.oldest is None else Edge.EARLIEST
     if isinstance(start, dict):
         return {head.fragment: start.get(head.fragment, head.first) for head in heads}
     if isinstance(start, Edge):

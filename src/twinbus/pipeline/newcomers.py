@@ -1,0 +1,53 @@
+"""Entities that appear while a capture runs: paths that match now in, captures to be started out.
+
+A pattern stands for the entities of a namespace at any time. So they are listed again every now and then, and what was
+not there the last time is captured from then on, from its first message.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from azure.core.exceptions import AzureError
+
+from twinbus.errors import MessagingError
+from twinbus.pipeline.capture import Capture
+
+log = logging.getLogger(__name__)
+
+LIST_EVERY_S = 60.0
+
+
+class Newcomers:
+    def __init__(
+        self, captures: Iterable[Capture], list_paths: Callable[[], Sequence[str]], make: Callable[[str], Capture]
+    ) -> None:
+        """`list_paths` lists what matches now, and raises MessagingError or AzureError where it cannot."""
+        self._captures = {capture.tally.entity.casefold(): capture for capture in captures}
+        self._listed = set(self._captures)
+        self._list_paths = list_paths
+        self._make = make
+        self._list_at: float | None = None
+
+    def __call__(self, now_s: float) -> list[Capture]:
+        """Captures of entities that were never there before; one that was made again goes on with its own."""
+        if self._list_at is None:
+            self._list_at = now_s + LIST_EVERY_S
+        if now_s < self._list_at:
+            return []
+        self._list_at = now_s + LIST_EVERY_S
+        try:
+            paths = {path.casefold(): path for path in self._list_paths()}
+        except (MessagingError, AzureError) as failure:
+            log.warning("Whether there are new entities cannot be told just now: %s", str(failure).partition("\n")[0])
+            return []
+        added = [self._capture(path) for key, path in paths.items() if key not in self._listed]
+        self._listed = set(paths)
+        return [capture for capture in added if capture is not None]
+
+    def _capture(self, path: str) -> Capture | None:
+        known = self._captures.get(path.casefold())
+        if known is not None:
+            known.revive()
+            return None
+        made = self._captures[path.casefold()] = self._make(path)
+        return made
