@@ -4,9 +4,8 @@
          '--it has not--> its count and bytes are added to those of its cause and fragment
 
 On the way of every message, so a burst only leaves its mark here; many times a second the book asks for all of them
-together. Above the limit nothing of a message is held until then, not even its size: what outlives the way of a message
-through the broker takes the memory that the next one would have found in the processor's caches, and that costs more
-than the counting.
+together. Above the limit nothing of a message is held until then, not even its size, so that its memory is free for the
+next one as soon as it would be without a meter.
 """
 
 from collections import defaultdict
