@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bench.processor_time import processor_seconds
 from bench.syphon_drain import drain, fill
 from tests.pairing.namespaces import NamespaceProcess
 from twinbus.client.blocking import BlockingNamespace
@@ -121,8 +122,9 @@ def spark_drain(spark: "SparkSession", scene: Scene, queues: Sequence[str], task
 
 
 def cpu_s(namespace: NamespaceProcess) -> float:
-    fields = Path(f"/proc/{namespace.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    taken = processor_seconds(namespace.pid)
+    assert taken is not None
+    return taken
 
 
 def in_process(scene: Scene, count: int) -> tuple[float, tuple[float, float, float]]:

@@ -1,7 +1,6 @@
 """What load is put on: a queue of a namespace that is served for it alone, or one of a peer."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from bench.processor_time import processor_seconds
 from bench.scenarios import Scenario
 from twinbus.client.connection_string import parse_connection_string
 
@@ -54,11 +54,7 @@ class Target:
         return result
 
     def _cpu_s(self) -> float | None:
-        if self.pid is None or not Path(f"/proc/{self.pid}/stat").exists():
-            return None
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        # Its own, and that of children that have ended.
-        return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+        return None if self.pid is None else processor_seconds(self.pid)
 
 
 @contextmanager
