@@ -181,21 +181,20 @@ class ServedStore:
 
     def told(self, events: Sequence[Event]) -> None:
         for event in events:
-            match event:
-                case Done(count):
-                    for _ in range(count):
-                        _call(self._waiting.popleft(), None)
-                case Answer(result):
-                    _call(self._waiting.popleft(), result)
-                case Failed(reason):
-                    _call(self._waiting.popleft(), StoreUnavailable(reason))
-                case Lost(condition, fault, acks_to_lose):
-                    self.acks_to_lose = acks_to_lose
-                    self._lose(condition, fault)
-                    self._switch("loss_told")
-                case Returned():
-                    self.condition, self.fault = StoreCondition.UP, ""
-                    self._on_returned(self.index)
+            if isinstance(event, Done):
+                for _ in range(event.commits):
+                    _call(self._waiting.popleft(), None)
+            elif isinstance(event, Answer):
+                _call(self._waiting.popleft(), event.result)
+            elif isinstance(event, Failed):
+                _call(self._waiting.popleft(), StoreUnavailable(event.reason))
+            elif isinstance(event, Lost):
+                self.acks_to_lose = event.acks_to_lose
+                self._lose(event.condition, event.fault)
+                self._switch("loss_told")
+            else:
+                self.condition, self.fault = StoreCondition.UP, ""
+                self._on_returned(self.index)
 
     def _lose(self, condition: StoreCondition, fault: str) -> None:
         self.condition, self.fault = condition, fault

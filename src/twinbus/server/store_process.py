@@ -27,6 +27,7 @@ from twinbus.store.messaging_store import MessagingStore
 
 MODULE = "twinbus.server.store_host"
 RESTART_PAUSE_S = 1.0
+KILL_WAIT_S = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +95,7 @@ class StoreProcess:
             line.close()
         if self._process is not None:
             # What is durable stays so, and nobody waits for the rest.
-            self._process.kill()
-            self._process.wait()
+            self._end(self._process)
             self._process = None
 
     def _line_lost(self) -> None:
@@ -110,14 +110,32 @@ class StoreProcess:
 
     def _lost(self) -> None:
         assert self._process is not None
-        code = self._process.wait()
+        code = self._end(self._process)
         log.error("store_process_ended", extra={"fields": {"code": code}})
         for store in self.stores:
             store.disconnect(f"the process that keeps the messaging stores ended with {code}")
+        self._start_later()
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> int | None:
+        """The exit code; None where the system keeps it from ending, as a disk that hangs does."""
+        process.kill()
+        try:
+            return process.wait(KILL_WAIT_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def _start_later(self) -> None:
         self._restart = self._loop.call_later(RESTART_PAUSE_S, self._start_again)
 
     def _start_again(self) -> None:
-        self._starting = self._loop.create_task(self.start())
+        self._starting = self._loop.create_task(self._try_to_start())
+
+    async def _try_to_start(self) -> None:
+        try:
+            await self.start()
+        except OSError as error:
+            log.error("store_process_not_started", extra={"fields": {"reason": str(error)}})
+            self._start_later()
 
 
 class SocketLine(asyncio.Protocol):
