@@ -32,7 +32,7 @@ from twinbus.cost.operation_columns import COLUMNS
 from twinbus.cost.price_sheet_file import example_text, parse_price_sheet
 from twinbus.meter import Cause, Operation
 from twinbus.pipeline.bill.job import BillInUse, Ledger, update_ledger
-from twinbus.pipeline.bill.lines import read_parts
+from twinbus.pipeline.bill.line_sums import read_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

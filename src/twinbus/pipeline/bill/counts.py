@@ -30,11 +30,14 @@ COUNTS_SCHEMA = (
     "operations bigint, messages bigint, bytes bigint, units bigint, log string, date string, hour string"
 )
 FILES_A_STEP_MAX = 4_000
+WRITERS_MAX = 8
 SETTINGS = {
     # Listing files is work for the driver: a job of its own for it takes longer for any number we hand over.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # What is shuffled are sums of hours, not operations: a few million short rows in the largest step.
-    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.shuffle.partitions": "2",
+    # Plans are right as they are, and every stage that is planned anew is a job more.
+    "spark.sql.adaptive.enabled": "false",
 }
 
 JVM_SETTINGS = {
@@ -74,7 +77,7 @@ def count_hours(spark: "SparkSession", log: Path, hours: Sequence[Hour], folder:
         .groupBy(DATE, HOUR, *KEYS)
         .agg(*(f.sum(name).alias(name) for name in SUMS))
         # One file for an hour: the next run reads them all.
-        .repartition(DATE, HOUR)
+        .repartition(min(len(hours), WRITERS_MAX), DATE, HOUR)
     )
     writer = counted.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").option("compression", "zstd")
     writer.partitionBy(DATE, HOUR).parquet(file_url(folder / f"{LOG}={log_name(log)}"))

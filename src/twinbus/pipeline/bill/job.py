@@ -1,6 +1,7 @@
 """One run of the bill: logs, a folder and a plan in; counts, lines and the summary of a month out.
 
-<out>/counts/       by hour, see `counts`                       <out>/hourly|daily|monthly|csv/   see `lines`
+<out>/counts/       by hour, see `counts`                       <out>/hourly|daily/               see `lines`
+<out>/monthly|causes|csv/   see `line_sums`
 <out>/state/        what was billed, for each log               <out>/report-YYYY-MM.html|json    see `cost.report`
 
 Everything runs on the driver but the Spark jobs. The order makes a crash harmless: days are noted as not priced, then
@@ -18,8 +19,9 @@ from twinbus.cost.log_files import Healthy, Sick, check, check_whole, hour_of, l
 from twinbus.cost.month_to_date import HourCount, hour_prices
 from twinbus.cost.prices import Plan
 from twinbus.errors import ArgumentError, MessagingError
-from twinbus.pipeline.bill.counts import DATE, count_hours, log_name, read_counts, steps
+from twinbus.pipeline.bill.counts import count_hours, log_name, read_counts, steps
 from twinbus.pipeline.bill.hours import Hour, Work, plan_work
+from twinbus.pipeline.bill.line_sums import write_sums
 from twinbus.pipeline.bill.lines import hour_counts, priced_hours, write_lines
 from twinbus.pipeline.bill.manifest import billed_elsewhere, read_manifest, write_manifest
 from twinbus.pipeline.bill.priced_days import PricedDays
@@ -144,8 +146,6 @@ class _FailedStep:
 def _price_days(
     spark: "SparkSession", out: Path, priced: PricedDays, plan: Plan, progress: Progress
 ) -> list[HourCount]:
-    from pyspark.sql import functions as f
-
     if not (out / "counts").is_dir():
         return []
     counts = read_counts(spark, out / "counts")
@@ -154,9 +154,10 @@ def _price_days(
     if days:
         progress(f"pricing {len(days):,} days")
         prices = [price for of_day in days.values() for price in of_day]
-        hourly = priced_hours(counts.where(f.col(DATE).isin(list(days))), prices, spark).persist()
-        write_lines(hourly, sorted({day[:7] for day in days}), out, spark)
+        hourly = priced_hours(counts, prices, spark).persist()
+        write_lines(hourly, out)
         hourly.unpersist()
+        write_sums(out, days)
     priced.remember(days)
     return hours
 
