@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 from azure.servicebus import ServiceBusClient
 
 PROGRAM = """
@@ -53,6 +54,17 @@ class ChildServer:
         """As a power cut would: nothing is flushed or closed."""
         self._end(signal.SIGKILL)
 
+    def kill_stores(self) -> None:
+        """Only the process that keeps the messaging stores; returns when the namespace has another one."""
+        pid = self._process.pid
+        (stores,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(int(stores), signal.SIGKILL)
+        health = f"http://127.0.0.1:{self.http_port}/health"
+        while httpx.get(health).json()["status"] == "healthy":
+            pass
+        while httpx.get(health).json()["status"] != "healthy":
+            pass
+
     def stop(self) -> int:
         return self._end(signal.SIGTERM)
 
@@ -63,7 +75,7 @@ class ChildServer:
         self._process.stdout.close()
         return code
 
-    def client(self) -> ServiceBusClient:
+    def client(self, retry_total: int = 3) -> ServiceBusClient:
         return ServiceBusClient.from_connection_string(
-            self.connection_string, retry_total=3, retry_backoff_factor=0.1, retry_mode="fixed"
+            self.connection_string, retry_total=retry_total, retry_backoff_factor=0.1, retry_mode="fixed"
         )

@@ -59,6 +59,23 @@ def test_every_acknowledged_message_is_there_after_a_kill(child: ChildServer, qu
     assert len(found) == len(set(found))
 
 
+@pytest.mark.parametrize("queue", ["ordinary", "partitioned"])
+def test_every_acknowledged_message_is_there_after_a_kill_of_the_stores_alone(child: ChildServer, queue: str) -> None:
+    acknowledged: set[str] = set()
+    with child.client(retry_total=0) as client:
+        sending = threading.Thread(target=send_until_it_fails, args=(client, queue, "0", acknowledged))
+        sending.start()
+        while len(acknowledged) < 50:
+            sending.join(0.01)
+            assert sending.is_alive()
+        child.kill_stores()
+        sending.join(30)
+    with child.client() as client:
+        found = drain(client, queue)
+    assert acknowledged <= set(found)
+    assert len(found) == len(set(found))
+
+
 def test_what_was_completed_before_a_kill_does_not_come_back(child: ChildServer) -> None:
     with child.client() as client:
         with client.get_queue_sender("ordinary") as sender:
