@@ -29,6 +29,7 @@ def test_a_set_of_ranges_knows_its_numbers(given: list[int], asked: list[int]) -
 @given(numbers, numbers)
 def test_what_is_outside_of_others_is_all_but_their_numbers(given: list[int], others: list[int]) -> None:
     assert outside(runs(given), runs(others)) == runs(set(given) - set(others))
+    assert outside(reversed(runs(given)), []) == runs(given)
 
 
 @given(numbers, st.integers(1, 9))

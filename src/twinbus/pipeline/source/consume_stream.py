@@ -97,10 +97,12 @@ class ConsumeStream:
         await access.delete(await self._still_ours(access, committed))
 
     async def _still_ours(self, access: EntityAccess, offset: ConsumeOffset) -> list[Range]:
-        """The claim of an offset without what others have claimed since. Raises FragmentUnavailable."""
+        """The claim of an offset without what others have claimed since, rising: tasks are the same in every run, and with
+        them the ids that a sink makes of where a row stands. Raises FragmentUnavailable.
+        """
         # Elsewhere a message that is released gets another number.
         if offset == self._claimed or not access.is_own:
-            return list(offset.claim)
+            return sorted(offset.claim)
         fragments = {fragment_of(first) for first, _ in offset.claim}
         heads = [head for head in await access.heads() if head.fragment in fragments]
         ill = [str(head.fragment) for head in heads if not head.is_available]
