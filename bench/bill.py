@@ -1,17 +1,22 @@
-"""How long the bill takes: a log of operations is made up, billed at once, and then once more with one new hour.
+"""How long the bill takes: a log of operations is made up, billed at once, and then twice more with one new hour each.
 
     python -m bench.bill [--operations 1000000] [--hours 24] [--master local[2]]
 
 The log has the columns, the file sizes and the spread of a busy namespace's: an hour's folder with a file for every five
-minutes, ordinary and partitioned entities, exact rows. Times are without the start of Spark, which is shown apart.
+minutes, ordinary and partitioned entities, exact rows. Times are without the start of Spark, which is shown apart. The last
+new hour is billed by a process of its own, as an hourly job would: it has everything to load and to compile first.
 """
 
 import argparse
+import json
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +29,13 @@ from twinbus.cost.ulid import ALPHABET, ulid
 from twinbus.meter import UNIT_BYTES, Cause
 from twinbus.meter import Path as OperationPath
 from twinbus.pipeline.bill.counts import JVM_SETTINGS, SETTINGS
-from twinbus.pipeline.bill.job import update_ledger
+from twinbus.pipeline.bill.job import Ledger, update_ledger
 from twinbus.pipeline.session import spark_session
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG, OUT = "operations", "bill"
 START = datetime(2026, 11, 1, tzinfo=UTC)
 HOURS = 24
 MASTER = "local[2]"
@@ -45,8 +54,14 @@ def main() -> None:
     arguments.add_argument("--operations", type=int, default=1_000_000)
     arguments.add_argument("--hours", type=int, default=HOURS)
     arguments.add_argument("--master", default=MASTER)
+    arguments.add_argument(
+        "--only-bill", type=Path, metavar="DIR", help="a folder that this made: bill what is new in it"
+    )
     given = arguments.parse_args()
-    show(given.operations, given.hours, given.master)
+    if given.only_bill is not None:
+        print(bill_alone(given.only_bill, given.master))
+    else:
+        show(given.operations, given.hours, given.master)
 
 
 def show(operations: int, hours: int = HOURS, master: str = MASTER) -> None:
@@ -56,25 +71,53 @@ def show(operations: int, hours: int = HOURS, master: str = MASTER) -> None:
 
 
 def measure(folder: Path, operations: int, hours: int, master: str) -> Iterator[tuple[str, float]]:
-    log, out = folder / "operations", folder / "bill"
+    log, out = folder / LOG, folder / OUT
     an_hour = operations // hours
     started = time.perf_counter()
     units = sum(write_hour(log, hour, an_hour) for hour in range(hours))
     yield f"making up {an_hour * hours:,} operations of {hours} hours", time.perf_counter() - started
     started = time.perf_counter()
-    spark = spark_session("bench", master=master, settings=SETTINGS | JVM_SETTINGS)
-    spark.sparkContext.setLogLevel("ERROR")
-    spark.range(1).count()
+    spark = start_spark(master)
     yield "starting Spark", time.perf_counter() - started
-    plan = read_price_sheet(None).plan(None)
     for name in ("billing all", "billing nothing new", "billing one new hour"):
         if name == "billing one new hour":
             units += write_hour(log, hours, an_hour)
-        started = time.perf_counter()
-        ledger = update_ledger(spark, [log], out, plan, lambda _: None)
-        yield name, time.perf_counter() - started
+        ledger, took = timed_bill(spark, log, out)
+        yield name, took
     assert sum(hour.units for hour in ledger.hours) == units, "the bill is wrong"
     spark.stop()
+    units += write_hour(log, hours + 1, an_hour)
+    billed, took = json.loads(_in_a_process_of_its_own(folder, master))
+    assert billed == units, "the bill is wrong"
+    yield "billing one new hour in a process of its own, after Spark has started", took
+
+
+def bill_alone(folder: Path, master: str) -> str:
+    """Units on the bill and seconds that it took, as JSON."""
+    spark = start_spark(master)
+    ledger, took = timed_bill(spark, folder / LOG, folder / OUT)
+    spark.stop()
+    return json.dumps([sum(hour.units for hour in ledger.hours), took])
+
+
+def start_spark(master: str) -> "SparkSession":
+    spark = spark_session("bench", master=master, settings=SETTINGS | JVM_SETTINGS)
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.range(1).count()
+    return spark
+
+
+def timed_bill(spark: "SparkSession", log: Path, out: Path) -> tuple[Ledger, float]:
+    plan = read_price_sheet(None).plan(None)
+    started = time.perf_counter()
+    ledger = update_ledger(spark, [log], out, plan, lambda _: None)
+    return ledger, time.perf_counter() - started
+
+
+def _in_a_process_of_its_own(folder: Path, master: str) -> str:
+    command = [sys.executable, "-m", "bench.bill", "--only-bill", str(folder), "--master", master]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    return done.stdout.splitlines()[-1]
 
 
 def write_hour(log: Path, hour: int, count: int) -> int:

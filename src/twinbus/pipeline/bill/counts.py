@@ -72,13 +72,13 @@ def count_hours(spark: "SparkSession", log: Path, hours: Sequence[Hour], folder:
     """Count these hours and put them below `folder`; fails as a whole if a file cannot be read."""
     from pyspark.sql import functions as f
 
-    counted = (
-        _operations(spark, log, hours)
-        .groupBy(DATE, HOUR, *KEYS)
-        .agg(*(f.sum(name).alias(name) for name in SUMS))
-        # One file for an hour: the next run reads them all.
-        .repartition(min(len(hours), WRITERS_MAX), DATE, HOUR)
-    )
+    operations = _operations(spark, log, hours).groupBy(DATE, HOUR, *KEYS)
+    counted = operations.agg(*(f.sum(name).alias(name) for name in SUMS))
+    # One file for an hour: every run reads them all.
+    if len(hours) == 1:
+        counted = counted.coalesce(1)
+    else:
+        counted = counted.repartition(min(len(hours), WRITERS_MAX), DATE, HOUR)
     writer = counted.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").option("compression", "zstd")
     writer.partitionBy(DATE, HOUR).parquet(file_url(folder / f"{LOG}={log_name(log)}"))
 

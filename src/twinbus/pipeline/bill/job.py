@@ -20,9 +20,10 @@ from twinbus.cost.month_to_date import HourCount, hour_prices
 from twinbus.cost.prices import Plan
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.pipeline.bill.counts import count_hours, log_name, read_counts, steps
+from twinbus.pipeline.bill.hour_sums import hour_counts
 from twinbus.pipeline.bill.hours import Hour, Work, plan_work
 from twinbus.pipeline.bill.line_sums import write_sums
-from twinbus.pipeline.bill.lines import hour_counts, priced_hours, write_lines
+from twinbus.pipeline.bill.lines import priced_hours, write_lines
 from twinbus.pipeline.bill.manifest import billed_elsewhere, read_manifest, write_manifest
 from twinbus.pipeline.bill.priced_days import PricedDays
 
@@ -148,13 +149,12 @@ def _price_days(
 ) -> list[HourCount]:
     if not (out / "counts").is_dir():
         return []
-    counts = read_counts(spark, out / "counts")
-    hours = hour_counts(counts)
+    hours = hour_counts(out / "counts")
     days = priced.changed(hour_prices(hours, plan))
     if days:
         progress(f"pricing {len(days):,} days")
         prices = [price for of_day in days.values() for price in of_day]
-        hourly = priced_hours(counts, prices, spark).persist()
+        hourly = priced_hours(read_counts(spark, out / "counts"), prices, spark).persist()
         write_lines(hourly, out)
         hourly.unpersist()
         write_sums(out, days)

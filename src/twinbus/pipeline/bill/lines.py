@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.cost import operation_columns as columns
-from twinbus.cost.month_to_date import HourCount, HourPrice
+from twinbus.cost.month_to_date import HourPrice
 from twinbus.pipeline.bill.counts import DATE, HOUR, KEYS, SUMS, WRITERS_MAX, file_url
 
 if TYPE_CHECKING:
@@ -27,16 +27,6 @@ MONEY_DIGITS, MONEY_SCALE = 28, 10
 UNITS_DIGITS, UNIT_PRICE_DIGITS, UNIT_PRICE_SCALE = 15, 22, 16
 BYTES_DIGITS, BYTE_PRICE_DIGITS, BYTE_PRICE_SCALE = 17, 20, 20
 MONEY_TYPE = f"decimal({MONEY_DIGITS},{MONEY_SCALE})"
-
-
-def hour_counts(counts: "DataFrame") -> list[HourCount]:
-    """Charged operations and bytes of each namespace and hour; as many rows as there were hours."""
-    from pyspark.sql import functions as f
-
-    hour = f.col(HOUR).cast("int").alias(HOUR)
-    sums = (f.sum(columns.UNITS).alias(columns.UNITS), f.sum(_charged_bytes()).alias(columns.BYTES))
-    rows = counts.groupBy(columns.NAMESPACE, DATE, hour).agg(*sums).collect()
-    return [HourCount(row.namespace, row.date, row.hour, row.units, row["bytes"]) for row in rows]
 
 
 def priced_hours(counts: "DataFrame", prices: Sequence[HourPrice], spark: "SparkSession") -> "DataFrame":

@@ -1,0 +1,45 @@
+"""Charged operations and bytes of every hour that was ever counted, by the driver: the folder of counts in, one row for
+each namespace and hour out.
+
+What an hour costs hangs on all that came before it in its month, so these are wanted in every run. Arrow reads them a day
+at a time, and sooner than a job on Spark would list the files.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from twinbus.cost import operation_columns as columns
+from twinbus.cost.month_to_date import HourCount
+from twinbus.pipeline.bill.counts import DATE, HOUR, LOG
+
+
+def hour_counts(folder: Path) -> list[HourCount]:
+    """In no order. Hours of one namespace that are in several logs are added up."""
+    units: Counter[tuple[str, str, int]] = Counter()
+    size: Counter[tuple[str, str, int]] = Counter()
+    for day in sorted(folder.glob(f"{LOG}=*/{DATE}=*")):
+        date = day.name.partition("=")[2]
+        for namespace, hour, hour_units, hour_bytes in _hours_of(day):
+            units[namespace, date, hour] += hour_units
+            size[namespace, date, hour] += hour_bytes
+    return [HourCount(*key, units[key], size[key]) for key in units]
+
+
+def _hours_of(day: Path) -> list[tuple[str, int, int, int]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    parts = sorted(str(path) for path in day.glob(f"{HOUR}=*/*.parquet"))
+    if not parts:
+        return []
+    hive = ds.partitioning(pa.schema([(HOUR, pa.int32())]), flavor="hive")
+    counts = ds.dataset(parts, partition_base_dir=str(day), partitioning=hive, format="parquet").to_table(
+        columns=[columns.NAMESPACE, HOUR, columns.UNITS, columns.BYTES]
+    )
+    # What is not billed, such as a settlement, moves no message: its bytes say of which size the message was.
+    charged = pc.if_else(pc.greater(counts[columns.UNITS], 0), counts[columns.BYTES], 0)
+    counts = counts.set_column(counts.column_names.index(columns.BYTES), columns.BYTES, charged)
+    summed = counts.group_by([columns.NAMESPACE, HOUR]).aggregate([(columns.UNITS, "sum"), (columns.BYTES, "sum")])
+    names = (columns.NAMESPACE, HOUR, f"{columns.UNITS}_sum", f"{columns.BYTES}_sum")
+    return list(zip(*(summed[name].to_pylist() for name in names), strict=True))
