@@ -26,7 +26,6 @@ from twinbus.store.journal import (
     BATCH_HEADER,
     FILE_HEADER,
     SPARE_BYTES_MAX,
-    SPARE_NAME,
     Segment,
     segment_numbers,
     segment_path,
@@ -175,11 +174,39 @@ def test_a_file_that_serves_again_gives_back_nothing_of_what_it_held(tmp_path: P
 
 
 def test_a_file_that_serves_again_is_no_larger_than_a_spare_may_be(tmp_path: Path) -> None:
+    first = new_segment(tmp_path)
+    first.append(b"x" * (SPARE_BYTES_MAX + 1))
+    first.retire()
+    first.close()
+    second = Segment.create(tmp_path, 2, first.next_sequence)
+    second.close()
+    assert segment_path(tmp_path, 2).stat().st_size == SPARE_BYTES_MAX
+
+
+def test_who_reads_a_segment_while_it_retires_finds_all_of_it(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
-    segment.append(b"x" * (SPARE_BYTES_MAX + 1))
+    segment.append(b"x" * SPARE_BYTES_MAX)
+    place = segment.body_place
+    segment.append(b"last")
     segment.retire()
+    assert segment.read(place, 4) == b"last"
     segment.close()
-    assert (tmp_path / SPARE_NAME).stat().st_size == SPARE_BYTES_MAX
+
+
+def test_a_segment_that_cannot_be_created_keeps_no_file_open(tmp_path: Path) -> None:
+    (segment_path(tmp_path, 1) / "in the way").mkdir(parents=True)
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(IsADirectoryError):
+        new_segment(tmp_path)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_segment_that_cannot_be_read_keeps_no_file_open(tmp_path: Path) -> None:
+    os.mkfifo(segment_path(tmp_path, 1))
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(OSError, match="seek"):
+        Segment.open(tmp_path, 1)
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_missing_batch_is_damage(tmp_path: Path) -> None:

@@ -65,15 +65,23 @@ class Segment:
     def create(cls, folder: Path, number: int, first_sequence: int) -> "Segment":
         path, spare = segment_path(folder, number), folder / SPARE_NAME
         salt = int.from_bytes(os.urandom(8), "little")
-        descriptor = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         facts = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, 0)
         header = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, zlib.crc32(facts))
-        os.pwrite(descriptor, header, 0)
-        os.fsync(descriptor)
-        spare.rename(path)
-        sync_folder(folder)
+        descriptor = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         segment = cls(path, descriptor, number, salt, first_sequence)
-        segment._allocated = os.fstat(descriptor).st_size
+        try:
+            segment._allocated = os.fstat(descriptor).st_size
+            if segment._allocated > SPARE_BYTES_MAX:
+                # Not when it retired: somebody may have been reading it then.
+                segment._allocated = SPARE_BYTES_MAX
+                os.ftruncate(descriptor, SPARE_BYTES_MAX)
+            os.pwrite(descriptor, header, 0)
+            os.fsync(descriptor)
+            spare.rename(path)
+            sync_folder(folder)
+        except BaseException:
+            segment.close()
+            raise
         return segment
 
     @classmethod
@@ -81,14 +89,19 @@ class Segment:
         """The segment on disk, or None where its creation was cut short and it never took a batch."""
         path = segment_path(folder, number)
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        header = os.pread(descriptor, FILE_HEADER.size, 0)
-        if len(header) == FILE_HEADER.size:
-            magic, written_number, salt, first_sequence, crc = FILE_HEADER.unpack(header)
-            facts = FILE_HEADER.pack(magic, written_number, salt, first_sequence, 0)
-            if (magic, written_number, crc) == (FILE_MAGIC, number, zlib.crc32(facts)):
-                return cls(path, descriptor, number, salt, first_sequence)
-        is_blank = not any(os.pread(descriptor, SEARCH_STEP, FILE_HEADER.size))
-        os.close(descriptor)
+        segment: Segment | None = None
+        try:
+            header = os.pread(descriptor, FILE_HEADER.size, 0)
+            if len(header) == FILE_HEADER.size:
+                magic, written_number, salt, first_sequence, crc = FILE_HEADER.unpack(header)
+                facts = FILE_HEADER.pack(magic, written_number, salt, first_sequence, 0)
+                if (magic, written_number, crc) == (FILE_MAGIC, number, zlib.crc32(facts)):
+                    segment = cls(path, descriptor, number, salt, first_sequence)
+                    return segment
+            is_blank = not any(os.pread(descriptor, SEARCH_STEP, FILE_HEADER.size))
+        finally:
+            if segment is None:
+                os.close(descriptor)
         if is_blank:
             return None
         raise StoreDamaged(f"{path}: the file header is not one of journal segment {number}. Restore the file.")
@@ -155,9 +168,7 @@ class Segment:
             self._descriptor = -1
 
     def retire(self) -> None:
-        """Nobody needs what is in it any more; the file may serve again."""
-        if self._allocated > SPARE_BYTES_MAX:
-            os.ftruncate(self._descriptor, SPARE_BYTES_MAX)
+        """The tables hold what is in it, and the file may serve again. Who had begun to read it can go on."""
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(self._path.with_name(SPARE_NAME))
 
