@@ -17,23 +17,28 @@ WAIT_S = 5.0
 
 
 class Recorder:
-    """A messaging store that keeps nothing but the commits; it can be told to hold or to fail."""
+    """A messaging store that keeps nothing but the commits; it can be told to hold, to fail or to break."""
 
     def __init__(self) -> None:
         self.commits: list[list[Change]] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.is_at_gate = threading.Event()
         self.fails = False
+        self.breaks = False
         self.opened = 0
         self.closed = 0
 
     def open(self) -> Any:
         if self.fails:
             raise StoreUnavailable("the disk is gone")
+        if self.breaks:
+            raise ZeroDivisionError
         self.opened += 1
         return self
 
     def commit(self, changes: Sequence[Change]) -> None:
+        self.is_at_gate.set()
         assert self.gate.wait(WAIT_S)
         if self.fails:
             raise StoreUnavailable("the disk is gone")
@@ -44,6 +49,8 @@ class Recorder:
 
     def close(self) -> None:
         self.closed += 1
+        if self.breaks:
+            raise ZeroDivisionError
 
 
 class Loop:
@@ -189,6 +196,20 @@ def test_a_query_that_breaks_costs_the_store_and_not_the_thread(world: World) ->
     assert world.seen[-1] == (1, None)
 
 
+def test_a_store_that_breaks_when_it_is_closed_and_opened_costs_its_run_and_not_the_thread(world: World) -> None:
+    world.store.breaks = True
+    world.port.down()
+    world.step()
+    world.port.up()
+    world.step()
+    assert world.port.condition is StoreCondition.LOST
+    assert "ZeroDivisionError" in world.port.fault
+    world.store.breaks = False
+    world.port.up()
+    world.step()
+    assert world.seen[-1] == "returned"
+
+
 def test_stopping_finishes_what_waits_and_closes_the_store(world: World) -> None:
     world.store.gate.clear()
     for number in range(1, 4):
@@ -210,6 +231,36 @@ def test_what_a_store_that_hangs_cannot_take_any_more_fails(world: World) -> Non
     world.commit(REQUESTS_MAX)
     world.step()
     assert isinstance(world.seen[-1][1], StoreUnavailable)
+
+
+def test_a_store_that_refused_requests_and_goes_on_is_there_again_when_nobody_waits(world: World) -> None:
+    world.store.gate.clear()
+    world.port.commit([FragmentCreated(1)], lambda _: None)
+    assert world.store.is_at_gate.wait(WAIT_S)
+    for _ in range(REQUESTS_MAX - 1):
+        world.port.commit([FragmentCreated(1)], lambda _: None)
+    world.commit(1)
+    world.step()
+    world.store.gate.set()
+    world.step()  # the first is answered, and there is room again
+    world.commit(2)
+    while "returned" not in world.seen:
+        world.step()
+    assert [type(result) for _, result in world.answers] == [StoreUnavailable] * 2
+    world.commit(3)
+    world.step()
+    assert world.seen[-1] == (3, None)
+
+
+def test_an_error_of_who_is_told_of_a_loss_costs_nobody_his_answer(world: World) -> None:
+    def broken(_: int, __: StoreUnavailable) -> None:
+        raise ZeroDivisionError
+
+    world.port._on_lost = broken
+    world.store.fails = True
+    world.commit(1)
+    world.step()
+    assert [type(result) for _, result in world.answers] == [StoreUnavailable]
 
 
 def test_a_lost_reply_fails_a_commit_that_happened_and_the_store_is_opened_anew_at_once(world: World) -> None:

@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.errors import StoreUnavailable
@@ -100,6 +101,7 @@ class ServedStore:
         self._line: Line | None = None
         self._waiting: deque[Callable[[Any], None]] = deque()
         self._later: Callable[..., object] | None = None
+        self._is_overrun = False  # it refused something, and so everything until nobody waits any more
 
     def connect(self, line: Line, later: Callable[..., object]) -> None:
         """Use this line from now on; the store behind it is opened if it should be. `later` is the loop's `call_soon`."""
@@ -138,10 +140,11 @@ class ServedStore:
             self._waiting.append(done)
 
     def _open_line(self, done: Callable[[Any], None]) -> Line | None:
-        if self._line is not None and len(self._waiting) < REQUESTS_MAX:
-            return self._line
         # Too many are waiting where a store hangs: what it cannot take any more fails as if it were lost.
-        reason = f"{REQUESTS_MAX} requests wait for it" if self._line is not None else self.fault or "it is not open"
+        self._is_overrun = self._line is not None and (self._is_overrun or len(self._waiting) >= REQUESTS_MAX)
+        if self._line is not None and not self._is_overrun:
+            return self._line
+        reason = f"{REQUESTS_MAX} requests wait for it" if self._is_overrun else self.fault or "it is not open"
         assert self._later is not None, "nothing is asked of a store before it was ever connected"
         self._later(done, StoreUnavailable(f"messaging store {self.index}: {reason}"))
         return None
@@ -194,11 +197,16 @@ class ServedStore:
                 self._switch("loss_told")
             else:
                 self.condition, self.fault = StoreCondition.UP, ""
-                self._on_returned(self.index)
+                _call(self._on_returned, self.index)
+        if self._is_overrun and not self._waiting:
+            # Its broker took the refusal for a loss, and no other sign will come that the store can be used.
+            self._is_overrun = False
+            _call(self._on_returned, self.index)
 
     def _lose(self, condition: StoreCondition, fault: str) -> None:
         self.condition, self.fault = condition, fault
-        self._on_lost(self.index, StoreUnavailable(fault))
+        self._is_overrun = False
+        _call(partial(self._on_lost, self.index), StoreUnavailable(fault))
 
 
 class StoreKeeper(Protocol):

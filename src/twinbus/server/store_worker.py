@@ -95,14 +95,20 @@ class StoreWorker(Generic[Store, Part]):
         try:
             self._store = self._open_store()
         except StoreUnavailable as fault:
-            self._reopen_at = time.monotonic() + REOPEN_PAUSE_S
-            self._fault = str(fault)
-            if self._condition is not StoreCondition.LOST:
-                self._report_lost(StoreCondition.LOST, self._fault)
+            self._not_opened(str(fault))
+        except Exception as broken:  # a broken invariant; whoever waits has to be told all the same
+            log.exception("store_not_opened")
+            self._not_opened(f"{self._name} cannot be opened: {broken!r}")
         else:
             self._condition, self._fault = StoreCondition.UP, ""
             self._events.append(Returned())
         self._send()
+
+    def _not_opened(self, fault: str) -> None:
+        self._reopen_at = time.monotonic() + REOPEN_PAUSE_S
+        self._fault = fault
+        if self._condition is not StoreCondition.LOST:
+            self._report_lost(StoreCondition.LOST, fault)
 
     def _serve(self, requests: Sequence[Request]) -> None:
         position = 0
@@ -175,8 +181,8 @@ class StoreWorker(Generic[Store, Part]):
     def _close(self, store: Store) -> None:
         try:
             store.close()
-        except StoreUnavailable as fault:
-            log.warning("store_not_closed", extra={"fields": {"reason": str(fault)}})
+        except Exception as fault:  # what is durable is so without it, and who waits has to be told
+            log.warning("store_not_closed", extra={"fields": {"reason": str(fault) or repr(fault)}})
 
     def _send(self) -> None:
         if self._events:
