@@ -6,7 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +191,29 @@ async def test_a_commit_that_breaks_costs_the_store_its_run_and_nothing_that_is_
         await stores.heard("returned 0")
         assert await stores.commit(0, FragmentCreated(KEYS[0])) is None
         assert await stores.query(1, scan(1)) == []
+
+
+async def test_an_answer_that_cannot_be_sent_costs_the_process_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+    async with kept(tmp_path) as stores:
+        await stores.commit(1, FragmentCreated(KEYS[1]))
+        answer = stores.query(0, attrgetter("_reader"))
+        assert isinstance(await asyncio.wait_for(answer, WAIT_S), StoreUnavailable)
+        await stores.heard("lost 0", "lost 1", "returned 0", "returned 1")
+        assert await stores.query(1, scan(1)) == []
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_stop_while_the_process_is_started_anew_leaves_none(tmp_path: Path, turns: int) -> None:
+    async with kept(tmp_path) as stores:
+        assert stores.keeper.process_id is not None
+        os.kill(stores.keeper.process_id, signal.SIGKILL)
+        await stores.heard("lost 0", "lost 1")
+        stores.keeper._start_again()  # as when the pause ends
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await asyncio.wait_for(stores.keeper.stop(), WAIT_S)
+        await asyncio.sleep(0)
+        assert stores.keeper.process_id is None
 
 
 async def test_a_stop_finishes_what_was_asked_and_closes_the_stores(tmp_path: Path) -> None:

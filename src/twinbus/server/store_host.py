@@ -8,6 +8,7 @@ under way, and what is durable is in the journals. Signals are not for it: who s
 """
 
 import gc
+import logging
 import os
 import pickle
 import signal
@@ -30,6 +31,8 @@ SWITCH_INTERVAL_S = 0.0002
 # Rows are freed by their counts, and nearly nothing is left for the collector.
 COLLECTOR_THRESHOLDS = (100_000, 20, 100)
 READ_BYTES = 256 * 1024
+
+log = logging.getLogger(__name__)
 
 
 class SocketEnd:
@@ -92,6 +95,10 @@ def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits
     try:
         StoreWorker(index, open_store, DurableStore.commit_records, SocketEnd(connection)).run()
     except EOFError:
+        os._exit(1)
+    except BaseException:
+        # A store without its thread would never answer again; a process that ends is started anew.
+        log.exception("store_thread_broken", extra={"fields": {"store": index}})
         os._exit(1)
 
 

@@ -78,6 +78,8 @@ class StoreProcess:
 
     async def stop(self) -> None:
         self._is_stopping = True
+        if self._starting is not None:
+            await self._starting  # or some of the stores would not hear of it
         for store in self.stores:
             store.stop()
         if any(line.is_open for line in self._lines):
@@ -131,6 +133,8 @@ class StoreProcess:
         self._starting = self._loop.create_task(self._try_to_start())
 
     async def _try_to_start(self) -> None:
+        if self._is_stopping:
+            return
         try:
             await self.start()
         except OSError as error:
