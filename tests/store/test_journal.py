@@ -125,6 +125,13 @@ def test_space_allocated_ahead_reads_as_the_end(tmp_path: Path) -> None:
     assert bodies_in(tmp_path) == [b"only"]
 
 
+def test_a_system_need_not_have_the_calls_that_are_for_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fdatasync", raising=False)
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    written(tmp_path)
+    assert bodies_in(tmp_path) == BODIES
+
+
 def test_a_batch_torn_at_any_byte_is_cut_off(tmp_path: Path) -> None:
     whole = written(tmp_path)
     last_begins = len(whole) - BATCH_HEADER.size - len(BODIES[-1])

@@ -124,7 +124,7 @@ class Segment:
             raise StoreUnavailable(
                 f"{self._path}: wrote {written} bytes of {len(header) + len(body)}. Free some space."
             )
-        os.fdatasync(self._descriptor)
+        self._sync()
         # A file without a name takes writes as ever, and nobody will find them again.
         if os.fstat(self._descriptor).st_nlink == 0:
             raise StoreUnavailable(f"{self._path} was removed while in use. Put the folder back and open the store.")
@@ -151,7 +151,7 @@ class Segment:
     def cut_tail(self) -> None:
         """Drop what lies behind the last whole batch, allocated space included."""
         os.ftruncate(self._descriptor, self.end)
-        os.fdatasync(self._descriptor)
+        self._sync()
         self._allocated = self.end
 
     def read(self, place: int, size: int) -> bytes:
@@ -172,11 +172,17 @@ class Segment:
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(self._path.with_name(SPARE_NAME))
 
+    def _sync(self) -> None:
+        # macOS has no fdatasync; the other one does what it does, and more.
+        getattr(os, "fdatasync", os.fsync)(self._descriptor)
+
     def _allocate(self, end: int) -> None:
-        # Only speed depends on it: where there is no room ahead, there may still be some for the batch.
-        with contextlib.suppress(OSError):
-            os.posix_fallocate(self._descriptor, self.end, end - self.end)
-            self._allocated = end
+        # Only speed depends on it: where there is no room ahead, there may still be some for the batch. macOS has no
+        # such call.
+        if hasattr(os, "posix_fallocate"):
+            with contextlib.suppress(OSError):
+                os.posix_fallocate(self._descriptor, self.end, end - self.end)
+                self._allocated = end
 
     def _batch_at(self, position: int, size: int) -> tuple[int, bytes] | None:
         header = os.pread(self._descriptor, BATCH_HEADER.size, position)
