@@ -79,7 +79,7 @@ class StoreProcess:
     async def stop(self) -> None:
         self._is_stopping = True
         if self._starting is not None:
-            await self._starting  # or some of the stores would not hear of it
+            await asyncio.wait([self._starting])  # or some of the stores would not hear of it
         for store in self.stores:
             store.stop()
         if any(line.is_open for line in self._lines):
