@@ -10,13 +10,13 @@ from twinbus.client.batches import BATCH_FORMAT, plan_batches, read_identity_of
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError
-from twinbus.model.message import read_batch
+from twinbus.model.message import read_message, split_batch
 
 SIZE_MAX = 2_000
 
 
 def bodies(payload: bytes) -> list[str]:
-    return [message.message_id for message in read_batch(payload, lambda: "drawn")]
+    return [read_message(part, lambda: "drawn").message_id for part in split_batch(payload)]
 
 
 def numbered(count: int, key: str | None = None) -> list[bytes]:

@@ -24,7 +24,7 @@ from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.sections import DataBody, ValueBody
 from twinbus.amqp.types import Described, Long, Symbol, Timestamp, UByte, UInt, ULong, Value
 from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
-from twinbus.model.message import encode_delivery, properties, read_batch, read_content
+from twinbus.model.message import encode_delivery, properties, read_content, split_batch
 
 PING = Symbol("application/vnd.ms-servicebus-ping")
 
@@ -337,10 +337,8 @@ def test_a_damaged_message_is_refused_or_can_be_delivered(data: st.DataObject) -
 
 def test_a_batch_holds_whole_messages_and_its_envelope_counts_for_nothing() -> None:
     envelope = annotations({"x-opt-partition-key": "envelope"}) + properties_section("envelope", group_id="envelope")
-    messages = read_batch(
-        envelope + body(properties_section("a") + body(b"1")) + body(body(b"2")) + body(section(0x77, "3")),
-        lambda: NEW_ID,
-    )
+    payload = envelope + body(properties_section("a") + body(b"1")) + body(body(b"2")) + body(section(0x77, "3"))
+    messages = [received(part) for part in split_batch(payload)]
     assert [message.message_id for message in messages] == ["a", NEW_ID, NEW_ID]
     assert [message.partition_key for message in messages] == [None] * 3
     assert [message.session_id for message in messages] == [None] * 3
@@ -354,4 +352,4 @@ def test_a_batch_holds_whole_messages_and_its_envelope_counts_for_nothing() -> N
 @pytest.mark.parametrize("payload", [section(0x77, b""), section(0x75, "text"), body(b"\xff")])
 def test_a_batch_of_anything_but_messages_is_refused(payload: bytes) -> None:
     with pytest.raises(DecodeError):
-        read_batch(payload, lambda: NEW_ID)
+        [received(part) for part in split_batch(payload)]

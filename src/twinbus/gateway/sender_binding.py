@@ -22,7 +22,8 @@ from twinbus.gateway.coordinator import Transactions, in_transaction
 from twinbus.gateway.link_meter import LinkMeter
 from twinbus.gateway.settlement import ranges
 from twinbus.gateway.traffic import EntityTraffic
-from twinbus.model.message import BATCH_FORMAT, Message, read_batch, read_message
+from twinbus.model.message import BATCH_FORMAT, Message, split_batch
+from twinbus.model.message_reader import MessageReader
 
 CREDIT = 2_000
 
@@ -34,7 +35,7 @@ class SenderBinding:
         "_link",
         "_message_size_max",
         "_meter",
-        "_new_id",
+        "_read",
         "_target",
         "_traffic",
         "_transactions",
@@ -68,14 +69,14 @@ class SenderBinding:
         self._meter = meter
         self._transactions = transactions
         self._message_size_max = message_size_max
-        self._new_id = new_id
+        self._read = MessageReader(new_id).read
         self._wake = wake
 
     def receive(self, deliveries: Sequence[Incoming], now: Millis) -> None:
         self._used_at = now
         messages: list[Message] = []
         ids: list[int] = []
-        size_max, new_id, size = self._message_size_max, self._new_id, 0
+        size_max, read, size = self._message_size_max, self._read, 0
         for delivery_id, _, payload, message_format, is_settled, state in deliveries:
             # An id of -1 is one that nobody waits for.
             answer_id = -1 if is_settled else delivery_id
@@ -91,7 +92,7 @@ class SenderBinding:
                     messages, ids = [], []
                     self._send_batch(payload, answer_id, now)
                 else:
-                    messages.append(read_message(payload, new_id))
+                    messages.append(read(payload))
                     ids.append(answer_id)
             except MessagingError as error:
                 self.refused(answer_id, error)
@@ -106,7 +107,7 @@ class SenderBinding:
             self._target.send_each(messages, now, _BurstReply(self, ids, messages))
 
     def _send_batch(self, payload: bytes, delivery_id: int, now: Millis) -> None:
-        messages = read_batch(payload, self._new_id)
+        messages = [self._read(part) for part in split_batch(payload)]
 
         def reply(result: list[int] | MessagingError) -> None:
             if isinstance(result, MessagingError):
@@ -130,7 +131,7 @@ class SenderBinding:
             if len(payload) > self._message_size_max:
                 raise _too_large(len(payload), self._message_size_max)
             self._transactions.check_room(len(payload))
-            messages = read_batch(payload, self._new_id) if is_batch else [read_message(payload, self._new_id)]
+            messages = [self._read(part) for part in (split_batch(payload) if is_batch else [payload])]
             transaction.send(self._target.placement, messages, now)
             self._traffic.messages_in += len(messages)
             count = partial(self._meter.sent, messages, None, fragment=transaction.fragment)

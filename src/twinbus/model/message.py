@@ -48,9 +48,9 @@ __all__ = [
     "encode_delivery",
     "message_id_of",
     "properties",
-    "read_batch",
     "read_content",
     "read_message",
+    "split_batch",
     "with_annotations",
     "with_application_properties",
     "with_properties",
@@ -93,14 +93,14 @@ def read_message(payload: bytes, new_id: Callable[[], str]) -> Message:
         raise DecodeError("an id or key of the message is not UTF-8") from None
 
 
-def read_batch(payload: bytes, new_id: Callable[[], str]) -> list[Message]:
-    """The messages of a transfer in the batch format. What its envelope says of itself counts for nothing."""
+def split_batch(payload: bytes) -> list[bytes]:
+    """The payloads of the messages in a transfer in the batch format. What its envelope says of itself counts for nothing."""
     bounds = section_bounds(payload)
     if bounds is None:
         payload = canonical(payload)
         bounds = section_bounds(payload)
         assert bounds is not None
-    messages = []
+    payloads = []
     pos = bounds[-1]
     while pos < len(payload):
         code, form = payload[pos + 2], payload[pos + 3]
@@ -111,8 +111,8 @@ def read_batch(payload: bytes, new_id: Callable[[], str]) -> list[Message]:
         # `section_bounds` has seen that each is a binary and ends where it says.
         start = pos + (5 if form == 0xA0 else 8)
         pos = start + (payload[pos + 4] if form == 0xA0 else int.from_bytes(payload[pos + 4 : start], "big"))
-        messages.append(read_message(payload[start:pos], new_id))
-    return messages
+        payloads.append(payload[start:pos])
+    return payloads
 
 
 def read_content(content: bytes) -> Message:

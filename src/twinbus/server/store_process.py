@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from twinbus.server.served_store import STOP_WAIT_S, Done, Event, OnLost, OnReturned, ServedStore
 from twinbus.server.settings import LogFormat
-from twinbus.server.store_frames import COMMIT, COUNT, DONE, QUERY, SWITCH, FrameBuffer, frame, pickled
+from twinbus.server.store_frames import COMMIT, COUNT, DONE, HEADER, QUERY, SWITCH, FrameBuffer
 from twinbus.store.changes import Change
 from twinbus.store.journal_record import encode_changes
 from twinbus.store.messaging_store import MessagingStore
@@ -169,30 +169,32 @@ class SocketLine(asyncio.Protocol):
 
     def commit(self, changes: list[Change], /) -> None:
         try:
-            self._send(frame(COMMIT, b"".join(encode_changes(changes))))
+            body = b"".join(encode_changes(changes))
         except Exception as broken:
             # As if the store had found it: the broker forgets what it decided, and starts from what is durable.
             log.exception("commit_not_encoded")
             self.query(partial(_break, repr(broken)))
+        else:
+            self._send(COMMIT, body)
 
     def query(self, read: Callable[[MessagingStore], Any], /) -> None:
-        self._send(pickled(QUERY, read))
+        self._send(QUERY, pickle.dumps(read, pickle.HIGHEST_PROTOCOL))
 
     def switch(self, name: str, /, *arguments: float) -> None:
-        self._send(pickled(SWITCH, (name, arguments)))
+        self._send(SWITCH, pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL))
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, kind: int, content: bytes) -> None:
         """At once while the store has nothing to do; otherwise with what else this turn of the loop asks of it."""
-        if self._store.is_idle and not self._out and self._transport is not None:
-            self._transport.write(data)
-            return
-        if not self._out:
+        is_first = not self._out
+        self._out += (HEADER.pack(kind, len(content)), content)
+        if is_first and self._store.is_idle:
+            self._flush()
+        elif is_first:
             self._loop.call_soon(self._flush)
-        self._out.append(data)
 
     def _flush(self) -> None:
         data = b"".join(self._out)

@@ -1,0 +1,131 @@
+"""Reads the messages of one sender: payload in, `Message` out, as `read_message` does, and quicker where they are alike.
+
+Senders repeat themselves: all that stands before the body of a message is, but for the message id, often what stood
+there in the one before. Then everything that was read of that one holds for this one:
+
+    before                    | id | after                         | size | content
+    header … properties: size |    | other fields … body: its form |
+
+So a front is remembered as the bytes before the id and those after it, up to the size of a single data section. A sender
+that does not repeat itself is asked less and less often.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+
+from twinbus.amqp.section_bounds import section_bounds
+from twinbus.amqp.sections import DATA
+from twinbus.clock import Millis
+from twinbus.model.content import DESCRIPTOR_SIZE
+from twinbus.model.identity import ID_LENGTH_MAX
+from twinbus.model.message import Message, read_message
+
+PATIENCE_MAX = 64
+_STRING8, _BINARY32 = 0xA1, 0xB0
+_LIST8, _LIST32 = 0xC0, 0xD0
+_U32 = Struct(">I").unpack_from
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    before: bytes
+    id_at: int
+    id_end: int
+    after: bytes
+    size_at: int  # of the data section
+    is_long: bool  # its size takes four bytes
+    kept_at: int  # where the content to store begins to be the payload itself
+    stored: bytes  # what is stored before that
+    session_id: str | None
+    partition_key: str | None
+    via_partition_key: str | None
+    time_to_live: Millis | None
+    scheduled_at: Millis | None
+    is_ping: bool
+
+
+class MessageReader:
+    __slots__ = ("_front", "_new_id", "_patience", "_unlike_count")
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self._new_id = new_id
+        self._front: _Front | None = None
+        self._unlike_count = 0  # messages in a row that were not like the remembered one
+        self._patience = 1  # with so many of them, another front is remembered
+
+    def read(self, payload: bytes) -> Message:
+        """As `read_message`, in what it returns and raises."""
+        front = self._front
+        if (
+            front is not None
+            and payload[: front.id_at] == front.before
+            and payload[front.id_end : front.size_at] == front.after
+            and _ends_as_it_says(payload, front.size_at, is_long=front.is_long)
+            # What is not UTF-8 is refused with the words of `read_message`; ASCII surely is.
+            and (message_id := payload[front.id_at : front.id_end]).isascii()
+        ):
+            self._unlike_count = 0
+            return Message(
+                b"".join((front.stored, memoryview(payload)[front.kept_at :])),
+                message_id.decode(),
+                front.session_id,
+                front.partition_key,
+                front.via_partition_key,
+                front.time_to_live,
+                front.scheduled_at,
+                front.is_ping,
+            )
+        message = read_message(payload, self._new_id)
+        self._unlike_count += 1
+        if self._unlike_count >= self._patience:
+            self._unlike_count = 0
+            self._patience = min(2 * self._patience, PATIENCE_MAX)
+            self._front = _front_of(payload, message)
+        return message
+
+
+def _ends_as_it_says(payload: bytes, size_at: int, *, is_long: bool) -> bool:
+    """Whether the data section whose size stands there is the end of the payload."""
+    if is_long:
+        return len(payload) > size_at + 3 and int(_U32(payload, size_at)[0]) == len(payload) - size_at - 4
+    return len(payload) > size_at and payload[size_at] == len(payload) - size_at - 1
+
+
+def _front_of(payload: bytes, message: Message) -> _Front | None:
+    """None where the message is not of the kind that can be recognised."""
+    bounds = section_bounds(payload)
+    if bounds is None:
+        return None
+    _, _, _, properties_at, application_at, rest_at = bounds
+    form = payload[properties_at + DESCRIPTOR_SIZE] if application_at > properties_at else 0
+    if form not in (_LIST8, _LIST32):
+        return None
+    field_at = properties_at + DESCRIPTOR_SIZE + (3 if form == _LIST8 else 9)
+    id_at = field_at + 2
+    id_size = payload[field_at + 1]
+    is_usual = payload[field_at] == _STRING8 and 0 < id_size <= ID_LENGTH_MAX
+    if not is_usual or len(payload) < rest_at + 5 or payload[rest_at + 2] != DATA:
+        return None
+    size_at = rest_at + 4
+    is_long = payload[rest_at + 3] == _BINARY32
+    stored_size = len(message.content) - (len(payload) - properties_at)
+    is_kept = message.content[stored_size:] == payload[properties_at:]
+    if not is_kept or not _ends_as_it_says(payload, size_at, is_long=is_long):
+        return None
+    return _Front(
+        payload[:id_at],
+        id_at,
+        id_at + id_size,
+        payload[id_at + id_size : size_at],
+        size_at,
+        is_long,
+        properties_at,
+        message.content[:stored_size],
+        message.session_id,
+        message.partition_key,
+        message.via_partition_key,
+        message.time_to_live,
+        message.scheduled_at,
+        message.is_ping,
+    )

@@ -1,0 +1,89 @@
+"""Whatever a sender sent before, its messages are read as each alone would be."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.model.messages import annotations, application, body, header, properties_section, section
+from twinbus.amqp.types import Symbol, UInt
+from twinbus.errors import MessagingError
+from twinbus.model import message_reader
+from twinbus.model.identity import PING_CONTENT_TYPE
+from twinbus.model.message import Message, read_message
+from twinbus.model.message_reader import PATIENCE_MAX, MessageReader
+
+FRONTS: list[Callable[[str], bytes]] = [
+    properties_section,
+    lambda name: header(True) + properties_section(name),
+    lambda name: header(True, None, UInt(5_000)) + properties_section(name, group_id="s1"),
+    lambda name: annotations({"x-opt-partition-key": "k"}) + properties_section(name, subject="x" * 300),
+    lambda name: properties_section(name) + application({"kind": "order", "n": 7}),
+    lambda name: properties_section(name, content_type=Symbol(PING_CONTENT_TYPE)),
+    lambda name: section(0x73, [name.encode()]),
+    lambda _: b"",
+]
+BODIES = [b"", b"a", b"b", b"x" * 255, b"x" * 256, b"y" * 256, b"x" * 1024]
+
+
+def read(payload: bytes) -> Message | str:
+    return outcome(lambda: read_message(payload, lambda: "new"))
+
+
+def outcome(work: Callable[[], Message]) -> Message | str:
+    try:
+        return work()
+    except MessagingError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@st.composite
+def payloads(draw: st.DrawFn) -> bytes:
+    name = draw(st.sampled_from(["a", "b", "ab", "é", "x" * 128, "x" * 129, ""]))
+    payload = draw(st.sampled_from(FRONTS))(name) + body(draw(st.sampled_from(BODIES)))
+    if draw(st.integers(0, 4)) == 0:
+        payload += draw(st.sampled_from([b"\0", body(b"more"), section(0x78, {})]))
+    if draw(st.integers(0, 3)) == 0:
+        damaged = bytearray(payload)
+        damaged[draw(st.integers(0, len(payload) - 1))] = draw(st.integers(0, 255))
+        payload = bytes(damaged)
+    return payload[: draw(st.integers(0, len(payload)))] if draw(st.integers(0, 9)) == 0 else payload
+
+
+@given(st.lists(payloads(), min_size=2, max_size=8))
+@settings(max_examples=400)
+def test_a_message_is_read_as_it_would_be_alone(sent: list[bytes]) -> None:
+    reader = MessageReader(lambda: "new")
+    for payload in sent:
+        assert outcome(lambda payload=payload: reader.read(payload)) == read(payload)  # type: ignore[misc]
+
+
+@given(st.sampled_from(FRONTS), st.data())
+@settings(max_examples=300)
+def test_a_message_like_the_one_before_with_a_damaged_byte_is_read_as_it_would_be_alone(
+    front: Callable[[str], bytes], data: st.DataObject
+) -> None:
+    reader = MessageReader(lambda: "new")
+    usual = front("abcdef") + body(b"x" * data.draw(st.sampled_from([10, 300])))
+    reader.read(usual)
+    damaged = bytearray(usual)
+    damaged[data.draw(st.integers(0, len(usual) - 1))] = data.draw(st.integers(0, 255))
+    assert outcome(lambda: reader.read(bytes(damaged))) == read(bytes(damaged))
+
+
+def test_a_message_like_the_one_before_is_not_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = MessageReader(lambda: "new")
+    reader.read(header(True) + properties_section("one") + body(b"first"))
+    monkeypatch.setattr(message_reader, "read_message", None)
+    message = reader.read(header(True) + properties_section("two") + body(b"the second"))
+    assert message == read(header(True) + properties_section("two") + body(b"the second"))
+
+
+def test_a_sender_that_changes_its_ways_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = MessageReader(lambda: "new")
+    for turn in range(12):
+        for _ in range(PATIENCE_MAX):
+            reader.read(properties_section("id", subject="s" * turn) + body())
+    monkeypatch.setattr(message_reader, "read_message", None)
+    assert reader.read(properties_section("id", subject="s" * 11) + body()).message_id == "id"
