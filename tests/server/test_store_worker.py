@@ -210,6 +210,17 @@ def test_a_store_that_breaks_when_it_is_closed_and_opened_costs_its_run_and_not_
     assert world.seen[-1] == "returned"
 
 
+def test_a_store_that_is_slow_is_so_no_longer_at_once_and_keeps_the_order_of_what_waits(world: World) -> None:
+    world.port.slow(60.0)
+    for number in range(1, 20):
+        world.commit(number)
+        world.port.query(lambda store: sum(store.summaries()), world.seen.append)
+    world.port.slow(0.0)
+    while len(world.seen) < 38:
+        world.step()
+    assert world.seen == [seen for number in range(1, 20) for seen in ((number, None), number)]
+
+
 def test_stopping_finishes_what_waits_and_closes_the_store(world: World) -> None:
     world.store.gate.clear()
     for number in range(1, 4):

@@ -67,6 +67,7 @@ class StoreWorker(Generic[Store, Part]):
         self._store: Store | None = None
         self._condition = StoreCondition.OPENING
         self._fault = ""
+        self._ahead: list[Request] = []  # received while the store was slow on purpose
         self._events: list[Event] = []
         self._is_wanted_up = False  # until somebody says so
         self._is_loss_told = True
@@ -80,9 +81,20 @@ class StoreWorker(Generic[Store, Part]):
         while not self._is_stopping:
             if self._store is None and self._wait_to_open() == 0.0:
                 self._open()
-            self._serve(self._line.receive(self._wait_to_open() if self._store is None else None))
+            requests, self._ahead = self._ahead, []
+            self._serve(requests or self._receive(self._wait_to_open() if self._store is None else None))
         if self._store is not None:
             self._close(self._store)
+
+    def _receive(self, timeout_s: float | None) -> list[Request]:
+        """Slowness begins and ends at once: behind all that waits for a slow store, its end would come hours later."""
+        requests: list[Request] = []
+        for request in self._line.receive(timeout_s):
+            if isinstance(request, Switch) and request.name == "slow":
+                self._delay_s = request.arguments[0]
+            else:
+                requests.append(request)
+        return requests
 
     def _wait_to_open(self) -> float | None:
         """None while it must stay closed: it is switched off, or its broker does not know of the loss yet, and so what
@@ -138,6 +150,8 @@ class StoreWorker(Generic[Store, Part]):
         return end
 
     def _use(self, store: Store, run: Sequence[Request]) -> None:
+        if self._delay_s:
+            self._linger()
         try:
             event = self._call(store, run)
         except StoreUnavailable as fault:
@@ -154,8 +168,6 @@ class StoreWorker(Generic[Store, Part]):
         self._events += [Failed(self._fault)] * len(run)
 
     def _call(self, store: Store, run: Sequence[Request]) -> Event:
-        if self._delay_s:
-            time.sleep(self._delay_s)
         first = run[0]
         if isinstance(first, Query):
             return Answer(first.read(store))
@@ -166,6 +178,12 @@ class StoreWorker(Generic[Store, Part]):
                 self._acks_to_lose -= 1
                 raise _AckLost(f"{self._name} lost the reply to a commit, on purpose")
         return Done(len(run))
+
+    def _linger(self) -> None:
+        """Be slow on purpose, for no longer than that is wanted."""
+        since = time.monotonic()
+        while self._delay_s and (left_s := since + self._delay_s - time.monotonic()) > 0.0:
+            self._ahead += self._receive(left_s)
 
     def _lose(self, store: Store, fault: str) -> None:
         self._close(store)
@@ -201,9 +219,6 @@ class StoreWorker(Generic[Store, Part]):
     def _up(self) -> None:
         self._is_wanted_up = True
         self._reopen_at = 0.0
-
-    def _slow(self, delay_s: float) -> None:
-        self._delay_s = delay_s
 
     def _lose_acks(self, count: float) -> None:
         self._acks_to_lose = int(count)
