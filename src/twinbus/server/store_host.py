@@ -1,4 +1,4 @@
-"""The process that keeps the messaging stores of a namespace: `python -m twinbus.server.store_host FORMAT SOCKET FOLDER…`.
+"""The process that keeps the messaging stores of a namespace: `main` with FORMAT SOCKET FOLDER ….
 
 Each store has a thread and a socket to the namespace (store_frames). Journals, tables and checkpoints have an
 interpreter of their own here, so that the event loop of the namespace shares its own with nobody.
@@ -30,7 +30,7 @@ from twinbus.store.durable import DurableStore, StoreLimits
 SWITCH_INTERVAL_S = 0.0002
 # Rows are freed by their counts, and nearly nothing is left for the collector.
 COLLECTOR_THRESHOLDS = (100_000, 20, 100)
-READ_BYTES = 256 * 1024
+READ_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,3 @@ def main(arguments: Sequence[str]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

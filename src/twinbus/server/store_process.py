@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import twinbus
 from twinbus.server.served_store import STOP_WAIT_S, Done, Event, OnLost, OnReturned, ServedStore
 from twinbus.server.settings import LogFormat
 from twinbus.server.store_frames import COMMIT, COUNT, DONE, HEADER, QUERY, SWITCH, FrameBuffer
@@ -25,7 +26,10 @@ from twinbus.store.changes import Change
 from twinbus.store.journal_record import encode_changes
 from twinbus.store.messaging_store import MessagingStore
 
-MODULE = "twinbus.server.store_host"
+PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.store_host import main; main(sys.argv[2:])"
+PACKAGE_PLACE = str(Path(twinbus.__file__).parents[1])
+BUFFER_BYTES = 1 << 20
+"""Of a line: what has no room there cannot share the next sync with what has."""
 RESTART_PAUSE_S = 1.0
 KILL_WAIT_S = 2.0
 
@@ -60,7 +64,7 @@ class StoreProcess:
 
     async def start(self) -> None:
         self._all_closed.clear()
-        pairs = [socket.socketpair() for _ in self._paths]
+        pairs = [_socket_pair() for _ in self._paths]
         self._process = self._spawn([theirs for _, theirs in pairs])
         for _, theirs in pairs:
             theirs.close()
@@ -69,8 +73,9 @@ class StoreProcess:
             await self._loop.create_unix_connection(partial(_given, line), sock=ours)
 
     def _spawn(self, sockets: Sequence[socket.socket]) -> "subprocess.Popen[bytes]":
-        # -P: a folder here that happens to be called as our package is not it. A session of its own: Ctrl-C is for us.
-        command = [sys.executable, "-P", "-m", MODULE, self._log_format.value]
+        # -P: a folder here that happens to be called as our package is not it; where ours is, it is told.
+        # A session of its own: Ctrl-C is for us.
+        command = [sys.executable, "-P", "-c", PROGRAM, PACKAGE_PLACE, self._log_format.value]
         for line, path in zip(sockets, self._paths, strict=True):
             command += [str(line.fileno()), str(path)]
         descriptors = [line.fileno() for line in sockets]
@@ -201,6 +206,12 @@ class SocketLine(asyncio.Protocol):
         self._out.clear()
         if self._transport is not None:
             self._transport.write(data)
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    return ours, theirs
 
 
 def _given(line: SocketLine) -> SocketLine:
