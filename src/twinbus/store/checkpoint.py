@@ -1,8 +1,8 @@
 """A checkpoint: one sealed layer in, its sum written to the tables in one transaction.
 
-What was enqueued and removed inside the layer's segment never gets here. Rows go in by the hundreds
-per statement: each statement gives the interpreter lock away once, where one per row would have
-this thread and the event loop hand it back and forth.
+What was enqueued and removed inside the layer's segment never gets here. Rows go in by the hundred
+per statement: with one for each row, this thread and the store's would hand the interpreter lock back
+and forth; with many more, commits would wait while their values are put together.
 """
 
 import json
@@ -16,7 +16,7 @@ from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, Row
 from twinbus.store.overlay import FragmentOverlay, Layer
 from twinbus.store.tables import COUNTER_MASK, SQL, row_id, stored_text
 
-ROWS_PER_STATEMENT = 500
+ROWS_PER_STATEMENT = 100
 BYTES_PER_STATEMENT = 1 << 20
 NO_SLOT = 0
 
