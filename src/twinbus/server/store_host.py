@@ -30,7 +30,7 @@ from twinbus.store.durable import DurableStore, StoreLimits
 SWITCH_INTERVAL_S = 0.0002
 # Rows are freed by their counts, and nearly nothing is left for the collector.
 COLLECTOR_THRESHOLDS = (100_000, 20, 100)
-READ_BYTES = 1 << 20
+READ_BYTES = 512 * 1024
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from twinbus.store.tables import connect, prepare, snapshot
 
 LOCK_NAME = "lock"
 # About 350 bytes of memory an entry, in the worst case for half as many again while checkpoints are behind.
-ENTRIES_TOGETHER_MAX = 240_000
+ENTRIES_TOGETHER_MAX = 220_000
 BYTES_TOGETHER_MAX = 384 << 20
 
 
