@@ -113,14 +113,14 @@ def test_the_python_that_is_printed_works_as_it_stands_and_again(tmp_path: Path)
     ("started", "on_path", "shown"),
     [
         ("/opt/bin/twinbus", "/opt/bin/twinbus", "twinbus"),
-        ("/home/me/.venv/bin/twinbus", None, ".venv/bin/twinbus"),
+        ("/work-folder/.venv/bin/twinbus", None, ".venv/bin/twinbus"),
         (".venv/bin/twinbus", "/opt/bin/twinbus", ".venv/bin/twinbus"),
         ("/elsewhere/twinbus", "/opt/bin/twinbus", "/elsewhere/twinbus"),
-        ("/home/me/src/twinbus/__main__.py", None, f"{sys.executable} -m twinbus"),
+        ("/work-folder/src/twinbus/__main__.py", None, f"{sys.executable} -m twinbus"),
     ],
 )
 def test_the_command_is_shown_as_it_can_be_typed(started: str, on_path: str | None, shown: str) -> None:
-    assert shown_command(Path(started), on_path, Path("/home/me")) == shown
+    assert shown_command(Path(started), on_path, Path("/work-folder")) == shown
 
 
 def test_when_one_namespace_ends_the_other_is_stopped_and_the_reason_told(tmp_path: Path) -> None:

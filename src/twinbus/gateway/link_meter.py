@@ -11,7 +11,7 @@ next one as soon as it would be without a meter.
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from twinbus.amqp.performatives import Open
 from twinbus.broker.receiver import Delivery
@@ -223,27 +223,19 @@ class _Unmetered(LinkMeter):
     def __init__(self) -> None:
         pass
 
-    def sent(
-        self,
-        messages: Sequence[Message],
-        numbers: Sequence[int] | None,
-        cause: Cause = Cause.SEND,
-        fragment: int = NO_FRAGMENT,
-    ) -> None:
+    def sent(self, *_: Any, **__: Any) -> None:
         pass
 
-    def delivered(self, deliveries: Sequence[Delivery]) -> None:
+    def delivered(self, *_: Any) -> None:
         pass
 
-    def settled(self, count: int) -> None:
+    def settled(self, *_: Any) -> None:
         pass
 
-    def handed_out(self, messages: Sequence[StoredMessage], cause: Cause = Cause.RECEIVE) -> None:
+    def handed_out(self, *_: Any) -> None:
         pass
 
-    def counted(
-        self, cause: Cause, count: int = 1, *, messages: int = 0, size: int = 0, fragment: int = NO_FRAGMENT
-    ) -> None:
+    def counted(self, *_: Any, **__: Any) -> None:
         pass
 
 

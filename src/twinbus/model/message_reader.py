@@ -11,12 +11,11 @@ that does not repeat itself is asked less and less often.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 
 from twinbus.amqp.section_bounds import section_bounds
 from twinbus.amqp.sections import DATA
-from twinbus.clock import Millis
 from twinbus.model.content import DESCRIPTOR_SIZE
 from twinbus.model.identity import ID_LENGTH_MAX
 from twinbus.model.message import Message, read_message
@@ -37,12 +36,7 @@ class _Front:
     is_long: bool  # its size takes four bytes
     kept_at: int  # where the content to store begins to be the payload itself
     stored: bytes  # what is stored before that
-    session_id: str | None
-    partition_key: str | None
-    via_partition_key: str | None
-    time_to_live: Millis | None
-    scheduled_at: Millis | None
-    is_ping: bool
+    facts: Message  # of the remembered message, without its content
 
 
 class MessageReader:
@@ -66,15 +60,16 @@ class MessageReader:
             and (message_id := payload[front.id_at : front.id_end]).isascii()
         ):
             self._unlike_count = 0
+            facts = front.facts
             return Message(
                 b"".join((front.stored, memoryview(payload)[front.kept_at :])),
                 message_id.decode(),
-                front.session_id,
-                front.partition_key,
-                front.via_partition_key,
-                front.time_to_live,
-                front.scheduled_at,
-                front.is_ping,
+                facts.session_id,
+                facts.partition_key,
+                facts.via_partition_key,
+                facts.time_to_live,
+                facts.scheduled_at,
+                facts.is_ping,
             )
         message = read_message(payload, self._new_id)
         self._unlike_count += 1
@@ -122,10 +117,5 @@ def _front_of(payload: bytes, message: Message) -> _Front | None:
         is_long,
         properties_at,
         message.content[:stored_size],
-        message.session_id,
-        message.partition_key,
-        message.via_partition_key,
-        message.time_to_live,
-        message.scheduled_at,
-        message.is_ping,
+        replace(message, content=b""),
     )

@@ -7,18 +7,17 @@ The process ends when all stores were told to stop, or at once when the namespac
 under way, and what is durable is in the journals. Signals are not for it: who stops the namespace stops it as well.
 """
 
-import gc
 import logging
 import os
 import pickle
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from twinbus.server.interpreter import tune_interpreter
 from twinbus.server.logs import configure_logs
 from twinbus.server.served_store import Done, Event
 from twinbus.server.settings import LogFormat
@@ -26,10 +25,6 @@ from twinbus.server.store_frames import COMMIT, COUNT, DONE, EVENT, QUERY, Frame
 from twinbus.server.store_worker import Commit, Query, Request, StoreWorker, Switch
 from twinbus.store.durable import DurableStore, StoreLimits
 
-# Threads come back from the disk while others compute; at the default of 5 ms each would wait that long.
-SWITCH_INTERVAL_S = 0.0002
-# Rows are freed by their counts, and nearly nothing is left for the collector.
-COLLECTOR_THRESHOLDS = (100_000, 20, 100)
 READ_BYTES = 512 * 1024
 
 log = logging.getLogger(__name__)
@@ -107,8 +102,7 @@ def main(arguments: Sequence[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     configure_logs(LogFormat(log_format))
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    tune_interpreter()
     lines = [socket.socket(fileno=int(descriptor)) for descriptor in rest[::2]]
     folders = [Path(folder) for folder in rest[1::2]]
     limits = StoreLimits.shared_by(len(folders))
