@@ -27,6 +27,7 @@ from twinbus.server.cased_headers import CasedHttpProtocol
 from twinbus.server.metrics import CONTENT_TYPE, NamespaceMetrics
 from twinbus.server.served_store import ServedStore, StoreCondition
 from twinbus.server.settings import is_loopback
+from twinbus.server.sockets import start_listening
 
 SHUTDOWN_GRACE_S = 2
 KEEP_ALIVE_S = 240  # as long as an idle AMQP connection
@@ -107,7 +108,7 @@ class HttpServer:
 
     def start(self) -> None:
         # The server itself listens some time after this returns, and by then it was said that the namespace is ready.
-        self._listening.listen(self._server.config.backlog)
+        start_listening(self._listening, self._server.config.backlog)
         self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[self._listening]))
 
     def protocol(self) -> asyncio.Protocol:

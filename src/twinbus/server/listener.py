@@ -13,6 +13,7 @@ from typing import Protocol, cast
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError, QuotaExceeded
 from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.server.sockets import start_listening
 
 WRITE_BUFFER_HIGH = 1024 * 1024
 BACKLOG = 1_024
@@ -173,4 +174,5 @@ class AmqpTransport(asyncio.Protocol):
 async def listen(
     make_transport: Callable[[], asyncio.Protocol], listening: socket.socket, tls: ssl.SSLContext | None = None
 ) -> asyncio.Server:
+    start_listening(listening, BACKLOG)
     return await asyncio.get_running_loop().create_server(make_transport, sock=listening, ssl=tls, backlog=BACKLOG)

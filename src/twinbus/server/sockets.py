@@ -13,34 +13,56 @@ FREE_PORT_TRIES = 20
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens once a server takes it; port 0 finds a free one.
+    """A socket that is ours and refuses connections until `start_listening`; port 0 finds a free one.
 
     Raises ArgumentError that says which port is taken.
     """
     if port == 0:
         for candidate in SystemRandom().sample(FREE_PORTS, FREE_PORT_TRIES):
+            sock = _socket(host)
             try:
-                return _bind(host, candidate)
-            except ArgumentError:
+                # Before the option is set: with it, a port that another of our sockets is bound to and does not listen
+                # on yet would be had as well, and the second to listen fail.
+                sock.bind((host, candidate))
+            except OSError:
+                sock.close()
                 continue
-    return _bind(host, port)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _share_with_ended_connections(sock)
+            return sock
+    sock = _socket(host)
+    _share_with_ended_connections(sock)
     try:
         sock.bind((host, port))
     except OSError as fault:
         sock.close()
-        if fault.errno == errno.EADDRINUSE:
-            raise ArgumentError(
-                f"Port {port} on {host} is in use. Stop what listens there, or give another port."
-            ) from None
-        raise ArgumentError(f"Cannot listen on {host}:{port}: {fault.strerror}.") from None
+        raise _refusal(host, port, fault) from None
+    return sock
+
+
+def start_listening(sock: socket.socket, backlog: int) -> None:
+    """From here on connections wait to be accepted. Raises ArgumentError where another program was quicker."""
+    try:
+        sock.listen(backlog)
+    except OSError as fault:
+        host, port = sock.getsockname()[:2]
+        raise _refusal(host, port, fault) from None
+
+
+def _socket(host: str) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
     return sock
+
+
+def _share_with_ended_connections(sock: socket.socket) -> None:
+    """Connections that ended a moment ago keep a server from its port unless all of them have this option."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def _refusal(host: str, port: int, fault: OSError) -> ArgumentError:
+    if fault.errno == errno.EADDRINUSE:
+        return ArgumentError(f"Port {port} on {host} is in use. Stop what listens there, or give another port.")
+    return ArgumentError(f"Cannot listen on {host}:{port}: {fault.strerror}.")
 
 
 def port_of(sock: socket.socket) -> int:
