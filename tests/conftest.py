@@ -1,6 +1,13 @@
-"""Nightly tests run when they are asked for by name, whatever else is chosen."""
+"""Nightly tests run when they are asked for by name, whatever else is chosen; Ctrl-C reaches what a test starts."""
+
+import signal
 
 import pytest
+
+
+def pytest_configure() -> None:
+    # Ignored in what a shell starts in the background, and then in every process that a test starts as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

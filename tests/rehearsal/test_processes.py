@@ -29,10 +29,31 @@ def test_signals_that_end_a_program_interrupt_it_like_ctrl_c(ending: signal.Sign
     assert signal.getsignal(ending) is before
 
 
-def test_cleaning_up_is_not_interrupted() -> None:
-    with uninterrupted():
-        os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+def test_a_program_in_the_background_where_nobody_can_press_ctrl_c_is_ended_by_a_signal() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts what has an & behind it
+    try:
+        with pytest.raises(KeyboardInterrupt), ending_signals_interrupt():
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_program_that_is_to_outlive_its_terminal_does() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with ending_signals_interrupt():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_cleaning_up_is_not_interrupted(ending: signal.Signals) -> None:
+    before = signal.getsignal(ending)
+    with ending_signals_interrupt(), uninterrupted():
+        os.kill(os.getpid(), ending)
+    assert signal.getsignal(ending) is before
 
 
 def test_a_namespace_that_cannot_be_served_says_why(tmp_path: Path) -> None:

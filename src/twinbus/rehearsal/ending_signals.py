@@ -3,34 +3,33 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 # SIGHUP is what closing the terminal sends; Windows has none.
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-@contextlib.contextmanager
-def ending_signals_interrupt() -> Iterator[None]:
-    """While inside. In another thread than the main one, where signals never arrive, it changes nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT)) for number in ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def ending_signals_interrupt() -> contextlib.AbstractContextManager[None]:
+    """While inside. A signal that is ignored stays so: who starts a program with `nohup` wants it to outlive him."""
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    return _handling(heard, signal.default_int_handler)
+
+
+def uninterrupted() -> contextlib.AbstractContextManager[None]:
+    """While inside, none of them is heard: for cleaning up, which ends soon and must not be done by halves."""
+    return _handling((signal.SIGINT, *ENDING), signal.SIG_IGN)
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """While inside, Ctrl-C is not heard: for cleaning up, which ends soon and must not be done by halves."""
+def _handling(numbers: Sequence[signal.Signals], handler: Any) -> Iterator[None]:
+    """In another thread than the main one, where signals never arrive, it changes nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
