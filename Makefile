@@ -8,7 +8,7 @@ READY := $(VENV)/ready-$(WANTED)
 SPARK_READY := $(VENV)/spark-ready-$(WANTED)
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo test test-core test-spark soak lint bench docs clean setup
+.PHONY: run demo test test-core test-spark test-outages soak lint bench docs clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -17,16 +17,23 @@ run: $(READY)
 demo: $(SPARK_READY)
 	@$(BIN)/twinbus rehearse --report rehearsal.html
 
-# Tests on Spark run beside all others: each half waits most of its time, for processes that start and for the disk.
+# Three parts, two at a time: each waits most of its time, for processes that start and for the disk.
 test: lint
-	@$(MAKE) --no-print-directory -j2 test-spark test-core
+	@$(MAKE) --no-print-directory -j2 test-core test-spark test-outages
 
 test-core: $(SPARK_READY)
-	@$(BIN)/python -m pytest --ignore tests/spark
+	@$(BIN)/python -m pytest --ignore tests/spark $(OUTAGES:%=--ignore %)
 
 test-spark: $(SPARK_READY)
-	@$(BIN)/python -m pytest tests/spark > $(VENV)/test-spark.log 2>&1; status=$$?; \
-		echo "tests on Spark:"; cat $(VENV)/test-spark.log; exit $$status
+	$(call told_at_end,on Spark,tests/spark)
+
+test-outages: $(SPARK_READY)
+	$(call told_at_end,of outages,$(OUTAGES))
+
+OUTAGES := tests/pairing tests/rehearsal
+# $(1): how they are called; $(2): which.
+told_at_end = @$(BIN)/python -m pytest $(2) > $(VENV)/$@.log 2>&1; status=$$?; \
+	echo "tests $(1):"; cat $(VENV)/$@.log; exit $$status
 
 # Crashes at random points, over and over; hours if you let it: make soak ROUNDS=100
 soak: $(SPARK_READY)
