@@ -8,9 +8,19 @@ import pytest
 from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload
 from twinbus.amqp.events import Deliveries, LinkDetached
 from twinbus.amqp.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
-from twinbus.amqp.types import Array, Int, Long, Symbol, Timestamp, UInt, Value
+from twinbus.amqp.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
 from twinbus.gateway.session_attach import TICKS_AT_EPOCH
-from twinbus.model.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.management.catalog import Catalog
+from twinbus.model.descriptions import (
+    AuthorizationRule,
+    CorrelationFilter,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.model.rules.compiled import compile_rule
+from twinbus.model.rules.values import TIMESPAN
 
 UNKNOWN = UUID(int=1)
 
@@ -305,6 +315,58 @@ async def test_rules_are_added_listed_and_removed(front: Front) -> None:
     await front.until_answered(client)
     assert status(node.answers()[0]) == (200, None)
     assert status(node.ask("com.microsoft:enumerate-rules", {"skip": Int(1), "top": Int(10)}))[0] == 204
+
+
+async def with_subscription(front: Front) -> Client:
+    for change in (
+        front.view.control.create_topic(TopicDescription("news")),
+        front.view.control.create_subscription(SubscriptionDescription("news", "all")),
+    ):
+        await front.settled(change)
+    return front.client()
+
+
+def comparing(value: Value) -> dict[str, Value]:
+    return {"rule-name": "r", "rule-description": {"correlation-filter": {"properties": {"p": value}}}}
+
+
+@pytest.mark.rule("A16")
+@pytest.mark.parametrize(
+    "value",
+    ["text", True, 7, -(2**63), 2.5, UUID(int=7), Timestamp(1_700_000_000_123), Described(TIMESPAN, Long(50_000))],
+    ids=repr,
+)
+async def test_a_rule_compares_with_the_same_value_after_a_restart_and_is_listed_with_it(
+    front: Front, value: Value, tmp_path: Path
+) -> None:
+    client = await with_subscription(front)
+    node = client.node("news/Subscriptions/all/$management")
+    node.send("com.microsoft:add-rule", comparing(value))
+    await front.until_answered(client)
+    assert status(node.answers()[0]) == (200, None)
+    path = "news/Subscriptions/all"
+    (again,) = (rule for rule in Catalog(tmp_path / "catalog.db", "", 0).get(path).rules if rule.name == "r")
+    (kept,) = (rule for rule in front.view.control.catalog.get(path).rules if rule.name == "r")
+    assert again == kept
+    assert compile_rule(again).conditions == compile_rule(comparing_with(value)).conditions
+    listed = body(node.ask("com.microsoft:enumerate-rules", {"skip": Int(1), "top": Int(1)}))["rules"]
+    assert listed[0]["rule-description"].value[0].value[-1] == {"p": value}
+
+
+@pytest.mark.parametrize(
+    "value", [None, [1], b"bytes", ULong(2**63), Timestamp(2**63 - 1), Decimal128(bytes(16))], ids=repr
+)
+async def test_a_rule_that_compares_with_what_cannot_be_kept_is_refused(front: Front, value: Value) -> None:
+    client = await with_subscription(front)
+    node = client.node("news/Subscriptions/all/$management")
+    node.send("com.microsoft:add-rule", comparing(value))
+    await front.until_answered(client)
+    assert status(node.answers()[0]) == (400, "com.microsoft:argument-error")
+    assert len(front.view.control.catalog.get("news/Subscriptions/all").rules) == 1
+
+
+def comparing_with(value: Value) -> RuleDescription:
+    return RuleDescription("r", CorrelationFilter(properties=(("p", value),)))
 
 
 def test_only_subscriptions_have_rules(front: Front) -> None:

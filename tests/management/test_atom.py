@@ -27,6 +27,7 @@ XML_TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=0xD7FF), min_si
 VALUES = st.one_of(
     XML_TEXT,
     st.booleans(),
+    st.uuids(),
     st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False),
     st.datetimes(timezones=st.sampled_from([None, UTC])),
@@ -164,7 +165,7 @@ def test_no_bytes_break_the_reader(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("type_name", "text"),
     [("int", "x"), ("int", "9" * 40), ("long", str(2**63)), ("double", "one"), ("boolean", "yes"), ("dateTime", "today"),
-     ("duration", "1 day"), ("anything", "x")],
+     ("duration", "1 day"), ("guid", "x"), ("anything", "x")],
 )  # fmt: skip
 def test_a_value_that_does_not_fit_its_type_is_refused(type_name: str, text: str) -> None:
     with pytest.raises(ArgumentError):

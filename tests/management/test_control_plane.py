@@ -5,6 +5,7 @@ import pytest
 
 from tests.management.memory_runtime import MemoryRuntime
 from twinbus.errors import (
+    ArgumentError,
     EntityAlreadyExists,
     EntityNotFound,
     ForwardTargetMissing,
@@ -26,6 +27,7 @@ from twinbus.model.descriptions import (
     SqlFilter,
     SubscriptionDescription,
     TopicDescription,
+    TrueFilter,
 )
 
 
@@ -114,6 +116,9 @@ async def test_entities_subscriptions_and_filters_have_quotas(
     for chosen in (SqlFilter("1=1"), CorrelationFilter(label="b")):
         with pytest.raises(QuotaExceeded):
             await control.create_rule("t", "s1", RuleDescription("more", chosen))
+    with pytest.raises(QuotaExceeded):
+        await control.update_rule("t", "s2", RuleDescription("correlation", SqlFilter("2=2")))
+    await control.update_rule("t", "s2", RuleDescription("correlation", CorrelationFilter(label="c")))
 
 
 async def test_forwarding_needs_a_target_that_exists_and_receives(control: ControlPlane) -> None:
@@ -139,6 +144,19 @@ async def test_a_new_subscription_takes_everything_unless_it_says_otherwise(
     assert [rule.name for rule in own.rules] == ["r"]
     assert plain.description.topic == "t"  # type: ignore[union-attr]
     assert list(runtime.subscription("t", "own").rules) == ["r"]
+
+
+async def test_a_rule_that_is_refused_is_not_there_at_the_next_start(
+    control: ControlPlane, runtime: MemoryRuntime
+) -> None:
+    await control.create_topic(TopicDescription("t"))
+    await control.create_subscription(SubscriptionDescription("t", "s"))
+    await control.create_rule("t", "s", RuleDescription("rule"))
+    for change in (control.create_rule, control.update_rule):
+        with pytest.raises(ArgumentError, match="no system property"):
+            await change("t", "s", RuleDescription("rule", SqlFilter("sys.Nothing = 1")))
+    entry = control.catalog.get("t/Subscriptions/s")
+    assert [(rule.name, rule.filter) for rule in entry.rules] == [("$Default", TrueFilter()), ("rule", TrueFilter())]
 
 
 async def test_rules_are_added_changed_and_removed_in_the_catalog_and_the_brokers(

@@ -121,6 +121,13 @@ def test_a_partitioned_entity_shows_sixteen_times_the_size_and_takes_that_back()
         RuleDescription("r", CorrelationFilter(properties=(("", 1),))),
         RuleDescription("r", CorrelationFilter(properties=(("a", "x" * 1025),))),
         RuleDescription("r", action=SqlAction("SET")),
+        RuleDescription("r", SqlFilter("sys.Nothing = 1")),
+        RuleDescription("r", SqlFilter("a = @missing")),
+        RuleDescription("r", SqlFilter("a LIKE 'b' ESCAPE 'cc'")),
+        RuleDescription("r", CorrelationFilter(properties=(("a", None),))),
+        RuleDescription("r", action=SqlAction("SET sys.EnqueuedTimeUtc = 1")),
+        RuleDescription("r", action=SqlAction("REMOVE sys.MessageId")),
+        RuleDescription("r", action=SqlAction("SET a = @missing")),
         RuleDescription("r", action=SqlAction("; ".join("SET a = 1" for _ in range(33)))),
     ],
 )

@@ -253,6 +253,7 @@ def test_a_time_to_live_beyond_the_headers_range_is_read_from_the_properties() -
         annotations({"x-opt-via-partition-key": "k" * 129}) + properties_section(),
         annotations({"x-opt-partition-key": 5}) + properties_section(),
         annotations({"x-opt-scheduled-enqueue-time": "soon"}) + properties_section(),
+        annotations({"x-opt-scheduled-enqueue-time": ULong(2**63)}) + properties_section(),
     ],
 )
 def test_ids_and_keys_outside_of_their_limits_are_refused(payload: bytes) -> None:

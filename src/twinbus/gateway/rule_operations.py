@@ -1,6 +1,9 @@
 """`$management` of a subscription: add, remove and list rules."""
 
-from twinbus.amqp.types import Described, ULong, Value
+from datetime import timedelta
+from uuid import UUID
+
+from twinbus.amqp.types import Described, Timestamp, ULong, Value
 from twinbus.errors import ArgumentError, EntityNotFound, NotAllowed
 from twinbus.gateway.operations import Call, done
 from twinbus.gateway.requests import Arguments, Response
@@ -13,6 +16,8 @@ from twinbus.model.descriptions import (
     SqlFilter,
     TrueFilter,
 )
+from twinbus.model.rules.arithmetic import INTEGER_MAX
+from twinbus.model.rules.values import EPOCH, MILLISECOND, encodable, understood
 
 LIST_COUNT_MAX = 100
 NO_RULES = Response(204, "No rules", None, EntityNotFound.condition)
@@ -85,9 +90,31 @@ def _read_filter(description: Arguments) -> FilterDescription:
     if description.fields.get("correlation-filter") is not None:
         fields = Arguments(description.mapping("correlation-filter"))
         texts = {name.replace("-", "_"): fields.optional_text(name) for name in _CORRELATION_FIELDS}
-        properties = tuple(fields.mapping("properties").items())
+        properties = tuple((name, _kept(name, value)) for name, value in fields.mapping("properties").items())
         return CorrelationFilter(**texts, properties=properties)
     raise ArgumentError("A rule needs 'sql-filter' or 'correlation-filter'.")
+
+
+def _kept(name: str, value: Value) -> object:
+    """A value to compare with, in the class that descriptions have for it whichever way they come: AMQP has more."""
+    match understood(value):
+        case bool() | UUID() | timedelta() as kept:
+            return kept
+        case Timestamp() as moment:
+            try:
+                return EPOCH + moment * MILLISECOND
+            except OverflowError:
+                raise ArgumentError(f"The time of property '{name}' is beyond the calendar.") from None
+        case int() as number if number <= INTEGER_MAX:
+            return int(number)
+        case float() as number:
+            return float(number)
+        case str() as text:
+            return str(text)
+    raise ArgumentError(
+        f"The correlation filter cannot compare property '{name}' with a {type(value).__name__} such as this; "
+        "give it a text, number of 64 bits, boolean or time."
+    )
 
 
 def describe_rule(rule: RuleDescription) -> Described:
@@ -103,4 +130,5 @@ def _describe_filter(chosen: FilterDescription) -> Described:
     if isinstance(chosen, FalseFilter):
         return Described(_FALSE_FILTER, [])
     fields: list[Value] = [getattr(chosen, name.replace("-", "_")) for name in _CORRELATION_FIELDS]
-    return Described(_CORRELATION_FILTER, [*fields, dict(chosen.properties)])
+    properties = {name: encodable(understood(value)) for name, value in chosen.properties}
+    return Described(_CORRELATION_FILTER, [*fields, properties])

@@ -26,13 +26,19 @@ from twinbus.errors import (
     MessagingError,
 )
 from twinbus.management.catalog import Catalog, Entry, path_of, subscription_path
-from twinbus.management.quotas import check_room_for_entity, check_room_for_rules, check_room_for_subscription
+from twinbus.management.quotas import check_room_for_entity, check_room_for_rule, check_room_for_subscription
 from twinbus.management.records import EntityDescription
 from twinbus.management.rule_validation import DEFAULT_RULE_NAME, check_rule
 from twinbus.management.runtime import Runtime
 from twinbus.management.turns import Turns
 from twinbus.management.validation import check_description, check_update
-from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.descriptions import (
+    CorrelationFilter,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from twinbus.model.paths import path_key
 
 T = TypeVar("T")
@@ -77,7 +83,7 @@ class ControlPlane:
             description = replace(description, topic=topic.name)
             self._check_name_is_free(description)
             check_room_for_subscription(self.catalog, topic.name)
-            check_room_for_rules(self.catalog, topic.name, [rule])
+            check_room_for_rule(self.catalog, topic.name, rule)
             self._check_forwarding(description)
             entity_id = await self._write(self.catalog.new_id)
             now = self.clock.now()
@@ -125,7 +131,7 @@ class ControlPlane:
             entry = self.subscription(topic, subscription)
             if _rule_named(entry, rule.name) is not None:
                 raise EntityAlreadyExists(f"The rule '{rule.name}' exists already. Choose another name or update it.")
-            check_room_for_rules(self.catalog, topic, [rule])
+            check_room_for_rule(self.catalog, topic, rule)
             await self._set_rules(entry, (*entry.rules, rule))
         return rule
 
@@ -135,6 +141,8 @@ class ControlPlane:
             entry = self.subscription(topic, subscription)
             before = self.rule(topic, subscription, rule.name)
             after = replace(rule, name=before.name, created_at=before.created_at)
+            if isinstance(after.filter, CorrelationFilter) is not isinstance(before.filter, CorrelationFilter):
+                check_room_for_rule(self.catalog, topic, after)
             await self._set_rules(entry, tuple(after if each is before else each for each in entry.rules))
         return after
 
@@ -170,7 +178,7 @@ class ControlPlane:
         task.add_done_callback(self._submitted.discard)
 
     async def _set_rules(self, entry: Entry, rules: tuple[RuleDescription, ...]) -> None:
-        """Durable first: the memory cannot fail after that."""
+        """Durable first: the memory cannot fail after that, since every rule was compiled and there is room for it."""
         assert isinstance(entry.description, SubscriptionDescription)
         topic, name = entry.description.topic, entry.description.name
         await self._write(lambda: self.catalog.set_rules(path_of(entry.description), rules, self.clock.now()))

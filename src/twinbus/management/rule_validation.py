@@ -1,12 +1,13 @@
 """Whether a rule of a subscription may be: ArgumentError says what to write instead.
 
-Texts of SQL filters and actions are read here as the broker will read them, so that a rule which exists also works.
+A rule is compiled here as the brokers will compile it, so that one which exists also works: the catalog keeps it for good,
+and brokers meet it again at every start.
 """
 
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import CorrelationFilter, RuleDescription, SqlAction, SqlFilter
 from twinbus.model.paths import check_subscription_name
-from twinbus.model.rules.parser import parse_action, parse_filter
+from twinbus.model.rules.compiled import compile_rule
 
 DEFAULT_RULE_NAME = "$Default"
 TEXT_LENGTH_MAX = 1_024
@@ -18,13 +19,12 @@ def check_rule(rule: RuleDescription) -> None:
     if rule.name != DEFAULT_RULE_NAME:
         check_subscription_name(rule.name, "rule")
     if isinstance(rule.filter, SqlFilter):
-        parse_filter(rule.filter.expression)
         _check_pairs(rule.filter.parameters, "parameters")
     if isinstance(rule.filter, CorrelationFilter):
         _check_correlation(rule.filter)
     if isinstance(rule.action, SqlAction):
-        parse_action(rule.action.expression)
         _check_pairs(rule.action.parameters, "parameters")
+    compile_rule(rule)
 
 
 def _check_correlation(chosen: CorrelationFilter) -> None:

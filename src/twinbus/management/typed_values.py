@@ -6,6 +6,7 @@ expect back what they sent.
 
 import math
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from twinbus.errors import ArgumentError
 from twinbus.management.atom.durations import read_duration, write_duration
@@ -24,6 +25,8 @@ def write_typed(value: object) -> tuple[str, str]:
             return ("int" if -INT_MAX - 1 <= value <= INT_MAX else "long"), str(int(value))
         case float():
             return "double", _write_double(value)
+        case UUID():
+            return "guid", str(value)
         case datetime():
             return "dateTime", value.isoformat().replace("+00:00", "Z")
         case timedelta():
@@ -36,8 +39,10 @@ def write_typed(value: object) -> tuple[str, str]:
 def read_typed(type_name: str, text: str) -> object:
     """Raises ArgumentError for text that does not fit the type, and for types we do not know."""
     try:
-        if type_name == "string" or type_name == "guid":
+        if type_name == "string":
             return text
+        if type_name == "guid":
+            return UUID(text.strip())
         if type_name in INTEGER_TYPES:
             return _read_integer(text)
         if type_name in FLOAT_TYPES:
@@ -51,7 +56,7 @@ def read_typed(type_name: str, text: str) -> object:
     except (ValueError, OverflowError):
         raise ArgumentError(f"'{text[:64]}' is no {type_name}. Correct the value or its type.") from None
     raise ArgumentError(
-        f"Values of type '{type_name[:64]}' are not known. Use string, int, long, double, boolean, dateTime or duration."
+        f"Values of type '{type_name[:64]}' are not known. Use string, int, long, double, boolean, guid, dateTime or duration."
     )
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from twinbus.amqp.decode import decode_value
 from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.layout import SIZE8, WIDTHS, skip_value
-from twinbus.clock import Millis
+from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
 from twinbus.model.decimal128 import to_net_layout
 
@@ -150,7 +150,7 @@ def _time(data: bytes, pos: int) -> Millis | None:
     value, _ = decode_value(data, pos)
     if value is None:
         return None
-    # Some clients send a timestamp back as the long they read it as.
-    if not isinstance(value, int) or isinstance(value, bool):
+    # Some clients send a timestamp back as the long they read it as; an unsigned one may be more than a timestamp can hold.
+    if not isinstance(value, int) or isinstance(value, bool) or value > NEVER:
         raise ArgumentError("x-opt-scheduled-enqueue-time is not a timestamp; send it as one.")
     return int(value)
