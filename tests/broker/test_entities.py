@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.broker.outcomes import DeadLetter
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
@@ -122,6 +123,68 @@ def test_a_subscription_deleted_alone_leaves_the_topic(sim: Simulation) -> None:
     assert answer.value is None
     assert isinstance(receiver.lost, EntityNotFound)
     assert sim.send(topic, make_message("m")).good == {0}
+
+
+def test_deleting_a_queue_that_is_sent_to_costs_nobody_else_anything(sim: Simulation) -> None:
+    """What comes behind the deletion in line is for a fragment that the store has no more."""
+    queue, other = sim.queue(QueueDescription("q")), sim.queue(QueueDescription("o"))
+    port = sim.ports[queue.fragments[0].broker.index]
+    held = sim.receiver(queue.main, 1)
+    sim.send(queue, make_message("held"))
+    port.is_hung = True
+    answer = delete(sim, "q")
+    late = sim.send(queue, make_message("late"))
+    dead = sim.settle(queue.main, held.take(), DeadLetter("late"))
+    port.is_hung = False
+    sim.run()
+    assert answer.value is None
+    assert isinstance(late.errors[0], FragmentUnavailable)
+    assert dead.good == {0}
+    assert all(broker.is_available for broker in sim.brokers)
+    assert sim.send(other, make_message("m")).good == {0}
+
+
+def test_what_a_queue_was_about_to_do_when_it_was_deleted_costs_nobody_else_anything(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", dead_letter_on_expiry=True))
+    sim.send(queue, make_message("m", time_to_live=1_000))
+    port = sim.ports[queue.fragments[0].broker.index]
+    port.is_hung = True
+    sim.advance(2_000)
+    assert len(port) == 1, "it asks what has expired"
+    answer = delete(sim, "q")
+    port.is_hung = False
+    sim.run()
+    assert answer.value is None
+    assert all(broker.is_available for broker in sim.brokers)
+
+
+def test_a_subscription_is_deleted_while_its_topic_is_sent_to(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("t"))
+    sim.subscription(SubscriptionDescription("t", "going"))
+    staying = sim.subscription(SubscriptionDescription("t", "staying"))
+    port = sim.ports[topic.fragments[0].broker.index]
+    port.is_hung = True
+    answer: Answer[None] = Answer()
+    sim.entities.delete_subscription("t", "going", sim.now, answer)
+    sent = sim.send(topic, make_message("m"))
+    port.is_hung = False
+    sim.run()
+    assert answer.value is None
+    assert sent.good == {0}
+    assert sim.receiver(staying.main, 5).ids() == ["m"]
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_queue_whose_deletion_failed_half_way_can_be_used_and_deleted_again(sim: Simulation, fault: Fault) -> None:
+    queue = sim.queue(QueueDescription("p", enable_partitioning=True))
+    sim.ports[2].next_fault = fault
+    assert isinstance(delete(sim, "p").error, FragmentUnavailable)
+    sim.return_store(2)
+    assert all(sim.send(queue, make_message(str(place))).good == {0} for place in range(32))
+    assert all(broker.is_available for broker in sim.brokers)
+    assert len(sim.receiver(queue.main, 50).take()) == 32
+    assert delete(sim, "p").value is None
+    assert [port.store.summaries() for port in sim.ports] == [[], [], [], []]
 
 
 def idle_names(sim: Simulation) -> list[str]:

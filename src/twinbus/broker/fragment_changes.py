@@ -28,27 +28,42 @@ def create_fragments(fragments: Sequence[Fragment], done: Done) -> None:
                 broker.commit([FragmentDeleted(fragment.key) for fragment in part], _as_it_is)
         done(error)
 
-    _commit_everywhere(fragments, lambda fragment: FragmentCreated(fragment.key), created)
+    if _can_be_changed(fragments, done):
+        _commit_everywhere(fragments, lambda fragment: FragmentCreated(fragment.key), created)
 
 
 def delete_fragments(fragments: Sequence[Fragment], done: Done) -> None:
-    """Delete them everywhere. Should a store fail meanwhile, some are gone; deleting again deletes the rest."""
+    """Delete them everywhere; what comes for them meanwhile is refused, or goes with them.
+
+    Should a store fail meanwhile, those that are gone are made anew, empty; deleting again deletes all.
+    """
+    groups = _by_broker(fragments)
 
     def deleted(error: FragmentUnavailable | None) -> None:
-        if error is None:
-            for broker, part in _by_broker(fragments):
+        for broker, part in groups:
+            if error is None:
                 broker.remove(part)
+            else:
+                broker.add(part)
         done(error)
 
-    _commit_everywhere(fragments, lambda fragment: FragmentDeleted(fragment.key), deleted)
+    if _can_be_changed(fragments, done):
+        for broker, part in groups:
+            broker.part_with(part)
+        _commit_everywhere(fragments, lambda fragment: FragmentDeleted(fragment.key), deleted)
 
 
-def _commit_everywhere(fragments: Sequence[Fragment], change: Callable[[Fragment], Change], done: Done) -> None:
+def _can_be_changed(fragments: Sequence[Fragment], done: Done) -> bool:
+    """False if one of them is ill, and then `done` has been told."""
     try:
         check_available(fragments)
     except FragmentUnavailable as unavailable:
         done(unavailable)
-        return
+        return False
+    return True
+
+
+def _commit_everywhere(fragments: Sequence[Fragment], change: Callable[[Fragment], Change], done: Done) -> None:
     groups = _by_broker(fragments)
     open_count = len(groups)
     first_error: FragmentUnavailable | None = None

@@ -20,7 +20,7 @@ from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, StoreUnavailable
 from twinbus.meter import NO_METER, Meter
-from twinbus.store.changes import Change, FragmentCreated, FragmentKey
+from twinbus.store.changes import Change, FragmentCreated, FragmentDeleted, FragmentKey
 from twinbus.store.messaging_store import MessagingStore
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class MessageBroker:
         self.meter: Meter = NO_METER  # told what the fragments do by themselves
         self._port = port
         self._fragments: dict[FragmentKey, Fragment] = {}
+        self._leaving: set[FragmentKey] = set()
         self._tickets = count()
         self._waiting: dict[int, _Waiting] = {}
         self._epoch = 0
@@ -94,9 +95,20 @@ class MessageBroker:
             self._fragments[fragment.key] = fragment
             fragment.load(None)
 
+    def part_with(self, fragments: Sequence["Fragment"]) -> None:
+        """They are about to be deleted: `remove` follows, or `add` if that fails.
+
+        Nothing that is decided about them from now on is written, for it would come behind their deletion, and a store
+        that is given rows of a fragment which it does not have is taken to be broken.
+        """
+        for fragment in fragments:
+            fragment.is_loaded = False
+            self._leaving.add(fragment.key)
+
     def remove(self, fragments: Sequence["Fragment"]) -> None:
         for fragment in fragments:
             self._fragments.pop(fragment.key, None)
+            self._leaving.discard(fragment.key)
             fragment.drop()
 
     def commit(self, changes: list[Change], done: Done) -> None:
@@ -107,8 +119,13 @@ class MessageBroker:
         if not self.is_available:
             done(self.unavailable())
             return
+        if self._leaving:
+            changes = [change for change in changes if self._is_wanted(change)]
         ticket = self._wait_for(done)
         self._port.commit(changes, partial(self._committed, ticket, done))
+
+    def _is_wanted(self, change: Change) -> bool:
+        return change.fragment not in self._leaving or isinstance(change, FragmentDeleted)
 
     @contextmanager
     def joined(self) -> Iterator[None]:
@@ -215,6 +232,7 @@ class MessageBroker:
         self.is_available = True
         loaded = [item for item in zip(fragments, answer, strict=True) if item[0].key in self._fragments]
         # A fragment the catalog knows and the store does not: the process ended while the entity was being made.
+        self._leaving.difference_update([fragment.key for fragment, _ in loaded])
         missing: list[Change] = [FragmentCreated(fragment.key) for fragment, memory in loaded if memory is None]
         if missing:
             self.commit(missing, _ignore)
