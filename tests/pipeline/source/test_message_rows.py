@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from twinbus.amqp.sections import Header, MessageProperties, Sections, SequenceBody, ValueBody, encode_sections
-from twinbus.amqp.types import Timestamp, UInt
+from twinbus.amqp.types import Array, Described, Symbol, Timestamp, UInt
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.pipeline.connection_options import OptionError
@@ -106,6 +106,8 @@ def test_what_a_message_lacks_is_null() -> None:
         ("tëxt", "tëxt".encode()),
         (ValueBody("text"), b"text"),
         (ValueBody({"a": [1, b"\x00"]}), b'{"a": [1, "AA=="]}'),
+        (ValueBody({UUID(int=1): {b"\x00": 1}, 2: 3}), f'{{"{UUID(int=1)}": {{"AA==": 1}}, "2": 3}}'.encode()),
+        (ValueBody(Array([Described(Symbol("a:b"), 1)])), b"[1]"),
         (SequenceBody([[1, 2], [3]]), b"[1, 2, 3]"),
     ],
 )
@@ -191,7 +193,7 @@ def test_a_life_that_is_over_at_once_or_without_dates_is_no_error() -> None:
     assert only(encoded(header=Header(ttl=UInt(2**32 - 1))), "timeToLive") == 2**32 - 1
 
 
-@pytest.mark.parametrize("time", ["soon", Timestamp(2**62), None])
+@pytest.mark.parametrize("time", ["soon", Timestamp(2**62), Timestamp(253_402_300_800_000), Timestamp(-(10**14)), None])
 def test_what_is_no_time_or_beyond_all_calendars_is_null(time: object) -> None:
     message = encoded(message_annotations={"x-opt-scheduled-enqueue-time": time})
     assert only(message, "scheduledEnqueueTime") is None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from twinbus.amqp.types import Value
+from twinbus.amqp.types import Array, Described, Value
 from twinbus.client.received_message import MessageState, ReceivedMessage
 from twinbus.model.header import TIME_TO_LIVE_MAX
 from twinbus.pipeline.property_values import property_text
@@ -24,7 +24,8 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 BATCH_ROWS_MAX = 10_000
 
 _MICROS = 1_000  # in a millisecond
-_MILLIS_MAX = 9_000_000_000_000_000
+# The years 1 to 9999: Spark counts further in both directions, but no row with such a time could be collected in Python.
+_MILLIS_MIN, _MILLIS_MAX = -62_135_596_800_000, 253_402_300_799_999
 _INT_MAX = 2**31 - 1
 _KINDS = {column.name: column.kind for column in COLUMNS}
 _ENTITY = "entity"
@@ -78,11 +79,25 @@ def _body(parts: Parts) -> bytes | None:
     body = parts.body
     if body is None or type(body) is bytes:
         return body
-    return body.encode() if isinstance(body, str) else json.dumps(body, default=_json).encode()
+    return body.encode() if isinstance(body, str) else json.dumps(_plain(body)).encode()
 
 
-def _json(value: Value) -> str:
-    return b64encode(value).decode() if isinstance(value, bytes) else str(value)
+def _plain(value: Value) -> Any:
+    """As JSON can say it. AMQP has maps whose keys are no texts, and numbers and times that JSON has no types for."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return b64encode(value).decode()
+        case dict():
+            return {_plain(key): _plain(content) for key, content in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case Array():
+            return [_plain(each) for each in value.values]
+        case Described():
+            return _plain(value.value)
+    return str(value)
 
 
 def _text(value: Value) -> str | None:
@@ -94,7 +109,7 @@ def _text(value: Value) -> str | None:
 
 def _micros(millis: Value) -> int | None:
     """As Spark counts time; null for what is no time, or beyond all calendars."""
-    return millis * _MICROS if isinstance(millis, int) and abs(millis) <= _MILLIS_MAX else None
+    return millis * _MICROS if isinstance(millis, int) and _MILLIS_MIN <= millis <= _MILLIS_MAX else None
 
 
 def _property(place: int) -> Reader:
