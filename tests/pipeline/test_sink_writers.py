@@ -112,6 +112,15 @@ def test_a_row_that_says_no_destination_is_named(bus: LocalNamespace, queue: str
         write(bus, {"body": ["a", "b"], "entity": [queue, None]})
 
 
+@pytest.mark.parametrize("entity", ["$cbs", "{queue}/$management", "{queue}/$DeadLetterQueue", " {queue}", "a//b"])
+def test_a_row_for_what_is_no_queue_or_topic_is_named_and_not_swallowed(
+    bus: LocalNamespace, queue: str, entity: str
+) -> None:
+    """Some nodes of a namespace take whatever is sent to them, and keep nothing of it."""
+    with pytest.raises(RowError, match=r"Row 1 of input partition 0: .* is no name for a queue or topic"):
+        write(bus, {"body": ["a", "b"], "entity": [queue, entity.format(queue=queue)]})
+
+
 def test_mixed_keys_are_kept_apart_for_a_partitioned_entity(bus: LocalNamespace, queue: str) -> None:
     path = bus.create_queue(f"{queue}-p", enable_partitioning=True)
     keys = [None if number % 3 == 0 else f"k{number % 3}" for number in range(60)]
@@ -150,6 +159,18 @@ def test_a_task_that_is_run_again_sends_the_same_ids(bus: LocalNamespace, queue:
     assert bus.message_count(path) == 3
     write(bus, {"body": ["a", "a", "b"]}, queue=path)
     assert bus.message_count(path) == 6, "another job has messages of its own"
+
+
+def test_an_empty_id_is_none_at_all(bus: LocalNamespace, queue: str) -> None:
+    """A namespace would draw another one for it each time that it is sent."""
+    path = bus.create_queue(f"{queue}-d", requires_duplicate_detection=True)
+    table = pa.table({"body": ["a", "b"], "messageId": ["", ""]})
+    made = writer(options(bus, queue=path), from_arrow_schema(table.schema), False)
+    for _ in range(2):
+        made.write(iter(table.to_batches()))
+    assert bus.message_count(path) == 2
+    with pytest.raises(RowError, match="has no messageId"):
+        write(bus, {"body": ["a"], "messageId": [""]}, queue=path, idempotent="true")
 
 
 def test_rows_in_another_order_are_never_taken_for_duplicates(bus: LocalNamespace, queue: str) -> None:

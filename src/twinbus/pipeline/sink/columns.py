@@ -44,7 +44,7 @@ def _text(name: str, meaning: str) -> Column:
 
 COLUMNS = (
     Column("body", (StringType, BinaryType), "string or binary", "The body; a string is sent as UTF-8."),
-    _text("messageId", "Null: made from the query, batch, input partition, row and content."),
+    _text("messageId", "Null or empty: made from the query, batch, input partition, row and content."),
     _text("sessionId", "The message session; pins the message to a fragment."),
     _text("partitionKey", "Pins a message without a session to a fragment."),
     _text("correlationId", "Any text."),

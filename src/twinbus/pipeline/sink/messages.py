@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from twinbus.amqp.types import Timestamp, Value
 from twinbus.client.message import SCHEDULED_TIME, encode_message
 from twinbus.clock import Clock, Millis
-from twinbus.errors import MessagingError
+from twinbus.errors import ArgumentError, MessagingError
 from twinbus.model.header import TIME_TO_LIVE_MAX
+from twinbus.model.paths import check_entity_path
 from twinbus.pipeline.property_values import property_value
 from twinbus.pipeline.sink.message_ids import TaskPlace, message_id
 
@@ -66,6 +67,7 @@ class MessageMaker:
         self._read_property: Callable[[str], Value] = str if has_text_properties else property_value
         self._needs_ids = needs_ids
         self._row = 0
+        self._checked = set() if target is None else {target}
         self._texts = [name for name in _ARGUMENTS if name in places]
         self._others = [name for name in _OTHERS if name in places]
         self._arguments = [_ARGUMENTS[name] for name in self._texts]
@@ -80,18 +82,29 @@ class MessageMaker:
         # A DataFrame may have no column but the body.
         rows: Iterable[Sequence[Any]] = zip(*columns, strict=True) if columns else repeat((), len(bodies))
         for entity, body, values in zip(entities, bodies, rows, strict=True):
-            if not entity:
-                raise RowError(f"{self._here()}: the column 'entity' is empty. Say for each row where it goes.")
+            if entity is None or entity not in self._checked:
+                entity = self._checked_path(entity)
             try:
                 yield self._outgoing(entity, body, values)
             except MessagingError as wrong:
                 raise RowError(f"{self._here()}, for '{entity}': {wrong}") from None
             self._row += 1
 
+    def _checked_path(self, entity: str | None) -> str:
+        """Sent to any other node, `$management` say, a message would be acknowledged and gone."""
+        if not entity:
+            raise RowError(f"{self._here()}: the column 'entity' is empty. Say for each row where it goes.")
+        try:
+            check_entity_path(entity, "queue or topic")
+        except ArgumentError as wrong:
+            raise RowError(f"{self._here()}: {wrong}") from None
+        self._checked.add(entity)
+        return entity
+
     def _outgoing(self, entity: str, body: Any, values: Sequence[Any]) -> Outgoing:
         # Only the texts: the names of the others have no argument of the same value.
         arguments = {name: value for name, value in zip(self._arguments, values, strict=False) if value is not None}
-        if "message_id" not in arguments:
+        if not arguments.get("message_id"):
             if self._needs_ids:
                 raise RowError("it has no messageId, which idempotent = true asks for.")
             arguments["message_id"] = message_id(self._task, self._row, body, values)
