@@ -1,6 +1,7 @@
 """What is read of an incoming message, and what is kept of it."""
 
 import contextlib
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -24,7 +25,9 @@ from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.sections import DataBody, ValueBody
 from twinbus.amqp.types import Described, Long, Symbol, Timestamp, UByte, UInt, ULong, Value
 from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
+from twinbus.model.identity import LIFETIME_MAX
 from twinbus.model.message import encode_delivery, properties, read_content, split_batch
+from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView
 
 PING = Symbol("application/vnd.ms-servicebus-ping")
 
@@ -241,6 +244,26 @@ def test_a_time_to_live_beyond_the_headers_range_is_read_from_the_properties() -
     assert message.time_to_live == days_60
     assert read_content(message.content).time_to_live == days_60
     assert received(header(None, None, UInt(2**32 - 1)) + properties_section()).time_to_live == 2**32 - 1
+
+
+@pytest.mark.parametrize(
+    ("created", "expires", "time_to_live"),
+    [
+        (Timestamp(-(2**63)), Timestamp(2**63 - 1), LIFETIME_MAX),
+        (Timestamp(5), Timestamp(4), 2**32 - 1),
+        (Timestamp(5), "never", 2**32 - 1),
+        ([], Timestamp(5), 2**32 - 1),
+    ],
+)
+def test_a_time_to_live_is_read_from_whatever_times_there_are(
+    created: Value, expires: Value, time_to_live: int
+) -> None:
+    times = properties_section(creation_time=created, absolute_expiry_time=expires)
+    message = received(header(None, None, UInt(2**32 - 1)) + times)
+    assert message.time_to_live == time_to_live
+    view = FilterView(message.content, enqueued_at=2**41)
+    assert SYSTEM_PROPERTIES["timetolive"].read(view) == timedelta(milliseconds=time_to_live)
+    assert SYSTEM_PROPERTIES["expiresatutc"].read(view) == 2**41 + time_to_live
 
 
 @pytest.mark.rule("A2")

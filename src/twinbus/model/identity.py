@@ -18,6 +18,8 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 
 ID_LENGTH_MAX = 128
+LIFETIME_MAX: Millis = 922_337_203_685_477
+"""The service's longest span of time, that of .NET; two timestamps can be further apart."""
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 
 _PING = PING_CONTENT_TYPE.encode()
@@ -114,9 +116,10 @@ def is_ping(data: bytes, pos: int, end: int) -> bool:
 def lifetime(data: bytes, pos: int) -> Millis | None:
     """Time to live as the span between creation and absolute expiry: how SDKs send one of more than 49 days."""
     decoded = _decoded(data, pos)
-    if decoded.absolute_expiry_time is None or decoded.creation_time is None:
+    begin, end = decoded.creation_time, decoded.absolute_expiry_time
+    if not isinstance(begin, int) or not isinstance(end, int):
         return None
-    return max(0, int(decoded.absolute_expiry_time) - int(decoded.creation_time))
+    return min(max(0, end - begin), LIFETIME_MAX)
 
 
 def with_message_id(section: bytes, new_id: Callable[[], str]) -> tuple[bytes, str]:

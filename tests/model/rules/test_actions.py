@@ -104,10 +104,13 @@ def test_an_action_that_can_never_work_is_refused(text: str, problem: str) -> No
         applied(text, content_of())
 
 
-@pytest.mark.parametrize("text", ["SET a = 1 / 0", "SET sys.MessageId = missing", "SET sys.SessionId = long"])
+@pytest.mark.parametrize(
+    "text", ["SET a = 1 / 0", "SET sys.MessageId = missing", "SET sys.SessionId = long", "SET a = late - early"]
+)
 def test_an_action_that_fails_on_a_message_is_a_filter_error(text: str) -> None:
+    far_apart = {"early": Timestamp(0), "late": Timestamp(5 * 10**16)}
     with pytest.raises(FilterError):
-        applied(text, content_of({"long": "x" * 129}))
+        applied(text, content_of({"long": "x" * 129, **far_apart}))
 
 
 def test_an_id_may_be_set_to_128_characters() -> None:

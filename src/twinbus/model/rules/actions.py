@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from twinbus.amqp.errors import EncodeError
 from twinbus.amqp.types import Symbol, Value
 from twinbus.errors import FilterError
 from twinbus.model.content import application_properties, with_application_properties, with_properties
@@ -88,7 +89,10 @@ class CompiledAction:
         for step in self._steps:
             step(draft)
         draft.set_user(RULE_NAME_PROPERTY, self._rule_name)
-        return draft.content()
+        try:
+            return draft.content()
+        except EncodeError as error:
+            raise FilterError(f"The action sets a property to a value that no message can hold: {error}.") from None
 
 
 def compile_action(rule_name: str, statements: Sequence[Statement], compiler: Compiler) -> CompiledAction:
