@@ -1,6 +1,8 @@
 import pytest
+from azure.servicebus import ServiceBusClient
 
 from twinbus.pairing.backlog import backlog_queue_path, existing_indexes, primary_name
+from twinbus.pairing.syphon.service import name_in
 
 
 @pytest.mark.rule("B1")
@@ -34,3 +36,22 @@ def test_only_queues_with_this_primarys_names_are_its_backlog() -> None:
         "orders",
     ]
     assert existing_indexes("contoso", names) == {0, 12}
+
+
+@pytest.mark.rule("B1", "B8")
+@pytest.mark.parametrize(
+    ("endpoint", "name"),
+    [
+        ("sb://contoso.servicebus.windows.net/", "contoso"),
+        ("sb://CONTOSO.servicebus.windows.net/", "contoso"),
+        ("sb://localhost:5671/", "localhost"),
+        ("sb://localhost;UseDevelopmentEmulator=true", "localhost"),
+        ("sb://127.0.0.1:5673;UseDevelopmentEmulator=true", "127.0.0.1-5673"),
+        ("sb://[::1]:5672;UseDevelopmentEmulator=true", "1-5672"),
+    ],
+)
+def test_a_syphon_knows_a_primary_by_the_name_that_an_application_gave_it(endpoint: str, name: str) -> None:
+    text = f"Endpoint={endpoint};SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
+    with ServiceBusClient.from_connection_string(text) as client:
+        assert primary_name(client.fully_qualified_namespace).lower() == name
+    assert name_in(text).lower() == name

@@ -11,11 +11,12 @@ from azure.servicebus.exceptions import (
 )
 
 from tests.pairing.world import World
+from twinbus.meter import Operation
 from twinbus.pairing.batch import PairedMessageBatch
 from twinbus.pairing.courier import UNNUMBERED, Attempt, Courier, ToBacklog, ToPrimary
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steps import run
-from twinbus.pairing.transfer import AnyMessage
+from twinbus.pairing.transfer import AnyMessage, annotated
 
 DOWN = ConnectionError("down")
 
@@ -170,3 +171,44 @@ def test_a_refusal_that_is_raised_again_and_again_does_not_grow() -> None:
             send(courier, Recorder(world), ServiceBusMessage("x"))
         depths.append(len(caught.traceback))
     assert len(set(depths)) == 1
+
+
+@pytest.mark.rule("B5")
+def test_a_message_that_was_changed_after_it_was_added_to_a_batch_goes_as_it_was_added() -> None:
+    """The SDK's batch keeps bytes, so one message object may be changed and added again and again."""
+    batch = PairedMessageBatch("orders", 256 * 1024, 256 * 1024)
+    message = ServiceBusMessage("x", application_properties={}, time_to_live=timedelta(hours=1))
+    for number in range(3):
+        message.message_id = message.partition_key = str(number)
+        message.time_to_live = timedelta(hours=1 + number)
+        assert message.application_properties is not None
+        message.application_properties["number"] = number
+        batch.add_message(message)
+    kept = [annotated(each) for each in batch.messages]
+    assert [each.properties.message_id for each in kept if each.properties] == ["0", "1", "2"]
+    assert [each.annotations for each in kept] == [{b"x-opt-partition-key": number} for number in "012"]
+    assert [each.application_properties for each in kept] == [{"number": number} for number in range(3)]
+    assert [each.header.time_to_live for each in kept if each.header] == [3_600_000, 7_200_000, 10_800_000]
+
+
+@pytest.mark.rule("B3")
+def test_cancelling_nothing_is_no_success_that_stops_the_timer() -> None:
+    world = World(1)
+    courier, recorder = courier_of(world, False), Recorder(world)
+    world.availability.primary_failed("orders", DOWN, world.clock.at)
+    run(courier.cancel([], None), recorder)
+    assert recorder.attempts == []
+    assert not courier.is_untroubled
+
+
+class BrokenMeter:
+    def record(self, operation: Operation, /) -> None:
+        raise OSError("no space left")
+
+
+@pytest.mark.parametrize("is_failed_over", [False, True])
+def test_a_meter_that_fails_does_not_make_an_accepted_message_look_refused(is_failed_over: bool) -> None:
+    world = World(1, SendAvailabilityPairedNamespaceOptions(meter=BrokenMeter()))
+    courier, recorder = courier_of(world, is_failed_over), Recorder(world)
+    send(courier, recorder, ServiceBusMessage("x"))
+    assert len(recorder.attempts) == 1

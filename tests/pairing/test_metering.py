@@ -18,7 +18,7 @@ from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.metering import metered
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
-from twinbus.pairing.syphon.transport import Answer, Receive, Request, SendAll, Taken, Transfer
+from twinbus.pairing.syphon.transport import Answer, Complete, Receive, Request, SendAll, Taken, Transfer
 from twinbus.testing.sim_clock import SimClock
 
 MINUTE = 60_000
@@ -182,3 +182,19 @@ def availability_with(meter: KeptOperations, **options: timedelta) -> SendAvaila
 
 def at_once(attempt: Attempt) -> list[int] | None:
     return [] if isinstance(attempt, ToPrimary) else None
+
+
+def test_a_meter_that_fails_keeps_no_message_from_coming_home() -> None:
+    class BrokenMeter:
+        def record(self, operation: Operation, /) -> None:
+            raise OSError("no space left")
+
+    trip = Trip([taken(SimClock(), 1)])
+    requests: list[Request] = []
+
+    def perform(request: Request) -> Answer:
+        requests.append(request)
+        return trip.perform(request)
+
+    run(metered(trip.pump.do_pass(900), "backlog", BrokenMeter(), trip.clock), perform)
+    assert any(isinstance(request, Complete) for request in requests)

@@ -44,3 +44,23 @@ def test_values_outside_of_their_limits_are_refused(wrong: dict[str, object]) ->
 )
 def test_the_limits_themselves_are_allowed(right: dict[str, timedelta]) -> None:
     SendAvailabilityPairedNamespaceOptions(**right)  # type: ignore[arg-type]
+
+
+@pytest.mark.rule("B1")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"failover_interval": 5},
+        {"ping_primary_interval": "5"},
+        {"operation_timeout": 5.0},
+        {"readmission_interval": None},
+        {"recovery_ramp": 1},
+        {"backlog_queue_count": "3"},
+        {"backlog_queue_count": 2.5},
+        {"message_size_max": "256 KB"},
+    ],
+)
+def test_a_value_of_another_type_is_named_and_the_right_type_with_it(wrong: dict[str, object]) -> None:
+    (name,) = wrong
+    with pytest.raises(ArgumentError, match=f"{name} .*(timedelta|number)"):
+        SendAvailabilityPairedNamespaceOptions(**wrong)  # type: ignore[arg-type]

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -62,3 +64,22 @@ def test_mappings_and_one_time_iterables_become_messages() -> None:
     assert [each.session_id for each in made if isinstance(each, ServiceBusMessage)] == ["s", "s"]
     with pytest.raises(TypeError):
         as_messages(5)
+
+
+@pytest.mark.parametrize(
+    "given", ["hello", b"hello", ["hello"], [[ServiceBusMessage("x")]], [PairedMessageBatch("o", 9, 9)]]
+)
+def test_what_is_no_message_is_refused_with_what_could_be_sent(given: object) -> None:
+    with pytest.raises(TypeError, match="can be sent"):
+        as_messages(given)
+
+
+@pytest.mark.rule("B6")
+def test_properties_that_pass_their_limit_only_once_rewritten_are_refused() -> None:
+    """All before the body may take 64 KB: on a good day these do not, and what is set aside would be too much."""
+    path, session_id = "a" * 260, "s" * 128
+    most: dict[str | bytes, Any] = {"one": "x" * 32_000, "two": "x" * 32_000, "three": "x" * 1_200}
+    with pytest.raises(MessageSizeExceededError, match="properties"):
+        check(ServiceBusMessage("x", session_id=session_id, application_properties=most), path, LIMIT)
+    less: dict[str | bytes, Any] = {**most, "three": "x" * 200}
+    check(ServiceBusMessage("x", session_id=session_id, application_properties=less), path, LIMIT)

@@ -7,7 +7,7 @@ import pytest
 from twinbus.clock import Millis
 from twinbus.errors import EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded, ServerBusy
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.failures import classify
+from twinbus.pairing.failures import Classifier, FailureKind, classify
 from twinbus.pairing.restore import NotATransfer
 from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.poison_quota import PoisonQuota, PoisonQuotaUsedUp
@@ -39,12 +39,13 @@ class Bench:
         refuse: Callable[[Chunk], Exception | None] = lambda _: None,
         per_second: float | None = None,
         poison_max: int | None = None,
+        classifier: Classifier = classify,
     ) -> None:
         self.clock = SimClock()
         self.events: list[PairingEvent] = []
         self.quota = PoisonQuota(poison_max)
         self.pump = Pump(
-            "backlog", classify, RateCap(per_second), self.clock, self.events.append, poison_quota=self.quota
+            "backlog", classifier, RateCap(per_second), self.clock, self.events.append, poison_quota=self.quota
         )
         self.refuse = refuse
         self.ready: list[Taken] = []
@@ -309,3 +310,16 @@ def test_a_pump_with_the_memory_of_another_lets_nothing_overtake_what_that_one_l
     second.put(3, "bills")
     second.do_pass()
     assert second.completed() == [3]
+
+
+@pytest.mark.rule("B8")
+def test_a_classifier_that_fails_leaves_the_messages_and_ends_no_pump() -> None:
+    def fail(_: BaseException) -> FailureKind:
+        raise RuntimeError("of the application")
+
+    bench = Bench(lambda _: ServerBusy("busy"), classifier=fail)
+    bench.put(1)
+    bench.do_pass()
+    assert bench.completed() == []
+    assert not bench.dead()
+    assert bench.pump.memory.left_count() == 1

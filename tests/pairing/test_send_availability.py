@@ -3,7 +3,9 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 
+from twinbus.meter import Operation
 from twinbus.pairing.events import Availability, EventKind, PairingEvent
 from twinbus.pairing.failover import Route
 from twinbus.pairing.failures import FailureKind
@@ -102,3 +104,36 @@ def test_marking_an_entity_healthy_that_has_no_sender_does_nothing() -> None:
     pair = availability()
     pair.mark_healthy("no-such-queue", NOON)
     assert pair.state().entities == ()
+
+
+@pytest.mark.rule("B11")
+def test_every_event_of_an_entity_has_one_path_however_its_senders_write_it() -> None:
+    """A gauge by path would otherwise stay at failed over under the one name and recover under the other."""
+    events: list[PairingEvent] = []
+    pair = availability(on_event=events.append, failover_interval=timedelta(0))
+    pair.detector("orders")
+    pair.primary_failed("ORDERS", DOWN, NOON)
+    pair.backlog_sent("Orders", 0, [ServiceBusMessage("x")], NOON)
+    pair.ping_failed("oRDERS", DOWN, NOON)
+    pair.mark_healthy("OrderS", NOON)
+    assert [event.kind for event in events] == [
+        EventKind.TIMER_STARTED,
+        EventKind.FAILED_OVER,
+        EventKind.BACKLOG_SEND,
+        EventKind.PING,
+        EventKind.RECOVERED,
+    ]
+    assert {event.path for event in events} == {"orders"}
+
+
+@pytest.mark.rule("B7")
+def test_a_meter_that_fails_ends_no_pings() -> None:
+    class BrokenMeter:
+        def record(self, operation: Operation, /) -> None:
+            raise OSError("no space left")
+
+    pair = availability(failover_interval=timedelta(0), meter=BrokenMeter())
+    pair.primary_failed("orders", DOWN, NOON)
+    assert pair.advance(NOON + MINUTE) == ["orders"]
+    pair.ping_failed("orders", DOWN, NOON + MINUTE)
+    assert pair.advance(NOON + 2 * MINUTE) == ["orders"]

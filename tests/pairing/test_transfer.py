@@ -22,7 +22,7 @@ from twinbus.amqp.sections import (
     encode_sections,
     split_sections,
 )
-from twinbus.amqp.types import Long, Symbol, Timestamp, UInt
+from twinbus.amqp.types import Long, Symbol, Timestamp, UInt, ULong
 from twinbus.pairing.restore import NotATransfer, restore
 from twinbus.pairing.transfer import AnyMessage, annotated, set_aside
 
@@ -238,3 +238,21 @@ def test_sections_in_another_order_and_behind_long_descriptors_are_restored_too(
     usual = on_the_wire(set_aside(ServiceBusMessage("body", message_id="7"), PATH, lambda: "other", NOW))
     pieces = [b"\x00\x80" + code.to_bytes(8, "big") + usual[start:end] for code, start, end in split_sections(usual)]
     assert restore(b"".join(reversed(pieces))) == restore(usual)
+
+
+@pytest.mark.rule("B8")
+@pytest.mark.parametrize(
+    "sections",
+    [
+        Sections(application_properties={"x-ms-path": "q", "x-ms-scheduledenqueuetimeutc": ULong(2**64 - 1)}),
+        Sections(
+            application_properties={"x-ms-path": "q", "x-ms-timetolive": Long(5)},
+            properties=MessageProperties(creation_time="noon"),  # type: ignore[arg-type]
+        ),
+    ],
+)
+def test_values_that_no_paired_sender_writes_make_no_transfer_and_no_other_error(sections: Sections) -> None:
+    """Any other error would be taken for one of the queue, and the message would hold it up for ever."""
+    sections.body = DataBody([b"x"])
+    with pytest.raises(NotATransfer):
+        restore(encode_sections(sections))

@@ -30,15 +30,16 @@ DESCRIPTION: dict[str, Any] = {
 
 
 def primary_name(fully_qualified_namespace: str) -> str:
-    """`contoso` for contoso.servicebus.windows.net. A local namespace is known by host and port."""
-    host, _, port = fully_qualified_namespace.partition(":")
-    if port:
-        return f"{host}-{port}"
+    """`contoso` for contoso.servicebus.windows.net. A local namespace is known by host and port, where it has one."""
+    host, _, port = fully_qualified_namespace.rpartition(":")
+    if port.isdigit():
+        # An address of the sixth version has what no path may have, and no path begins with a dash.
+        return f"{host.strip('[]').replace(':', '-').lstrip('-')}-{port}"
     try:
-        ipaddress.ip_address(host)
+        ipaddress.ip_address(fully_qualified_namespace)
     except ValueError:
-        return host.split(".")[0]
-    return host
+        return fully_qualified_namespace.split(".")[0]
+    return fully_qualified_namespace
 
 
 def backlog_queue_path(primary: str, index: int) -> str:

@@ -7,11 +7,11 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.pairing.preflight import check
-from twinbus.pairing.transfer import AnyMessage
+from twinbus.pairing.transfer import AnyMessage, as_it_is_now
 
 
 class PairedMessageBatch(ServiceBusMessageBatch):
-    """The SDK's batch that also keeps its messages and checks each as it is added."""
+    """The SDK's batch that also keeps its messages, each as it is when it is added, and checks it."""
 
     def __init__(self, destination: str, message_size_max: int, max_size_in_bytes: int) -> None:
         super().__init__(max_size_in_bytes=max_size_in_bytes)
@@ -24,4 +24,4 @@ class PairedMessageBatch(ServiceBusMessageBatch):
             message = ServiceBusMessage(**message)
         check(message, self.destination, self._message_size_max)
         super().add_message(message)
-        self.messages.append(message)
+        self.messages.append(as_it_is_now(message))

@@ -123,6 +123,8 @@ class Courier:
     def cancel(self, sequence_numbers: int | list[int], timeout_s: float | None) -> Steps:
         """One attempt at the primary. How it goes counts like a send, but it never goes to the backlog."""
         numbers = sequence_numbers if isinstance(sequence_numbers, list) else [sequence_numbers]
+        if not numbers:
+            return []  # the SDK asks nobody, so there is no answer that could count
         if UNNUMBERED in numbers:
             raise ValueError("A message that was scheduled while failed over has no sequence number to cancel it by.")
         try:

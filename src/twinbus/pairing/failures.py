@@ -5,6 +5,8 @@ start its failover timer; the others either pass by themselves (the service is b
 is full) or stay until somebody acts, and the backlog would only hide them.
 """
 
+import logging
+from collections.abc import Callable
 from enum import Enum
 
 from azure.core.exceptions import ClientAuthenticationError
@@ -54,6 +56,10 @@ class FailureKind(Enum):
         """Another queue would refuse the message too."""
         return self in (FailureKind.TOO_LARGE, FailureKind.BAD_ARGUMENT)
 
+
+Classifier = Callable[[BaseException], FailureKind]
+
+_LOGGER = logging.getLogger(__name__)
 
 # In order: the SDK's size error is also a ValueError.
 _BY_CLASS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], FailureKind], ...] = (
@@ -117,6 +123,15 @@ def classify(error: BaseException) -> FailureKind:
     if isinstance(error, ServiceBusError):
         return _classify_unnamed(error)
     return FailureKind.UNKNOWN
+
+
+def kind_by(classifier: Classifier, error: BaseException) -> FailureKind:
+    """What the user's classifier says. If it fails, then the error it was asked about is still the one that counts."""
+    try:
+        return classifier(error)
+    except Exception:
+        _LOGGER.exception("classifier failed for %s", type(error).__name__)
+        return FailureKind.UNKNOWN
 
 
 def condition_of(error: BaseException) -> str | None:

@@ -4,7 +4,8 @@ The SDK's senders are for one thread at a time, and they can block for ever whil
 to a peer that accepts the connection and then says nothing: their timeout is not looked at
 there. So a lock, and a deadline that the pair's thread watches: past it, the socket is shut
 down under the blocked call, which then fails as it does for a lost connection. A sender that
-this was done to is replaced: the SDK would find out only at the next send, and fail that too.
+this was done to, or whose call Ctrl-C broke off, is replaced: the SDK would find out only at the
+next send, and fail that too.
 """
 
 import contextlib
@@ -54,6 +55,10 @@ class GuardedSender:
             if self._is_interrupted:
                 # What the SDK makes of a socket that is shut under it varies with what it was about to read.
                 raise OperationTimeoutError(message="The peer did not answer within the timeout.") from error
+            raise
+        except BaseException:
+            # Ctrl-C may have come in the middle of a frame.
+            self._is_interrupted = True
             raise
         finally:
             with self._watching:

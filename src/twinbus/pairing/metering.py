@@ -1,5 +1,6 @@
 """What a pair's senders and pings cost, told to the meter of its options; for a namespace that keeps no log itself."""
 
+import logging
 from collections.abc import Sequence
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -10,6 +11,16 @@ from twinbus.pairing.transfer import AnyMessage, annotated
 
 PAIR_PRODUCT = "twinbus-pair"
 MEASURED_SIZE_MAX = 2**31 - 1
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def record(meter: Meter, operation: Operation) -> None:
+    """Tell the user's meter. Its failure must not look like a failed send: what it is told of has been done."""
+    try:
+        meter.record(operation)
+    except Exception:
+        _LOGGER.exception("meter failed for a %s", operation.cause.value)
 
 
 class PairMeter:
@@ -34,8 +45,10 @@ class PairMeter:
 
     def _record(self, cause: Cause, entity: str, now: Millis, messages: int, size: int, message_id: str | None) -> None:
         path = path_of(entity, PAIR_PRODUCT)
-        self._meter.record(
-            Operation(now, cause, entity, NO_FRAGMENT, messages, size, units_of(size), path, PAIR_PRODUCT, message_id)
+        units = units_of(size)
+        record(
+            self._meter,
+            Operation(now, cause, entity, NO_FRAGMENT, messages, size, units, path, PAIR_PRODUCT, message_id),
         )
 
 

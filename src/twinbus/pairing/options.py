@@ -8,7 +8,7 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.meter import NO_METER, Meter
 from twinbus.pairing.events import PairingEvent
-from twinbus.pairing.failures import FailureKind, classify
+from twinbus.pairing.failures import Classifier, classify
 
 BACKLOG_QUEUE_COUNT_DEFAULT = 10
 FAILOVER_INTERVAL_MAX = timedelta(minutes=60)
@@ -17,8 +17,6 @@ PING_INTERVAL_MAX = timedelta(minutes=30)
 PING_TIMEOUT = timedelta(minutes=2)
 PARTNER_CLOSE_GRACE = timedelta(seconds=5)
 MESSAGE_SIZE_MAX_DEFAULT = 256 * 1024
-
-Classifier = Callable[[BaseException], FailureKind]
 
 
 def _ignore(_: PairingEvent) -> None:
@@ -56,6 +54,7 @@ class SendAvailabilityPairedNamespaceOptions:
     meter: Meter = NO_METER
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _require(self.backlog_queue_count >= 1, "backlog_queue_count must be at least 1.")
         _between("failover_interval", self.failover_interval, timedelta(0), FAILOVER_INTERVAL_MAX)
         _between("ping_primary_interval", self.ping_primary_interval, PING_INTERVAL_MIN, PING_INTERVAL_MAX)
@@ -70,6 +69,22 @@ class SendAvailabilityPairedNamespaceOptions:
 
 def millis(duration: timedelta) -> Millis:
     return duration // timedelta(milliseconds=1)
+
+
+def _check_types(options: SendAvailabilityPairedNamespaceOptions) -> None:
+    """Plain numbers of seconds are a common mistake, and comparing them with durations says nothing helpful."""
+    for name in (
+        "failover_interval",
+        "ping_primary_interval",
+        "operation_timeout",
+        "readmission_interval",
+        "recovery_ramp",
+    ):
+        value = getattr(options, name)
+        _require(isinstance(value, timedelta), f"{name} is {value!r}; give a timedelta, such as timedelta(seconds=30).")
+    for name in ("backlog_queue_count", "message_size_max"):
+        value = getattr(options, name)
+        _require(isinstance(value, int), f"{name} is {value!r}; give a whole number.")
 
 
 def _between(name: str, value: timedelta, low: timedelta, high: timedelta) -> None:

@@ -1,8 +1,8 @@
 """Checks that a message could be sent while failed over, made on every send.
 
 What an outage would refuse must be refused on a good day, where a developer sees it. On the
-healthy path a check costs less than a microsecond: only a message whose body alone comes near the
-limit is measured exactly.
+healthy path a check costs less than a microsecond: only a message whose body or whose properties
+alone come near their limit is measured exactly.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,12 @@ from twinbus.pairing.transfer import RESERVED_NAMES, AnyMessage, annotated, set_
 # Properties of a message may take 64 KB in all, and what is set aside about 0.5 KB more.
 PROPERTIES_SIZE_MAX = 64 * 1024
 SET_ASIDE_SIZE_MAX = 1024
+MEASURED_PROPERTIES_SIZE = PROPERTIES_SIZE_MAX // 4
+"""Of the application's own in texts and bytes, from where all that stands before the body is measured."""
+
 LONGEST_MADE_ID = "0" * 36
 
+_FRONT = ("header", "delivery_annotations", "annotations", "properties", "application_properties")
 _RESERVED = RESERVED_NAMES | {name.encode() for name in RESERVED_NAMES}
 
 
@@ -30,10 +34,16 @@ def as_messages(given: object) -> AnyMessage | list[AnyMessage] | ServiceBusMess
     """What the SDK's senders accept, without its mappings and one-time iterables."""
     if isinstance(given, (ServiceBusMessage, AmqpAnnotatedMessage, ServiceBusMessageBatch)):
         return given
+    if isinstance(given, Iterable) and not isinstance(given, (Mapping, str, bytes)):
+        return [_as_message(each) for each in given]
+    return _as_message(given)
+
+
+def _as_message(given: object) -> AnyMessage:
+    if isinstance(given, (ServiceBusMessage, AmqpAnnotatedMessage)):
+        return given
     if isinstance(given, Mapping):
         return ServiceBusMessage(**cast(Mapping[str, Any], given))
-    if isinstance(given, Iterable):
-        return [cast(AnyMessage, as_messages(each)) for each in given]
     raise TypeError(
         "Only AmqpAnnotatedMessage, ServiceBusMessage instances, mappings that represent messages, lists of them and "
         f"batches can be sent. Received instead: {type(given).__name__}"
@@ -44,11 +54,8 @@ def check(message: AnyMessage, destination: str, size_max: int) -> None:
     """Raise if `message` could not go to `destination` by way of a backlog queue."""
     raw = annotated(message)
     properties = raw.application_properties
-    if properties and not _RESERVED.isdisjoint(properties):
-        taken = sorted(str(name) for name in _RESERVED.intersection(properties))
-        raise ReservedPropertyError(
-            f"The application property {taken[0]} is reserved for paired namespaces; give yours another name."
-        )
+    if properties:
+        _check_properties(properties, message, destination)
     size = 0
     if raw.body_type is AmqpMessageBodyType.DATA:
         # A loop: every message of every list passes here, and `sum(map(len, ...))` takes half as long again.
@@ -60,6 +67,32 @@ def check(message: AnyMessage, destination: str, size_max: int) -> None:
         _check_exact_size(message, destination, size_max)
 
 
+def _check_properties(properties: dict[str | bytes, Any], message: AnyMessage, destination: str) -> None:
+    if not _RESERVED.isdisjoint(properties):
+        taken = sorted(str(name) for name in _RESERVED.intersection(properties))
+        raise ReservedPropertyError(
+            f"The application property {taken[0]} is reserved for paired namespaces; give yours another name."
+        )
+    size = 0
+    for value in properties.values():
+        if value.__class__ is str or value.__class__ is bytes:
+            size += len(value)
+    if size > MEASURED_PROPERTIES_SIZE:
+        _check_front_size(message, destination)
+
+
+def _check_front_size(message: AnyMessage, destination: str) -> None:
+    """All that stands before the body, once it is rewritten."""
+    rewritten = set_aside(message, destination, lambda: LONGEST_MADE_ID, 0)
+    parts: dict[str, Any] = {name: getattr(rewritten, name) for name in _FRONT}
+    front = AmqpAnnotatedMessage(data_body=b"", **parts)
+    if not _fits(front, PROPERTIES_SIZE_MAX):
+        raise MessageSizeExceededError(
+            message=f"The properties of the message would pass {PROPERTIES_SIZE_MAX} bytes once it is rewritten for a "
+            "backlog queue, so it could not be sent during an outage. Give it fewer or shorter ones."
+        )
+
+
 def _size_bound(body: object) -> int:
     """Of a value or sequence body: such that all but small ones are measured."""
     if body is None or isinstance(body, (int, float)):
@@ -69,11 +102,17 @@ def _size_bound(body: object) -> int:
 
 def _check_exact_size(message: AnyMessage, destination: str, size_max: int) -> None:
     rewritten = set_aside(message, destination, lambda: LONGEST_MADE_ID, 0)
-    try:
-        # A batch measures as it is filled: the SDK's one public way to the size of a message.
-        ServiceBusMessageBatch(max_size_in_bytes=size_max).add_message(rewritten)
-    except MessageSizeExceededError:
+    if not _fits(rewritten, size_max):
         raise MessageSizeExceededError(
             message=f"The message would pass {size_max} bytes once it is rewritten for a backlog queue, "
             "so it could not be sent during an outage. Send a smaller one."
-        ) from None
+        )
+
+
+def _fits(message: AmqpAnnotatedMessage, size_max: int) -> bool:
+    """By a batch, which measures as it is filled: the SDK's one public way to the size of a message."""
+    try:
+        ServiceBusMessageBatch(max_size_in_bytes=size_max).add_message(message)
+    except MessageSizeExceededError:
+        return False
+    return True

@@ -8,6 +8,7 @@ queue's broker added (lock token, sequence number, times) is left behind.
 from dataclasses import dataclass
 
 from twinbus.amqp.decode import decode_value
+from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.section_bounds import section_bounds
 from twinbus.amqp.sections import (
     Header,
@@ -68,7 +69,16 @@ class Restored:
 
 def restore(payload: bytes) -> Restored:
     """Raises NotATransfer, or DecodeError where the bytes are no message."""
-    sections, rest = read_front(payload)
+    try:
+        return _restore(*read_front(payload))
+    except (NotATransfer, DecodeError):
+        raise
+    except Exception as error:
+        # Whoever put it there: no other message is to wait for this one.
+        raise NotATransfer(f"A property of the message has a value that cannot be sent on: {error}") from error
+
+
+def _restore(sections: Sections, rest: bytes) -> Restored:
     aside = sections.application_properties or {}
     path = take_text(aside, PATH)
     if path is None:

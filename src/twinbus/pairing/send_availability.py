@@ -5,7 +5,6 @@ answer is decided here, under one lock that is never held during I/O or a callba
 not needed while an entity is healthy: `is_untroubled` reads what only the methods here change.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from random import Random
@@ -14,13 +13,11 @@ from twinbus.clock import NEVER, Millis
 from twinbus.meter import Cause
 from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
-from twinbus.pairing.failures import FailureKind
+from twinbus.pairing.failures import FailureKind, kind_by
 from twinbus.pairing.metering import PairMeter
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, millis
 from twinbus.pairing.rotation import Rotation
 from twinbus.pairing.transfer import AnyMessage
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class SendAvailability:
@@ -70,12 +67,7 @@ class SendAvailability:
         return route
 
     def kind_of(self, error: BaseException) -> FailureKind:
-        """What the classifier says. If it fails, then the error it was asked about is still the one to raise."""
-        try:
-            return self.options.classifier(error)
-        except Exception:
-            _LOGGER.exception("classifier failed for %s", type(error).__name__)
-            return FailureKind.UNKNOWN
+        return kind_by(self.options.classifier, error)
 
     def refusal(self, path: str) -> BaseException | None:
         return self.detector(path).refusal
@@ -100,7 +92,7 @@ class SendAvailability:
             # Not `route`: the lot of a ramp is drawn once a send.
             route = detector.route(now) if detector.failed_over_at is not None else Route.PRIMARY
         if started:
-            self._tell(PairingEvent(EventKind.TIMER_STARTED, now, path, error=error))
+            self._tell_of(path, EventKind.TIMER_STARTED, now, error)
             self.wake()
         if failed_over:
             self._failed_over(path, detector, now)
@@ -130,7 +122,7 @@ class SendAvailability:
     def backlog_sent(self, path: str, index: int, messages: Sequence[AnyMessage], now: Millis) -> None:
         queue = self.backlog_queues[index]
         self.meter.sent(Cause.SEND, queue, messages, now)
-        self._tell(PairingEvent(EventKind.BACKLOG_SEND, now, path, queue, len(messages)))
+        self._tell(PairingEvent(EventKind.BACKLOG_SEND, now, self._named(path), queue, len(messages)))
 
     def advance(self, now: Millis) -> list[str]:
         """Let time pass: fail over what is due, and return the entities to ping now."""
@@ -160,7 +152,7 @@ class SendAvailability:
 
     def ping_answered(self, path: str, now: Millis) -> None:
         self.meter.pinged(path, now)
-        self._tell(PairingEvent(EventKind.PING, now, path))
+        self._tell_of(path, EventKind.PING, now)
         self.mark_healthy(path, now)
 
     def ping_failed(self, path: str, error: BaseException, now: Millis) -> None:
@@ -168,7 +160,7 @@ class SendAvailability:
         detector, kind = self.detector(path), self.kind_of(error)
         with self._lock:
             detector.ping_failed(error, kind.is_lasting)
-        self._tell(PairingEvent(EventKind.PING, now, path, error=error))
+        self._tell_of(path, EventKind.PING, now, error)
 
     def mark_healthy(self, path: str, now: Millis) -> None:
         """An entity that has no sender is not failed over either."""
@@ -176,7 +168,7 @@ class SendAvailability:
             detector = self._detectors.get(path.lower())
             was_failed_over = detector is not None and detector.recover(now)
         if was_failed_over:
-            self._tell(PairingEvent(EventKind.RECOVERED, now, path))
+            self._tell_of(path, EventKind.RECOVERED, now)
 
     def state(self) -> PairState:
         with self._lock:
@@ -198,12 +190,19 @@ class SendAvailability:
         return int(self._early_max * self._random.random())
 
     def _failed_over(self, path: str, detector: FailoverDetector, now: Millis) -> None:
-        self._tell(PairingEvent(EventKind.FAILED_OVER, now, path, error=detector.last_error))
+        self._tell_of(path, EventKind.FAILED_OVER, now, detector.last_error)
         self.wake()
 
     def _readmitted(self, indexes: list[int], now: Millis) -> None:
         for index in indexes:
             self._tell(PairingEvent(EventKind.QUEUE_READMITTED, now, queue=self.backlog_queues[index]))
+
+    def _named(self, path: str) -> str:
+        """As its first sender wrote it. One entity has one name in everything that is told, whoever it happened to."""
+        return self._paths.get(path.lower(), path)
+
+    def _tell_of(self, path: str, kind: EventKind, now: Millis, error: BaseException | None = None) -> None:
+        self._tell(PairingEvent(kind, now, self._named(path), error=error))
 
     def _tell(self, event: PairingEvent) -> None:
         tell(self.options.on_event, event)

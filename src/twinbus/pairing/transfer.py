@@ -76,6 +76,21 @@ def annotated(message: AnyMessage) -> AmqpAnnotatedMessage:
     return message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
 
 
+def as_it_is_now(message: AnyMessage) -> AmqpAnnotatedMessage:
+    """A copy that does not change when its sender changes the message. Bodies cannot be changed."""
+    raw = annotated(message)
+    copy = clone(raw)
+    if raw.header is not None:
+        copy.header = clone(raw.header)
+    if raw.properties is not None:
+        copy.properties = clone(raw.properties)
+    if raw.annotations is not None:
+        copy.annotations = dict(raw.annotations)
+    if raw.application_properties is not None:
+        copy.application_properties = dict(raw.application_properties)
+    return copy
+
+
 def clone(value: T) -> T:
     """`copy.copy` for these plain objects, several times as fast: it is on the way of every message."""
     made = object.__new__(type(value))

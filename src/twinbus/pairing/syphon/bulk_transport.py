@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from twinbus.amqp.delivery_state import ACCEPTED, DeliveryState
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.sections import decode_sections
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
@@ -17,7 +16,7 @@ from twinbus.client.sender import Sender
 from twinbus.client.settlements import abandoned, dead_lettered
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
 from twinbus.meter import SYPHON_PRODUCT
-from twinbus.pairing.restore import NotATransfer, delivery_facts, restore
+from twinbus.pairing.restore import NotATransfer, delivery_facts, read_front, restore
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -197,7 +196,7 @@ def _taken(received: ReceivedMessage) -> Taken:
     try:
         restored = restore(received.payload)
     except (NotATransfer, DecodeError) as error:
-        number, locked_until = delivery_facts(decode_sections(received.payload))
+        number, locked_until = delivery_facts(read_front(received.payload)[0])
         return Taken(received, number, locked_until, NotATransfer(str(error)))
     transfer = Transfer(
         restored.path, restored.payload, len(restored.payload), restored.session_id, restored.partition_key

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from twinbus.clock import Clock
 from twinbus.meter import NO_FRAGMENT, NO_METER, SYPHON_PRODUCT, Cause, Meter, Operation, Path, units_of
+from twinbus.pairing.metering import record
 from twinbus.pairing.syphon.transport import (
     Abandon,
     Answer,
@@ -35,7 +36,7 @@ def metered(
                 request = steps.throw(error)
             else:
                 for operation in _operations(request, answer, queue, clock.now()):
-                    meter.record(operation)
+                    record(meter, operation)
                 request = steps.send(answer)
     except StopIteration as end:
         result: Result = end.value

@@ -15,8 +15,7 @@ from typing import TypeAlias
 
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.events import EventKind, PairingEvent, tell
-from twinbus.pairing.failures import FailureKind
-from twinbus.pairing.options import Classifier
+from twinbus.pairing.failures import Classifier, FailureKind, kind_by
 from twinbus.pairing.restore import NotATransfer
 from twinbus.pairing.syphon.cut import Cut, Group, first_chunk
 from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, PumpMemory
@@ -186,7 +185,7 @@ class Pump:
         if error is None:
             destination.accepted()
             return len(chunk.taken), False
-        kind = self._classifier(error)
+        kind = kind_by(self._classifier, error)
         if kind.is_of_the_message and len(chunk.taken) > 1:
             destination.cut = Cut(min(destination.cut + 1, Cut.SINGLE))
             return 0, False

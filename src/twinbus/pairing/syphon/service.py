@@ -40,8 +40,8 @@ class Tally:
 class PairToDrain:
     """A primary, its secondary, and the backlog queues between them."""
 
-    primary: str
-    secondary: str
+    primary: str = field(repr=False)
+    secondary: str = field(repr=False)
     administration: ServiceBusAdministrationClient
     queues: tuple[str, ...]
     tally: Tally = field(default_factory=Tally)
@@ -70,7 +70,9 @@ def find_backlog(
 def name_in(connection_string: str) -> str:
     """The name under which an application with this connection string pairs its primary."""
     parsed = parse_connection_string(connection_string)
-    return primary_name(parsed.host if parsed.uses_tls else f"{parsed.host}:{parsed.port}")
+    # As the SDK names a namespace: without its port, but for an emulator's that is given.
+    has_port = parsed.is_port_given and not parsed.uses_tls
+    return primary_name(f"{parsed.host}:{parsed.port}" if has_port else parsed.host)
 
 
 async def run_syphons(
