@@ -1,3 +1,5 @@
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,32 @@ def test_the_number_of_stores_is_fixed_at_the_first_start(tmp_path: Path) -> Non
     with pytest.raises(ArgumentError, match="--stores 3"):
         folder.store_paths(16)
     folder.close()
+
+
+def test_what_is_decided_at_the_first_start_survives_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A namespace that comes back with another key or another number of stores is another namespace."""
+    synced_inodes: set[int] = set()
+    durable: dict[Path, set[str]] = {}
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        status = os.fstat(descriptor)
+        synced_inodes.add(status.st_ino)
+        if stat.S_ISDIR(status.st_mode):
+            folder = Path(os.readlink(f"/dev/fd/{descriptor}"))
+            durable[folder] = {
+                path.name for path in folder.iterdir() if path.is_dir() or path.stat().st_ino in synced_inodes
+            }
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    place = tmp_path / "above" / "data"
+    folder = DataFolder(place)
+    folder.root_rule(None)
+    folder.store_paths(3)
+    folder.close()
+    assert "above" in durable[tmp_path]
+    assert "data" in durable[place.parent]
+    assert {"key", "store-count", "stores"} <= durable[place]

@@ -63,7 +63,7 @@ def written(folder: Path, bodies: list[bytes] = BODIES) -> bytes:
     segment = new_segment(folder)
     for body in bodies:
         segment.append(body)
-    segment.cut_tail()
+    segment.renew_tail()
     segment.close()
     return segment_path(folder, 1).read_bytes()
 

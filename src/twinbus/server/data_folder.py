@@ -18,6 +18,7 @@ from pathlib import Path
 from twinbus.errors import ArgumentError, StoreInUse, StoreUnavailable
 from twinbus.management.access import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
+from twinbus.store.journal import make_folder, sync_folder
 
 KEY_BYTES = 32
 OPERATIONS_FOLDER = "operations"
@@ -31,7 +32,7 @@ class DataFolder:
         """
         self.path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as fault:
             raise StoreUnavailable(
@@ -59,15 +60,16 @@ class DataFolder:
         return AuthorizationRule(ROOT_RULE_NAME, key, "", frozenset(Right))
 
     def store_paths(self, wanted_count: int) -> list[Path]:
-        file = self.path / "store-count"
+        file, stores = self.path / "store-count", self.path / "stores"
         if not file.exists():
-            file.write_text(f"{wanted_count}\n")
+            stores.mkdir(exist_ok=True)
+            write_private(file, str(wanted_count))
         count = int(file.read_text())
         if count != wanted_count:
             raise ArgumentError(
                 f"The namespace in {self.path} has {count} messaging stores and cannot be served with {wanted_count}: use --stores {count}."
             )
-        return [self.path / "stores" / f"{index:02}" for index in range(count)]
+        return [stores / f"{index:02}" for index in range(count)]
 
     def close(self) -> None:
         os.close(self._lock)
@@ -84,3 +86,4 @@ def write_private(file: Path, text: str) -> None:
     finally:
         os.close(descriptor)
     draft.rename(file)
+    sync_folder(file.parent)

@@ -23,7 +23,7 @@ from twinbus.store.change_rules import LastNumbers, check_changes
 from twinbus.store.changes import Change, FragmentKey, MessageState, StoredMessage
 from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
 from twinbus.store.fragment_view import FragmentView, HiddenFront
-from twinbus.store.journal import Segment, sync_folder
+from twinbus.store.journal import Segment, make_folder
 from twinbus.store.journal_budget import JournalBudget
 from twinbus.store.journal_record import decode_changes, encode_changes
 from twinbus.store.located_changes import LocatedChange
@@ -32,7 +32,7 @@ from twinbus.store.overlay import Layer
 from twinbus.store.recovery import recover_layers
 from twinbus.store.rows_below import RowsBelow
 from twinbus.store.summing import sum_fragments
-from twinbus.store.tables import connect, prepare, snapshot
+from twinbus.store.tables import bring_home, connect, prepare, snapshot
 
 LOCK_NAME = "lock"
 # About 350 bytes of memory an entry, in the worst case for half as many again while checkpoints are behind.
@@ -88,11 +88,11 @@ class DurableStore:
             raise
 
     def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        sync_folder(self._folder.parent)
+        make_folder(self._folder)
         self._lock = _lock_folder(self._folder)
         self._reader = connect(self._folder, self._limits.cache_bytes)
         prepare(self._reader, self._folder)
+        bring_home(self._reader, self._folder)
         with snapshot(self._reader) as tables:
             position = tables.position
             self._last_numbers = tables.last_numbers()

@@ -5,7 +5,9 @@
 
 A batch is one write and one sync, so at most the last batch of the newest segment can be torn,
 and it was never acknowledged: it is cut off. A bad batch with a good one behind it is damage
-that no crash explains, and nothing is touched then. The salt is drawn anew for each segment, so
+that no crash explains, and nothing is touched then. Where a sync fails, the batch may be read from
+memory as if it were on the disk, and no later sync would bring it there: so nothing is appended to a
+segment that was opened before its last batch was written once more. The salt is drawn anew for each segment, so
 that neither message content nor what a file held before can pass for a batch.
 
 A sync is quick where it changes nothing but the file's own blocks. So space is allocated ahead, and a
@@ -56,6 +58,7 @@ class Segment:
         self.number = number
         self.end = FILE_HEADER.size
         self.next_sequence = first_sequence
+        self._tail = 0  # where the last batch begins that `batches` found, header included; the file's own if none
         self._path = path
         self._descriptor = descriptor
         self._salt = salt
@@ -119,11 +122,7 @@ class Segment:
         end = self.end + len(header) + len(body)
         if end > self._allocated:
             self._allocate(end + min(max(end, ALLOCATION_MIN), ALLOCATION_MAX))
-        written = os.pwritev(self._descriptor, [header, body], self.end)
-        if written != len(header) + len(body):
-            raise StoreUnavailable(
-                f"{self._path}: wrote {written} bytes of {len(header) + len(body)}. Free some space."
-            )
+        self._write([header, body], self.end)
         self._sync()
         # A file without a name takes writes as ever, and nobody will find them again.
         if os.fstat(self._descriptor).st_nlink == 0:
@@ -142,15 +141,18 @@ class Segment:
             if sequence != self.next_sequence:
                 raise self._damage(f"batch {sequence} stands where {self.next_sequence} belongs")
             place = self.body_place
-            self.end = place + len(body)
+            self._tail, self.end = self.end, place + len(body)
             self.next_sequence += 1
             yield Batch(place, body)
         if self._has_batch_behind(self.end, size):
             raise self._damage("a bad batch with good ones behind it")
 
-    def cut_tail(self) -> None:
-        """Drop what lies behind the last whole batch, allocated space included."""
+    def renew_tail(self) -> None:
+        """Make the last whole batch durable, whatever became of its own sync, and drop what lies behind it, allocated
+        space included."""
         os.ftruncate(self._descriptor, self.end)
+        tail = self.read(self._tail, self.end - self._tail)
+        self._write([tail], self._tail)
         self._sync()
         self._allocated = self.end
 
@@ -171,6 +173,12 @@ class Segment:
         """The tables hold what is in it, and the file may serve again. Who had begun to read it can go on."""
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(self._path.with_name(SPARE_NAME))
+
+    def _write(self, pieces: list[bytes], place: int) -> None:
+        size = sum([len(piece) for piece in pieces])
+        written = os.pwritev(self._descriptor, pieces, place)
+        if written != size:
+            raise StoreUnavailable(f"{self._path}: wrote {written} bytes of {size}. Free some space.")
 
     def _sync(self) -> None:
         # macOS has no fdatasync; the other one does what it does, and more.
@@ -213,6 +221,16 @@ class Segment:
             f"{self._path}, offset {self.end}: {what}. Nothing was changed; restore the folder from a copy, "
             f"or cut the file at this offset and lose what follows."
         )
+
+
+def make_folder(folder: Path) -> None:
+    """Make it where it is missing, and all above it, each with a name that is durable."""
+    missing = [above for above in folder.parents if not above.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for above in (folder, *missing):
+        # One that we may enter and not read cannot be synced, and was not made here.
+        with contextlib.suppress(PermissionError):
+            sync_folder(above.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,14 +1,15 @@
 """Recovery: the journal segments that the tables do not hold yet in, a layer and its changes for each out.
 
 Segments the tables do hold are left over from a crash between a checkpoint and its tidying up, and are
-deleted. Nothing else on disk changes before every segment was found whole.
+deleted. Nothing else on disk changes before every segment was found whole. What is found may be in memory alone, if
+a sync failed before: it is made durable before anything is built upon it.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from twinbus.errors import StoreDamaged
-from twinbus.store.journal import Segment, segment_numbers, segment_path
+from twinbus.store.journal import Segment, segment_numbers, segment_path, sync_folder
 from twinbus.store.journal_record import decode_changes
 from twinbus.store.located_changes import LocatedChange
 from twinbus.store.overlay import Layer
@@ -32,7 +33,8 @@ def recover_layers(folder: Path, position: int, *, is_new: bool) -> Iterator[tup
             newest = numbers[-1] if numbers else FIRST_SEGMENT
             segments.append(Segment.create(folder, newest, segments[-1].next_sequence if segments else FIRST_SEQUENCE))
         else:
-            segments[-1].cut_tail()
+            segments[-1].renew_tail()
+            sync_folder(folder)
         for changes in replays or [[]]:
             yield Layer(segments.pop(0)), changes
     finally:

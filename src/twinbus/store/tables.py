@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from twinbus.clock import Millis
-from twinbus.errors import StoreDamaged
+from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, SEQUENCE_BITS, FragmentKey, MessageState
 from twinbus.store.located_changes import SESSION_ID, Row
@@ -50,6 +50,16 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
         raise StoreDamaged(
             f"{folder / FILE_NAME} has schema version {version}, this twinbus reads {SCHEMA_VERSION}. "
             f"Open the store with the release that wrote it."
+        )
+
+
+def bring_home(connection: sqlite3.Connection, folder: Path) -> None:
+    """Write what the log has into the tables themselves, durably: should the sync of the log have failed, it is there to
+    be read and is not on the disk, and journal segments are deleted on its word. Before anybody else reads."""
+    is_busy, log_pages, home_pages = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    if is_busy or home_pages < log_pages:
+        raise StoreUnavailable(
+            f"another program uses {folder / FILE_NAME}, and its log cannot be emptied. End that one."
         )
 
 
