@@ -135,29 +135,67 @@ def test_fragments_can_be_chosen_and_have_to_be_there(bus: Bus) -> None:
         bus.stream(bus.queue(), fragments="1").latestOffset()
 
 
-def test_a_stream_goes_on_without_a_fragment_that_is_ill_and_reads_it_later(bus: Bus) -> None:
+@pytest.mark.parametrize("mode", ["browse", "consume"])
+def test_a_run_that_is_to_read_all_reads_what_it_can_and_fails_if_a_fragment_is_ill(bus: Bus, mode: str) -> None:
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, names(64))
-    query = Query(lambda: bus.stream(path))
+    query = Query(lambda: bus.stream(path, mode=mode, retryTotal="0"))
     bus.namespace.store_down(0)
     try:
-        query.run()
-        some = len(query.kept)
-        assert 0 < some < 64
+        with pytest.raises(SourceUnavailable, match=r"^Fragments 0, .* of '.*' do not answer.*The rest is; start"):
+            query.run()
+        assert 0 < len(query.kept) < 64
     finally:
         bus.namespace.store_up(0)
     query.run()
     assert sorted(query.kept) == sorted(names(64))
 
 
+@pytest.mark.parametrize("mode", ["browse", "consume"])
+def test_a_fragment_that_becomes_ill_during_a_run_fails_it_if_there_is_more_to_read(bus: Bus, mode: str) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, names(64))
+    query = Query(lambda: bus.stream(path, mode=mode, retryTotal="0", maxMessagesPerTrigger="32"))
+
+    def fall_ill(step: str) -> None:
+        if step == "committed" and len(query.kept) == 32:
+            bus.namespace.store_down(0)
+
+    try:
+        with pytest.raises(SourceUnavailable):
+            query.run(fall_ill)
+    finally:
+        bus.namespace.store_up(0)
+    query.run()
+    assert sorted(query.kept) == sorted(names(64))
+
+
+def test_a_stream_without_end_goes_on_without_a_fragment_that_is_ill_and_reads_it_later(bus: Bus) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, names(64))
+    reader = bus.stream(path)
+    bus.namespace.store_down(0)
+    try:
+        some = reader.latestOffset()
+        found = bodies(rows(reader, reader.partitions({}, some)))
+        assert 0 < len(found) < 64
+        assert reader.latestOffset(some) == some
+    finally:
+        bus.namespace.store_up(0)
+    rest = reader.latestOffset(some)
+    found += bodies(rows(reader, reader.partitions(some, rest)))
+    assert sorted(found) == sorted(names(64))
+
+
 def test_a_fragment_that_was_ill_at_first_starts_where_the_options_say(bus: Bus) -> None:
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, names(64))
     ahead = str(4_000_000_000_000)  # behind all messages
-    query = Query(lambda: bus.stream(path, startingTimestamp=ahead))
+    query = Query(lambda: bus.stream(path, startingTimestamp=ahead, retryTotal="0"))
     bus.namespace.store_down(0)
     try:
-        query.run()
+        with pytest.raises(SourceUnavailable):
+            query.run()
     finally:
         bus.namespace.store_up(0)
     query.run()

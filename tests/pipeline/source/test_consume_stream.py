@@ -376,3 +376,30 @@ def test_what_a_fragment_claimed_while_it_became_ill_is_found(bus: Bus) -> None:
         assert stream.latest(first, BatchLimit(2, None)) == first  # nobody knows of the two that it claimed
         assert batches_of(stream, now) == [2, 2, 1]
     assert bus.counts(path) == (0, 0)
+
+
+def test_a_run_does_not_end_because_a_fragment_was_busy_when_it_claimed(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(5))
+    was_busy = False
+
+    class Busy(EntityExtras):
+        async def claim(self, *args: Any, **given: Any) -> list[Range]:
+            nonlocal was_busy
+            if not was_busy:
+                was_busy = True
+                raise ServerBusy("Try again.")
+            return await super().claim(*args, **given)
+
+    class Slow(OwnAccess):
+        def __init__(self, namespace: Namespace, path: str) -> None:
+            super().__init__(namespace, path)
+            self._extras = Busy(path, namespace.extras(path)._ask)
+
+    with closing(ConnectionCache()) as connections:
+        now = [0.0]
+        stream = lossy(bus, path, Slow, connections, now)
+        stream.set_target()
+        first = stream.latest({"v": 1}, BatchLimit(None, None))
+        assert stream.latest(first, BatchLimit(None, None)) != first
+    assert bus.counts(path) == (0, 5)

@@ -17,8 +17,8 @@ from twinbus.pipeline.source.pace import PollPace
 from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
 from twinbus.pipeline.source.preflight import preflight
 from twinbus.pipeline.source.read_limits import BatchLimit
+from twinbus.pipeline.source.run_target import RunTarget
 from twinbus.pipeline.source.starting_points import (
-    available_heads,
     check_latest,
     check_start,
     chosen_heads,
@@ -44,14 +44,14 @@ class BrowseStream:
         self._entity = entity
         self._wall = wall
         self._pace = PollPace(options.poll_interval_s, monotonic)
-        self._targets: Positions | None = None
+        self._target: RunTarget | None = None
         self._reported: JsonOffset | None = None
         self._turn = 0
         self._is_checked = False
 
     def set_target(self) -> None:
         """From now on, what comes later is left for later."""
-        self._targets = self._entity.call(self._ends)
+        self._target = self._entity.call(lambda access: RunTarget.of(access, self._options))
 
     def latest(self, start: JsonOffset, limit: BatchLimit) -> JsonOffset:
         """Where a batch from `start` on should end; `start` itself if there is nothing to read."""
@@ -63,9 +63,8 @@ class BrowseStream:
         before = BrowseOffset.from_json(start, self._options.path)
         found = self._entity.call(lambda access: self._next(access, before, limit))
         self._turn += 1
-        is_new = found is not None and (before is None or found.end != before.end)
-        self._pace.asked(found_some=is_new)
-        return found.to_json() if found is not None and is_new else start
+        self._pace.asked(found_some=found is not None)
+        return start if found is None else found.to_json()
 
     def reported(self) -> JsonOffset | None:
         return self._reported
@@ -77,14 +76,21 @@ class BrowseStream:
         limits = self._options.partitions_min, self._options.partitions_max
         return input_partitions([(self._options.path, offset.ranges())], *limits, is_own=self._entity.is_own)
 
-    async def _ends(self, access: EntityAccess) -> Positions:
-        return {head.fragment: head.end for head in await available_heads(access, self._options)}
-
     async def _next(self, access: EntityAccess, before: BrowseOffset | None, limit: BatchLimit) -> BrowseOffset | None:
+        """None: there is nothing new."""
         known = await chosen_heads(access, self._options)
         if before is None:
             check_latest(self._options, known)
-        heads = [head for head in known if head.is_available]
+        found = await self._reached(access, before, [head for head in known if head.is_available], limit)
+        if found is not None and (before is None or found.end != before.end):
+            return found
+        if self._target is not None:
+            self._target.require_read(known, {} if found is None else found.end)
+        return None
+
+    async def _reached(
+        self, access: EntityAccess, before: BrowseOffset | None, heads: Sequence[Head], limit: BatchLimit
+    ) -> BrowseOffset | None:
         ends = {head.fragment: head.end for head in heads}
         self._reported = reported_ends(self._options.path, ends)
         positions = await self._positions(access, before, heads)
@@ -126,7 +132,7 @@ class BrowseStream:
 
         Not beyond the target of a run: it would never end while others consume.
         """
-        targets = self._targets or {}
+        targets = {} if self._target is None else self._target.ends
         firsts = {head.fragment: min(head.first, targets.get(head.fragment, head.first)) for head in heads}
         return {fragment: max(number, firsts.get(fragment, number)) for fragment, number in positions.items()}
 
@@ -141,7 +147,7 @@ class BrowseStream:
         return {fragment: number for fragment, number in reached.items() if fragment not in over}
 
     def _admitted(self, positions: Positions, ends: Mapping[int, int], limit: int | None) -> BrowseOffset:
-        targets = ends if self._targets is None else self._targets
+        targets = ends if self._target is None else self._target.ends
         room = {
             fragment: min(ends.get(fragment, position), targets.get(fragment, position)) - position
             for fragment, position in positions.items()

@@ -17,16 +17,17 @@ from collections.abc import Callable, Sequence
 
 from twinbus.errors import FragmentUnavailable
 from twinbus.pipeline.source.claims import claims_by_owner
-from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
+from twinbus.pipeline.source.entity_access import Claim, EntityAccess, Head, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
-from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, Positions, reported_waiting
+from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, reported_waiting
 from twinbus.pipeline.source.options import AdoptDeferred, SourceOptions
 from twinbus.pipeline.source.pace import PollPace
 from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
 from twinbus.pipeline.source.preflight import preflight
 from twinbus.pipeline.source.ranges import Range, fragment_of, in_pieces, outside
 from twinbus.pipeline.source.read_limits import BatchLimit
-from twinbus.pipeline.source.starting_points import available_heads, chosen_heads
+from twinbus.pipeline.source.run_target import RunTarget
+from twinbus.pipeline.source.starting_points import chosen_heads
 
 
 class ConsumeStream:
@@ -43,7 +44,7 @@ class ConsumeStream:
         self._monotonic = monotonic
         self._new_owner = new_owner
         self._pace = PollPace(options.poll_interval_s, monotonic)
-        self._targets: Positions | None = None
+        self._target: RunTarget | None = None
         self._reported: JsonOffset | None = None
         self._claimed: ConsumeOffset | None = None
         self._settled: ConsumeOffset | None = None
@@ -56,7 +57,7 @@ class ConsumeStream:
 
     def set_target(self) -> None:
         """From now on, what comes later is left for later."""
-        self._targets = self._entity.call(self._ends)
+        self._target = self._entity.call(lambda access: RunTarget.of(access, self._options))
 
     def latest(self, start: JsonOffset, limit: BatchLimit) -> JsonOffset:
         """The end of a batch of messages that are claimed for it; `start` itself if there are none."""
@@ -114,9 +115,6 @@ class ConsumeStream:
         others = [item for owner, ranges in claims.items() if owner not in ours for item in ranges]
         return outside(offset.claim, others)
 
-    async def _ends(self, access: EntityAccess) -> Positions:
-        return {head.fragment: head.end for head in await available_heads(access, self._options)}
-
     async def _claim(self, access: EntityAccess, owner: str, limit: BatchLimit) -> list[Range]:
         known = await chosen_heads(access, self._options)
         heads = [head for head in known if head.is_available]
@@ -132,15 +130,23 @@ class ConsumeStream:
         shares = fair_shares(self._open(heads), count_max, self._turn)
         before = self._is_in_doubt, self._doubt_ends
         self._is_in_doubt, self._doubt_ends = True, self._monotonic() + self._options.connection.operation_timeout_s
-        claim = await access.claim(shares, self._targets, owner)
+        claim = await access.claim(shares, None if self._target is None else self._target.ends, owner)
         if claim.is_certain:
             self._is_in_doubt, self._doubt_ends = before
+        if not claim.ranges and self._target is not None:
+            self._require_all(self._target, known, claim)
         return claim.ranges
+
+    def _require_all(self, target: RunTarget, heads: Sequence[Head], claim: Claim) -> None:
+        """Raises what may pass, where a run that ends now would leave something behind."""
+        if not claim.is_certain:
+            raise FragmentUnavailable(f"Some of '{self._options.path}' cannot be claimed just now.")
+        target.require_read(heads, {})
 
     def _open(self, heads: Sequence[Head]) -> dict[int, int]:
         """Messages that may be claimed, by fragment."""
-        targets = self._targets
-        return {head.fragment: head.waiting for head in heads if targets is None or head.fragment in targets}
+        target = self._target
+        return {head.fragment: head.waiting for head in heads if target is None or head.fragment in target.ends}
 
     async def _orphans(self, access: EntityAccess, heads: Sequence[Head], owner: str) -> list[Range]:
         """Claims that no offset knows, since those of `start` are deleted by now."""

@@ -26,11 +26,6 @@ async def chosen_heads(access: EntityAccess, options: SourceOptions) -> list[Hea
     return [head for head in heads if options.wants(head.fragment)]
 
 
-async def available_heads(access: EntityAccess, options: SourceOptions) -> list[Head]:
-    """Without fragments that are ill just now: a stream reads on in the others."""
-    return [head for head in await chosen_heads(access, options) if head.is_available]
-
-
 async def starting_positions(access: EntityAccess, heads: Sequence[Head], options: SourceOptions) -> Positions:
     start: Start = options.start if options.oldest is None else Edge.EARLIEST
     if isinstance(start, dict):

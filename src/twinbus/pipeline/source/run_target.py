@@ -1,0 +1,42 @@
+"""How far a run reads that ends by itself: heads at its start in, numbers to end before out, and at its end one error if
+there was something that it could not read.
+
+A query that goes on reads a fragment that is ill when it is well again. A run that ends has said then that all is read:
+it reads what it can, and fails.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twinbus.pipeline.source.entity_access import EntityAccess, Head
+from twinbus.pipeline.source.live_entity import SourceUnavailable
+from twinbus.pipeline.source.offsets import Positions
+from twinbus.pipeline.source.options import SourceOptions
+from twinbus.pipeline.source.starting_points import chosen_heads
+
+
+@dataclass(frozen=True, slots=True)
+class RunTarget:
+    """`ends` is by fragment; `unknown` are those that were ill when the run started."""
+
+    path: str
+    ends: Positions
+    unknown: frozenset[int]
+
+    @classmethod
+    async def of(cls, access: EntityAccess, options: SourceOptions) -> "RunTarget":
+        heads = await chosen_heads(access, options)
+        ends = {head.fragment: head.end for head in heads if head.is_available}
+        return cls(access.path, ends, frozenset(head.fragment for head in heads) - ends.keys())
+
+    def require_read(self, heads: Sequence[Head], reached: Positions) -> None:
+        """To be asked when nothing more is found. Raises SourceUnavailable."""
+        ill = {head.fragment for head in heads if not head.is_available}
+        left = self.unknown | {
+            fragment for fragment, end in self.ends.items() if fragment in ill and reached.get(fragment, -1) < end
+        }
+        if left:
+            raise SourceUnavailable(
+                f"Fragments {', '.join(map(str, sorted(left)))} of '{self.path}' do not answer, or did not when the run"
+                " started: what is in them is not read. The rest is; start the query again later."
+            )
