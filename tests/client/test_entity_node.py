@@ -14,6 +14,7 @@ from twinbus.errors import (
     EntityNotFound,
     MessageLockLost,
     MessageNotFound,
+    MessageTooLarge,
     NotImplementedHere,
 )
 
@@ -50,6 +51,14 @@ async def test_peek_shows_messages_and_locks_none(server: RunningServer, namespa
 
 async def test_peek_into_an_empty_queue_is_an_empty_list(server: RunningServer, namespace: Namespace) -> None:
     assert await namespace.entity(server.create_queue("empty")).peek(10) == []
+
+
+async def test_a_request_that_is_too_large_is_refused_at_once(server: RunningServer, namespace: Namespace) -> None:
+    entity = namespace.entity(server.create_queue("crowded"))
+    message = encode_message(b"x" * 250_000, scheduled_at=in_an_hour(server))
+    with pytest.raises(MessageTooLarge, match="Send less at once"):
+        await entity.schedule([message] * 5)
+    assert len(await entity.schedule([message] * 4)) == 4
 
 
 async def test_what_was_peeked_cannot_be_settled(server: RunningServer, namespace: Namespace) -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload
+from tests.gateway.front import LISTENS, MESSAGE_SIZE_MAX, ROOT, SENDS, Client, Front, payload
 from twinbus.amqp.events import Deliveries, LinkDetached
 from twinbus.amqp.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
 from twinbus.amqp.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
@@ -23,6 +23,7 @@ from twinbus.model.rules.compiled import compile_rule
 from twinbus.model.rules.values import TIMESPAN
 
 UNKNOWN = UUID(int=1)
+TOO_LARGE = "amqp:link:message-size-exceeded"
 
 
 @pytest.fixture
@@ -224,6 +225,25 @@ def test_a_message_session_is_accepted_listed_renewed_and_remembered(front: Fron
     assert body(node.ask("com.microsoft:get-message-sessions", listing))["sessions-ids"].values == ["s1"]
     past_the_end = node.ask("com.microsoft:get-message-sessions", {**listing, "skip": Int(1)})
     assert status(past_the_end)[0] == 204
+
+
+def test_a_session_state_may_have_the_size_of_a_message(front: Front) -> None:
+    client = front.client()
+    client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): "s1"})
+    node = client.node("talks/$management")
+    for size, answer in ((MESSAGE_SIZE_MAX, (200, None)), (MESSAGE_SIZE_MAX + 1, (403, TOO_LARGE)), (0, (200, None))):
+        state = {"session-id": "s1", "session-state": b"x" * size}
+        assert status(node.ask("com.microsoft:set-session-state", state)) == answer
+
+
+@pytest.mark.rule("A9")
+@pytest.mark.parametrize("session_id", ["s" * 129, Symbol("s"), 5, b"s"], ids=["long", "symbol", "number", "binary"])
+def test_a_session_that_no_message_can_belong_to_is_refused(front: Front, session_id: Value) -> None:
+    client = front.client()
+    client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): session_id})
+    assert [event.error.condition for event in client.take(LinkDetached) if event.error] == [
+        "com.microsoft:argument-error"
+    ]
 
 
 def test_a_session_nobody_can_have_yet_is_waited_for_until_the_timeout(front: Front) -> None:

@@ -6,14 +6,14 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from twinbus.amqp.delivery_state import ACCEPTED
-from twinbus.amqp.events import Deliveries, Event, Incoming
+from twinbus.amqp.delivery_state import ACCEPTED, Rejected
+from twinbus.amqp.events import Deliveries, Dispositions, Event, Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
 from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Value
-from twinbus.client.remote_errors import error_named
+from twinbus.client.remote_errors import error_named, error_of
 from twinbus.client.wire import Wire
 from twinbus.errors import MessagingError, OperationTimeout
 
@@ -102,13 +102,16 @@ class RequestNode:
                 self._answered(delivery)
                 if not delivery.settled:
                     event.link.settle(delivery.delivery_id, delivery.delivery_id, ACCEPTED)
+        elif isinstance(event, Dispositions) and isinstance(event.state, Rejected):
+            # Such a request was not read, as one that is too large is not: there will be no answer.
+            for _, tag in event.deliveries:
+                _fail(self._waiting.get(tag.decode()), error_of(event.state.error))
 
     def link_lost(self, error: MessagingError) -> None:
         # The second of the two links ends because the first one did.
         self.fault = self.fault or error
         for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(error)
+            _fail(answer, error)
 
     def _answered(self, delivery: Incoming) -> None:
         sections = decode_sections(delivery.payload)
@@ -125,6 +128,11 @@ class RequestNode:
                 body=sections.body.value if isinstance(sections.body, ValueBody) else None,
             )
         )
+
+
+def _fail(answer: "asyncio.Future[Answer] | None", error: MessagingError) -> None:
+    if answer is not None and not answer.done():
+        answer.set_exception(error)
 
 
 def _number(value: Value) -> int:

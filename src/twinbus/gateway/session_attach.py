@@ -7,6 +7,7 @@ from twinbus.amqp.types import Described, Long, Symbol, Value
 from twinbus.broker.receiver import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.model.identity import ID_LENGTH_MAX
 
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
@@ -26,9 +27,15 @@ def wanted_session(source: Source) -> str | None:
     value = source.filter[SESSION_FILTER]
     if isinstance(value, Described):
         value = value.value
-    if value is None or (isinstance(value, str) and not isinstance(value, Symbol)):
-        return value
-    raise ArgumentError("The session filter has to be the session id as a string, or null for the next free session.")
+    if value is None:
+        return None
+    if not isinstance(value, str) or isinstance(value, Symbol):
+        raise ArgumentError(
+            "The session filter has to be the session id as a string, or null for the next free session."
+        )
+    if len(value) > ID_LENGTH_MAX:
+        raise ArgumentError(f"The session id has {len(value)} characters; use at most {ID_LENGTH_MAX}.")
+    return value
 
 
 def wait_of(properties: dict[Value, Value] | None) -> Millis:

@@ -2,6 +2,7 @@
 
 from twinbus.amqp.types import Array, Int, Timestamp
 from twinbus.clock import Millis
+from twinbus.errors import MessageTooLarge
 from twinbus.gateway.operations import Call, done
 from twinbus.gateway.requests import Response
 
@@ -37,7 +38,12 @@ def get_session_state(call: Call) -> None:
 def set_session_state(call: Call) -> None:
     session_id = call.arguments.text("session-id")
     call.require_session(session_id)
-    call.queue().set_session_state(session_id, call.arguments.binary("session-state"), call.now, call.answer(done))
+    state = call.arguments.binary("session-state")
+    if len(state or b"") > call.message_size_max:
+        raise MessageTooLarge(
+            f"The session state has {len(state or b'')} bytes; it takes as many as a message, {call.message_size_max}."
+        )
+    call.queue().set_session_state(session_id, state, call.now, call.answer(done))
 
 
 def get_message_sessions(call: Call) -> None:
