@@ -34,7 +34,8 @@ def rejected(info: dict[object, object] | None) -> Rejected:
             rejected({Symbol("DeadLetterReason"): "r", "DeadLetterErrorDescription": "d", "k": 2}),
             DeadLetter("r", "d", {"k": 2}),
         ),
-        (rejected(None), DeadLetter("com.microsoft:dead-letter", "d")),
+        (rejected(None), DeadLetter(None, "d")),
+        (Rejected(error=ErrorCondition(condition="acme:unfit", description="d")), DeadLetter("acme:unfit", "d")),
         (Received(section_number=0, section_offset=0), None),
     ],
 )

@@ -41,6 +41,14 @@ def test_counts_of_a_partitioned_queue_are_summed_over_its_fragments(server: Run
         assert counts.size_in_bytes > 40 * len("message 0")
 
 
+@pytest.mark.parametrize("name", ["health", "metrics"])
+def test_an_entity_may_have_the_name_of_a_page_of_ours(server: RunningServer, name: str) -> None:
+    with administration(server) as client:
+        client.create_queue(name, max_delivery_count=3)
+        assert client.get_queue(name).max_delivery_count == 3
+        client.delete_queue(name)
+
+
 def test_an_ill_store_limits_the_entities_it_holds_and_fails_their_changes(server: RunningServer) -> None:
     server.create_queue("split", enable_partitioning=True)
     # Ids are given in order, so these four lie in the four stores.

@@ -20,6 +20,7 @@ from twinbus.amqp.delivery_state import (
 )
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
 
+DEAD_LETTER = "com.microsoft:dead-letter"
 REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"
 
@@ -64,8 +65,9 @@ def _dead_letter(state: Rejected) -> DeadLetter:
     info = dict(_texts(state.error.info))
     reason, description = info.pop(REASON, None), info.pop(DESCRIPTION, None)
     if reason is None and description is None and not info:
-        # A client of another make: its error is all that it says.
-        return DeadLetter(state.error.condition, state.error.description)
+        # A client of another make: its error is all that it says. The SDKs' own condition says nothing.
+        reason = None if state.error.condition == DEAD_LETTER else state.error.condition
+        return DeadLetter(reason, state.error.description)
     return DeadLetter(_text(reason), _text(description), info)
 
 

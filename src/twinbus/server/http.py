@@ -2,7 +2,7 @@
 
 GET  /health     200 while some store works, with those that do not; 503 while none does
 GET  /metrics    Prometheus text; from another machine it needs Manage
-any other path   the application behind
+any other path   the application behind, which also has these two in requests with an api-version: entities may be called so
 """
 
 import asyncio
@@ -15,8 +15,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twinbus.clock import Clock
@@ -44,7 +44,7 @@ class HttpSide:
         self._metrics = metrics
 
     def application(self, behind: ASGIApp | None, routes: Sequence[BaseRoute] = ()) -> Starlette:
-        own: list[BaseRoute] = [Route("/health", self._health), Route("/metrics", self._metrics_text), *routes]
+        own: list[BaseRoute] = [_OwnPage("/health", self._health), _OwnPage("/metrics", self._metrics_text), *routes]
         if behind is not None:
             own.append(Mount("/", app=behind))
         return Starlette(routes=own)
@@ -69,6 +69,15 @@ class HttpSide:
         grants = Grants()
         grants.add(verify_token(token, path, self._rules, now))
         grants.require(right, path, now)
+
+
+class _OwnPage(Route):
+    """A page of ours at a path that an entity may have as well: clients that administer one name their API's version."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] == "http" and b"api-version=" in scope["query_string"]:
+            return Match.NONE, {}
+        return super().matches(scope)
 
 
 def _is_up(store: ServedStore) -> bool:
