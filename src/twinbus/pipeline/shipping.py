@@ -1,7 +1,7 @@
 """Our code on the executors of a cluster: a folder in, an archive out that Spark hands to every Python worker.
 
-Executors need pyarrow, and for the syphon pandas and azure-servicebus; ours are the packages in the archive. It is not
-needed where twinbus is installed on every node.
+Executors need pyarrow, and for the syphon and the replay of dead letters pandas and azure-servicebus; ours are the packages
+in the archive. It is not needed where twinbus is installed on every node.
 """
 
 import hashlib

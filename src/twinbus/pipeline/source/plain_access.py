@@ -18,7 +18,6 @@ from twinbus.client.sender import Sender
 from twinbus.errors import MessageNotFound, MessagingError, NotAllowed
 from twinbus.model.paths import SubQueue, parse_address
 from twinbus.pipeline.source.entity_access import CLAIMED_BY, Claim, Head
-from twinbus.pipeline.source.message_copies import copy_of
 from twinbus.pipeline.source.ranges import FRAGMENT_SHIFT, Range, by_fragment, fragment_of, in_pieces, runs
 
 PEEK_COUNT_MAX = 250
@@ -154,6 +153,9 @@ class PlainAccess:
             await sender.close()
 
     async def _send_again(self, sender: Sender, numbers: list[int]) -> int:
+        # Here and not above: it needs the official SDK, which executors that only read need not have.
+        from twinbus.pipeline.source.message_copies import copy_of
+
         try:
             messages = await self._entity.receive_deferred(numbers)
         except MessageNotFound:
