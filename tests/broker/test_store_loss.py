@@ -6,7 +6,7 @@ from twinbus.broker.outcomes import Abandon, Defer
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.errors import FragmentUnavailable, MessageLockLost, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
-from twinbus.store.changes import StoredMessage
+from twinbus.store.changes import FragmentDeleted, StoredMessage
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
@@ -144,3 +144,22 @@ def test_a_list_of_sessions_that_was_under_way_fails_with_its_only_store(sim: Si
     queue.main.list_sessions(None, 0, 10, listed)
     sim.brokers[0].store_lost(StoreUnavailable("gone"))
     assert isinstance(listed.error, FragmentUnavailable)
+
+
+def test_a_joint_commit_that_breaks_off_is_not_made_in_part(sim: Simulation, queue: QueueEntity) -> None:
+    """Memory may have followed what was decided of it, so it is read anew."""
+    sim.send(queue, make_message("m"))
+    receiver = sim.receiver(queue.main, 5)
+    broker, told = sim.brokers[0], list[FragmentUnavailable | None]()
+
+    def break_off() -> None:
+        with broker.joined():
+            broker.commit([FragmentDeleted(queue.fragments[0].key)], told.append)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        break_off()
+    assert [type(answer) for answer in told] == [FragmentUnavailable]
+    sim.run()
+    assert broker.is_available
+    assert receiver.ids() == ["m", "m"]

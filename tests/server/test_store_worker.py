@@ -263,7 +263,9 @@ def test_a_store_that_refused_requests_and_goes_on_is_there_again_when_nobody_wa
     assert world.seen[-1] == (3, None)
 
 
-def test_an_error_of_who_is_told_of_a_loss_costs_nobody_his_answer(world: World) -> None:
+def test_an_error_of_who_is_told_of_a_loss_costs_nobody_his_answer(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(_: int, __: StoreUnavailable) -> None:
         raise ZeroDivisionError
 
@@ -272,6 +274,7 @@ def test_an_error_of_who_is_told_of_a_loss_costs_nobody_his_answer(world: World)
     world.commit(1)
     world.step()
     assert [type(result) for _, result in world.answers] == [StoreUnavailable]
+    caplog.clear()
 
 
 def test_a_lost_reply_fails_a_commit_that_happened_and_the_store_is_opened_anew_at_once(world: World) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from twinbus.broker.fragment_memory import FragmentMemory, read_memories
 from twinbus.broker.store_port import StorePort
+from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, StoreUnavailable
@@ -129,19 +130,27 @@ class MessageBroker:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Whatever is committed inside is one commit, made at the end: the store has all of it or none."""
+        """Whatever is committed inside is one commit, made at the end: the store has all of it or none.
+
+        If something is raised inside, it has none, and since the fragments may have followed what they decided, they
+        are read anew.
+        """
         assert self._joint is None, "a joint commit is not part of another"
         parts: list[tuple[list[Change], Done]] = []
         self._joint = parts
         try:
             yield
-        finally:
+        except BaseException:
             self._joint = None
-            changes = [change for part, _ in parts for change in part]
-            if changes:
-                self.commit(changes, partial(_tell_all, parts))
-            else:
-                _tell_all(parts, None)
+            _tell_all(parts, self.unavailable())
+            self._load()
+            raise
+        self._joint = None
+        changes = [change for part, _ in parts for change in part]
+        if changes:
+            self.commit(changes, partial(_tell_all, parts))
+        else:
+            _tell_all(parts, None)
 
     def query(self, read: Callable[[MessagingStore], T], done: Callable[[T | FragmentUnavailable], None]) -> None:
         if not self.is_available:
@@ -194,10 +203,10 @@ class MessageBroker:
         self.fault = reason
         waiting, self._waiting = self._waiting, {}
         for fragment in self._fragments.values():
-            fragment.drop()
+            tell(fragment.drop)
         error = self.unavailable()
         for waiter in waiting.values():
-            waiter.failed(error)
+            tell(waiter.failed, error)
 
     def unavailable(self) -> FragmentUnavailable:
         return FragmentUnavailable(
@@ -237,12 +246,12 @@ class MessageBroker:
         if missing:
             self.commit(missing, _ignore)
         for fragment, memory in loaded:
-            fragment.load(memory)
+            tell(fragment.load, memory)
 
 
 def _tell_all(parts: Sequence[tuple[list[Change], Done]], error: FragmentUnavailable | None) -> None:
     for _, done in parts:
-        done(error)
+        tell(done, error)
 
 
 def _ignore(_: FragmentUnavailable | None) -> None:

@@ -18,6 +18,7 @@ from twinbus.broker.session_desk import NO_WAITER, SessionDesk
 from twinbus.broker.session_states import SessionList, read_state, write_state
 from twinbus.broker.settings import EntitySettings
 from twinbus.broker.settlement import check_live, lock_lost, settle_all, settle_each
+from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed
 from twinbus.store.changes import StoredMessage, SubQueue
@@ -85,7 +86,7 @@ class MessageQueue:
     def close(self, error: MessagingError) -> None:
         """The entity is gone: whoever receives from it or waits for a session of it is told so."""
         for receiver in self._merge.remove_all():
-            receiver.session_lost(error)
+            tell(receiver.session_lost, error)
         if self._desk is not None:
             self._desk.close(error)
 

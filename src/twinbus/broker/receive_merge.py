@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hand_over import take_and_delete, take_and_lock
 from twinbus.broker.receiver import Delivery, ReceiveMode, Receiver
+from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 
 RUN_MAX = 64
@@ -66,7 +67,7 @@ class ReceiveMerge:
             deliveries = self._lock(count, now)
             if deliveries:
                 receiver.credit -= len(deliveries)
-                receiver.deliver(deliveries)
+                tell(receiver.deliver, deliveries)
         else:
             self._delete(receiver, count, now)
 

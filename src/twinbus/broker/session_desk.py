@@ -8,6 +8,7 @@ from twinbus.broker.hand_over import take_and_delete
 from twinbus.broker.message_sessions import MessageSessions
 from twinbus.broker.receiver import ReceiveMode, Receiver, SessionLock
 from twinbus.broker.replies import Reply, Waiter
+from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
 from twinbus.model.partition_key import candidates
@@ -92,7 +93,7 @@ class SessionDesk:
                 return
             waiter = self._waiters.pop(0)
             waiter.is_over = True
-            waiter.reply(self._hold(*free, now))
+            tell(waiter.reply, self._hold(*free, now))
 
     def _oldest_free(self) -> tuple[Fragment, str] | None:
         """Numbers of different fragments do not compare, so the fragments take turns."""
@@ -174,7 +175,7 @@ class SessionDesk:
     def _tell(self, lock: SessionLock, error: MessagingError) -> None:
         receiver = self._receivers.pop(lock, None)
         if receiver is not None:
-            receiver.session_lost(error)
+            tell(receiver.session_lost, error)
 
     def fragment_lost(self, fragment: Fragment) -> None:
         """Every hold on it is gone: those who held one have to know at once."""
@@ -189,7 +190,7 @@ class SessionDesk:
         for waiter in self._waiters:
             if not waiter.is_over:
                 waiter.is_over = True
-                waiter.reply(error)
+                tell(waiter.reply, error)
 
     # Hand-over
 
@@ -214,7 +215,7 @@ class SessionDesk:
                 deliveries = sessions.take_and_lock(lock, receiver.credit, now)
                 if deliveries:
                     receiver.credit -= len(deliveries)
-                    receiver.deliver(deliveries)
+                    tell(receiver.deliver, deliveries)
             else:
                 self._delete(fragment, receiver, lock, now)
 

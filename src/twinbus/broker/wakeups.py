@@ -4,6 +4,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
+from twinbus.broker.telling import tell
 from twinbus.clock import NEVER, Millis
 
 
@@ -25,7 +26,7 @@ class Wakeups:
         while heap and heap[0][0] <= now:
             due.append(heappop(heap)[2])
         for call in due:
-            call(now)
+            tell(call, now)
         return heap[0][0] if heap else NEVER
 
 
@@ -57,5 +58,5 @@ class Deadlines:
         due = [call for call, when in self._due.items() if when <= now]
         for call in due:
             del self._due[call]
-            call(now)
+            tell(call, now)
         self._plan()

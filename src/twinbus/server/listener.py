@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
+from twinbus.broker.telling import tell
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError, QuotaExceeded
 from twinbus.gateway.connection_gateway import ConnectionGateway
@@ -61,7 +62,7 @@ class Connections:
 
     def close_all(self) -> None:
         for connection in list(self._open):
-            connection.close()
+            tell(connection.close)
 
     def cut_all(self) -> int:
         connections = list(self._open)

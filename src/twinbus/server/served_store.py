@@ -9,13 +9,12 @@ are those of `twinbus store`; `slow` makes every call take longer, and `lose_ack
 all the same, as when the reply to a commit gets lost.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from twinbus.broker.telling import tell
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Change
 from twinbus.store.messaging_store import MessagingStore
@@ -27,8 +26,6 @@ REQUESTS_MAX = 65_536
 STOP_WAIT_S = 30.0
 SLOW_S_MAX = 60.0
 LOST_ACKS_MAX = 1_000
-
-log = logging.getLogger(__name__)
 
 
 class StoreCondition(Enum):
@@ -119,7 +116,7 @@ class ServedStore:
         error, waiting = StoreUnavailable(reason), self._waiting
         self._waiting = deque()
         for done in waiting:
-            _call(done, error)
+            tell(done, error)
 
     # The port
 
@@ -186,27 +183,27 @@ class ServedStore:
         for event in events:
             if isinstance(event, Done):
                 for _ in range(event.commits):
-                    _call(self._waiting.popleft(), None)
+                    tell(self._waiting.popleft(), None)
             elif isinstance(event, Answer):
-                _call(self._waiting.popleft(), event.result)
+                tell(self._waiting.popleft(), event.result)
             elif isinstance(event, Failed):
-                _call(self._waiting.popleft(), StoreUnavailable(event.reason))
+                tell(self._waiting.popleft(), StoreUnavailable(event.reason))
             elif isinstance(event, Lost):
                 self.acks_to_lose = event.acks_to_lose
                 self._lose(event.condition, event.fault)
                 self._switch("loss_told")
             else:
                 self.condition, self.fault = StoreCondition.UP, ""
-                _call(self._on_returned, self.index)
+                tell(self._on_returned, self.index)
         if self._is_overrun and not self._waiting:
             # Its broker took the refusal for a loss, and no other sign will come that the store can be used.
             self._is_overrun = False
-            _call(self._on_returned, self.index)
+            tell(self._on_returned, self.index)
 
     def _lose(self, condition: StoreCondition, fault: str) -> None:
         self.condition, self.fault = condition, fault
         self._is_overrun = False
-        _call(partial(self._on_lost, self.index), StoreUnavailable(fault))
+        tell(self._on_lost, self.index, StoreUnavailable(fault))
 
 
 class StoreKeeper(Protocol):
@@ -225,10 +222,3 @@ class StoreKeeper(Protocol):
     def abandon(self) -> None:
         """Let go of everything at once, as if the process ended."""
         ...
-
-
-def _call(done: Callable[[Any], None], result: Any) -> None:
-    try:
-        done(result)
-    except Exception:  # a broken invariant of one who waits must not cost the others their answers
-        log.exception("answer_broken")

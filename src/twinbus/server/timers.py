@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from twinbus.broker.telling import tell
 from twinbus.clock import Clock, Millis
 
 BEAT_S = 0.05
@@ -44,9 +45,9 @@ class Beat:
         self._next = self._loop.call_later(BEAT_S, self._beat)
         now = self._clock.now()
         for broker in self._brokers:
-            broker.tick(now)
+            tell(broker.tick, now)
         # A clock that was set back must not stop the connections' time.
         if now >= self._connections_due or now < self._connections_due - CONNECTION_EVERY:
             self._connections_due = now + CONNECTION_EVERY
             for connection in list(self._connections()):
-                connection.tick(now)
+                tell(connection.tick, now)
