@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
@@ -17,6 +17,7 @@ from tests.pairing.namespaces import CLIENT_OPTIONS, until
 from twinbus.client.async_administration import async_administration_client
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
+from twinbus.pairing.aio.blocking_clients import blocking_client
 from twinbus.pairing.transfer import AnyMessage, set_aside
 
 
@@ -108,6 +109,24 @@ async def test_clients_of_asyncio_lend_their_credentials_to_the_pumps(spaces: Sp
             messages: list[AnyMessage] = [ServiceBusMessage(str(number)) for number in range(10)]
             await asyncio.to_thread(put, spaces, client.backlog_queues[0], path, messages)
             await asyncio.to_thread(until, lambda: spaces.primary.count(path) == 10)
+
+
+async def test_the_pumps_of_asyncio_go_the_way_that_its_clients_go() -> None:
+    """Behind a proxy or a firewall there may be no other."""
+    options: dict[str, Any] = {
+        "http_proxy": {"proxy_hostname": "proxy", "proxy_port": 3128},
+        "custom_endpoint_address": "sb://gate.contoso.com:8443",
+        "connection_verify": "ca.pem",
+        "user_agent": "shop/1",
+        "transport_type": TransportType.AmqpOverWebsocket,
+    }
+    text = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
+    ways = []
+    async with AioServiceBusClient.from_connection_string(text, **options) as client:
+        for each in (client, blocking_client(client, asyncio.get_running_loop())):
+            config = each.get_queue_sender("orders")._config
+            ways.append({name: getattr(config, name) for name in (*options, "connection_port", "hostname", "use_tls")})
+    assert ways[0] == ways[1]
 
 
 def test_threads_share_one_paired_sender(spaces: Spaces) -> None:

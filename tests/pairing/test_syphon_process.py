@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import SERVE, until
 from twinbus.cli.app import run as run_command
+from twinbus.client.administration import administration_client
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.backlog import backlog_queue_path
 from twinbus.pairing.steady_clock import SteadyClock
-from twinbus.pairing.syphon.service import find_backlog, run_syphons
+from twinbus.pairing.syphon.service import PairToDrain, find_backlog, run_syphons
 from twinbus.testing.auditor import Auditor, Ledger
 
 COUNT = 2000
@@ -82,6 +85,10 @@ class Backlog:
             )
             options = SendAvailabilityPairedNamespaceOptions()
             asyncio.run(run_syphons([pair], options, SteadyClock(), asyncio.Event(), until_empty=True))
+
+    def pair(self, administration: ServiceBusAdministrationClient) -> PairToDrain:
+        primary, secondary = self.spaces.primary.connection_string, self.spaces.secondary.connection_string
+        return PairToDrain(primary, secondary, administration, tuple(self.queues))
 
     @contextmanager
     def running(self, *more: str) -> Iterator[subprocess.Popen[str]]:
@@ -177,6 +184,37 @@ def test_the_backlog_is_shown_by_queue_and_destination(spaces: Spaces, capsys: p
         for queue in backlog.queues
         for path, count in (("orders", 300), ("bills", 2), (None, 1))
     ]
+
+
+@pytest.mark.rule("B8")
+async def test_a_secondary_that_cannot_say_how_much_waits_does_not_end_the_drain(spaces: Spaces) -> None:
+    """Its management may be away for a moment; only an answer that nothing waits ends it."""
+    path = spaces.primary.create_queue()
+    backlog = Backlog(spaces)
+    await backlog._fill(path, ["m0", "m1"])
+    stop = asyncio.Event()
+    with administration_client(spaces.secondary.connection_string, "http://127.0.0.1:1") as nobody:
+        pair = backlog.pair(nobody)
+        options = SendAvailabilityPairedNamespaceOptions()
+        draining = asyncio.create_task(run_syphons([pair], options, SteadyClock(), stop, until_empty=True))
+        await asyncio.to_thread(until, lambda: pair.tally.moved == 2)
+        assert not draining.done()
+        stop.set()
+        await draining
+
+
+async def test_a_secondary_that_refuses_to_say_how_much_waits_is_told_as_it_is(spaces: Spaces) -> None:
+    stranger = spaces.secondary.connection_string_with("SharedAccessKey=d3Jvbmc=")
+    with spaces.secondary.administration_with(stranger) as refused:
+        pair = Backlog(spaces).pair(refused)
+        options = SendAvailabilityPairedNamespaceOptions()
+        with pytest.raises(ClientAuthenticationError):
+            await run_syphons([pair], options, SteadyClock(), asyncio.Event(), until_empty=True)
+
+
+def test_the_keys_of_a_pair_are_not_shown(spaces: Spaces) -> None:
+    with spaces.secondary.administration() as administration:
+        assert "SharedAccessKey" not in repr(Backlog(spaces).pair(administration))
 
 
 def test_pairs_come_from_a_file(spaces: Spaces, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -15,12 +16,15 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 
 from tests.pairing.fast_clock import FastClock
 from tests.pairing.namespaces import until
+from twinbus.clock import NEVER
 from twinbus.pairing import Availability, BacklogUnavailable, PairedNamespaceClient
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
 from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX, Attendant
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
+from twinbus.pairing.syphon.transport import Receive
 
 MESSAGE = {"body": b"x"}
 QUEUES = {0: "p/x-servicebus-transfer/0", 1: "p/x-servicebus-transfer/1"}
@@ -127,7 +131,7 @@ async def test_aio_a_silent_primary_cannot_hold_a_send_past_its_timeout(silent_p
         assert client.state().entities[0].availability is Availability.FAILING
 
 
-def test_pings_of_many_entities_take_turns(silent_port: int) -> None:
+def test_pings_of_many_entities_take_turns_and_end_with_the_pair(silent_port: int) -> None:
     """Each of them blocks, and a thread for each of thousands of entities would be too many."""
     clock = FastClock()
     quick = replace(options(failover_s=0), ping_primary_interval=timedelta(seconds=1))
@@ -139,7 +143,36 @@ def test_pings_of_many_entities_take_turns(silent_port: int) -> None:
             availability.primary_failed(f"q{number}", ConnectionError("down"), clock.now())
         until(lambda: ping_threads() == PINGS_AT_ONCE_MAX)
         attendant.stop()
-        assert ping_threads() == PINGS_AT_ONCE_MAX
+        until(lambda: ping_threads() == 0)
+
+
+@pytest.mark.rule("B3")
+def test_a_batch_that_could_not_be_made_at_the_primary_starts_the_timer(refusing_port: int) -> None:
+    """It opens a link, so an application that sends batches meets the outage there first."""
+    with pair(refusing_port) as client:
+        client.get_queue_sender("orders").create_message_batch()
+        assert client.state().entities[0].availability is Availability.FAILING
+
+
+async def test_aio_a_batch_that_could_not_be_made_at_the_primary_starts_the_timer(refusing_port: int) -> None:
+    async with aio_pair(refusing_port) as client:
+        await client.get_queue_sender("orders").create_message_batch()
+        assert client.state().entities[0].availability is Availability.FAILING
+
+
+def test_a_pump_whose_secondary_says_nothing_is_not_blocked_for_ever(silent_port: int) -> None:
+    with ServiceBusClient.from_connection_string(connection_string(silent_port), retry_total=0) as client:
+        clock = SteadyClock()
+        destinations = DestinationSenders(client, clock)
+        transport = StockTransport(client.get_queue_receiver("q"), destinations, lambda _: None, clock)
+        with ThreadPoolExecutor(1) as pumping:
+            receiving = pumping.submit(transport.perform, Receive(1, 0.01))
+
+            def ends() -> bool:
+                transport.interrupt_if_late(NEVER - 1)
+                return receiving.done()
+
+            until(ends)
 
 
 def ping_threads() -> int:

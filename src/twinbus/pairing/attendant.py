@@ -1,5 +1,6 @@
 """The one thread of a pair: lets time pass for it, starts pings, and ends calls that are past their deadline."""
 
+import logging
 import threading
 import uuid
 from collections import deque
@@ -18,6 +19,8 @@ LOOK_INTERVAL: Millis = 250
 
 PINGS_AT_ONCE_MAX = 32
 
+_LOGGER = logging.getLogger(__name__)
+
 
 class Attendant:
     """`watch` is called at each look with the time, for what else has deadlines in the pair."""
@@ -35,6 +38,7 @@ class Attendant:
         self._watch = watch
         self._wake = threading.Event()
         self._is_stopped = False
+        self._has_looked_last = threading.Event()
         self._pings: set[GuardedSender] = set()
         self._due: deque[str] = deque()
         self._ping_slots = threading.BoundedSemaphore(PINGS_AT_ONCE_MAX)
@@ -45,21 +49,36 @@ class Attendant:
         self._thread.start()
 
     def stop(self) -> None:
+        """Returns when nothing is looked at any more. Pings under way are ended and not waited for."""
         self._is_stopped = True
         self._wake.set()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._has_looked_last.wait()
 
     def _run(self) -> None:
         while not self._is_stopped:
             now = self._clock.now()
-            self._due += self._availability.advance(now)
-            self._start_pings()
-            for ping in list(self._pings):
-                ping.interrupt_if_late(now)
-            self._watch(now)
+            try:
+                self._look(now)
+            except Exception:  # without this thread nobody would ever ping again
+                _LOGGER.exception("a look at the pair failed")
             self._wake.wait(min(LOOK_INTERVAL, max(1, self._next_action_in(now))) / 1000)
             self._wake.clear()
+        self._has_looked_last.set()
+        while self._pings:
+            self._interrupt_pings(NEVER)
+            self._wake.wait(LOOK_INTERVAL / 1000)
+            self._wake.clear()
+
+    def _look(self, now: Millis) -> None:
+        self._due += self._availability.advance(now)
+        self._start_pings()
+        self._interrupt_pings(now)
+        self._watch(now)
+
+    def _interrupt_pings(self, now: Millis) -> None:
+        for ping in list(self._pings):
+            ping.interrupt_if_late(now)
 
     def _start_pings(self) -> None:
         """As many as there are slots; the others wait for one, and not in threads of their own."""
@@ -78,7 +97,8 @@ class Attendant:
         try:
             sender.run(_send_ping, PING_TIMEOUT.total_seconds())
         except Exception as error:  # whatever it is, its kind decides
-            self._availability.ping_failed(path, error, self._clock.now())
+            if not self._is_stopped:
+                self._availability.ping_failed(path, error, self._clock.now())
         else:
             self._availability.ping_answered(path, self._clock.now())
         finally:

@@ -55,7 +55,7 @@ class ToBacklog:
 
 Attempt: TypeAlias = ToPrimary | ToBacklog
 Steps: TypeAlias = Generator[Attempt, list[int] | None, list[int]]
-"""What a shell drives. Only a schedule at the primary is answered with numbers."""
+"""What a shell drives. Only a schedule at the primary and the size of its batches are answered with numbers."""
 
 
 class Courier:
@@ -135,6 +135,19 @@ class Courier:
         self._primary_answered()
         self._availability.meter.cancelled(self.path, len(numbers), self._clock.now())
         return []
+
+    def batch_size(self) -> Steps:
+        """What the primary says that a batch of it may hold; empty while it is away. That counts like a failed send."""
+        if not self._detector.is_untroubled:
+            return []
+        try:
+            found = yield ToPrimary(self._timeout_default / 1000)
+        except Exception as error:
+            if not self._availability.kind_of(error).is_outage:
+                raise
+            self._availability.primary_failed(self.path, error, self._clock.now())
+            return []
+        return found or []
 
     def _timeout(self, timeout_s: float | None) -> Millis:
         if timeout_s is None:

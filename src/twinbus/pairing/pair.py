@@ -1,7 +1,6 @@
 """Pairing for threads: two clients of the SDK in, one whose senders outlive an outage of the first out."""
 
 import contextlib
-import weakref
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -13,10 +12,11 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from twinbus.client.administration import administration_client
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.attendant import Attendant
-from twinbus.pairing.backlog import primary_name
+from twinbus.pairing.backlog import backlog_queue_path, primary_name
 from twinbus.pairing.closing import close_all
 from twinbus.pairing.events import PairState
 from twinbus.pairing.guarded_sender import GuardedSender
+from twinbus.pairing.open_senders import OpenSenders
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner
@@ -29,6 +29,7 @@ from twinbus.pairing.syphon.tasks import SyphonThread
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 from twinbus.pairing.validation import (
     check_hosts,
+    check_reach,
     check_same_kind,
     credential_of,
     enter_pair,
@@ -60,6 +61,7 @@ def pair_namespaces(
     enter_pair(*clients)
     try:
         name = chosen.primary_name or primary_name(clients[0].fully_qualified_namespace)
+        check_reach(clients[1], backlog_queue_path(name, 0))
         steps = provision(name, chosen.backlog_queue_count)
         if secondary_administration is not None:
             queues = run(steps, _management(secondary_administration))
@@ -101,7 +103,7 @@ class PairedNamespaceClient:
         self.backlog_queues = tuple(backlog_queues.values())
         self._clock = clock
         self._life = PairLife(options, backlog_queues, clock, has_syphon=syphon is not None)
-        self._senders: weakref.WeakSet[PairedSender] = weakref.WeakSet()
+        self._senders: OpenSenders[PairedSender] = OpenSenders()
         self._stop_hearing: list[Callable[[], None]] = []
         self._syphon = syphon
         self._owns_clients = owns_clients
@@ -142,16 +144,17 @@ class PairedNamespaceClient:
         """Close pumps and senders, and with a syphon the secondary. Clients that were made here are closed too."""
         if not self._life.begin_close():
             return
-        self._attendant.stop()
-        self._stop_pumps()
-        close_all(list(self._senders))
-        leave_pair(self.primary, self.secondary)
-        for stop_hearing in self._stop_hearing:
-            stop_hearing()
-        if self._life.has_syphon or self._owns_clients:
-            self.secondary.close()
-        if self._owns_clients:
-            self.primary.close()
+        with contextlib.ExitStack() as ending:  # from the last to the first, each even if one before it fails
+            if self._owns_clients:
+                ending.callback(self.primary.close)
+            if self._life.has_syphon or self._owns_clients:
+                ending.callback(self.secondary.close)
+            for stop_hearing in self._stop_hearing:
+                ending.callback(stop_hearing)
+            ending.callback(leave_pair, self.primary, self.secondary)
+            ending.callback(lambda: close_all(self._senders.all()))
+            ending.callback(self._stop_pumps)
+            self._attendant.stop()
 
     def _sender(self, open_stock: Callable[[], ServiceBusSender], sender_options: dict[str, Any]) -> PairedSender:
         self._life.check_live()
@@ -180,7 +183,7 @@ class PairedNamespaceClient:
         self._carry_out(self._life.partner_closed(partner), None)
 
     def _watch(self, now: Millis) -> None:
-        for sender in list(self._senders):
+        for sender in self._senders.all():
             sender.interrupt_if_late(now)
         if self._syphon is not None:
             self._syphon.interrupt_if_late(now)

@@ -142,15 +142,11 @@ class PairedSender:
             return self._backlog[index]
 
     def _batch_size_max(self) -> int:
-        if self._batch_size is None and self._courier.is_untroubled:
-            timeout_s = self._options.operation_timeout.total_seconds()
-            try:
-                batch = self._primary.run(lambda stock, _: stock.create_message_batch(), timeout_s)
-            except Exception as error:
-                if not self._options.classifier(error).is_outage:
-                    raise
-            else:
-                self._batch_size = batch.max_size_in_bytes
+        if self._batch_size is None:
+            sizes = self._run(
+                self._courier.batch_size(), lambda stock, _: [stock.create_message_batch().max_size_in_bytes]
+            )
+            self._batch_size = sizes[0] if sizes else None
         return self._batch_size or self._options.message_size_max
 
     def _check_live(self) -> None:

@@ -24,6 +24,17 @@ def check_hosts(primary: str, secondary: str) -> None:
         raise PairingError(f"A namespace cannot be paired with itself: both are {primary}. Give another secondary.")
 
 
+def check_reach(secondary: Any, backlog_queue: str) -> None:
+    """A connection string of one entity is for no other. Better told now than in the first outage."""
+    try:
+        secondary.get_queue_sender(backlog_queue)
+    except ValueError:
+        raise PairingError(
+            "The connection string of the secondary names an EntityPath, so it cannot reach the backlog queues. "
+            "Give one of the namespace."
+        ) from None
+
+
 def enter_pair(primary: object, secondary: object) -> None:
     """Take both clients. A client is paired once, and a secondary is never a primary too."""
     if primary in _primaries:
@@ -32,6 +43,10 @@ def enter_pair(primary: object, secondary: object) -> None:
         raise PairingError("This client is the secondary of a pair, so it cannot be a primary. Make another client.")
     if secondary in _primaries:
         raise PairingError("This secondary is itself paired as a primary. Give a client that is not.")
+    if secondary in _secondaries:
+        raise PairingError(
+            "This secondary client is part of another pair, which may close it. Make another client for the namespace."
+        )
     _primaries.add(primary)
     _secondaries.add(secondary)
 

@@ -25,12 +25,23 @@ class BlockingCredential:
 
 
 def blocking_client(client: AioServiceBusClient, loop: asyncio.AbstractEventLoop) -> ServiceBusClient:
-    """A client for the same namespace with the same rights. Never to be used on the loop's own thread."""
-    # The SDK has no way to ask a client for its credential and whether it speaks TLS.
-    uses_tls = getattr(client._config, "use_tls", True)
+    """A client for the same namespace with the same rights, by the same way. Never to be used on the loop's own thread."""
+    # The SDK has no way to ask a client for its credential and how it connects.
+    config = client._config
     credential: Any = BlockingCredential(client._credential, loop)
-    # No retries: pumps have their own, and one that is told to stop should not sit through the SDK's.
-    return ServiceBusClient(client.fully_qualified_namespace, credential, retry_total=0, use_tls=uses_tls)
+    return ServiceBusClient(
+        client.fully_qualified_namespace,
+        credential,
+        # No retries: pumps have their own, and one that is told to stop should not sit through the SDK's.
+        retry_total=0,
+        use_tls=config.use_tls,
+        transport_type=config.transport_type,
+        http_proxy=config.http_proxy,
+        user_agent=config.user_agent,
+        custom_endpoint_address=client._custom_endpoint_address,
+        connection_verify=client._connection_verify,
+        ssl_context=client._ssl_context,
+    )
 
 
 def blocking_clients(clients: list[AioServiceBusClient]) -> tuple[ServiceBusClient, ServiceBusClient]:

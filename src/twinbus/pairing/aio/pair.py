@@ -17,7 +17,7 @@ from twinbus.pairing.aio.attendant import Attendant
 from twinbus.pairing.aio.blocking_clients import blocking_clients
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.aio.sender import PairedSender
-from twinbus.pairing.backlog import primary_name
+from twinbus.pairing.backlog import backlog_queue_path, primary_name
 from twinbus.pairing.events import PairState
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife
@@ -30,6 +30,7 @@ from twinbus.pairing.syphon.tasks import SyphonThread
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 from twinbus.pairing.validation import (
     check_hosts,
+    check_reach,
     check_same_kind,
     credential_of,
     enter_pair,
@@ -55,6 +56,7 @@ async def pair_namespaces(
     enter_pair(*clients)
     try:
         name = chosen.primary_name or primary_name(clients[0].fully_qualified_namespace)
+        check_reach(clients[1], backlog_queue_path(name, 0))
         steps = provision(name, chosen.backlog_queue_count)
         if secondary_administration is not None:
             queues = await run_async(steps, _management(secondary_administration))
@@ -133,16 +135,19 @@ class PairedNamespaceClient:
         """Close pumps and senders, and with a syphon the secondary. Clients that were made here are closed too."""
         if not self._life.begin_close():
             return
-        await self._attendant.stop()
-        await self._stop_pumps()
-        await asyncio.gather(*(sender.close() for sender in list(self._senders)))
-        leave_pair(self.primary, self.secondary)
-        for stop_hearing in self._stop_hearing:
-            stop_hearing()
-        if self._life.has_syphon or self._owns_clients:
-            await self.secondary.close()
-        if self._owns_clients:
-            await self.primary.close()
+        async with (
+            contextlib.AsyncExitStack() as ending
+        ):  # from the last to the first, each even if one before it fails
+            if self._owns_clients:
+                ending.push_async_callback(self.primary.close)
+            if self._life.has_syphon or self._owns_clients:
+                ending.push_async_callback(self.secondary.close)
+            for stop_hearing in self._stop_hearing:
+                ending.callback(stop_hearing)
+            ending.callback(leave_pair, self.primary, self.secondary)
+            ending.push_async_callback(self._close_senders)
+            ending.push_async_callback(self._stop_pumps)
+            await self._attendant.stop()
 
     def _sender(self, open_stock: Callable[[], ServiceBusSender], sender_options: dict[str, Any]) -> PairedSender:
         self._life.check_live()
@@ -161,6 +166,9 @@ class PairedNamespaceClient:
         for partner, client in ((Partner.PRIMARY, self.primary), (Partner.SECONDARY, self.secondary)):
             hear = partial(self._partner_closed, partner)
             self._stop_hearing.append(on_close_async(client, hear))
+
+    async def _close_senders(self) -> None:
+        await asyncio.gather(*(sender.close() for sender in list(self._senders)))
 
     async def _stop_pumps(self) -> None:
         syphon, self._syphon = self._syphon, None

@@ -125,18 +125,16 @@ class PairedSender:
         return self._backlog[index]
 
     async def _batch_size_max(self) -> int:
-        if self._batch_size is None and self._courier.is_untroubled:
-            timeout_s = self._options.operation_timeout.total_seconds()
-            try:
-                batch = await self._primary.run(lambda stock, _: stock.create_message_batch(), timeout_s)
-            except Exception as error:
-                if not self._options.classifier(error).is_outage:
-                    raise
-            else:
-                self._batch_size = batch.max_size_in_bytes
+        if self._batch_size is None:
+            sizes = await self._run(self._courier.batch_size(), _batch_size)
+            self._batch_size = sizes[0] if sizes else None
         return self._batch_size or self._options.message_size_max
 
     def _check_live(self) -> None:
         if self._is_closed:
             raise ValueError("The sender has been closed. Get a new one from the paired client.")
         self._check_pair_live()
+
+
+async def _batch_size(stock: ServiceBusSender, timeout_s: float) -> list[int]:
+    return [(await stock.create_message_batch()).max_size_in_bytes]

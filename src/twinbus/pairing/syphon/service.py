@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError, ServiceResponseError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.connection_string import parse_connection_string
@@ -15,6 +16,7 @@ from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.syphon.tasks import BulkSyphon
 
 EMPTY_LOOK_S = 1.0
+SERVER_ERROR = 500
 
 
 @dataclass(slots=True)
@@ -83,29 +85,46 @@ async def run_syphons(
     *,
     until_empty: bool,
 ) -> None:
-    """Until `stop` is set, or with `until_empty` until no backlog queue has a message to take."""
+    """Until `stop` is set, or with `until_empty` until no backlog queue has a message to take.
+
+    Raises AzureError if that cannot be found out, after all passes under way are finished.
+    """
     syphons = [
         BulkSyphon(pair.primary, pair.secondary, pair.queues, replace(options, on_event=pair.tally.count), clock)
         for pair in pairs
     ]
+    failure: AzureError | None = None
     async with asyncio.TaskGroup() as group:
         for syphon in syphons:
             group.create_task(syphon.run())
-        if until_empty:
-            await _wait_until_empty(pairs, stop)
-        else:
-            await stop.wait()
+        try:
+            await (_wait_until_empty(pairs, stop) if until_empty else stop.wait())
+        except AzureError as error:
+            failure = error
         for syphon in syphons:
             syphon.stop()
+    if failure is not None:
+        raise failure
 
 
 async def _wait_until_empty(pairs: Sequence[PairToDrain], stop: asyncio.Event) -> None:
     while not stop.is_set():
-        counts = await asyncio.gather(*(asyncio.to_thread(pair.waiting_count) for pair in pairs))
-        if not any(counts):
+        if not any(await asyncio.gather(*(asyncio.to_thread(_may_wait, pair) for pair in pairs))):
             return
         try:
             async with asyncio.timeout(EMPTY_LOOK_S):
                 await stop.wait()
         except TimeoutError:
             continue
+
+
+def _may_wait(pair: PairToDrain) -> bool:
+    """Whether messages wait in its backlog, or nobody is there to say so: the pumps go on trying, too."""
+    try:
+        return pair.waiting_count() > 0
+    except (ServiceRequestError, ServiceResponseError):
+        return True
+    except HttpResponseError as error:
+        if error.status_code is None or error.status_code < SERVER_ERROR:
+            raise
+        return True

@@ -6,7 +6,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
 
-from twinbus.clock import Clock, Millis
+from twinbus.clock import NEVER, Clock, Millis
 from twinbus.pairing.closing import close_all
 from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.interrupt import interrupt
@@ -26,6 +26,9 @@ from twinbus.pairing.syphon.transport import (
 )
 
 SEND_TIMEOUT_S = 30.0
+RECEIVER_GRACE_S = 60.0
+"""For opening a link and for settling a batch, beyond the time that a receive may wait for messages."""
+
 DESCRIPTION_MAX = 4096
 
 
@@ -57,16 +60,35 @@ class DestinationSenders:
 
 
 class StockTransport:
-    """Of one pump; only `interrupt` may be called from another thread."""
+    """Of one pump; only what interrupts may be called from another thread.
+
+    The SDK's receivers, like its senders, can block for ever while they connect to a peer that says nothing, so
+    somebody has to watch the deadline.
+    """
 
     def __init__(
-        self, receiver: ServiceBusReceiver, destinations: DestinationSenders, wait: Callable[[Millis], None]
+        self,
+        receiver: ServiceBusReceiver,
+        destinations: DestinationSenders,
+        wait: Callable[[Millis], None],
+        clock: Clock,
     ) -> None:
         self._receiver = receiver
         self._destinations = destinations
         self._wait = wait
+        self._clock = clock
+        self._deadline: Millis = NEVER
 
     def perform(self, request: Request) -> Answer:
+        waits_s = request.wait_s if isinstance(request, Receive) else 0.0
+        if not isinstance(request, SendAll | Wait):
+            self._deadline = self._clock.now() + int((waits_s + RECEIVER_GRACE_S) * 1000)
+        try:
+            return self._perform(request)
+        finally:
+            self._deadline = NEVER
+
+    def _perform(self, request: Request) -> Answer:
         match request:
             case Receive(count_max, wait_s):
                 received = self._receiver.receive_messages(max_message_count=count_max, max_wait_time=wait_s)
@@ -87,6 +109,10 @@ class StockTransport:
     def interrupt(self) -> None:
         """End a receive that waits."""
         interrupt(self._receiver)
+
+    def interrupt_if_late(self, now: Millis) -> None:
+        if now > self._deadline:
+            self.interrupt()
 
     def close(self) -> None:
         self._receiver.close()

@@ -34,7 +34,7 @@ class ThreadedSyphon:
         rate_cap = RateCap(options.syphon_messages_per_second_max)
         self._pumps = [Pump(queue, options.classifier, rate_cap, clock, options.on_event) for queue in queues]
         self._transports = [
-            StockTransport(as_syphon(secondary.get_queue_receiver(pump.queue)), self._destinations, self._wait)
+            StockTransport(as_syphon(secondary.get_queue_receiver(pump.queue)), self._destinations, self._wait, clock)
             for pump in self._pumps
         ]
         self._threads = [
@@ -74,6 +74,8 @@ class ThreadedSyphon:
 
     def interrupt_if_late(self, now: Millis) -> None:
         self._destinations.interrupt_if_late(now)
+        for transport in self._transports:
+            transport.interrupt_if_late(now)
 
     def _wait(self, duration: Millis) -> None:
         self._stop.wait(duration / 1000)
