@@ -18,7 +18,6 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import SERVE, until
 from twinbus.cli.app import run as run_command
-from twinbus.client.administration import administration_client
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions
@@ -193,7 +192,8 @@ async def test_a_secondary_that_cannot_say_how_much_waits_does_not_end_the_drain
     backlog = Backlog(spaces)
     await backlog._fill(path, ["m0", "m1"])
     stop = asyncio.Event()
-    with administration_client(spaces.secondary.connection_string, "http://127.0.0.1:1") as nobody:
+    text = spaces.secondary.connection_string_with("Endpoint=sb://127.0.0.1:1")
+    with ServiceBusAdministrationClient.from_connection_string(text, retry_total=0) as nobody:
         pair = backlog.pair(nobody)
         options = SendAvailabilityPairedNamespaceOptions()
         draining = asyncio.create_task(run_syphons([pair], options, SteadyClock(), stop, until_empty=True))

@@ -214,6 +214,8 @@ def test_routing_facts_are_read_with_the_message() -> None:
         ({}, "no x-ms-path"),
         ({"x-ms-path": 5}, "x-ms-path is Int"),
         ({"x-ms-path": ""}, "x-ms-path"),
+        ({"x-ms-path": "$cbs"}, "neither a queue nor a topic"),
+        ({"x-ms-path": "orders/$management"}, "neither a queue nor a topic"),
         ({"x-ms-path": "q", "x-ms-sessionid": 5}, "x-ms-sessionid"),
         ({"x-ms-path": "q", "x-ms-timetolive": "1"}, "x-ms-timetolive"),
         ({"x-ms-path": "q", "x-ms-scheduledenqueuetimeutc": "soon"}, "x-ms-scheduledenqueuetimeutc"),

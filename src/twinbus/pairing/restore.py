@@ -80,9 +80,7 @@ def restore(payload: bytes) -> Restored:
 
 def _restore(sections: Sections, rest: bytes) -> Restored:
     aside = sections.application_properties or {}
-    path = take_text(aside, PATH)
-    if path is None:
-        raise NotATransfer(f"The message has no {PATH} property, so its destination is unknown.")
+    path = take_path(aside)
     session_id = take_text(aside, SESSION_ID)
     time_to_live = take_millis(aside, TIME_TO_LIVE)
     scheduled_at = take_millis(aside, SCHEDULED_AT)
@@ -112,11 +110,21 @@ def delivery_facts(sections: Sections) -> tuple[int, Millis]:
     return annotations.get("x-opt-sequence-number", 0), annotations.get("x-opt-locked-until", 0)
 
 
+def take_path(aside: dict[str, Value]) -> str:
+    path = take_text(aside, PATH)
+    if not path:
+        raise NotATransfer(f"The message has no {PATH} property, so its destination is unknown.")
+    if "$" in path:
+        # Such a node takes messages as requests and keeps none of them: what is sent there is gone.
+        raise NotATransfer(f"The property {PATH} is {path!r}, which is neither a queue nor a topic.")
+    return path
+
+
 def take_text(aside: dict[str, Value], name: str) -> str | None:
     value = aside.get(name)
     if value is None:
         return None
-    if not isinstance(value, str) or (not value and name == PATH):
+    if not isinstance(value, str):
         raise NotATransfer(f"The property {name} is {type(value).__name__}, but a text is expected.")
     return value
 

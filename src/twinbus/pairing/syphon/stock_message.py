@@ -15,11 +15,11 @@ from twinbus.pairing.restore import (
     BROKER_DELIVERY_ANNOTATIONS,
     NotATransfer,
     take_millis,
+    take_path,
     take_text,
 )
 from twinbus.pairing.syphon.transport import Transfer
 from twinbus.pairing.transfer import (
-    PATH,
     RESERVED_NAMES,
     SCHEDULED_AT,
     SCHEDULED_ENQUEUE_TIME_ANNOTATION,
@@ -35,9 +35,7 @@ def transfer_of(received: ServiceBusReceivedMessage) -> Transfer | NotATransfer:
     raw = received.raw_amqp_message
     aside = {_text(name): _typed(value) for name, value in (raw.application_properties or {}).items()}
     try:
-        path = take_text(aside, PATH)
-        if path is None:
-            return NotATransfer(f"The message has no {PATH} property, so its destination is unknown.")
+        path = take_path(aside)
         session_id = take_text(aside, SESSION_ID)
         time_to_live, scheduled_at = _millis(aside, TIME_TO_LIVE), _millis(aside, SCHEDULED_AT)
     except NotATransfer as error:
