@@ -2,9 +2,11 @@
 
 import pytest
 
+from twinbus.broker.message_broker import WAITING_BYTES_MAX
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.broker.queue_entity import QueueEntity
-from twinbus.errors import EntityDisabled, FragmentUnavailable, NotAllowed, QuotaExceeded
+from twinbus.broker.transactions import Transaction
+from twinbus.errors import EntityDisabled, FragmentUnavailable, NotAllowed, QuotaExceeded, ServerBusy
 from twinbus.model.descriptions import EntityStatus, QueueDescription
 from twinbus.store.changes import SEQUENCE_BITS
 from twinbus.testing.faulty_store import Fault
@@ -253,3 +255,34 @@ def test_a_ping_fails_while_the_store_does(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("ordinary"))
     sim.lose_store(queue.main.fragments[0].broker.index)
     assert isinstance(sim.send(queue, make_message("ping", is_ping=True)).errors[0], FragmentUnavailable)
+
+
+def behind(sim: Simulation, *stores: int) -> None:
+    for index in stores:
+        sim.ports[index].waiting_bytes = WAITING_BYTES_MAX + 1
+
+
+def test_a_message_without_a_key_goes_on_from_a_store_that_is_far_behind(sim: Simulation, queue: QueueEntity) -> None:
+    behind(sim, *range(15))
+    assert sim.send(queue, *[make_message(str(number)) for number in range(4)]).good == {0, 1, 2, 3}
+    assert set(where(queue).values()) == {15}
+
+
+def test_a_message_that_only_a_store_far_behind_can_take_is_refused_for_now(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    behind(sim, KEYS["order-1"])
+    pinned = sim.send(queue, make_message("a", partition_key="order-1"), make_message("b", partition_key="order-2"))
+    assert type(pinned.errors[0]) is ServerBusy
+    assert pinned.good == {1}
+    behind(sim, *range(16))
+    assert type(sim.send(queue, make_message("c")).errors[0]) is ServerBusy
+    transaction = Transaction()
+    with pytest.raises(ServerBusy):
+        transaction.send(queue.placement, [make_message("d", partition_key="order-2")], sim.now)
+
+
+def test_messages_are_received_and_settled_while_the_store_is_far_behind(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    behind(sim, *range(16))
+    assert sim.settle(queue.main, sim.receiver(queue.main, 1).take()).good == {0}

@@ -1,17 +1,22 @@
-"""A client that ignores credit, as the Python SDK does, in front of a slow store: the socket holds it back."""
+"""Clients in front of a slow store: the socket holds back one that ignores credit, as the Python SDK does; many together are refused."""
 
 import asyncio
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.delivery_state import Rejected
 from twinbus.amqp.events import Dispositions, Event
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.sasl import plain_credentials
 from twinbus.amqp.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.terminus import Target
+from twinbus.broker import message_broker
 from twinbus.clock import SystemClock
+from twinbus.errors import ServerBusy
 from twinbus.model.descriptions import QueueDescription
 from twinbus.server.listener import AmqpTransport
 from twinbus.server.namespace import NamespaceServer
@@ -31,6 +36,7 @@ class RawClient:
         self.clock = SystemClock()
         self.connection = Connection(Role.CLIENT, settings, self.clock.now())
         self._reader, self._writer = reader, writer
+        self.accepted_count = self.refused_count = 0
 
     async def turn(self) -> list[Event]:
         """Write what there is to say and read what comes."""
@@ -50,10 +56,22 @@ class RawClient:
         return link
 
     async def run_until_accepted(self, count: int) -> None:
-        while count > 0:
-            for event in await self.turn():
-                if isinstance(event, Dispositions):
-                    count -= len(event.deliveries)
+        while self.accepted_count < count:
+            self._count(await self.turn())
+
+    async def run_until_answered(self, count: int) -> None:
+        while self.accepted_count + self.refused_count < count:
+            self._count(await self.turn())
+
+    def _count(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Dispositions):
+                if isinstance(event.state, Rejected):
+                    assert event.state.error is not None
+                    assert event.state.error.condition == ServerBusy.condition
+                    self.refused_count += len(event.deliveries)
+                else:
+                    self.accepted_count += len(event.deliveries)
 
 
 class GatedStore(MemoryStore):
@@ -89,4 +107,45 @@ async def test_reading_stops_while_the_store_is_behind_and_nothing_is_lost(tmp_p
     await asyncio.wait_for(sending, WAIT_S)
     assert not transport.is_reading_paused
     assert server.entities.queue("orders").main.counts().active == MESSAGE_COUNT
+    await server.stop()
+
+
+async def test_what_waits_for_a_slow_store_is_bounded_however_many_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, client_count, count_each, body = 4 << 20, 200, 4, b"x" * 60_000
+    monkeypatch.setattr(message_broker, "WAITING_BYTES_MAX", limit)
+    gate = threading.Event()
+    gate.set()
+    settings = ServerSettings("flood", tmp_path, amqp_port=0, http_port=0, store_count=1)
+    server = NamespaceServer(settings, open_store=lambda _: GatedStore(gate))
+    await server.start()
+    await server.control.create_queue(QueueDescription("orders"))
+    clients, links = list[RawClient](), list[OutgoingLink]()
+    for _ in range(client_count):
+        streams = await asyncio.open_connection("127.0.0.1", server.amqp_port)
+        clients.append(RawClient(*streams, server.root_rule.primary_key))
+        links.append(await clients[-1].attach("orders"))
+    gate.clear()
+    payload = encode_sections(Sections(body=DataBody([body])))
+    for link in links:
+        link.transfers([(b"%d" % number, payload) for number in range(count_each)])
+    sending = [asyncio.create_task(client.run_until_answered(count_each)) for client in clients]
+    (store,) = server.stores.stores
+    async with asyncio.timeout(WAIT_S):
+        while store.waiting_bytes + sum(client.refused_count for client in clients) * len(body) < (
+            client_count * count_each * len(body)
+        ):
+            await asyncio.sleep(0.01)
+    assert limit < store.waiting_bytes < limit + count_each * len(payload) + (1 << 20)
+    gate.set()
+    await asyncio.wait_for(asyncio.gather(*sending), WAIT_S)
+    accepted_count = sum(client.accepted_count for client in clients)
+    assert server.entities.queue("orders").main.counts().active == accepted_count
+    assert accepted_count * len(body) >= limit
+    assert store.waiting_bytes == 0
+    (late,) = links[:1]
+    late.transfers([(b"late", payload)])
+    await asyncio.wait_for(clients[0].run_until_answered(count_each + 1), WAIT_S)
+    assert server.entities.queue("orders").main.counts().active == accepted_count + 1
     await server.stop()

@@ -116,7 +116,9 @@ async def test_commits_and_queries_are_answered_in_order_by_the_store_they_were_
         done: list[int] = []
         for place, future in enumerate(asked):
             future.add_done_callback(partial(_note, done, place))
+        assert stores.store(0).waiting_bytes > len(large)
         answers = await asyncio.wait_for(asyncio.gather(*asked), WAIT_S)
+        assert stores.store(0).waiting_bytes == 0
         assert answers[:4] == [None, None, [], None]
         assert contents(answers[4]) == [b"one", large]
         assert answers[5] == []
@@ -134,6 +136,7 @@ async def test_what_was_committed_is_there_when_the_process_was_killed(tmp_path:
         await stores.heard("lost 0", "lost 1")
         assert isinstance(await in_vain, StoreUnavailable)
         assert stores.store(0).condition is StoreCondition.LOST
+        assert stores.store(0).waiting_bytes == 0
         assert isinstance(await stores.commit(0, FragmentCreated(KEYS[0])), StoreUnavailable)
         await stores.heard("returned 0", "returned 1")
         assert contents(await stores.query(0, scan(0))) == [b"kept"]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from twinbus.errors import StoreUnavailable
+from twinbus.server import served_store
 from twinbus.server.served_store import REQUESTS_MAX, ServedStore, StoreCondition
 from twinbus.server.store_threads import ThreadLine, commit_changes
 from twinbus.server.store_worker import StoreWorker
-from twinbus.store.changes import Change, FragmentCreated
+from twinbus.store.changes import Change, Enqueued, FragmentCreated, StoredMessage
 
 WAIT_S = 5.0
 
@@ -261,6 +262,33 @@ def test_a_store_that_refused_requests_and_goes_on_is_there_again_when_nobody_wa
     world.commit(3)
     world.step()
     assert world.seen[-1] == (3, None)
+
+
+def test_what_waits_for_a_store_that_hangs_is_bounded_in_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_store, "BYTES_MAX", 1_000)
+    world.store.gate.clear()
+    large: list[Change] = [Enqueued(1, [StoredMessage(1, b"x" * 600, 0, 0)])]
+    for _ in range(2):
+        world.port.commit(large, lambda _: None)
+    assert world.port.waiting_bytes == 1_200
+    world.commit(1)
+    world.step()
+    assert isinstance(world.seen[-1][1], StoreUnavailable)
+    world.store.gate.set()
+    while "returned" not in world.seen:
+        world.step()
+    assert world.port.waiting_bytes == 0
+    world.commit(2)
+    world.step()
+    assert world.seen[-1] == (2, None)
+
+
+def test_nothing_waits_for_a_store_that_is_lost(world: World) -> None:
+    world.store.fails = True
+    world.port.commit([Enqueued(1, [StoredMessage(1, b"x" * 600, 0, 0)])], world.seen.append)
+    while len(world.seen) < 2:
+        world.step()
+    assert world.port.waiting_bytes == 0
 
 
 def test_an_error_of_who_is_told_of_a_loss_costs_nobody_his_answer(

@@ -36,7 +36,7 @@ class ConnectionSettings:
     unsettled_count_max: int = 100_000
     """Outgoing deliveries per session whose settlement is awaited; the oldest are forgotten beyond that."""
     inflow_count_max: int = 20_000
-    inflow_size_max: int = 64 * 1_048_576
+    inflow_size_max: int = 16 * 1_048_576
     """Incoming deliveries that the application has not settled; beyond, reading should pause."""
     sasl_mechanisms: tuple[str, ...] = (MSSBCBS, PLAIN, ANONYMOUS)
     """Server: what it offers, best first."""

@@ -25,7 +25,7 @@ from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.session_lanes import SessionLanes
 from twinbus.broker.settings import EntitySettings
 from twinbus.clock import NEVER, Millis
-from twinbus.errors import FragmentUnavailable
+from twinbus.errors import FragmentUnavailable, ServerBusy
 from twinbus.store.changes import (
     SEQUENCE_BITS,
     Change,
@@ -103,6 +103,11 @@ class Fragment:
     @property
     def is_available(self) -> bool:
         return self.is_loaded and self.broker.is_available
+
+    @property
+    def refusal(self) -> ServerBusy | None:
+        """Why it takes no messages now, if so."""
+        return self.broker.refusal if self.is_loaded else self.broker.unavailable()
 
     @property
     def what_to_remember(self) -> MemoryWanted:

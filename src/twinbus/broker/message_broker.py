@@ -19,7 +19,7 @@ from twinbus.broker.store_port import StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Clock, Millis
-from twinbus.errors import FragmentUnavailable, StoreUnavailable
+from twinbus.errors import FragmentUnavailable, ServerBusy, StoreUnavailable
 from twinbus.meter import NO_METER, Meter
 from twinbus.store.changes import Change, FragmentCreated, FragmentDeleted, FragmentKey
 from twinbus.store.messaging_store import MessagingStore
@@ -35,6 +35,9 @@ Done = Callable[[FragmentUnavailable | None], None]
 # sender still waits (contract, Numbers: operation timeout).
 SILENCE_MAX: Millis = 15_000
 TICK_INTERVAL_MAX: Millis = 100
+WAITING_BYTES_MAX = 128 << 20
+"""That may wait for the store; with more its fragments take no messages. A connection that waits for its answers is held
+back by its own limit, which is much lower, but there may be thousands of them."""
 
 
 class _Waiting(NamedTuple):
@@ -207,6 +210,18 @@ class MessageBroker:
         error = self.unavailable()
         for waiter in waiting.values():
             tell(waiter.failed, error)
+
+    @property
+    def refusal(self) -> ServerBusy | None:
+        """Why its fragments take no messages now, if so. Settling goes on while the store is behind: it makes room."""
+        if not self.is_available:
+            return self.unavailable()
+        if self._port.waiting_bytes <= WAITING_BYTES_MAX:
+            return None
+        return ServerBusy(
+            f"Messaging store {self.index} is behind: more than {WAITING_BYTES_MAX >> 20} MB wait to be written. "
+            "Try again later."
+        )
 
     def unavailable(self) -> FragmentUnavailable:
         return FragmentUnavailable(

@@ -2,10 +2,10 @@
 
 Messages without a key go round the fragments in turns. Those that arrive while the fragment whose turn it is has not
 yet written the ones before join its turn, up to a limit: what waits for one store is written at once, so bigger is
-cheaper, and messages sent one after the other still go round one by one. A run whose fragment is unavailable, or fails
-while the run is being written, goes on to the next. When a store fails nobody knows whether it wrote the run, so a run
-that goes on can end up in two fragments: at least once, as promised. Where duplicates are detected every message is
-pinned, and nothing goes on.
+cheaper, and messages sent one after the other still go round one by one. A run whose fragment is unavailable or far
+behind, or fails while the run is being written, goes on to the next. When a store fails nobody knows whether it wrote
+the run, so a run that goes on can end up in two fragments: at least once, as promised. Where duplicates are detected
+every message is pinned, and nothing goes on.
 """
 
 from collections.abc import Callable, Sequence
@@ -170,11 +170,12 @@ class Placement:
             self._turn_under_way -= count
 
     def _attempt(self, run: _Run, now: Millis) -> None:
-        """Give the run to its first candidate that is there."""
-        fragment = self.fragments[run.candidates[0]]
+        """Give the run to its first candidate that takes it."""
+        refusal: MessagingError | None = None
         while run.candidates:
             fragment = self.fragments[run.candidates.pop(0)]
-            if not fragment.is_available:
+            refusal = fragment.refusal
+            if refusal is not None:
                 continue
             try:
                 staged = self.stage(fragment, run.messages, now, run.origins)
@@ -183,7 +184,8 @@ class Placement:
                 return
             fragment.broker.commit(staged.changes, partial(self._committed, run, fragment, staged))
             return
-        run.refused(fragment.broker.unavailable())
+        assert refusal is not None
+        run.refused(refusal)
 
     def _committed(self, run: _Run, fragment: Fragment, staged: Staged, error: FragmentUnavailable | None) -> None:
         if error is None:

@@ -18,6 +18,11 @@ class StorePort(Protocol):
     After the first failure every later call fails as well until the store has been opened anew.
     """
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of commits that have no answer yet, about."""
+        ...
+
     def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None: ...
 
     # `read` runs where the store runs, which may be another process: it can be pickled, and so can what it returns.

@@ -230,8 +230,9 @@ class Transaction:
 
 def _check_room(placement: Placement, index: int, messages: Sequence[Message]) -> None:
     fragment = placement.fragments[index]
-    if not fragment.is_available:
-        raise fragment.broker.unavailable()
+    refusal = fragment.refusal
+    if refusal is not None:
+        raise refusal
     placement.check_room(fragment, messages)
 
 

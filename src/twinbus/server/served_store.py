@@ -22,7 +22,8 @@ from twinbus.store.messaging_store import MessagingStore
 T = TypeVar("T")
 
 REQUESTS_MAX = 65_536
-"""That may wait for one store."""
+BYTES_MAX = 256 << 20
+"""That may wait for one store. Brokers refuse messages long before."""
 STOP_WAIT_S = 30.0
 SLOW_S_MAX = 60.0
 LOST_ACKS_MAX = 1_000
@@ -71,7 +72,9 @@ Event: TypeAlias = Done | Answer | Failed | Lost | Returned
 class Line(Protocol):
     """The way to the store's thread. Requests arrive in order or, with the thread, not at all."""
 
-    def commit(self, changes: list[Change], /) -> None: ...
+    def commit(self, changes: list[Change], /) -> int:
+        """Returns how many bytes wait with them."""
+        ...
 
     def query(self, read: Callable[[MessagingStore], Any], /) -> None: ...
 
@@ -96,7 +99,8 @@ class ServedStore:
         self._on_returned = on_returned
         self._is_wanted_up = True
         self._line: Line | None = None
-        self._waiting: deque[Callable[[Any], None]] = deque()
+        self._waiting: deque[tuple[Callable[[Any], None], int]] = deque()
+        self.waiting_bytes = 0
         self._later: Callable[..., object] | None = None
         self._is_overrun = False  # it refused something, and so everything until nobody waits any more
 
@@ -114,8 +118,8 @@ class ServedStore:
         self._line = None
         self._lose(StoreCondition.LOST if self._is_wanted_up else StoreCondition.DOWN, reason)
         error, waiting = StoreUnavailable(reason), self._waiting
-        self._waiting = deque()
-        for done in waiting:
+        self._waiting, self.waiting_bytes = deque(), 0
+        for done, _ in waiting:
             tell(done, error)
 
     # The port
@@ -128,20 +132,22 @@ class ServedStore:
     def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None:
         """Durable when `done(None)` is called."""
         if (line := self._open_line(done)) is not None:
-            line.commit(changes)
-            self._waiting.append(done)
+            size = line.commit(changes)
+            self.waiting_bytes += size
+            self._waiting.append((done, size))
 
     def query(self, read: Callable[[MessagingStore], T], done: Callable[[T | StoreUnavailable], None], /) -> None:
         if (line := self._open_line(done)) is not None:
             line.query(read)
-            self._waiting.append(done)
+            self._waiting.append((done, 0))
 
     def _open_line(self, done: Callable[[Any], None]) -> Line | None:
-        # Too many are waiting where a store hangs: what it cannot take any more fails as if it were lost.
-        self._is_overrun = self._line is not None and (self._is_overrun or len(self._waiting) >= REQUESTS_MAX)
+        # Too much is waiting where a store hangs: what it cannot take any more fails as if it were lost.
+        is_full = len(self._waiting) >= REQUESTS_MAX or self.waiting_bytes >= BYTES_MAX
+        self._is_overrun = self._line is not None and (self._is_overrun or is_full)
         if self._line is not None and not self._is_overrun:
             return self._line
-        reason = f"{REQUESTS_MAX} requests wait for it" if self._is_overrun else self.fault or "it is not open"
+        reason = "too many requests wait for it" if self._is_overrun else self.fault or "it is not open"
         assert self._later is not None, "nothing is asked of a store before it was ever connected"
         self._later(done, StoreUnavailable(f"messaging store {self.index}: {reason}"))
         return None
@@ -183,11 +189,11 @@ class ServedStore:
         for event in events:
             if isinstance(event, Done):
                 for _ in range(event.commits):
-                    tell(self._waiting.popleft(), None)
+                    self._answer(None)
             elif isinstance(event, Answer):
-                tell(self._waiting.popleft(), event.result)
+                self._answer(event.result)
             elif isinstance(event, Failed):
-                tell(self._waiting.popleft(), StoreUnavailable(event.reason))
+                self._answer(StoreUnavailable(event.reason))
             elif isinstance(event, Lost):
                 self.acks_to_lose = event.acks_to_lose
                 self._lose(event.condition, event.fault)
@@ -199,6 +205,11 @@ class ServedStore:
             # Its broker took the refusal for a loss, and no other sign will come that the store can be used.
             self._is_overrun = False
             tell(self._on_returned, self.index)
+
+    def _answer(self, result: Any) -> None:
+        done, size = self._waiting.popleft()
+        self.waiting_bytes -= size
+        tell(done, result)
 
     def _lose(self, condition: StoreCondition, fault: str) -> None:
         self.condition, self.fault = condition, fault

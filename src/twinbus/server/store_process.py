@@ -177,15 +177,16 @@ class SocketLine(asyncio.Protocol):
         self._transport = None
         self._lost()
 
-    def commit(self, changes: list[Change], /) -> None:
+    def commit(self, changes: list[Change], /) -> int:
         try:
             body = b"".join(encode_changes(changes))
         except Exception as broken:
             # As if the store had found it: the broker forgets what it decided, and starts from what is durable.
             log.exception("commit_not_encoded")
             self.query(partial(_break, repr(broken)))
-        else:
-            self._send(COMMIT, body)
+            return 0
+        self._send(COMMIT, body)
+        return len(body)
 
     def query(self, read: Callable[[MessagingStore], Any], /) -> None:
         self._send(QUERY, pickle.dumps(read, pickle.HIGHEST_PROTOCOL))

@@ -10,7 +10,7 @@ from typing import Any
 
 from twinbus.server.served_store import STOP_WAIT_S, Event, OnLost, OnReturned, ServedStore
 from twinbus.server.store_worker import Commit, Query, Request, StoreWorker, Switch
-from twinbus.store.changes import Change
+from twinbus.store.changes import Change, Enqueued
 from twinbus.store.messaging_store import MessagingStore
 
 OpenStore = Callable[[Path], MessagingStore]
@@ -24,8 +24,10 @@ class ThreadLine:
         self._told = told
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
 
-    def commit(self, changes: list[Change], /) -> None:
+    def commit(self, changes: list[Change], /) -> int:
         self._requests.put(Commit(changes))
+        messages = [message for change in changes if isinstance(change, Enqueued) for message in change.messages]
+        return sum([len(message.content) for message in messages])
 
     def query(self, read: Callable[[MessagingStore], Any], /) -> None:
         self._requests.put(Query(read))

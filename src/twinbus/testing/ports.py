@@ -30,6 +30,7 @@ class SteppedPort:
         self.is_down = False
         self.is_hung = False
         self.next_fault: Fault | None = None
+        self.waiting_bytes = 0  # what a test says
         self.commit_count = 0
         self.query_count = 0
         self._inbox: deque[_Work] = deque()
