@@ -29,6 +29,18 @@ AZURE_LIKE = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;
         (["rule", "create", "t", "s", "r", "--match", "a"], "NAME=VALUE"),
         (["send", "q", "x", "--property", "a"], "NAME=VALUE"),
         (["receive", "q", "--count", "0"], "--count"),
+        (["receive", "q", "--wait", "0s"], "--wait"),
+        (["send", "q", "x", "--ttl", "0s"], "1ms to 49d"),
+        (["send", "q", "x", "--ttl", "50d"], "1ms to 49d"),
+        (["send", "q", "x", "--delay", "never"], "--delay"),
+        (["send", "q", "x", "--session", "a", "--partition-key", "b"], "--partition-key"),
+        (["peek", "q", "--from", str(2**63)], "--from"),
+        (["undefer", "q", str(2**63)], "numbers"),
+        (["cost", "estimate", "--rate", "1e400"], "--rate"),
+        (["cost", "estimate", "--queues", "1" * 40], "--queues"),
+        (["rehearse", "--failover-interval", "3601"], "--failover-interval"),
+        (["rehearse", "--ping-interval", "1801"], "--ping-interval"),
+        (["serve", "x", "--operations", "/dev/null/log"], "/dev/null/log"),
     ],
 )
 def test_wrong_use_is_told_in_one_line(

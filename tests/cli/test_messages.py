@@ -1,11 +1,16 @@
 """Sending, looking, taking and purging against a real namespace."""
 
 import io
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Commands
+from twinbus.cli.running import find_running
+from twinbus.client.administration import administration_client
 
 
 def test_messages_are_sent_seen_taken_and_purged(commands: Commands, tmp_path: Path) -> None:
@@ -31,11 +36,31 @@ def test_messages_are_sent_seen_taken_and_purged(commands: Commands, tmp_path: P
 
 def test_every_line_of_standard_input_is_a_message(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     commands.json("queue", "create", "lines", "--sessions")
-    monkeypatch.setattr("sys.stdin", io.StringIO("one\ntwo\n"))
-    assert commands.json("send", "lines", "--session", "a")["sent"] == 2
-    taken = commands.json("receive", "lines", "--session", "next", "--count", "2")
-    assert [(message["body"], message["session_id"]) for message in taken] == [("one", "a"), ("two", "a")]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n\xe4\xff\r\ntwo"), "ascii"))
+    assert commands.json("send", "lines", "--session", "a")["sent"] == 3
+    taken = commands.json("receive", "lines", "--session", "next", "--count", "3")
+    assert {message["session_id"] for message in taken} == {"a"}
+    assert [message["body"] for message in taken] == ["one", "\ufffd\ufffd\r", "two"]
     commands.json("queue", "delete", "lines")
+
+
+def test_what_was_received_is_shown_though_more_was_waited_for(commands: Commands) -> None:
+    commands.json("queue", "create", "interrupted")
+    commands.json("send", "interrupted", "the only one")
+
+    def interrupt_once_it_is_taken() -> None:
+        with administration_client(running.connection_string, running.endpoint) as client:
+            while client.get_queue_runtime_properties("interrupted").total_message_count:
+                pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    running = find_running(commands.served.data, "primary")
+    watcher = threading.Thread(target=interrupt_once_it_is_taken)
+    watcher.start()
+    shown = commands.text("receive", "interrupted", "--count", "2", "--wait", "60s", code=130)
+    watcher.join()
+    assert "the only one" in shown
+    commands.json("queue", "delete", "interrupted")
 
 
 def test_an_entity_that_is_not_there_is_named(commands: Commands) -> None:

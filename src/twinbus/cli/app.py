@@ -4,6 +4,8 @@
 """
 
 import html
+import io
+import logging
 import os
 import re
 import sys
@@ -79,7 +81,16 @@ def _root(
 
 
 def main() -> NoReturn:
+    _prepare_process()
     sys.exit(run(sys.argv[1:]))
+
+
+def _prepare_process() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Messages hold any text, terminals and files may be of another encoding: what does not fit is spelt out.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    # The official client logs what it raises as well, with its traceback.
+    logging.getLogger("azure").setLevel(logging.CRITICAL + 1)
 
 
 def run(arguments: list[str]) -> int:

@@ -27,6 +27,7 @@ CALL_COUNT_MAX = 1_000
 PEEK_COUNT_MAX = 250
 RECEIVE_WAIT_S = 2.0
 NUMBERS_MAX = 1_000
+SEQUENCE_NUMBER_MAX = 2**63 - 1
 
 EntityArgument = Annotated[str, typer.Argument(help="Path of the queue or topic.")]
 SubscriptionOption = Annotated[str | None, typer.Option("--subscription", "-s", help="Of the topic named.")]
@@ -66,7 +67,10 @@ def purge(
 def undefer(
     call: Call,
     entity: EntityArgument,
-    numbers: Annotated[list[int] | None, typer.Argument(help="Sequence numbers; all if left out.", min=1)] = None,
+    numbers: Annotated[
+        list[int] | None,
+        typer.Argument(help="Sequence numbers; all if left out.", min=1, max=SEQUENCE_NUMBER_MAX),
+    ] = None,
     *,
     subscription: SubscriptionOption = None,
     dead_letter: DeadLetterOption = False,

@@ -11,6 +11,7 @@ from twinbus.cli import cost_log
 from twinbus.cli.command import JsonOption
 from twinbus.cli.cost_options import PlanOption, PricesOption, duration_option
 from twinbus.cli.cost_tables import estimate_document, print_estimate
+from twinbus.cli.failure import CommandFailed
 from twinbus.cli.output import Output
 from twinbus.cost.advice import warnings
 from twinbus.cost.amounts import money_value
@@ -19,23 +20,32 @@ from twinbus.cost.estimate import estimate
 from twinbus.cost.price_sheet_file import example_text, read_price_sheet
 from twinbus.errors import ArgumentError
 
+RATE_MAX = 1_000_000_000
+COUNT_MAX = 1_000_000
+SIZE_MAX = 100 * 1024 * 1024
+"""The largest message that a namespace of any tier takes."""
+
 app = typer.Typer(no_args_is_help=True, help="What operations cost: estimated before, explained after.")
 cost_log.register(app)
 
 
 @app.command("estimate")
 def estimate_command(
-    queues: Annotated[int, typer.Option("--queues", help="Backlog queues of the pair.")] = 10,
+    queues: Annotated[int, typer.Option("--queues", max=COUNT_MAX, help="Backlog queues of the pair.")] = 10,
     poll: Annotated[str, typer.Option("--poll", help="How long one receive of the syphon waits, such as 15m.")] = "15m",
-    syphons: Annotated[int, typer.Option("--syphons", help="Syphons that run at the same time.")] = 1,
-    processes: Annotated[int, typer.Option("--processes", help="Processes that send through the pair.")] = 1,
-    entities: Annotated[int, typer.Option("--entities", help="Entities that are unavailable in an outage.")] = 1,
+    syphons: Annotated[int, typer.Option("--syphons", max=COUNT_MAX, help="Syphons that run at the same time.")] = 1,
+    processes: Annotated[
+        int, typer.Option("--processes", max=COUNT_MAX, help="Processes that send through the pair.")
+    ] = 1,
+    entities: Annotated[
+        int, typer.Option("--entities", max=COUNT_MAX, help="Entities that are unavailable in an outage.")
+    ] = 1,
     ping_interval: Annotated[str, typer.Option("--ping-interval", help="Time between two pings.")] = "1m",
     failover_interval: Annotated[
         str, typer.Option("--failover-interval", help="Time of failures before sends go to the backlog.")
     ] = "1m",
     rate: Annotated[str, typer.Option("--rate", help="Messages a second, over all entities.")] = "0",
-    size: Annotated[int, typer.Option("--size", help="Bytes of a message.")] = 1024,
+    size: Annotated[int, typer.Option("--size", max=SIZE_MAX, help="Bytes of a message.")] = 1024,
     outage: Annotated[str, typer.Option("--outage", help="How long the primary is away, such as 2h.")] = "0s",
     prices: PricesOption = None,
     plan: PlanOption = None,
@@ -106,12 +116,17 @@ def _write_new(file: Path, text: str) -> None:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
         raise ArgumentError(f"{file} exists. Choose another name, or remove it first.") from None
+    except OSError as fault:
+        raise CommandFailed(f"{file} cannot be written: {fault.strerror}.") from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
 
 
 def _rate(text: str) -> Fraction:
     try:
-        return Fraction(text)
+        rate = Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise ArgumentError(f"--rate: '{text}' is no number of messages a second. Write it like 50 or 0.2.") from None
+    if rate > RATE_MAX:
+        raise ArgumentError(f"--rate: {RATE_MAX:,} messages a second are the most.")
+    return rate

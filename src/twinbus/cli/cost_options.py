@@ -40,10 +40,12 @@ def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
         # One that keeps no log, or does not answer, has nothing to add to what is there.
         with suppress(NamespaceRefused):
             answer = ask(running.connection_string, running.endpoint, "POST", "/$meter/flush")
-            found.add(Path(answer["operations"]).absolute())
+            folder = Path(answer["operations"]).absolute()
+            # There is none yet where nothing was done yet.
+            found |= {folder} if folder.is_dir() else set()
     if not found:
         raise ArgumentError(
-            f"No namespace below {data} has an operations log. Serve one there, or give the folder of a log."
+            f"No namespace below {data} has anything in its operations log. Use one there, or give the folder of a log."
         )
     return sorted(found)
 

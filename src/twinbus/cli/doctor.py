@@ -66,6 +66,9 @@ def _python() -> Iterator[Finding]:
 
 def _disk(data: Path) -> Iterator[Finding]:
     existing = next(path for path in (data.absolute(), *data.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        yield Finding("data folder", False, f"{existing} is a file", "choose a folder with --data")
+        return
     free = shutil.disk_usage(existing).free
     yield Finding(
         "disk space",

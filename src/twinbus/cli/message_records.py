@@ -25,7 +25,7 @@ def record_of(message: "ServiceBusReceivedMessage") -> dict[str, Any]:
         "state": message.state.name.lower(),
         "dead_letter_reason": message.dead_letter_reason,
         "properties": _properties(message.application_properties or {}),
-        "body": str(message),
+        "body": _body(message),
     }
 
 
@@ -45,6 +45,14 @@ def record_of_received(message: ReceivedMessage) -> dict[str, Any]:
         "properties": properties,
         "body": str(_decoded(message.body)),
     }
+
+
+def _body(message: "ServiceBusReceivedMessage") -> str:
+    from azure.servicebus.amqp import AmqpMessageBodyType
+
+    # The text of a message of the official client is an error where its bytes are no UTF-8.
+    is_bytes = message.body_type is AmqpMessageBodyType.DATA
+    return b"".join(message.body).decode(errors="replace") if is_bytes else str(message)
 
 
 def show(output: Output, records: list[dict[str, Any]]) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.bulk_messages import give_back, path_of, peek_merged
+from twinbus.cli.bulk_messages import SEQUENCE_NUMBER_MAX, give_back, path_of, peek_merged
 from twinbus.cli.command import Call, command
-from twinbus.cli.durations import parse_duration
+from twinbus.cli.durations import NEVER_DELTA, parse_duration
 from twinbus.cli.message_records import counted, record_of, show
 from twinbus.errors import ArgumentError
 
@@ -22,6 +22,8 @@ BATCH = 100
 PEEK_BATCH_MAX = 250
 COUNT_MAX = 1_000_000
 RECEIVE_WAIT_S = 5.0
+TIME_TO_LIVE_MAX = timedelta(milliseconds=2**32 - 1)
+"""What the header of a message has room for."""
 NEXT_SESSION = "next"
 
 EntityArgument = Annotated[str, typer.Argument(help="Path of the queue or topic.")]
@@ -69,7 +71,9 @@ def send(
     """Send messages to a queue or topic."""
     from azure.servicebus import ServiceBusMessage
 
-    properties = _pairs(property_)
+    properties, life, due_at = _pairs(property_), _time_to_live(ttl), _due_at(delay)
+    if None not in (session, partition_key) and session != partition_key:
+        raise ArgumentError("A message session is a partition key. Leave out --partition-key, or make both the same.")
 
     def message(content: str | bytes) -> ServiceBusMessage:
         return ServiceBusMessage(
@@ -79,8 +83,8 @@ def send(
             partition_key=partition_key,
             subject=subject,
             application_properties=properties,
-            time_to_live=ttl,
-            scheduled_enqueue_time_utc=None if delay is None else datetime.now(UTC) + delay,
+            time_to_live=life,
+            scheduled_enqueue_time_utc=due_at,
         )
 
     sent = 0
@@ -114,18 +118,26 @@ def receive(
     if delay is not None and not leave:
         raise ArgumentError("--delay is for messages that are given back. Add --leave.")
     wait_s = RECEIVE_WAIT_S if wait is None else wait.total_seconds()
+    if not wait_s:
+        raise ArgumentError("--wait is longer than nothing. Write it like 200ms or 5s.")
     records: list[dict[str, Any]] = []
-    with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
-        while len(records) < count:
-            batch = receiver.receive_messages(min(BATCH, count - len(records)), max_wait_time=wait_s)
-            records += [record_of(each) for each in batch]
-            if leave and delay is not None:
-                give_back(call, path_of(entity, subscription, dead_letter), batch, delay)
-                break
-            for each in batch:
-                receiver.abandon_message(each) if leave else receiver.complete_message(each)
-            if not batch or leave:
-                break
+    try:
+        with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
+            while len(records) < count:
+                batch = receiver.receive_messages(min(BATCH, count - len(records)), max_wait_time=wait_s)
+                records += [record_of(each) for each in batch]
+                if leave and delay is not None:
+                    give_back(call, path_of(entity, subscription, dead_letter), batch, delay)
+                    break
+                for each in batch:
+                    receiver.abandon_message(each) if leave else receiver.complete_message(each)
+                if not batch or leave:
+                    break
+    except BaseException:
+        # Also after Ctrl-C: what was completed is nowhere else any more.
+        if records:
+            show(call.output, records)
+        raise
     show(call.output, records)
 
 
@@ -137,7 +149,7 @@ def peek(
     dead_letter: DeadLetterOption = False,
     session: SessionOption = None,
     count: CountOption = 10,
-    start: Annotated[int, typer.Option("--from", min=0, help="Lowest sequence number.")] = 0,
+    start: Annotated[int, typer.Option("--from", min=0, max=SEQUENCE_NUMBER_MAX, help="Lowest sequence number.")] = 0,
     merged: Annotated[bool, typer.Option("--merged", help="All fragments in one order, the oldest first.")] = False,
 ) -> None:
     """Look at messages without taking them: also locked, deferred and scheduled ones."""
@@ -179,7 +191,23 @@ def _bodies(body: str | None, file: Path | None) -> list[str | bytes]:
 
 
 def _lines() -> Any:
-    return islice((line.rstrip("\n") for line in sys.stdin), COUNT_MAX)
+    """As bytes: what encoding they are in is between sender and receiver."""
+    return islice((line.removesuffix(b"\n") for line in sys.stdin.buffer), COUNT_MAX)
+
+
+def _time_to_live(given: timedelta | None) -> timedelta | None:
+    if given is None or given >= NEVER_DELTA:
+        return None
+    if not timedelta(0) < given <= TIME_TO_LIVE_MAX:
+        raise ArgumentError("--ttl: a message can say 1ms to 49d. Leave it out for the time to live of the entity.")
+    return given
+
+
+def _due_at(delay: timedelta | None) -> datetime | None:
+    try:
+        return None if delay is None else datetime.now(UTC) + delay
+    except OverflowError:
+        raise ArgumentError("--delay: there is no date so far ahead.") from None
 
 
 def _pairs(given: list[str] | None) -> dict[str | bytes, Any]:

@@ -1,6 +1,8 @@
 """What a command prints: tables for people, one JSON document for programs (`--json`)."""
 
+import codecs
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
@@ -49,7 +51,13 @@ class Output:
             self.console.print(text, markup=False)
 
     def _json(self, document: object) -> None:
-        print(json.dumps(document, ensure_ascii=False))
+        print(json_text(document))
+
+
+def json_text(document: object) -> str:
+    """On one line. Where the output cannot hold every character, JSON has a spelling of its own for the others."""
+    is_whole = codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name == "utf-8"
+    return json.dumps(document, ensure_ascii=not is_whole)
 
 
 def made_table(columns: Sequence[str], records: Sequence[Record]) -> Table:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -47,10 +46,16 @@ def rehearse(
         typer.Option("--engine", help="What brings the backlog home; Spark where it is installed if left out."),
     ] = None,
     failover_interval: Annotated[
-        float, typer.Option("--failover-interval", min=0.0, help="Seconds an entity may fail before it is failed over.")
+        float,
+        typer.Option(
+            "--failover-interval", min=0.0, max=3600.0, help="Seconds an entity may fail before it is failed over."
+        ),
     ] = 1.0,
     ping_interval: Annotated[
-        float, typer.Option("--ping-interval", min=1.0, help="Seconds between pings of an entity that is failed over.")
+        float,
+        typer.Option(
+            "--ping-interval", min=1.0, max=1800.0, help="Seconds between pings of an entity that is failed over."
+        ),
     ] = 2.0,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the report with plots as one HTML file.")
@@ -123,8 +128,6 @@ def _run(
     from twinbus.rehearsal.live_view import LiveView
     from twinbus.rehearsal.rehearsal import Rehearsal
 
-    # A lost connection is what this is about; the official client logs each as an error, with its traceback.
-    logging.getLogger("azure").setLevel(logging.CRITICAL + 1)
     view = LiveView(output.console, is_silent=output.as_json)
     with contextlib.closing(drain):
         rehearsal = Rehearsal(stage, script, settings, drain, lambda stage: bill_of(stage, prices), view.hear)
@@ -138,7 +141,7 @@ def _show(found: "RehearsalReport", file: Path | None, output: Output) -> None:
     from twinbus.rehearsal.report_text import report_text
 
     if file is not None:
-        file.write_text(report_html(found))
+        file.write_text(report_html(found), encoding="utf-8")
     if output.as_json:
         print(json.dumps(as_document(found)))
     else:

@@ -93,6 +93,8 @@ def serve(
     _check_name(name)
     wanted = read_wanted(queue or (), entities)
     folder = namespace_folder(data, name)
+    if operations is not None:
+        _make_folder(operations)
     settings = ServerSettings(
         name=name,
         data_folder=folder,
@@ -155,6 +157,16 @@ def _check_name(name: str) -> None:
         raise ArgumentError(
             f"'{name}' is no name for a namespace. Use up to 50 letters, digits and '-', a letter first."
         )
+
+
+def _make_folder(operations: Path) -> None:
+    """Now: a log that cannot be written later, on a full disk, does not stop the namespace."""
+    try:
+        operations.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise ArgumentError(
+            f"The folder {operations} cannot be made: {fault.strerror}. Name another one with --operations."
+        ) from None
 
 
 def _tell(output: Output, running: RunningNamespace) -> None:

@@ -16,5 +16,8 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
         missing = certificate if not certificate.exists() else key
         raise ArgumentError(f"The TLS file {missing} does not exist.") from None
     except ssl.SSLError as fault:
-        raise ArgumentError(f"{certificate} and {key} are no certificate and its key: {fault.reason}.") from None
+        why = f": {fault.reason}" if fault.reason else ""
+        raise ArgumentError(f"{certificate} and {key} are no PEM certificate and its key{why}.") from None
+    except OSError as fault:
+        raise ArgumentError(f"{certificate} or {key} cannot be read: {fault.strerror}.") from None
     return context

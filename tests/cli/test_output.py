@@ -1,0 +1,40 @@
+"""What is printed reaches every terminal and file, whatever encoding it has."""
+
+import contextlib
+import io
+import json
+
+import pytest
+
+from twinbus.cli.app import main
+from twinbus.cli.output import Output, json_text
+
+TEXT = "grüße ☃"
+
+
+def output_of(encoding: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+
+
+def printed(output: io.TextIOWrapper) -> bytes:
+    output.seek(0)
+    return bytes(output.buffer.read())
+
+
+def test_characters_that_the_terminal_does_not_have_are_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["twinbus", "cost", "estimate"])
+    with contextlib.redirect_stdout(output_of("ascii")) as output, pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert b"10 backlog queues \\xd7 1 syphon" in printed(output)
+
+
+def test_json_has_every_character_in_any_encoding() -> None:
+    with contextlib.redirect_stdout(output_of("ascii")) as output:
+        Output(as_json=True).record({"body": TEXT})
+    assert json.loads(printed(output)) == {"body": TEXT}
+
+
+def test_json_is_as_readable_as_the_encoding_allows() -> None:
+    with contextlib.redirect_stdout(output_of("utf8")):
+        assert json_text([TEXT]) == f'["{TEXT}"]'
