@@ -23,6 +23,7 @@ from twinbus.model.rules.compiled import compile_rule
 from twinbus.model.rules.values import TIMESPAN
 
 UNKNOWN = UUID(int=1)
+TRANSFER, DISPOSITION = b"\x00\x53\x14", b"\x00\x53\x15"
 TOO_LARGE = "amqp:link:message-size-exceeded"
 
 
@@ -409,6 +410,24 @@ def test_a_reply_goes_to_the_link_that_the_request_names(front: Front) -> None:
         client.run()
     links = [event.link for event in client.take(Deliveries)]
     assert links == [two, one, two]
+
+
+def test_a_request_that_was_sent_settled_is_answered_and_not_settled_again(front: Front) -> None:
+    client = front.client()
+    client.receiver("orders/$management", credit=10)
+    requests = client.sender("orders/$management")
+    request = Sections(
+        properties=MessageProperties(message_id="1"),
+        application_properties={"operation": "com.microsoft:peek-message"},
+        body=ValueBody({}),
+    )
+    for sent in (encode_sections(request), b"nonsense"):
+        requests.transfer(sent, b"1", settled=True)
+        client.gateway.receive(client.connection.data_to_send(), front.sim.now)
+        front.sim.run()
+        answered = client.gateway.data_to_send()
+        assert (TRANSFER in answered) is (sent != b"nonsense")
+        assert DISPOSITION not in answered
 
 
 def test_replies_wait_for_credit_and_come_in_order(front: Front) -> None:

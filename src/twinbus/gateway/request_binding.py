@@ -43,14 +43,18 @@ class RequestBinding:
             try:
                 request = read_request(delivery.payload)
             except MessagingError as error:
-                self._link.settle(delivery.delivery_id, delivery.delivery_id, Rejected.because(error))
+                self._settle(delivery, Rejected.because(error))
                 continue
             answer: DeliveryState = ACCEPTED
             if isinstance(delivery.state, TransactionalState):
                 answer = in_transaction(delivery.state, ACCEPTED)
                 request = replace(request, txn_id=delivery.state.txn_id)
-            self._link.settle(delivery.delivery_id, delivery.delivery_id, answer)
+            self._settle(delivery, answer)
             self._handle(request, now, self._respond_to(request))
+
+    def _settle(self, delivery: Incoming, state: DeliveryState) -> None:
+        if not delivery.settled:
+            self._link.settle(delivery.delivery_id, delivery.delivery_id, state)
 
     def _respond_to(self, request: Request) -> Respond:
         def respond(response: Response) -> None:

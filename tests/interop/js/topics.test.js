@@ -54,6 +54,17 @@ test("an action changes the copy it belongs to", async () => {
   assert.deepEqual(message.applicationProperties, { kept: "k", seen: 1, RuleName: "act" });
 });
 
+test("a rule may compare with times, whichever way it was made", async () => {
+  const topic = await newTopic(administration, ["times"]);
+  const manager = client.createRuleManager(topic, "times");
+  const when = new Date("2024-05-01T10:00:00.123Z");
+  await administration.createRule(topic, "times", "http", { applicationProperties: { when } });
+  await manager.createRule("amqp", { applicationProperties: { when } });
+  const rules = await listed(manager);
+  assert.deepEqual(rules.slice(1).map((rule) => rule.filter.applicationProperties), [{ when }, { when }]);
+  assert.deepEqual((await administration.getRule(topic, "times", "amqp")).filter.applicationProperties, { when });
+});
+
 test("rules are listed over AMQP as they were made there or over HTTP, and the list ends", async () => {
   const topic = await newTopic(administration, ["rules"]);
   const manager = client.createRuleManager(topic, "rules");
