@@ -30,7 +30,7 @@ def report_html(report: RehearsalReport) -> str:
 def _sections(report: RehearsalReport) -> Iterator[str]:
     yield f'<p class="verdict {"good" if report.is_balanced else "bad"}">{escape(report.verdict)}</p>'
     yield _headline(report)
-    yield "<h2>Over time</h2>" + _legend() + "".join(_plots(report))
+    yield "<h2>Over time</h2>" + _legend() + f'<div class="wide">{"".join(_plots(report))}</div>'
     yield "<h2>Faults</h2>" + _faults(report.faults)
     yield "<h2>Ledger</h2><p>accepted = delivered + waiting + dead-lettered, for each sender and each place where messages are received.</p>"
     yield _ledger(report.balance.lines)
@@ -72,7 +72,7 @@ def _legend() -> str:
         ("unpaired", "unpaired"),
         ("fault", "a fault is in force"),
     )
-    return '<p class="legend">' + " ".join(f'<i class="{css}"></i>{text}' for css, text in keys) + "</p>"
+    return '<p class="legend">' + " ".join(f'<span><i class="{css}"></i>{text}</span>' for css, text in keys) + "</p>"
 
 
 def _plots(report: RehearsalReport) -> Iterator[str]:
