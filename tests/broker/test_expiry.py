@@ -1,12 +1,17 @@
 """Time to live (contract A14)."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from twinbus.broker.outcomes import Abandon, Defer, Release
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import Delivery, ReceiveMode
+from twinbus.broker.row_reads import BYTES_MAX
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import application_properties
+from twinbus.store.changes import FragmentKey, StoredMessage
+from twinbus.store.memory import MemoryStore
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 
@@ -128,3 +133,45 @@ def test_messages_that_expired_while_the_process_was_away_are_swept(sim: Simulat
     sim.restart()
     sim.tick()
     assert sim.entities.queue("q").dead_letter.counts().active == 1
+
+
+class CountingStore(MemoryStore):
+    """Knows how much it was asked to read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest_read = self.bytes_read = 0
+
+    def read(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[StoredMessage]:
+        rows = super().read(fragment, sequence_numbers)
+        size = sum(len(row.content) for row in rows)
+        self.largest_read = max(self.largest_read, size)
+        self.bytes_read += size
+        return rows
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+def test_many_large_messages_whose_time_has_come_are_read_some_at_a_time(is_scheduled: bool) -> None:
+    store = CountingStore()
+    sim = Simulation(make_store=lambda: store)
+    queue = sim.queue(QueueDescription("q", dead_letter_on_expiry=True))
+    scheduled_at, time_to_live = (sim.now + 5_000, None) if is_scheduled else (None, 5_000)
+    for number in range(100):
+        body = bytes(200_000)
+        sim.send(queue, make_message(str(number), body=body, time_to_live=time_to_live, scheduled_at=scheduled_at))
+    sim.advance(6_000, step=50)
+    assert (queue.main if is_scheduled else queue.dead_letter).counts().active == 100
+    assert store.largest_read <= BYTES_MAX + 200_000
+
+
+def test_expired_messages_that_are_locked_are_not_read_again_and_again() -> None:
+    store = CountingStore()
+    sim = Simulation(make_store=lambda: store)
+    queue = sim.queue(QueueDescription("q", lock_duration=300_000))
+    receiver = sim.receiver(queue.main, 300)
+    sim.send(queue, *[make_message(str(number), time_to_live=5_000) for number in range(300)])
+    late = [make_message(f"late {number}", time_to_live=7_000) for number in range(300)]
+    sim.send(queue, *late)
+    sim.advance(60_000, step=500)
+    assert queue.main.counts().active == len(receiver.deliveries) == 300
+    assert store.bytes_read == sum(len(message.content) for message in late)

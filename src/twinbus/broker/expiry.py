@@ -9,6 +9,7 @@ from functools import partial
 
 from twinbus.broker.decision import Decision
 from twinbus.broker.fragment import Fragment
+from twinbus.broker.row_reads import read_some
 from twinbus.broker.withdrawal import withdraw
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
@@ -41,13 +42,19 @@ def sweep(fragment: Fragment, now: Millis) -> None:
         return
     fragment.is_expiring = True
     fragment.next_expiry = NEVER
-    key, count_max = fragment.key, SWEEP_COUNT_MAX + len(fragment.locks)
-    fragment.broker.query(partial(_expired_rows, key, now, count_max), lambda answer: _swept(fragment, now, answer))
+    locked = [message for message, _ in fragment.locks.held.values()]
+    held = frozenset([message.sequence_number for message in locked if message.expires_at <= now])
+    fragment.broker.query(partial(_expired_rows, fragment.key, now, held), lambda answer: _swept(fragment, now, answer))
 
 
-def _expired_rows(key: FragmentKey, now: Millis, count_max: int, store: MessagingStore) -> Sweep:
-    numbers, next_expiry = store.expired(key, now, count_max)
-    return store.read(key, numbers), next_expiry
+def _expired_rows(key: FragmentKey, now: Millis, held: frozenset[int], store: MessagingStore) -> Sweep:
+    """Some that nobody holds, and when to look again."""
+    numbers, next_expiry = store.expired(key, now, SWEEP_COUNT_MAX + len(held))
+    free = [number for number in numbers if number not in held]
+    rows = read_some(store, key, free[:SWEEP_COUNT_MAX])
+    if len(rows) < len(free):
+        return rows, now
+    return rows, min(next_expiry, now + RETRY_AFTER) if len(free) < len(numbers) else next_expiry
 
 
 def _swept(fragment: Fragment, now: Millis, answer: Sweep | FragmentUnavailable) -> None:

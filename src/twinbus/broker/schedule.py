@@ -10,6 +10,7 @@ from operator import methodcaller
 
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.replies import Reply
+from twinbus.broker.row_reads import read_some
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound
 from twinbus.store.changes import Activated, Altered, Change, FragmentKey, MessageState, Removed, StoredMessage
@@ -44,7 +45,8 @@ def look_for_due(fragment: Fragment, now: Millis, activate: Activate) -> None:
 
 def _due_rows(key: FragmentKey, now: Millis, store: MessagingStore) -> Due:
     numbers, next_due = store.due(key, now, DUE_COUNT_MAX)
-    return store.read(key, numbers), next_due
+    rows = read_some(store, key, numbers)
+    return rows, next_due if len(rows) == len(numbers) else now
 
 
 def activate(fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
