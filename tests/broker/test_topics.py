@@ -2,10 +2,18 @@
 
 import pytest
 
+from twinbus.broker import topic_entity, topic_room
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.topic_entity import TopicEntity
 from twinbus.broker.topic_room import SUM_EVERY, TopicRoom
-from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded
+from twinbus.errors import (
+    ArgumentError,
+    EntityAlreadyExists,
+    EntityNotFound,
+    MessageTooLarge,
+    NotAllowed,
+    QuotaExceeded,
+)
 from twinbus.model.descriptions import (
     CorrelationFilter,
     RuleDescription,
@@ -246,7 +254,7 @@ def test_the_size_of_a_topic_is_not_summed_up_for_every_send(sim: Simulation) ->
         asked.append(index)
         return []
 
-    room = TopicRoom(parts)
+    room = TopicRoom(parts, lambda _: 0)
     message = make_message("m", body=b"x" * 1_000)
     for _ in range(SUM_EVERY):
         room.check(fragment, [message])
@@ -259,3 +267,37 @@ def test_the_size_of_a_topic_is_not_summed_up_for_every_send(sim: Simulation) ->
     room.copied(fragment, fragment.settings.size_max_bytes)
     with pytest.raises(QuotaExceeded):
         room.check(fragment, [message])
+
+
+def test_what_would_be_too_much_to_write_once_it_is_copied_is_refused(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_room, "COPIES_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(topic_room, "UNCHECKED_BYTES_MAX", 100_000)
+    for name in "abc":
+        sim.subscription(SubscriptionDescription("t", name), [RuleDescription("r", SqlFilter("sys.MessageId = 'm'"))])
+    large = bytes(400_000)
+    assert isinstance(sim.send(topic, make_message("m", body=large)).errors[0], MessageTooLarge)
+    later = make_message("m", body=large, scheduled_at=sim.now + 1_000)
+    assert isinstance(sim.send(topic, later).errors[0], MessageTooLarge)
+    assert sim.send(topic, make_message("for nobody", body=large), make_message("m", body=bytes(200_000))).good == {
+        0,
+        1,
+    }
+    assert all(broker.is_available for broker in sim.brokers)
+
+
+def test_scheduled_messages_that_are_due_together_are_copied_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_entity, "DUE_COPIES_BYTES_MAX", 200_000)
+    sim = Simulation()
+    topic = sim.topic(TopicDescription("t"))
+    subscriptions = [sim.subscription(SubscriptionDescription("t", name)) for name in "abc"]
+    for number in range(10):
+        size = 1_000_000 if number == 5 else 30_000
+        sim.send(topic, make_message(str(number), body=bytes(size), scheduled_at=sim.now + 1_000))
+    before = sim.ports[0].commit_count
+    sim.advance(3_000, step=50)
+    assert sim.ports[0].commit_count - before >= 5
+    for subscription in subscriptions:
+        assert sim.receiver(subscription.main, 20).ids() == [str(number) for number in range(10)]
+    assert topic.counts().scheduled == 0

@@ -1,6 +1,7 @@
 """A topic: what is sent to it is copied to every subscription whose rules match (contract A16)."""
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from twinbus.broker import fan_out, schedule
 from twinbus.broker.counts import counts_of
@@ -21,7 +22,10 @@ from twinbus.errors import MessagingError
 from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message, read_content
 from twinbus.model.rules.index import RuleIndex
+from twinbus.model.rules.view import FilterView
 from twinbus.store.changes import Change, Removed, StoredMessage, SubQueue
+
+DUE_COPIES_BYTES_MAX = 64 << 20
 
 
 class SubscriptionEntity(SubQueues):
@@ -58,7 +62,7 @@ class TopicEntity:
                 fragment.duplicates = DuplicateHistory()
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by lower-case name
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
-        self._room = TopicRoom(self._parts)
+        self._room = TopicRoom(self._parts, self._copy_count)
         self.placement = Placement(self.settings, self.fragments, self._stage, self._room.check)
 
     @property
@@ -124,6 +128,9 @@ class TopicEntity:
     def _parts(self, index: int) -> list[Fragment]:
         return [subscription.fragment(index) for subscription in self.subscriptions.values()]
 
+    def _copy_count(self, message: Message) -> int:
+        return len(self.rules.match(FilterView(message.content, 0, self.settings.last_used_at)).copies)
+
     def _stage(
         self, fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
     ) -> Staged:
@@ -134,6 +141,9 @@ class TopicEntity:
 
     def _publish_due(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
         """Scheduled messages are copied when they are due; the topic itself keeps nothing of them."""
+        count = self._due_together(rows)
+        if count < len(rows):
+            rows, fragment.next_due = rows[:count], now
         numbers = [row.sequence_number for row in rows]
         fragment.count_rows(rows, -1)
         publishing = fan_out.FanOut(self.rules, self._room, fragment, now)
@@ -141,3 +151,8 @@ class TopicEntity:
             publishing.add(read_content(row.content), row.enqueued_sequence_number)
         removed: list[Change] = [Removed(fragment.key, numbers)]
         fragment.change(numbers, removed + publishing.changes(), publishing.take_effect)
+
+    def _due_together(self, rows: Sequence[StoredMessage]) -> int:
+        """How many of them to copy in one commit, so that the copies are not too much for memory; at least one."""
+        sizes = accumulate([len(row.content) * len(self.subscriptions) for row in rows])
+        return max(1, sum([size <= DUE_COPIES_BYTES_MAX for size in sizes]))
