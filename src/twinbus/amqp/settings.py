@@ -6,6 +6,8 @@ from typing import Any
 from twinbus.amqp.sasl import ANONYMOUS, MSSBCBS, PLAIN, SaslCredentials
 from twinbus.clock import Millis
 
+BUFFER_SIZE = 64 * 1_048_576
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
@@ -29,10 +31,10 @@ class ConnectionSettings:
     incoming_window: int = 5_000
     message_size_max: int = 1_048_576
     """For incoming links that are accepted without a limit of their own."""
-    reassembly_size_max: int = 64 * 1_048_576
-    """Bytes of messages that are not whole yet, over all links of the connection."""
-    held_back_size_max: int = 64 * 1_048_576
-    """Bytes that wait for one session's window; beyond, the session is ended."""
+    reassembly_size_max: int = BUFFER_SIZE
+    """Bytes of messages that are not whole yet, over all links of the connection; room for one of the largest at least."""
+    held_back_size_max: int = BUFFER_SIZE
+    """Bytes that wait for one session's window; beyond, the session is ended. As above."""
     unsettled_count_max: int = 100_000
     """Outgoing deliveries per session whose settlement is awaited; the oldest are forgotten beyond that."""
     inflow_count_max: int = 20_000

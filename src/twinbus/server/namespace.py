@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.settings import ConnectionSettings
+from twinbus.amqp.settings import BUFFER_SIZE, ConnectionSettings
 from twinbus.broker.entities import Entities
 from twinbus.clock import Clock, SystemClock
 from twinbus.cost.operations_book import OperationsBook
@@ -184,7 +184,13 @@ class NamespaceServer:
 
     def _gateway(self, wake: Callable[[], None]) -> ConnectionGateway:
         now = self.clock.now()
-        settings = ConnectionSettings(container_id=self.settings.name, message_size_max=self.settings.message_size_max)
+        size_max = self.settings.message_size_max
+        settings = ConnectionSettings(
+            container_id=self.settings.name,
+            message_size_max=size_max,
+            reassembly_size_max=max(BUFFER_SIZE, 2 * size_max),
+            held_back_size_max=max(BUFFER_SIZE, 2 * size_max),
+        )
         return ConnectionGateway(Connection(Role.SERVER, settings, now), self._view(), now, wake)
 
     def _view(self) -> NamespaceView:
