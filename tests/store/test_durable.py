@@ -14,7 +14,15 @@ from tests.contract.rows import DEFERRED, HERE, UNLIMITED, everything, holding, 
 from tests.store.held_tasks import HeldTasks
 from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
-from twinbus.store.changes import Altered, Enqueued, FragmentCreated, MessageState, Removed
+from twinbus.store.changes import (
+    Altered,
+    Enqueued,
+    FragmentCreated,
+    FragmentDeleted,
+    MessageState,
+    Removed,
+    fragment_key,
+)
 from twinbus.store.durable import DurableStore, StoreLimits
 from twinbus.store.journal import segment_numbers, segment_path
 from twinbus.store.tables import FILE_NAME
@@ -329,6 +337,22 @@ def test_a_fragment_key_of_the_largest_kind_is_kept(folder: Path) -> None:
     store = DurableStore(folder)
     assert [summary.fragment for summary in store.summaries()] == [(1 << 40) - 1]
     store.close()
+
+
+def test_nothing_is_remembered_of_fragments_that_are_gone(folder: Path) -> None:
+    store = DurableStore(folder)
+    for number in range(1, 200):
+        key = fragment_key(number, 0)
+        store.commit([FragmentCreated(key), Enqueued(key, [row(1)])])
+        assert store.due(key, 0, 1) == ([], NEVER)
+        store.commit([FragmentDeleted(key)])
+    copy = crashed(folder)
+    reopened = DurableStore(copy)
+    for each in (store, reopened):
+        assert each.summaries() == []
+        assert not each._last_numbers
+        assert not each._fronts
+        each.close()
 
 
 def test_rows_that_are_gone_give_their_space_to_new_ones(folder: Path) -> None:

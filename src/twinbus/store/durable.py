@@ -99,7 +99,7 @@ class DurableStore:
         for layer, changes in recover_layers(self._folder, position, is_new=not self._last_numbers):
             self._layers.append(layer)
             self._apply(changes)
-            self._last_numbers.update({key: overlay.last_number for key, overlay in layer.fragments.items()})
+            self._remember({key: overlay.last_number for key, overlay in layer.fragments.items()})
         self._checkpoints = CheckpointThread(connect(self._folder, self._limits.cache_bytes), self._start_task)
         if len(self._layers) > 1:
             self._checkpoints.start(self._layers[0])
@@ -121,7 +121,7 @@ class DurableStore:
             touched = check_changes(changes, self._last_numbers)
             segment.append(body)
             self._apply(changes)
-            self._last_numbers.update(touched)
+            self._remember(touched)
             self._record_use()
 
     def summaries(self) -> list[FragmentSummary]:
@@ -198,6 +198,15 @@ class DurableStore:
         with RowsBelow(self._connection(), below) as rows_below:
             for change in changes:
                 top.apply(change, self._last_numbers.get(change.fragment), rows_below.find)
+
+    def _remember(self, last_numbers: LastNumbers) -> None:
+        """And forget what does not exist any more."""
+        self._last_numbers.update(last_numbers)
+        if None in last_numbers.values():
+            for fragment in [fragment for fragment, last in last_numbers.items() if last is None]:
+                del self._last_numbers[fragment]
+                for kind in ("due", "expired"):
+                    self._fronts.pop((kind, fragment), None)
 
     def _make_room(self) -> None:
         """Start a checkpoint once the top segment is full; wait where two of them are."""
