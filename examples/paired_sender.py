@@ -5,7 +5,8 @@ Start two namespaces with `twinbus up --queue orders`, then run this with the tw
     python examples/paired_sender.py PRIMARY SECONDARY
 
 Kill the primary's process and watch sends fail, fail over and succeed; start it again with
-`twinbus serve primary` and watch the backlog come home.
+`twinbus serve primary` and watch the backlog come home. What the syphon tried to bring home while
+the primary was down is locked for up to a minute, and moves after that.
 """
 
 import argparse

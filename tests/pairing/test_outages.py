@@ -52,6 +52,33 @@ def test_a_killed_primary_costs_no_accepted_message(spaces: Spaces) -> None:
     assert trial.audit().waiting == []
 
 
+@pytest.mark.rule("B3", "B5")
+def test_threads_that_share_a_sender_meet_the_outage_together_and_lose_nothing(spaces: Spaces) -> None:
+    trial = Trial(spaces)
+    stop = threading.Event()
+    with trial.paired(failover_interval=timedelta(0)) as client, trial.sender(client) as sender:
+
+        def send_on() -> None:
+            while not stop.is_set():
+                trial.send(sender)
+
+        threads = [threading.Thread(target=send_on) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        until(lambda: spaces.primary.count(trial.path) > 20)
+        spaces.primary.kill()
+        until(lambda: trial.kinds().count(EventKind.BACKLOG_SEND) > 20)
+        spaces.primary.revive()
+        until(is_in(client, Availability.HEALTHY))
+        stop.set()
+        for thread in threads:
+            thread.join()
+    trial.bring_home()
+    ledger = trial.audit(may_repeat=True)
+    assert ledger.waiting == []
+    assert trial.kinds().count(EventKind.FAILED_OVER) == trial.kinds().count(EventKind.RECOVERED)
+
+
 @pytest.mark.rule("B4", "B5")
 def test_a_hung_primary_is_failed_over_within_the_timeouts(spaces: Spaces) -> None:
     trial = Trial(spaces)

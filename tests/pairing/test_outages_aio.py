@@ -94,6 +94,34 @@ async def test_a_hung_primary_is_failed_over_within_the_timeouts(spaces: Spaces)
     assert len((await asyncio.to_thread(trial.audit)).waiting) == 5
 
 
+async def send_and_cancel_some(trial: Trial, sender: PairedSender) -> list[bool]:
+    """Tasks that share a sender; every third is cancelled, each a little further on its way than the one before."""
+    kept: list[asyncio.Task[bool]] = []
+    cancelled: list[asyncio.Task[bool]] = []
+    for number in range(30):
+        task = asyncio.create_task(send(trial, sender))
+        (cancelled if number % 3 == 2 else kept).append(task)
+    for number, task in enumerate(cancelled):
+        await asyncio.sleep(0.002 * number)
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
+    return await asyncio.gather(*kept)
+
+
+@pytest.mark.rule("B5")
+async def test_tasks_that_are_cancelled_cost_those_that_share_their_sender_nothing(spaces: Spaces) -> None:
+    trial = Trial(spaces)
+    async with paired(spaces) as client, client.get_queue_sender(trial.path) as sender:
+        assert all(await send_and_cancel_some(trial, sender))
+        spaces.primary.kill()
+        assert not await send(trial, sender)
+        await until(is_in(client, Availability.FAILED_OVER))
+        assert all(await send_and_cancel_some(trial, sender))
+        spaces.primary.revive()
+    await asyncio.to_thread(trial.bring_home)
+    assert (await asyncio.to_thread(trial.audit)).waiting == []
+
+
 @pytest.mark.rule("B9")
 async def test_a_faulted_partner_takes_the_other_with_it_at_once(spaces: Spaces) -> None:
     async with paired(spaces, enable_syphon=True) as client:

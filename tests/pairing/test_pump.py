@@ -323,3 +323,20 @@ def test_a_classifier_that_fails_leaves_the_messages_and_ends_no_pump() -> None:
     assert bench.completed() == []
     assert not bench.dead()
     assert bench.pump.memory.left_count() == 1
+
+
+@pytest.mark.rule("B8")
+def test_one_poisonous_message_does_not_make_a_destination_get_its_messages_one_by_one_for_ever() -> None:
+    def refuse(chunk: Chunk) -> Exception | None:
+        return MessageTooLarge("too large") if any(each.message == 1 for each in chunk.transfers) else None
+
+    bench = Bench(refuse)
+    for number in range(4):
+        bench.put(number)
+    bench.do_pass()
+    assert [dead.taken.sequence_number for dead in bench.dead()] == [1]
+    bench.requests.clear()
+    for number in range(4, 8):
+        bench.put(number)
+    bench.do_pass()
+    assert bench.sent() == [("orders", [4, 5, 6, 7])]

@@ -24,6 +24,16 @@ class Destination:
     retry_after: Millis = RETRY_MIN
     left: dict[int, Millis] = field(default_factory=dict)
     """Sequence number to end of lock."""
+    had_poison: bool = False
+    """In this pass. The fine cut may have been for the sake of one message, which is gone."""
+
+    @property
+    def next_cut(self) -> Cut:
+        """To begin the next pass with."""
+        return Cut.WHOLE if self.had_poison else self.cut
+
+    def begin_pass(self) -> None:
+        self.cut, self.had_poison = self.next_cut, False
 
     def barrier(self, received_at: Millis, now: Millis) -> int:
         """Messages with numbers below it may go now.

@@ -159,7 +159,9 @@ class Pump:
 
     def _cleared(self, path: str, group: Group, received_at: Millis) -> Group:
         """Those of the group that may go; the others are left."""
-        barrier = self.memory.destination(path).barrier(received_at, self._clock.now())
+        destination = self.memory.destination(path)
+        destination.begin_pass()
+        barrier = destination.barrier(received_at, self._clock.now())
         behind = [each for each in group if each[0].sequence_number >= barrier]
         if behind:
             self._leave(path, behind, None)
@@ -193,6 +195,7 @@ class Pump:
             destination.failed(self._clock.now())
             self._leave(chunk.path, group, error)
             return len(group), False
+        destination.had_poison = True
         reason = REASON_NOT_FOUND if kind is FailureKind.NOT_FOUND else REASON_REFUSED
         was_settled = False
         for taken in chunk.taken:

@@ -143,7 +143,7 @@ def _plain(entry: Any) -> dict[str, Any]:
 
 def _write_memory(memory: PumpMemory) -> str:
     destinations = {
-        path: [int(each.cut), each.paused_until, each.retry_after, list(each.left.items())]
+        path: [int(each.next_cut), each.paused_until, each.retry_after, list(each.left.items())]
         for path, each in memory.destinations.items()
     }
     return json.dumps([memory.lock_duration, destinations])
