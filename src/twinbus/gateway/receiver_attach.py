@@ -19,6 +19,7 @@ from twinbus.gateway.session_attach import (
     has_session_filter,
     session_properties,
     session_source,
+    unfiltered_source,
     wait_of,
     wanted_session,
 )
@@ -59,7 +60,7 @@ class ReceiverAttach:
             return
         binding = self._receiver(link, node, path, None, now)
         queue.attach(binding, now)
-        link.accept()
+        link.accept(source=unfiltered_source(source))
         # The client's credit, if some is here already, is the next event.
         self._bindings[link] = binding
 

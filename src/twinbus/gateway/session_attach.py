@@ -46,7 +46,12 @@ def wait_of(properties: dict[Value, Value] | None) -> Millis:
 
 def session_source(source: Source, lock: SessionLock) -> Source:
     """The source as the client sent it, with the session it got: a plain string, or no SDK finds it."""
-    return replace(source, filter={**(source.filter or {}), SESSION_FILTER: lock.session_id})
+    return replace(source, filter={SESSION_FILTER: lock.session_id})
+
+
+def unfiltered_source(source: Source) -> Source:
+    """The source as the client sent it, without filters: one that came back would be one that is applied (AMQP part 3, 3.5.3)."""
+    return source if source.filter is None else replace(source, filter=None)
 
 
 def session_properties(lock: SessionLock) -> dict[Value, Value]:
