@@ -40,6 +40,12 @@ def test_an_edited_copy_is_read_from_its_file(tmp_path: Path) -> None:
         ("per_million = 0.80", "per_million = nan", "'plan.standard.tiers[1].per_million' has to be a number from 0"),
         ("per_million = 0.80", "per_million = true", "'plan.standard.tiers[1].per_million' has to be a number from 0"),
         ("per_million = 0.80", 'per_million = "0.80"', "'plan.standard.tiers[1].per_million' has to be a number"),
+        ("per_million = 0.80", "per_million = 1e13", "'plan.standard.tiers[1].per_million' is more than 1,000,000,000"),
+        (
+            "bandwidth_per_gb = 0.08",
+            "bandwidth_per_gb = 2e9",
+            "'plan.basic.bandwidth_per_gb' is more than 1,000,000,000",
+        ),
         ("per_million = 0.80", "price = 1", "'plan.standard.tiers[1].price' is not known. Use up_to, per_million."),
         (
             "up_to = 2_500_000_000",

@@ -19,6 +19,8 @@ EXAMPLE = "example_prices.toml"
 SHEET_KEYS = ("name", "as_of", "currency", "is_example", "default_plan", "plan")
 PLAN_KEYS = ("base_per_month", "included_operations", "bandwidth_included_gb", "bandwidth_per_gb", "tiers")
 TIER_KEYS = ("up_to", "per_million")
+AMOUNT_MAX = 1_000_000_000
+"""Of any currency; the lines of a bill have room for a price of a unit that comes from this."""
 
 
 def example_text() -> str:
@@ -149,6 +151,8 @@ class _Table:
         is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
         if not is_number or not Decimal(value).is_finite() or value < 0:
             self.refuse(key, "has to be a number from 0 upwards, such as 0.80")
+        if value > AMOUNT_MAX:
+            self.refuse(key, f"is more than {AMOUNT_MAX:,}. Is it in another unit, or are there too many zeros?")
         return Decimal(value)
 
     def _value(self, key: str) -> Any:
