@@ -33,6 +33,15 @@ def test_the_first_message_ends_it_and_the_second_stays() -> None:
     assert scene.sim.receiver(scene.queue.main, credit=5).ids() == ["b"]
 
 
+def test_whoever_waits_is_told_at_once_that_the_entity_is_gone() -> None:
+    scene = Scene()
+    scene.receive.start(scene.sim.now)
+    scene.sim.entities.delete("orders", scene.sim.now, Answer())
+    scene.sim.run()
+    assert scene.answer.value is None
+    scene.receive.finish(scene.sim.now)
+
+
 def test_whoever_gives_up_gets_nothing_and_takes_nothing_later() -> None:
     scene = Scene()
     scene.receive.start(scene.sim.now)

@@ -70,7 +70,22 @@ def test_letters_digits_and_four_other_characters_make_a_path(path: str) -> None
 
 @pytest.mark.parametrize(
     "path",
-    ["", "x" * 261, "a b", "é", "/q", "q/", "a//b", "-q", "q.", "$cbs", "q/$management", "t/Subscriptions/s", "q\n"],
+    [
+        "",
+        "x" * 261,
+        "a b",
+        "é",
+        "/q",
+        "q/",
+        "a//b",
+        "-q",
+        "q.",
+        "$cbs",
+        "q/$management",
+        "t/Subscriptions/s",
+        "t/Subscriptions",
+        "q\n",
+    ],
 )
 def test_any_other_path_is_refused(path: str) -> None:
     with pytest.raises(ArgumentError):

@@ -95,7 +95,7 @@ def test_a_receive_from_a_queue_that_is_deleted_meanwhile_ends_with_gone(
 ) -> None:
     queue = server.create_queue("deleted")
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(http.delete, f"/{queue}/messages/head?timeout=1")
+        waiting = pool.submit(http.delete, f"/{queue}/messages/head?timeout=60", timeout=60)
         wait_until(lambda: server.server.entities.queue(queue).main.receiver_count == 1)
         server.run(server.server.control.delete(queue))
         assert waiting.result(10).status_code == 410

@@ -39,10 +39,11 @@ class SingleReceive:
         self._answer(deliveries[0])
 
     def session_lost(self, error: MessagingError) -> None:
-        """Never called: there is no message session here."""
+        """There is no message session here, but the entity may be deleted: then none will come."""
+        self.give_up()
 
     def give_up(self) -> None:
-        """The time is over. A message that is being removed is still waited for: nobody else will get it."""
+        """The waiting is over. A message that is being removed is still waited for: nobody else will get it."""
         if not self.is_under_way:
             self.credit = 0
             self._answer(None)

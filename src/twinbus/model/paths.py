@@ -101,9 +101,9 @@ def check_entity_path(path: str, what: str) -> None:
         raise ArgumentError(
             f"'{path}' is no name for a {what}. Use letters, digits, '.', '-', '_' and '/', and start with a letter or digit."
         )
-    # Such a path could not be told from a subscription's.
-    if any(path_key(segment) == _SUBSCRIPTIONS for segment in path.split("/")[1:-1]):
-        raise ArgumentError(f"'{path}' has 'subscriptions' between two slashes. Use another word there.")
+    # Such a path could not be told from a subscription's, or from a list of them.
+    if any(path_key(segment) == _SUBSCRIPTIONS for segment in path.split("/")[1:]):
+        raise ArgumentError(f"'{path}' has 'subscriptions' behind a slash. Use another word there.")
 
 
 def check_subscription_name(name: str, what: str) -> None:
