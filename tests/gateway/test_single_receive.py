@@ -36,7 +36,8 @@ def test_the_first_message_ends_it_and_the_second_stays() -> None:
 def test_whoever_waits_is_told_at_once_that_the_entity_is_gone() -> None:
     scene = Scene()
     scene.receive.start(scene.sim.now)
-    scene.sim.entities.delete("orders", scene.sim.now, Answer())
+    deleted: Answer[None] = Answer()
+    scene.sim.entities.delete("orders", scene.sim.now, deleted)
     scene.sim.run()
     assert scene.answer.value is None
     scene.receive.finish(scene.sim.now)
