@@ -33,6 +33,19 @@ def test_files_in_the_making_and_strange_folders_are_not_listed(log: Path) -> No
     assert names(log) == [f"{FOLDER}/node-0001.parquet", f"{FOLDER}/node-0002.parquet"]
 
 
+def test_a_folder_of_an_hour_that_there_is_not_makes_its_files_sick_even_empty_ones(log: Path) -> None:
+    folder = log / "date=2026-02-30/hour=07"
+    folder.mkdir(parents=True)
+    rows = pq.read_table(log / names(log)[0], partitioning=None)
+    pq.write_table(rows, folder / "a.parquet")
+    pq.write_table(rows.slice(0, 0), folder / "empty.parquet")
+    _, sick = healthy_files(log)
+    assert sick == dict.fromkeys(
+        ["date=2026-02-30/hour=07/a.parquet", "date=2026-02-30/hour=07/empty.parquet"],
+        Sick("is in a folder that names no hour of any day"),
+    )
+
+
 def test_files_of_different_runs_share_no_operation(log: Path) -> None:
     healthy, sick = healthy_files(log)
     assert not sick

@@ -156,6 +156,10 @@ def _wrong_columns(metadata: "FileMetaData") -> Sick | None:
 
 
 def _facts(metadata: "FileMetaData", name: str) -> Healthy | Sick:
+    try:
+        hour = hour_of(name)
+    except ValueError:
+        return Sick("is in a folder that names no hour of any day")
     if metadata.num_rows == 0:
         return Healthy(0, "", "", None)
     times = list(_bounds(metadata, columns.AT))
@@ -165,7 +169,6 @@ def _facts(metadata: "FileMetaData", name: str) -> Healthy | Sick:
         return Sick("has no statistics in its index; write it with them")
     if max(versions) > CURRENT_VERSION:
         return Sick(f"was written by a newer twinbus (version {max(versions)} of the columns); upgrade this one")
-    hour = hour_of(name)
     if min(times).astimezone(UTC) < hour or max(times).astimezone(UTC) >= hour + timedelta(hours=1):
         return Sick(f"holds operations from {min(times)} to {max(times)}, which is not the hour of its folder")
     return Healthy(metadata.num_rows, min(ids), max(ids), _run(ids))
