@@ -35,7 +35,8 @@ SOURCE = """
 
 `spark.read` is a batch query, `spark.readStream` a stream, which needs pyspark 4.2 or later. A stream has every message in
 exactly one batch. A batch that is run again after a crash has the same messages, in `mode=browse` without those that others removed
-meanwhile: a sink that keeps each batch once keeps each message once, any other gets those of that batch twice.
+meanwhile: a sink that keeps each batch once keeps each message once, any other gets those of that batch twice. A stream goes on without
+fragments that do not answer, and reads them later; a run with `availableNow` reads what it can, and then fails.
 
 In `mode=consume` the first batch of a new query is empty: it writes down under which name messages are claimed. Claimed messages
 are deferred, so that no receiver gets them, and are deleted when Spark plans the batch behind theirs: a query that is stopped holds
@@ -57,7 +58,7 @@ SINK = """
 ## Sink: options
 
 `df.write` with `mode("append")`, or `df.writeStream` with the output mode append or update. A message is sent at least once: Spark runs a
-task or a batch again when something fails, and then messages are sent again. An entity that detects duplicates drops them,
+task or a batch again when something fails (and with `spark.speculation` a task that is only slow), and then messages are sent again. An entity that detects duplicates drops them,
 since they have the same ids: those of the column `messageId`, else ids made from where the row stands and what is in it. Ids that
 were made are the same when a task is run again, and in a stream also when a batch is run again after a restart, if the query
 yields the same rows in the same order; rows that come in another order are kept twice, and never dropped.
