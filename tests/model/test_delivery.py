@@ -94,16 +94,15 @@ def test_the_senders_annotations_stand_next_to_the_brokers(lock_token: bytes | N
     }
 
 
-def test_state_origin_and_dead_letter_source_show_only_when_asked_for() -> None:
+def test_state_and_origin_show_only_when_asked_for() -> None:
     shown = decoded(
-        PLAIN, state=2, enqueued_sequence_number=3, dead_letter_source="orders", lock_token=LOCK_TOKEN, locked_until=1
+        PLAIN, state=2, enqueued_sequence_number=3, lock_token=LOCK_TOKEN, locked_until=1
     ).message_annotations
     assert shown is not None
     assert shown["x-opt-message-state"] == 2
     assert type(shown["x-opt-message-state"]) is Int
     assert shown["x-opt-enqueue-sequence-number"] == 3
     assert type(shown["x-opt-enqueue-sequence-number"]) is Long
-    assert shown["x-opt-deadletter-source"] == "orders"
     assert decoded(PLAIN, show_state=True).message_annotations == {
         "x-opt-enqueued-time": 1_000,
         "x-opt-sequence-number": 7,

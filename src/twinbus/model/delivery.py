@@ -9,7 +9,7 @@ header | delivery annotations: x-opt-lock-token, sender's | message annotations:
 
 from struct import Struct
 
-from twinbus.amqp.encode import encode_string, encode_symbol, encode_value
+from twinbus.amqp.encode import encode_symbol, encode_value
 from twinbus.amqp.types import Long, UInt
 from twinbus.clock import Millis
 from twinbus.model.content import PREFIX
@@ -23,7 +23,6 @@ _SEQUENCE_NUMBER = encode_symbol("x-opt-sequence-number") + b"\x81"
 _LOCKED_UNTIL = encode_symbol("x-opt-locked-until") + b"\x83"
 _MESSAGE_STATE = encode_symbol("x-opt-message-state")
 _ENQUEUE_SEQUENCE_NUMBER = encode_symbol("x-opt-enqueue-sequence-number")
-_DEAD_LETTER_SOURCE = encode_symbol("x-opt-deadletter-source")
 
 _DELIVERY_ANNOTATIONS = b"\x00\x53\x71"
 _NO_DELIVERY_ANNOTATIONS = _DELIVERY_ANNOTATIONS + b"\xc1\x01\x00"
@@ -59,7 +58,6 @@ def encode_delivery(
     state: int = 0,
     show_state: bool = False,
     enqueued_sequence_number: int = 0,
-    dead_letter_source: str | None = None,
 ) -> bytes:
     """The payload for a receiver.
 
@@ -73,8 +71,8 @@ def encode_delivery(
     if delivery_count:
         header = _with_delivery_count(header, delivery_count)
     extra = b""
-    if state or show_state or enqueued_sequence_number or dead_letter_source:
-        elements = _extra_elements(state, show_state, enqueued_sequence_number, dead_letter_source)
+    if state or show_state or enqueued_sequence_number:
+        elements = _extra_elements(state, show_state, enqueued_sequence_number)
         extra = b"".join(elements)
         size += len(extra)
         count += len(elements)
@@ -131,15 +129,11 @@ def _own_entries(enqueued_at: Millis, sequence_number: int, locked_until: Millis
     return entries if locked_until is None else entries + _LOCKED_UNTIL + _int64(locked_until)
 
 
-def _extra_elements(
-    state: int, show_state: bool, enqueued_sequence_number: int, dead_letter_source: str | None
-) -> list[bytes]:
+def _extra_elements(state: int, show_state: bool, enqueued_sequence_number: int) -> list[bytes]:
     """Keys and values, in turn, of what an ordinary delivery does not show."""
     elements: list[bytes] = []
     if state or show_state:
         elements += (_MESSAGE_STATE, encode_value(int(state)))
     if enqueued_sequence_number:
         elements += (_ENQUEUE_SEQUENCE_NUMBER, encode_value(Long(enqueued_sequence_number)))
-    if dead_letter_source:
-        elements += (_DEAD_LETTER_SOURCE, encode_string(dead_letter_source))
     return elements
