@@ -14,7 +14,8 @@ from tests.rehearsal.runs import processes_of
 from twinbus.cli.app import run
 from twinbus.testing.local_namespace import LocalNamespace
 
-STOP_WAIT_S = 60.0
+STOP_WAIT_S = 30.0
+"""Less than a namespace gets that does not hear that it is to stop."""
 EXISTING = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
 
 

@@ -3,6 +3,9 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from twinbus.rehearsal.ending_signals import ending_signals_interrupt, uninterrupted
 from twinbus.rehearsal.namespace_process import NamespaceProcess, NamespaceStopped
 from twinbus.rehearsal.throwaway_stage import PORTS, free_ports
+from twinbus.rehearsal.waited_thread import WaitedThread
 
 
 def test_ports_are_free_different_and_below_those_of_outgoing_connections() -> None:
@@ -54,6 +58,35 @@ def test_cleaning_up_is_not_interrupted(ending: signal.Signals) -> None:
     with ending_signals_interrupt(), uninterrupted():
         os.kill(os.getpid(), ending)
     assert signal.getsignal(ending) is before
+
+
+def test_what_is_started_while_cleaning_up_hears_signals() -> None:
+    """A program inherits what its parent ignores, and a namespace that is told to stop while it starts would not hear it."""
+    look = "import signal; print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)"
+    with uninterrupted():
+        done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
+def test_a_thread_is_waited_for_again_after_ctrl_c_broke_off_the_first_time() -> None:
+    may_end = threading.Event()
+    thread = WaitedThread(target=may_end.wait)
+    thread.start()
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    interrupting = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    interrupting.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            thread.wait_end()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not thread.wait_end(0.01)
+    may_end.set()
+    assert thread.wait_end()
+
+
+def test_a_thread_that_was_never_started_is_not_waited_for() -> None:
+    assert WaitedThread(target=None).wait_end()
 
 
 def test_a_namespace_that_cannot_be_served_says_why(tmp_path: Path) -> None:

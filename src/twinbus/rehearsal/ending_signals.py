@@ -4,6 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 # SIGHUP is what closing the terminal sends; Windows has none.
@@ -18,7 +19,12 @@ def ending_signals_interrupt() -> contextlib.AbstractContextManager[None]:
 
 def uninterrupted() -> contextlib.AbstractContextManager[None]:
     """While inside, none of them is heard: for cleaning up, which ends soon and must not be done by halves."""
-    return _handling((signal.SIGINT, *ENDING), signal.SIG_IGN)
+    # Not SIG_IGN, which a process that is started meanwhile would inherit: it could not be stopped while it starts.
+    return _handling((signal.SIGINT, *ENDING), _hear_nothing)
+
+
+def _hear_nothing(number: int, frame: FrameType | None) -> None:
+    pass
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from twinbus.rehearsal.script import Fault, Script
 from twinbus.rehearsal.sends import Span
 from twinbus.rehearsal.stage import Stage
+from twinbus.rehearsal.waited_thread import WaitedThread
 
 Tell = Callable[[Fault, bool], None]
 """Called with a fault, and whether it is mended now rather than begun."""
@@ -31,7 +32,7 @@ class FaultPlayer:
         self._tell = tell
         self._stopping = threading.Event()
         self._broken: BaseException | None = None
-        self._thread = threading.Thread(target=self._guard, name="fault-player", daemon=True)
+        self._thread = WaitedThread(target=self._guard, name="fault-player")
 
     def start(self, started_at: float) -> None:
         self._started_at = started_at
@@ -41,8 +42,7 @@ class FaultPlayer:
         self._stopping.set()
 
     def join(self) -> None:
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.wait_end()
 
     def wait(self) -> None:
         """Until the last fault is mended. Raises what kept a fault from being played."""

@@ -13,6 +13,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.rehearsal.entities import SESSIONS, SUBSCRIPTIONS, EntityKind, RehearsedEntity, subscription_path
 from twinbus.rehearsal.ledger import Arrival, Ledger
+from twinbus.rehearsal.waited_thread import WaitedThread
 
 BATCH_MAX = 20
 # With no prefetch the official client hands back what arrives between two receives, and gets it again at once: each time
@@ -33,7 +34,7 @@ class Receivers:
         self._stopping = threading.Event()
         self._broken: list[BaseException] = []
         self._threads = [
-            threading.Thread(target=self._guard, args=(path, make), name=f"receiver-{path}", daemon=True)
+            WaitedThread(target=self._guard, args=(path, make), name=f"receiver-{path}")
             for entity in entities
             for path, make in _openers(client, entity)
         ]
@@ -46,8 +47,7 @@ class Receivers:
         """Returns when all have ended."""
         self._stopping.set()
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+            thread.wait_end()
 
     def check(self) -> None:
         """Raises what no receiver should raise."""

@@ -19,6 +19,7 @@ from twinbus.rehearsal.ledger import Ledger, Sender
 from twinbus.rehearsal.sends import Outcome, SendLog, SendRecord
 from twinbus.rehearsal.settings import RehearsalSettings
 from twinbus.rehearsal.traffic import PlannedMessage
+from twinbus.rehearsal.waited_thread import WaitedThread
 
 LANE_COUNT = 2
 SEND_FAILURES = (ServiceBusError, AzureError, MessagingError, OSError, ValueError)
@@ -70,7 +71,7 @@ class TrafficSender:
         lanes = _lanes(plan)
         self._opened = threading.Barrier(len(lanes) + 1)
         self._threads = [
-            threading.Thread(target=self._guard, args=(entity, lane), name=f"{who}-{entity.kind}", daemon=True)
+            WaitedThread(target=self._guard, args=(entity, lane), name=f"{who}-{entity.kind}")
             for (entity, _), lane in lanes.items()
         ]
 
@@ -95,8 +96,7 @@ class TrafficSender:
 
     def join(self) -> None:
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+            thread.wait_end()
 
     def wait(self) -> None:
         """Until the plan is done. Raises what no sender should raise."""
