@@ -45,11 +45,6 @@ def test_addresses_keep_their_case_and_are_compared_without_it() -> None:
     assert first.key == second.key
 
 
-def test_the_token_node_is_known_in_any_case() -> None:
-    assert parse_address("amqp://h/$CBS").is_cbs
-    assert not parse_address("q/$cbs").is_cbs
-
-
 @pytest.mark.parametrize("sub_queue", set(SubQueue) - {SubQueue.TRANSFER})
 @pytest.mark.parametrize("subscription", [None, "s"])
 def test_an_address_that_is_written_out_is_read_as_the_same(sub_queue: SubQueue, subscription: str | None) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
 from twinbus.amqp.encode import ENCODED_NULL, encode_list, encode_value
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.types import Array, Described, Symbol, UByte, UInt, ULong, UShort, Value
+from twinbus.amqp.types import Array, Described, Symbol, UInt, ULong, UShort, Value
 
 
 class FieldType(NamedTuple):
@@ -161,7 +161,6 @@ def _write_symbols(value: tuple[str, ...]) -> Value:
     return Array([Symbol(element) for element in value], 0xA3)
 
 
-UBYTE = _integer("a ubyte", 8, UByte)
 USHORT = _integer("a ushort", 16, UShort)
 UINT = _integer("a uint", 32, UInt)
 ULONG = _integer("a ulong", 64, ULong)

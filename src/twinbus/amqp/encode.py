@@ -34,7 +34,6 @@ from twinbus.amqp.types import (
 
 ENCODED_NULL = b"\x40"
 EMPTY_LIST = b"\x45"
-EMPTY_MAP = b"\xc1\x01\x00"
 
 Writer: TypeAlias = Callable[[Value], bytes]
 

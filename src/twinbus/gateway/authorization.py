@@ -28,8 +28,6 @@ TOKEN_LENGTH_MAX = 8_192
 CLOCK_SKEW: Millis = 5_000
 AUDIENCES_MAX = 1_000
 
-ALL_RIGHTS = frozenset(Right)
-
 
 class AccessRules(Protocol):
     """Where the SAS rules are kept."""

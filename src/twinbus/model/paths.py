@@ -59,10 +59,6 @@ class Address:
     def key(self) -> str:
         return path_key(self.entity_path)
 
-    @property
-    def is_cbs(self) -> bool:
-        return path_key(self.path) == CBS
-
     def __str__(self) -> str:
         return self.entity_path + _SUFFIXES[self.sub_queue] + ("/$management" if self.is_management else "")
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.model.rules.printer import print_filter
 from tests.model.rules.strategies import NAMES, evaluable_filters, messages
 from tests.model.rules.views import content_of, view_of
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, FilterError, QuotaExceeded
@@ -22,7 +23,6 @@ from twinbus.model.rules.compiler import Compiler
 from twinbus.model.rules.evaluation import Test
 from twinbus.model.rules.index import RuleIndex
 from twinbus.model.rules.parser import parse_filter
-from twinbus.model.rules.printer import print_filter
 from twinbus.model.rules.values import equal
 from twinbus.model.rules.view import FilterView
 

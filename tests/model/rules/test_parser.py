@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.model.rules.printer import print_action, print_filter
 from tests.model.rules.strategies import printable_actions, printable_filters
 from twinbus.errors import ArgumentError
 from twinbus.model.rules.nodes import (
@@ -29,7 +30,6 @@ from twinbus.model.rules.nodes import (
     Statement,
 )
 from twinbus.model.rules.parser import NESTING_MAX, STATEMENT_COUNT_MAX, TEXT_LENGTH_MAX, parse_action, parse_filter
-from twinbus.model.rules.printer import print_action, print_filter
 
 A, B, C = Property("a"), Property("b"), Property("c")
 ONE, TWO, THREE = Literal(1), Literal(2), Literal(3)
