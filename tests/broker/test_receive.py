@@ -6,6 +6,7 @@ import pytest
 
 from twinbus.broker.lane import READY_BYTES_MAX, READY_COUNT_MAX
 from twinbus.broker.outcomes import Abandon, Release
+from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import ReceiveMode
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import fragment_parts
@@ -229,3 +230,36 @@ def test_an_update_fails_while_a_fragment_is_ill() -> None:
     sim.entities.update(QueueDescription("p", enable_partitioning=True, lock_duration=5_000), sim.now, answer)
     assert answer.error is not None
     assert sim.entities.queue("p").settings.lock_duration == 60_000
+
+
+def ready_count(queue: QueueEntity) -> int:
+    return sum(len(fragment.lane.ready) for fragment in queue.fragments)
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_messages_that_nobody_receives_are_left_in_the_store_when_it_is_opened(is_partitioned: bool) -> None:
+    """There may be thousands of such queues: to read from all of them keeps the store from those that are used."""
+    sim = Simulation(4)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=is_partitioned))
+    ids = [str(number) for number in range(50)]
+    sim.send(queue, *map(make_message, ids))
+    sim.restart()
+    queue = sim.entities.queue("q")
+    assert ready_count(queue) == 0
+    assert sim.send(queue, make_message("more")).good == {0}
+    assert ready_count(queue) <= 1
+    receiver = sim.receiver(queue.main, 100)
+    assert sorted(receiver.ids()) == sorted([*ids, "more"])
+
+
+def test_a_receiver_gets_what_is_there_when_its_store_has_returned() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    receiver = sim.receiver(queue.main, 2)
+    sim.send(queue, make_message("a"), make_message("b"), make_message("c"))
+    receiver.take()
+    sim.lose_store(0)
+    sim.return_store(0)
+    receiver.credit = 5
+    queue.main.pump(sim.now, receiver)
+    assert receiver.ids() == ["a", "b", "c"]

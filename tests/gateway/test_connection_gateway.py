@@ -130,6 +130,38 @@ def test_a_drain_is_answered_after_what_is_on_its_way(front: Front) -> None:
     assert receiver.credit == 0
 
 
+def test_a_drain_is_answered_after_messages_that_are_being_read(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfers([(b"1", payload("a")), (b"2", payload("b"))])
+    client.run()
+    front.sim.lose_store(0)
+    front.sim.return_store(0)
+    front.sim.ports[0].is_hung = True
+    receiver = client.receiver("orders", credit=10)
+    receiver.drain()
+    client.run()
+    assert receiver.credit == 10
+    front.sim.ports[0].is_hung = False
+    client.run()
+    assert [text_of(message.payload) for message in received(client)] == ["a", "b"]
+    assert receiver.credit == 0
+
+
+def test_a_drain_does_not_wait_for_a_store_that_hangs(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfer(payload("a"), b"1")
+    client.run()
+    front.sim.lose_store(0)
+    front.sim.return_store(0)
+    front.sim.ports[0].is_hung = True
+    receiver = client.receiver("orders", credit=10)
+    receiver.drain()
+    client.run()
+    assert receiver.credit == 10
+    client.advance(250)
+    assert receiver.credit == 0
+
+
 def test_a_drain_is_answered_after_the_settlements_before_it(front: Front) -> None:
     client = front.client()
     client.sender("orders").transfer(payload("a"), b"1")

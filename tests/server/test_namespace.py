@@ -143,3 +143,18 @@ async def test_a_taken_port_is_named_and_the_folder_is_let_go(server: NamespaceS
     again = NamespaceServer(ServerSettings("other", folder, amqp_port=0, http_port=0, store_count=1))
     await again.start()
     await again.stop()
+
+
+async def test_a_receive_that_does_not_wait_finds_messages_that_have_to_be_read_first(tmp_path: Path) -> None:
+    first = NamespaceServer(settings(tmp_path))
+    await first.start()
+    await first.control.create_queue(QueueDescription("orders"))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{first.http_port}", headers=signed(first)) as http:
+        assert (await http.post("/orders/messages", content=b"hello")).status_code == 201
+    await first.stop()
+    again = NamespaceServer(settings(tmp_path))
+    await again.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{again.http_port}", headers=signed(again)) as http:
+        assert (await http.delete("/orders/messages/head?timeout=0")).content == b"hello"
+        assert (await http.delete("/orders/messages/head?timeout=0")).status_code == 204
+    await again.stop()

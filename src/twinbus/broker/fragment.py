@@ -43,6 +43,11 @@ ACTIVE_ONLY = (MessageState.ACTIVE,)
 class FragmentWatcher(Protocol):
     """The queue that a fragment is a part of."""
 
+    @property
+    def is_taken_from(self) -> bool:
+        """Whether somebody receives from it, or it hands on what it has by itself."""
+        ...
+
     def messages_ready(self, fragment: "Fragment", lane: Lane) -> None: ...
 
     def session_free(self) -> None:
@@ -260,8 +265,8 @@ class Fragment:
             self.sessions.messages_free(lane)
 
     def refill(self, lane: Lane) -> None:
-        """Ask the store for more ahead of need."""
-        if lane.wants_fill and self.is_available:
+        """Ask the store for more ahead of need; not where nobody takes it, for there may be thousands of such queues."""
+        if lane.wants_fill and self.is_available and (self.watcher is None or self.watcher.is_taken_from):
             self._scan(lane)
 
     def open_lane(self, lane: Lane) -> None:

@@ -45,6 +45,15 @@ class MessageQueue:
     def receiver_count(self) -> int:
         return len(self._merge) + (len(self._desk) if self._desk is not None else 0)
 
+    @property
+    def is_taken_from(self) -> bool:
+        return self._desk is not None or len(self._merge) > 0 or self.fragments[0].forwards_to is not None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether messages for its receivers are on their way from a store."""
+        return any([fragment.lane.is_filling and fragment.is_available for fragment in self.fragments])
+
     # Receiving
 
     def attach(self, receiver: Receiver, now: Millis) -> None:
@@ -60,6 +69,8 @@ class MessageQueue:
             if receiver.session is not None:
                 raise self._no_sessions()
             self._merge.add(receiver)
+            for fragment in self.fragments:
+                fragment.refill(fragment.lane)
             self.pump(now)
 
     def detach(self, receiver: Receiver, now: Millis) -> None:

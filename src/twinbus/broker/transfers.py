@@ -86,6 +86,10 @@ class Transfers:
 
     # Called by the fragments
 
+    @property
+    def is_taken_from(self) -> bool:
+        return True
+
     def messages_ready(self, fragment: Fragment, lane: Lane) -> None:
         self._pump(fragment, fragment.broker.clock.now())
 

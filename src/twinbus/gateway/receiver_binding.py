@@ -148,13 +148,17 @@ class ReceiverBinding:
         self._under_way += self._granted - self.credit
         self.credit = self._granted = max(0, credit - self._under_way)
 
-    def _drain(self) -> None:
+    def _drain(self, *, may_wait: bool = True) -> None:
         """Answered with what is there: the JavaScript SDK closes a link that makes it wait.
 
         Messages in receive-and-delete are on their way until their removal is durable; they come first, or they
         would reach a client that has stopped to listen. So do answers to settlements: that SDK drains a link before
-        it closes it, and does not see what comes after.
+        it closes it, and does not see what comes after. What the queue is about to read is there as well, but a store
+        may hang: it is waited for until the next tick.
         """
+        if may_wait and self.credit > 0 and self._queue.is_reading:
+            self._is_drain_due = True
+            return
         self._grant(0)
         self._is_drain_due = self._under_way > 0 or self._settling > 0
         if not self._is_drain_due:
@@ -235,7 +239,7 @@ class ReceiverBinding:
     def tick(self) -> None:
         # The store failed while messages were on their way: nobody else says that none will come.
         if self._is_drain_due:
-            self._drain()
+            self._drain(may_wait=False)
 
     def unbind(self, now: Millis) -> None:
         """The link or the connection is gone."""

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 
 RECEIVES_MAX = 5_000
 UNDER_WAY_WAIT_S = 10.0
+READING_WAIT_S = 1.0
+READING_POLL_S = 0.005
 ANSWER_WAIT_S = 60.0
 BATCH_BODY_FACTOR = 6
 """A byte of a body takes up to six in JSON; the batch itself is measured once it is read."""
@@ -206,6 +208,7 @@ class HttpMessaging:
         try:
             receive.start(self._clock.now())
             await asyncio.wait((answered, leaving), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await _while_reading(queue, (answered, leaving))
             has_left = leaving.done()
             receive.give_up()
             await asyncio.wait((answered,), timeout=UNDER_WAY_WAIT_S)
@@ -241,6 +244,15 @@ def _queue(node: Node, path: str) -> MessageQueue:
     if node.queue is None:
         raise NotAllowed(f"'{path}' is a topic: receive from one of its subscriptions.")
     return node.queue
+
+
+async def _while_reading(queue: MessageQueue, ends: Collection["asyncio.Future[Any]"]) -> None:
+    """Messages that are on their way from a store are there, also for a caller that does not wait for others."""
+    deadline = asyncio.get_running_loop().time() + READING_WAIT_S
+    while queue.is_reading and not any(end.done() for end in ends):
+        if asyncio.get_running_loop().time() >= deadline:
+            return
+        await asyncio.wait(ends, timeout=READING_POLL_S, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _answer(ask: Callable[[Reply[Any]], None], timeout_s: float) -> object:
