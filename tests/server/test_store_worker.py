@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from twinbus.errors import StoreUnavailable
+from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.server import served_store
 from twinbus.server.served_store import REQUESTS_MAX, ServedStore, StoreCondition
 from twinbus.server.store_threads import ThreadLine, commit_changes
-from twinbus.server.store_worker import StoreWorker
+from twinbus.server.store_worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, REOPEN_PAUSE_S, StoreWorker
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, StoredMessage
 
 WAIT_S = 5.0
@@ -27,10 +27,13 @@ class Recorder:
         self.is_at_gate = threading.Event()
         self.fails = False
         self.breaks = False
+        self.is_damaged = False
         self.opened = 0
         self.closed = 0
 
     def open(self) -> Any:
+        if self.is_damaged:
+            raise StoreDamaged("the disk is scratched")
         if self.fails:
             raise StoreUnavailable("the disk is gone")
         if self.breaks:
@@ -126,6 +129,37 @@ def test_a_query_sees_every_commit_asked_for_before_it_and_none_after(world: Wor
     while len(world.seen) < 3:
         world.step()
     assert world.seen == [(1, None), 1, (2, None)]
+
+
+def test_answers_to_many_queries_are_not_kept_until_the_last_one_is_there(world: World) -> None:
+    """Each may have a megabyte, and there may be thousands."""
+    world.store.gate.clear()
+    world.commit(0)
+    assert world.store.is_at_gate.wait(WAIT_S)
+    for _ in range(100):
+        world.port.query(lambda store: len(store.summaries()), world.seen.append)
+    world.store.gate.set()
+    steps = 0
+    while len(world.seen) < 101:
+        world.step()
+        steps += 1
+    assert world.seen == [(0, None), *[1] * 100]
+    assert steps > 100 // EVENTS_TOGETHER_MAX
+
+
+def test_a_damaged_store_is_not_opened_again_every_second(world: World) -> None:
+    """Each try reads all of it, and takes time from the stores that work."""
+    worker = StoreWorker(4, world.store.open, commit_changes, ThreadLine(world.loop.call, lambda _: None))
+    worker._up()
+    world.store.fails = True
+    worker._open()
+    worker._loss_told()
+    assert 0.0 < (worker._wait_to_open() or 0.0) <= REOPEN_PAUSE_S
+    world.store.is_damaged = True
+    worker._open()
+    assert (worker._wait_to_open() or 0.0) > DAMAGED_PAUSE_S / 2
+    worker._up()
+    assert worker._wait_to_open() == 0.0
 
 
 def test_a_store_that_fails_is_closed_and_everything_waiting_fails(world: World) -> None:

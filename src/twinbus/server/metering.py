@@ -67,7 +67,8 @@ class Metering:
                 await self.flush()
             except MessagingError as error:
                 return JSONResponse({"error": str(error)}, status_code=error.status)
-            return JSONResponse({"operations": str(self.folder)})
+            # Whoever asks may be in another folder.
+            return JSONResponse({"operations": str(self.folder.absolute())})
 
         return [Route("/$meter/flush", respond, methods=["POST"])]
 

@@ -61,7 +61,9 @@ def _share_with_ended_connections(sock: socket.socket) -> None:
 
 def _refusal(host: str, port: int, fault: OSError) -> ArgumentError:
     if fault.errno == errno.EADDRINUSE:
-        return ArgumentError(f"Port {port} on {host} is in use. Stop what listens there, or give another port.")
+        return ArgumentError(
+            f"Port {port} on {host} is in use. Stop what listens there, or give 'twinbus serve' another port."
+        )
     return ArgumentError(f"Cannot listen on {host}:{port}: {fault.strerror}.")
 
 

@@ -19,7 +19,10 @@ Part = TypeVar("Part")
 """What a commit is made of: changes, or changes that are encoded already."""
 
 PARTS_PER_COMMIT_MAX = 4_096
+EVENTS_TOGETHER_MAX = 16
 REOPEN_PAUSE_S = 1.0
+DAMAGED_PAUSE_S = 30.0
+"""Each try reads the whole journal, and a person has to look before it can succeed."""
 
 log = logging.getLogger(__name__)
 
@@ -107,17 +110,17 @@ class StoreWorker(Generic[Store, Part]):
         try:
             self._store = self._open_store()
         except StoreUnavailable as fault:
-            self._not_opened(str(fault))
+            self._not_opened(str(fault), REOPEN_PAUSE_S if fault.is_transient else DAMAGED_PAUSE_S)
         except Exception as broken:  # a broken invariant; whoever waits has to be told all the same
             log.exception("store_not_opened")
-            self._not_opened(f"{self._name} cannot be opened: {broken!r}")
+            self._not_opened(f"{self._name} cannot be opened: {broken!r}", REOPEN_PAUSE_S)
         else:
             self._condition, self._fault = StoreCondition.UP, ""
             self._events.append(Returned())
         self._send()
 
-    def _not_opened(self, fault: str) -> None:
-        self._reopen_at = time.monotonic() + REOPEN_PAUSE_S
+    def _not_opened(self, fault: str, pause_s: float) -> None:
+        self._reopen_at = time.monotonic() + pause_s
         self._fault = fault
         if self._condition is not StoreCondition.LOST:
             self._report_lost(StoreCondition.LOST, fault)
@@ -126,6 +129,8 @@ class StoreWorker(Generic[Store, Part]):
         position = 0
         while position < len(requests):
             position = self._serve_run(requests, position)
+            if len(self._events) >= EVENTS_TOGETHER_MAX:
+                self._send()
         self._send()
 
     def _serve_run(self, requests: Sequence[Request], start: int) -> int:
