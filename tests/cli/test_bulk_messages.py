@@ -1,8 +1,12 @@
 """Purging, un-deferring, looking in one order and giving back for later, against a real namespace."""
 
+import io
+
+import pytest
 from azure.servicebus import ServiceBusClient
 
 from tests.cli.conftest import Commands
+from twinbus.cli.app import run
 
 
 def test_a_partitioned_queue_is_purged_whatever_state_its_messages_are_in(commands: Commands) -> None:
@@ -12,6 +16,15 @@ def test_a_partitioned_queue_is_purged_whatever_state_its_messages_are_in(comman
     assert commands.json("purge", "purged", "--yes") == {"entity": "purged", "removed": 21}
     assert commands.text("purge", "purged", "-y") == "0 messages removed from 'purged'.\n"
     assert "gone" in commands.failure("purge", "gone", "--yes")
+
+
+@pytest.mark.parametrize(("answer", "code", "said"), [("n\n", 1, "Nothing was removed"), ("", 2, "Say --yes")])
+def test_nothing_is_purged_unless_somebody_agrees(
+    answer: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    assert run(["purge", "orders"]) == code
+    assert said in capsys.readouterr().err
 
 
 def test_a_merged_peek_shows_fragments_in_one_order(commands: Commands) -> None:

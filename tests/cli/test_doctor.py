@@ -39,3 +39,13 @@ def test_a_job_without_spark_is_told_what_to_install_in_one_line(
     assert run(["pipeline", "capture", "orders", "--lake", "lake"]) == 1
     advice = "twinbus: This needs Spark, which is not installed: pip install 'twinbus[spark,jre]'\n"
     assert capsys.readouterr().err == advice
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder in which nobody can make a file")
+def test_a_folder_that_nothing_can_be_written_to_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not findings(capsys, Path("/proc"))["write and sync"]["is_good"]
+
+
+def test_a_file_in_the_place_of_the_data_folder_is_a_fault(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert findings(capsys, tmp_path / "file")["data folder"]["found"] == f"{tmp_path / 'file'} is a file"

@@ -5,9 +5,10 @@ import io
 import json
 
 import pytest
+from rich.console import Console
 
-from twinbus.cli.app import main
-from twinbus.cli.output import Output, json_text
+from twinbus.__main__ import main
+from twinbus.cli.output import Output, json_text, made_table
 
 TEXT = "grüße ☃"
 
@@ -38,3 +39,12 @@ def test_json_has_every_character_in_any_encoding() -> None:
 def test_json_is_as_readable_as_the_encoding_allows() -> None:
     with contextlib.redirect_stdout(output_of("utf8")):
         assert json_text([TEXT]) == f'["{TEXT}"]'
+
+
+def test_a_table_that_is_too_wide_is_folded_and_nothing_of_it_cut_off() -> None:
+    key = "0123456789" * 5
+    console = Console(width=30, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(made_table(("name", "primary_key"), [{"name": "sender", "primary_key": key}]))
+    lines = captured.get().splitlines()[1:]
+    assert "".join(line.removeprefix("sender").strip() for line in lines) == key

@@ -13,6 +13,7 @@ from uuid import UUID
 import typer
 
 from twinbus.cli.command import Call, command
+from twinbus.cli.failure import CommandFailed
 from twinbus.cli.message_records import counted, record_of_received
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.entity_extras import EntityExtras, next_positions
@@ -54,8 +55,8 @@ def purge(
 ) -> None:
     """Remove all messages that nobody holds, also deferred and scheduled ones."""
     path = path_of(entity, subscription, dead_letter)
-    if not yes and not typer.confirm(f"Remove all messages from '{path}'?"):
-        raise typer.Abort
+    if not yes:
+        _ask(f"Remove all messages from '{path}'?")
     removed = 0
     with _progress() as show_progress:
         for count in _purged(call, path):
@@ -86,6 +87,17 @@ def undefer(
         else:
             active = sum(_until_none(lambda: namespace.run(extras.undefer_all(CALL_COUNT_MAX))))
     call.output.done(f"{counted(active)} of '{path}' made active again.", entity=path, active=active)
+
+
+def _ask(question: str) -> None:
+    try:
+        is_agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise ArgumentError("Nobody is here to be asked. Say --yes, and it is done without a question.") from None
+    if not is_agreed:
+        raise CommandFailed("Nothing was removed.")
 
 
 def peek_merged(call: Call, path: str, count_max: int) -> list[dict[str, Any]]:

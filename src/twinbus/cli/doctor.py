@@ -79,7 +79,13 @@ def _disk(data: Path) -> Iterator[Finding]:
     if not os.access(existing, os.W_OK):
         yield Finding("data folder", False, f"{existing} cannot be written", "choose another one with --data")
         return
-    sync_ms = _sync_ms(existing)
+    try:
+        sync_ms = _sync_ms(existing)
+    except OSError as fault:
+        yield Finding(
+            "write and sync", False, fault.strerror or str(fault), "make room, or choose another folder with --data"
+        )
+        return
     advice = "" if sync_ms < SYNC_SLOW_MS else "every acknowledged message waits for this; use a faster disk"
     yield Finding("write and sync", sync_ms < SYNC_SLOW_MS, f"{sync_ms:.2f} ms", advice)
 

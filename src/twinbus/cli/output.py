@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from twinbus.management.atom.durations import NEVER_TEXT, write_duration
 
@@ -38,7 +38,7 @@ class Output:
         if self.as_json:
             self._json({name: _plain(value) for name, value in record.items()})
             return
-        table = Table(box=None, pad_edge=False, show_header=False)
+        table = Table(Column(), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
         for name, value in record.items():
             table.add_row(_heading(name), _text(value))
         self.console.print(table)
@@ -62,7 +62,9 @@ def json_text(document: object) -> str:
 
 def made_table(columns: Sequence[str], records: Sequence[Record]) -> Table:
     """As `Output.table` prints it; for displays that change."""
-    table = Table(*(_heading(name) for name in columns), box=None, pad_edge=False, header_style="bold")
+    # Folded where it is too wide: a key, a path or a number of which the end is cut off is of no use.
+    heads = (Column(_heading(name), overflow="fold") for name in columns)
+    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for record in records:
         table.add_row(*(_text(record.get(name)) for name in columns))
     return table

@@ -83,7 +83,7 @@ def _tell(output: Output, summary: "Summary | None", ledger: "Ledger", page: Pat
         print_bill(output.console, summary)
     for name, reason in sorted({**intake.sick, **intake.held_back}.items()):
         output.console.print(f"[bold yellow]left out:[/] {name.replace('[', chr(92) + '[')} {reason}", highlight=False)
-    counted = f"{intake.hours:,} hours counted from {intake.files:,} files in this run."
+    counted = f"Hours counted in this run: {intake.hours:,}, from {intake.files:,} files."
     output.done(counted if page is None else f"{counted} Report: {page}")
 
 
