@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from twinbus.broker.fragment import Fragment
 from twinbus.broker.receiver import Delivery
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Millis
@@ -129,3 +130,20 @@ def test_what_is_due_equally_long_after_it_was_added_is_called_although_somethin
     wakeups.run(2)
     wakeups.run(3)
     assert called == [("first", 2), ("second", 3)]
+
+
+def test_a_fragment_whose_upkeep_breaks_is_woken_again(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, make_message("m", time_to_live=1_000))
+    (fragment,) = queue.main.fragments
+    keep_up, calls = fragment._upkeep, list[Millis]()
+
+    def break_once(fragment: Fragment, now: Millis) -> None:
+        calls.append(now)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        keep_up(fragment, now)
+
+    monkeypatch.setattr(fragment, "_upkeep", break_once)
+    sim.advance(2_000, step=500)
+    assert queue.main.counts().active == 0

@@ -14,6 +14,7 @@ import pytest
 
 from tests.contract.rows import row
 from twinbus.errors import StoreUnavailable
+from twinbus.server import store_process
 from twinbus.server.served_store import ServedStore, StoreCondition
 from twinbus.server.settings import LogFormat
 from twinbus.server.store_process import StoreProcess
@@ -194,6 +195,17 @@ async def test_a_commit_that_breaks_costs_the_store_its_run_and_nothing_that_is_
         await stores.heard("returned 0")
         assert await stores.commit(0, FragmentCreated(KEYS[0])) is None
         assert await stores.query(1, scan(1)) == []
+
+
+async def test_a_commit_that_is_too_large_for_a_batch_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_process, "COMMIT_BYTES_MAX", 1_000)
+    async with kept(tmp_path) as stores:
+        await stores.commit(0, FragmentCreated(KEYS[0]))
+        assert isinstance(await stores.commit(0, enqueued(0, bytes(1_001))), StoreUnavailable)
+        await stores.heard("lost 0", "returned 0")
+        assert await stores.commit(0, enqueued(0, bytes(100))) is None
 
 
 async def test_an_answer_that_cannot_be_sent_costs_the_process_and_nobody_waits_for_ever(tmp_path: Path) -> None:

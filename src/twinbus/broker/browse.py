@@ -1,16 +1,20 @@
 """Reading by sequence number: peek at messages, and take deferred ones (contract A12, protocol.md 9)."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import methodcaller
 
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hops import without_hops
 from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable, MessageNotFound, MessagingError
-from twinbus.store.changes import MessageState, StoredMessage
+from twinbus.errors import FragmentUnavailable, MessageNotFound, MessageTooLarge, MessagingError
+from twinbus.store.changes import FragmentKey, MessageState, StoredMessage
+from twinbus.store.messaging_store import MessagingStore
 
 PEEK_COUNT_MAX = 250
 PEEK_BYTES_MAX = 256 * 1024
+DEFERRED_BYTES_MAX = 64 * 1024 * 1024
+_STEP_COUNT = 64
 ANY_STATE = (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
 
 Rows = list[StoredMessage]
@@ -56,10 +60,16 @@ def read_deferred(
     session_id: str | None,
     done: Callable[[Rows | MessagingError], None],
 ) -> None:
-    """The deferred messages with these numbers that nobody holds: all of them, or MessageNotFound."""
+    """The deferred messages with these numbers that nobody holds: all of them, or MessageNotFound.
+
+    MessageTooLarge if they are more than one answer can hold: what it cannot bring would be taken and lost.
+    """
     wanted = list(dict.fromkeys(numbers))
 
-    def read(rows: Rows | FragmentUnavailable) -> None:
+    def read(rows: Rows | FragmentUnavailable | None) -> None:
+        if rows is None:
+            done(MessageTooLarge(f"These messages have more than {DEFERRED_BYTES_MAX} bytes. Ask for fewer at once."))
+            return
         if isinstance(rows, FragmentUnavailable):
             done(rows)
             return
@@ -76,4 +86,16 @@ def read_deferred(
         else:
             done(good)
 
-    fragment.broker.query(methodcaller("read", fragment.key, wanted), read)
+    fragment.broker.query(partial(_rows_for_one_answer, fragment.key, wanted), read)
+
+
+def _rows_for_one_answer(key: FragmentKey, numbers: Sequence[int], store: MessagingStore) -> Rows | None:
+    """None if they are too large together. A single one is not: there is no way to ask for less."""
+    rows: Rows = []
+    size = 0
+    for start in range(0, len(numbers), _STEP_COUNT):
+        rows += store.read(key, numbers[start : start + _STEP_COUNT])
+        size += sum([len(row.content) for row in rows[start:]])
+        if size > DEFERRED_BYTES_MAX and len(numbers) > 1:
+            return None
+    return rows

@@ -310,5 +310,7 @@ class Fragment:
     def _woken(self, now: Millis) -> None:
         self._woken_at = NEVER
         if self.is_available:
-            self._upkeep(self, now)
-            self.wake()
+            try:
+                self._upkeep(self, now)
+            finally:
+                self.wake()

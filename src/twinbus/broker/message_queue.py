@@ -52,7 +52,7 @@ class MessageQueue:
     @property
     def is_reading(self) -> bool:
         """Whether messages for its receivers are on their way from a store."""
-        return any([fragment.lane.is_filling and fragment.is_available for fragment in self.fragments])
+        return any(fragment.lane.is_filling and fragment.is_available for fragment in self.fragments)
 
     # Receiving
 

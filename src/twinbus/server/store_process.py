@@ -31,6 +31,8 @@ PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.store_h
 PACKAGE_PLACE = str(Path(twinbus.__file__).parents[1])
 BUFFER_BYTES = 1 << 20
 """Of a line: what has no room there cannot share the next sync with what has."""
+COMMIT_BYTES_MAX = (1 << 31) - (1 << 20)
+"""A system writes no more in one piece, and a batch is one piece."""
 RESTART_PAUSE_S = 1.0
 KILL_WAIT_S = 2.0
 
@@ -180,6 +182,8 @@ class SocketLine(asyncio.Protocol):
     def commit(self, changes: list[Change], /) -> int:
         try:
             body = b"".join(encode_changes(changes))
+            if len(body) > COMMIT_BYTES_MAX:
+                raise ValueError(f"it has {len(body)} bytes")
         except Exception as broken:
             # As if the store had found it: the broker forgets what it decided, and starts from what is durable.
             log.exception("commit_not_encoded")
