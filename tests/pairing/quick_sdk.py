@@ -1,8 +1,10 @@
 """The SDK looks for progress every 50 ms while it opens a link, and its close waits for a thread that sleeps a second.
 
-Neither is what a test of ours is about, so here both are ten times as quick: the modules that sleep get a `time` of their own.
+Neither is what a test of ours is about, so here both are ten times as quick: the modules that sleep get a `time` or an
+`asyncio` of their own.
 """
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +13,18 @@ from typing import Any
 
 from azure.servicebus import _servicebus_receiver, _servicebus_sender
 from azure.servicebus._pyamqp import _connection, client, session
+from azure.servicebus._pyamqp.aio import _client_async, _connection_async, _session_async
+from azure.servicebus.aio import _servicebus_receiver_async, _servicebus_sender_async
 
 SPEED = 10
 SLEEPERS: tuple[ModuleType, ...] = (_servicebus_receiver, _servicebus_sender, _connection, client, session)
+AIO_SLEEPERS: tuple[ModuleType, ...] = (
+    _servicebus_receiver_async,
+    _servicebus_sender_async,
+    _client_async,
+    _connection_async,
+    _session_async,
+)
 
 
 class QuickTime:
@@ -27,13 +38,28 @@ class QuickTime:
         time.sleep(seconds / SPEED)
 
 
+class QuickAsyncio:
+    """The module `asyncio`, but for its sleeps."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / SPEED)
+
+
 @contextmanager
 def quick_sdk() -> Iterator[None]:
-    for module in SLEEPERS:
-        assert module.time is time, f"{module.__name__} does not sleep by this name any more"
-        module.time = QuickTime()  # type: ignore[attr-defined]
+    replaced: list[tuple[ModuleType, str, ModuleType, object]] = [
+        (module, "time", time, QuickTime()) for module in SLEEPERS
+    ]
+    replaced += [(module, "asyncio", asyncio, QuickAsyncio()) for module in AIO_SLEEPERS]
+    for module, name, slow, quick in replaced:
+        assert getattr(module, name) is slow, f"{module.__name__} does not sleep by this name any more"
+        setattr(module, name, quick)
     try:
         yield
     finally:
-        for module in SLEEPERS:
-            module.time = time  # type: ignore[attr-defined]
+        for module, name, slow, _ in replaced:
+            setattr(module, name, slow)

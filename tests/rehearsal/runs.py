@@ -3,23 +3,34 @@
 import contextlib
 from pathlib import Path
 
-from twinbus.rehearsal.bill import bill_of
+from twinbus.rehearsal.bill import Bill, bill_of
 from twinbus.rehearsal.drain import Drain
 from twinbus.rehearsal.rehearsal import Rehearsal
 from twinbus.rehearsal.report import RehearsalReport
 from twinbus.rehearsal.script import Script, default_script
 from twinbus.rehearsal.settings import Engine, RehearsalSettings
+from twinbus.rehearsal.stage import Stage
 from twinbus.rehearsal.throwaway_stage import throw_away_stage
 
 SHORT_S = 5.0
 
 
-def rehearse(seed: int, drain: Drain, engine: Engine = Engine.PROCESS, script: Script | None = None) -> RehearsalReport:
+def rehearse(
+    seed: int,
+    drain: Drain,
+    engine: Engine = Engine.PROCESS,
+    script: Script | None = None,
+    *,
+    has_bill: bool = True,
+) -> RehearsalReport:
     settings = RehearsalSettings(seed=seed, engine=engine, failover_interval_s=0.2, ping_interval_s=1.0)
     with throw_away_stage() as stage, contextlib.closing(drain):
         chosen = script or default_script(SHORT_S)
-        rehearsal = Rehearsal(stage, chosen, settings, drain, lambda stage: bill_of(stage, None), lambda _: None)
-        return rehearsal.run()
+
+        def bill(stage: Stage) -> Bill | None:
+            return bill_of(stage, None) if has_bill else None
+
+        return Rehearsal(stage, chosen, settings, drain, bill, lambda _: None).run()
 
 
 def check_survived(report: RehearsalReport) -> None:
