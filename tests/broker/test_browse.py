@@ -2,10 +2,11 @@
 
 import pytest
 
+from twinbus.broker import browse
 from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.outcomes import Abandon, Complete, Defer, Release
 from twinbus.broker.receiver import Delivery, ReceiveMode
-from twinbus.errors import MessageNotFound, NotAllowed
+from twinbus.errors import MessageNotFound, MessageTooLarge, NotAllowed
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import MessageState, StoredMessage
 from twinbus.testing.messages import make_message, message_id_of
@@ -152,6 +153,22 @@ def test_deferred_messages_are_received_all_or_none(sim: Simulation) -> None:
     (number,) = defer_all(sim, queue.main, 1)
     assert isinstance(take_deferred(sim, queue.main, number, number + 1).error, MessageNotFound)
     assert len(take_deferred(sim, queue.main, number).value) == 1
+
+
+def test_deferred_messages_that_no_answer_can_hold_are_refused_and_stay(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *(make_message(f"{number}") for number in range(200)))
+    numbers = defer_all(sim, queue.main, 200)
+    (size,) = {len(row.content) for row in peek(sim, queue.main, numbers[100], 50)}
+    monkeypatch.setattr(browse, "DEFERRED_BYTES_MAX", 50 * size)
+    for mode in ReceiveMode:
+        assert isinstance(take_deferred(sim, queue.main, *numbers[100:151], mode=mode).error, MessageTooLarge)
+    assert len(take_deferred(sim, queue.main, *numbers[100:150]).value) == 50
+    monkeypatch.setattr(browse, "DEFERRED_BYTES_MAX", size - 1)
+    assert len(take_deferred(sim, queue.main, numbers[0]).value) == 1
+    assert queue.main.counts().deferred == 200
 
 
 @pytest.mark.rule("A8")

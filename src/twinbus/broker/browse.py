@@ -94,8 +94,9 @@ def _rows_for_one_answer(key: FragmentKey, numbers: Sequence[int], store: Messag
     rows: Rows = []
     size = 0
     for start in range(0, len(numbers), _STEP_COUNT):
-        rows += store.read(key, numbers[start : start + _STEP_COUNT])
-        size += sum([len(row.content) for row in rows[start:]])
+        found = store.read(key, numbers[start : start + _STEP_COUNT])
+        rows += found
+        size += sum([len(row.content) for row in found])
         if size > DEFERRED_BYTES_MAX and len(numbers) > 1:
             return None
     return rows
