@@ -5,6 +5,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from twinbus.cost.operation_columns import COLUMNS
 from twinbus.cost.price_sheet_file import example_text, parse_price_sheet
 from twinbus.meter import Cause, Operation
 from twinbus.pipeline.bill.job import BillInUse, Ledger, update_ledger
-from twinbus.pipeline.bill.line_sums import read_parts
+from twinbus.pipeline.bill.part_files import BillDamaged, read_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,6 +152,17 @@ def test_sick_files_are_named_and_skipped_and_a_later_run_heals(bench: Bench) ->
     assert bench.totals("daily") == counted([*good, *half, *damaged])
 
 
+def test_a_bill_that_was_damaged_is_told_in_one_line(bench: Bench) -> None:
+    write_log(bench.log, [operation(START, Cause.SEND)])
+    bench.run()
+    (counts,) = (bench.out / "counts").rglob("*.parquet")
+    counts.write_bytes(counts.read_bytes()[:-20])
+    with pytest.raises(
+        BillDamaged, match=r"^Files of the bill in .*date=2026-11-15 cannot be read: .*bill the logs again"
+    ):
+        bench.run()
+
+
 def test_other_prices_change_the_money_of_what_is_counted_already(bench: Bench) -> None:
     write_log(bench.log, [operation(START, Cause.SEND, count=1_000)])
     bench.run()
@@ -204,27 +216,31 @@ def test_the_command_prints_writes_and_returns_the_same_figures(
     assert pq.read_metadata(next((bench.out / "hourly").rglob("*.parquet"))).num_rows > 0
 
 
+def trade(entities: Entities, queue: str) -> None:
+    """Of 23 messages, one by one and as a batch, all are received and completed."""
+    with entities.broker.client() as client:
+        with client.get_queue_sender(queue) as sender:
+            for size in (100, 200, 150_000):
+                sender.send_messages(ServiceBusMessage(b"x" * size, message_id=f"{queue}-{size}"))
+            sender.send_messages([ServiceBusMessage(b"y") for _ in range(20)])
+        with client.get_queue_receiver(queue) as receiver:
+            received = 0
+            while received < 23:
+                for message in receiver.receive_messages(max_message_count=23 - received, max_wait_time=10):
+                    receiver.complete_message(message)
+                    received += 1
+
+
 @pytest.mark.rule("D1", "D5")
 def test_traffic_of_the_official_sdk_is_billed_as_it_was_counted_on_the_clients_side(
     bench: Bench, entities: Entities
 ) -> None:
     """Single messages, a batch, one of three units, and receives that bring nothing."""
     plain, partitioned = entities.queue(), entities.queue(enable_partitioning=True)
-    sizes = [100, 200, 150_000]
-    with entities.broker.client() as client:
-        for queue in (plain, partitioned):
-            with client.get_queue_sender(queue) as sender:
-                for size in sizes:
-                    sender.send_messages(ServiceBusMessage(b"x" * size, message_id=f"{queue}-{size}"))
-                sender.send_messages([ServiceBusMessage(b"y") for _ in range(20)])
-            with client.get_queue_receiver(queue) as receiver:
-                received = 0
-                while received < 23:
-                    for message in receiver.receive_messages(max_message_count=23 - received, max_wait_time=10):
-                        receiver.complete_message(message)
-                        received += 1
-        with client.get_queue_receiver(plain) as receiver:
-            assert receiver.receive_messages(max_wait_time=1) == []
+    with ThreadPoolExecutor() as threads:  # a link of the SDK takes most of a second to open
+        list(threads.map(lambda queue: trade(entities, queue), (plain, partitioned)))
+    with entities.broker.client() as client, client.get_queue_receiver(plain) as receiver:
+        assert receiver.receive_messages(max_wait_time=1) == []
     log = Path(entities.broker.ask("POST", "/$meter/flush")["operations"])
     bench.run(log)
     lines = read_parts(bench.out / "monthly", "month=*").to_pylist()

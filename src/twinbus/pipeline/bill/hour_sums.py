@@ -11,6 +11,7 @@ from pathlib import Path
 from twinbus.cost import operation_columns as columns
 from twinbus.cost.month_to_date import HourCount
 from twinbus.pipeline.bill.counts import DATE, HOUR, LOG
+from twinbus.pipeline.bill.part_files import part_files, read_parts
 
 
 def hour_counts(folder: Path) -> list[HourCount]:
@@ -26,20 +27,16 @@ def hour_counts(folder: Path) -> list[HourCount]:
 
 
 def _hours_of(day: Path) -> list[tuple[str, int, int, int]]:
-    import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.dataset as ds
 
-    parts = sorted(str(path) for path in day.glob(f"{HOUR}=*/*.parquet"))
-    if not parts:
+    # A run that died while it replaced the only hour of a day left none; this one has counted it again, or will.
+    if not part_files(day, f"{HOUR}=*"):
         return []
-    hive = ds.partitioning(pa.schema([(HOUR, pa.int32())]), flavor="hive")
-    counts = ds.dataset(parts, partition_base_dir=str(day), partitioning=hive, format="parquet").to_table(
-        columns=[columns.NAMESPACE, HOUR, columns.UNITS, columns.BYTES]
-    )
+    counts = read_parts(day, f"{HOUR}=*", (columns.NAMESPACE, HOUR, columns.UNITS, columns.BYTES))
     # What is not billed, such as a settlement, moves no message: its bytes say of which size the message was.
     charged = pc.if_else(pc.greater(counts[columns.UNITS], 0), counts[columns.BYTES], 0)
     counts = counts.set_column(counts.column_names.index(columns.BYTES), columns.BYTES, charged)
     summed = counts.group_by([columns.NAMESPACE, HOUR]).aggregate([(columns.UNITS, "sum"), (columns.BYTES, "sum")])
     names = (columns.NAMESPACE, HOUR, f"{columns.UNITS}_sum", f"{columns.BYTES}_sum")
-    return list(zip(*(summed[name].to_pylist() for name in names), strict=True))
+    rows = zip(*(summed[name].to_pylist() for name in names), strict=True)
+    return [(namespace, int(hour), units, size) for namespace, hour, units, size in rows]

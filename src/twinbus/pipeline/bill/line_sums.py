@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from twinbus.cost import operation_columns as columns
 from twinbus.pipeline.bill.counts import DATE, HOUR, KEYS, SUMS
 from twinbus.pipeline.bill.lines import MONEY_DIGITS, MONEY_SCALE, MONEYS
+from twinbus.pipeline.bill.part_files import read_parts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,17 +38,6 @@ def write_sums(out: Path, days: Iterable[str]) -> None:
         _replace(monthly, out / "monthly" / f"{MONTH}={month}")
         _write_csv(daily, DATE, out / "csv" / f"daily-{month}.csv")
         _write_csv(_labelled(monthly, month), MONTH, out / "csv" / f"monthly-{month}.csv")
-
-
-def read_parts(folder: Path, periods: str, wanted: Sequence[str] | None = None) -> "pa.Table":
-    """Lines of the periods that a pattern matches, such as date=2026-11-*; all columns if none are named."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    parts = sorted(str(path) for path in folder.glob(f"{periods}/*.parquet"))
-    hive = ds.partitioning(pa.schema([(periods.partition("=")[0], pa.string())]), flavor="hive")
-    lines = ds.dataset(parts, partition_base_dir=str(folder), partitioning=hive, format="parquet")
-    return lines.to_table(columns=None if wanted is None else list(wanted))
 
 
 def _summed(lines: "pa.Table", keys: Sequence[str]) -> "pa.Table":

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from twinbus.cost.bill_rows import CauseRow, EntityRow
-from twinbus.pipeline.bill.line_sums import read_parts
+from twinbus.pipeline.bill.part_files import read_parts
 
 ENTITY_SUMS = ("operations", "messages", "bytes", "units", "operations_money", "bandwidth_money")
 
