@@ -4,8 +4,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from azure.servicebus import ServiceBusMessage
-
 from tests.pairing.namespaces import NamespaceProcess
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
@@ -33,12 +31,17 @@ class Entities:
 
     def send(self, path: str, bodies: Sequence[str]) -> None:
         """Many plain messages, quickly; their ids are their bodies."""
+        self.send_encoded(path, [encode_message(body, message_id=body) for body in bodies])
+
+    def send_encoded(self, path: str, payloads: Sequence[bytes]) -> None:
+        """`path` is a queue or topic."""
         with BlockingNamespace.connect(self.broker.connection_string) as namespace:
-            payloads = [encode_message(body, message_id=body) for body in bodies]
             errors = namespace.sender(path).send_batches(payloads)
         assert not any(errors)
 
-    def send_messages(self, path: str, messages: Sequence[ServiceBusMessage]) -> None:
-        """Messages with all that the official SDK can put on them; `path` is a queue or topic."""
-        with self.broker.client() as client, client.get_queue_sender(path) as sender:
-            sender.send_messages(list(messages))
+    def dead_letter(self, path: str, count: int, reason: str) -> None:
+        """The first ones of a queue or subscription."""
+        with BlockingNamespace.connect(self.broker.connection_string) as namespace:
+            receiver = namespace.receiver(path, credit=count)
+            assert not any(receiver.dead_letter(receiver.collect(count, 10), reason))
+            receiver.close()

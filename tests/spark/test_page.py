@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage
 
 from tests.spark.entities import Entities
+from twinbus.client.message import encode_message
 from twinbus.pipeline.lake import write_batch
 
 if TYPE_CHECKING:
@@ -24,14 +24,17 @@ def prepare(entities: Entities, secret: Path) -> None:
     with entities.broker.administration() as administration:
         administration.create_queue("orders")
         administration.create_queue("invoices", requires_duplicate_detection=True)
-    for number in range(6):
-        order = f'{{"article": "a{number}", "price": {number}.5}}'
-        properties: dict[str | bytes, Any] = {"country": COUNTRIES[number % 3]}
-        message = ServiceBusMessage(order, message_id=str(number), subject="new", application_properties=properties)
-        entities.send_messages("orders", [message])
-    with entities.broker.client() as client, client.get_queue_receiver("orders") as receiver:
-        for message in receiver.receive_messages(2, max_wait_time=10):
-            receiver.dead_letter_message(message, reason="BadPrice")
+    orders = [
+        encode_message(
+            f'{{"article": "a{number}", "price": {number}.5}}',
+            message_id=str(number),
+            subject="new",
+            application_properties={"country": COUNTRIES[number % 3]},
+        )
+        for number in range(6)
+    ]
+    entities.send_encoded("orders", orders)
+    entities.dead_letter("orders", 2, "BadPrice")
 
 
 def test_the_examples_of_the_page_run(

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 import pytest
-from azure.servicebus import ServiceBusMessage
 
 from tests.spark.entities import Entities
+from twinbus.client.message import encode_message
 from twinbus.pipeline.failures import reason_of
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ def load(spark: "SparkSession", entities: Entities, **given: str) -> "DataFrame"
 
 def test_a_partitioned_queue_is_a_table_with_all_columns(spark: "SparkSession", entities: Entities) -> None:
     queue = entities.queue(enable_partitioning=True)
-    message = ServiceBusMessage("body", message_id="a", application_properties={"n": 1, "text": "x"}, subject="s")
-    entities.send_messages(queue, [message, *(ServiceBusMessage("b", message_id=str(n)) for n in range(20))])
+    message = encode_message("body", message_id="a", application_properties={"n": 1, "text": "x"}, subject="s")
+    entities.send_encoded(queue, [message, *(encode_message("b", message_id=str(n)) for n in range(20))])
     frame = load(spark, entities, queue=queue, minPartitions="2")
     assert frame.rdd.getNumPartitions() == 2
     assert frame.count() == 21
@@ -37,9 +37,8 @@ def test_an_empty_queue_is_an_empty_table(spark: "SparkSession", entities: Entit
 def test_dead_letters_are_triaged_with_sql(spark: "SparkSession", entities: Entities) -> None:
     queue = entities.queue()
     entities.send(queue, ["a", "b", "c"])
-    with entities.broker.client() as client, client.get_queue_receiver(queue) as receiver:
-        for message in receiver.receive_messages(3, max_wait_time=5):
-            receiver.dead_letter_message(message, reason="bad" if str(message) == "b" else "late")
+    for reason, count in (("late", 1), ("bad", 1), ("late", 1)):
+        entities.dead_letter(queue, count, reason)
     load(spark, entities, queue=queue, subQueue="deadLetter").createOrReplaceTempView("dead")
     found = spark.sql("SELECT deadLetterReason, count(*) AS n FROM dead GROUP BY 1 ORDER BY 1").collect()
     assert [(row.deadLetterReason, row.n) for row in found] == [("bad", 1), ("late", 2)]

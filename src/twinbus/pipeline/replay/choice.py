@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from fnmatch import translate
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 NUMBER = "sequenceNumber"
 SAMPLE_COLUMNS = (ENTITY, NUMBER, TIME, "messageId", "subject", "deadLetterReason", "body")
 BODY_SHOWN_MAX = 60
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BODY = re.compile(r"\bbody\b", re.IGNORECASE)
 
 
@@ -74,14 +75,24 @@ def filtered(frame: "DataFrame", where: str | None) -> "DataFrame":
 def counts_of(chosen: "DataFrame") -> list[EntityCount]:
     from pyspark.sql import functions as f
 
-    grouped = chosen.groupBy(ENTITY).agg(f.count(f.lit(1)), f.min(TIME), f.max(TIME)).orderBy(ENTITY)
-    return [EntityCount(*row) for row in grouped.collect()]
+    times = f.unix_micros(TIME)
+    grouped = chosen.groupBy(ENTITY).agg(f.count(f.lit(1)), f.min(times), f.max(times)).orderBy(ENTITY)
+    return [EntityCount(entity, count, _time(first), _time(last)) for entity, count, first, last in grouped.collect()]
 
 
 def sample_of(chosen: "DataFrame", count: int) -> list[dict[str, Any]]:
     """The first ones of them, with the beginnings of their bodies."""
-    rows = chosen.select(*SAMPLE_COLUMNS).orderBy(ENTITY, TIME, NUMBER).limit(count).collect()
-    return [{**row.asDict(), "body": _shown(row["body"])} for row in rows]
+    from pyspark.sql import functions as f
+
+    first = chosen.select(*SAMPLE_COLUMNS).orderBy(ENTITY, TIME, NUMBER).limit(count)
+    rows = first.withColumn(TIME, f.unix_micros(TIME)).collect()
+    return [{**row.asDict(), TIME: _time(row[TIME]), "body": _shown(row["body"])} for row in rows]
+
+
+def _time(micros: int | None) -> datetime | None:
+    """In UTC, and it says so: as Spark hands times over they are in the zone of this machine and do not, and whoever puts
+    one into a filter would get other messages than were shown."""
+    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
 
 
 def _shown(body: bytes | None) -> str | None:

@@ -132,7 +132,7 @@ def prepared(part: "DataFrame", destinations: Mapping[str, str]) -> "DataFrame":
     from pyspark.sql import functions as f
 
     to = f.create_map(*(f.lit(text) for pair in destinations.items() for text in pair))
-    named = f.coalesce("messageId", f.md5(f.concat_ws("/", ENTITY, f.col(NUMBER).cast("string"))))
+    named = f.coalesce(f.nullif("messageId", f.lit("")), f.md5(f.concat_ws("/", ENTITY, f.col(NUMBER).cast("string"))))
     kept = f.map_filter("properties", lambda name, _: ~name.isin(*DEAD_LETTER_PROPERTIES))
     return (
         part.where(f.col(ENTITY).isin(*destinations))
