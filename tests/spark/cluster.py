@@ -85,6 +85,12 @@ class Cluster(SparkProcesses):
     url = ""
 
     def start_all(self, worker_count: int) -> Self:
+        for log in self.begin(worker_count):
+            self.wait_for(log, "Successfully registered with master")
+        return self
+
+    def begin(self, worker_count: int) -> list[Path]:
+        """The master runs; of the workers, which are on their way, there are the logs."""
         ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         master = self.start("master", "org.apache.spark.deploy.master.Master", *ports)
         self.url = self.wait_for(master, r"Starting Spark master at (spark://\S+)")[1]
@@ -94,9 +100,7 @@ class Cluster(SparkProcesses):
             place = ("--work-dir", str(self._folder / f"work-{number}"))
             worker = "org.apache.spark.deploy.worker.Worker"
             logs.append(self.start(f"worker-{number}", worker, *ports, *limits, *place, self.url))
-        for log in logs:
-            self.wait_for(log, "Successfully registered with master")
-        return self
+        return logs
 
     def executors(self) -> list[int]:
         """Their process ids: an executor is a child of its worker."""

@@ -10,6 +10,7 @@ It ends when all that was there is done. The connection string is in BUS.
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from twinbus.pipeline.session import QUICK_START, spark_session
@@ -18,22 +19,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCH_MESSAGES = "150"
+BUS = {"connectionStringEnv": "BUS"}
 
 
 def forward(spark: "SparkSession", source: str, target: str, folder: str) -> int:
-    bus = {"connectionStringEnv": "BUS"}
-    reading = {**bus, "queue": source, "mode": "consume", "maxMessagesPerTrigger": BATCH_MESSAGES}
+    reading = {**BUS, "queue": source, "mode": "consume", "maxMessagesPerTrigger": BATCH_MESSAGES}
     messages = spark.readStream.format("servicebus").options(**reading).load().select("body", "messageId")
-    writing = messages.writeStream.format("servicebus").options(**bus, queue=target)
+    writing = messages.writeStream.format("servicebus").options(**BUS, queue=target)
     query = writing.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
     query.awaitTermination()
     return 0
 
 
-def capture(spark: "SparkSession", source: str, folder: str, mode: str) -> int:
+def capture(spark: "SparkSession", source: str, folder: str, mode: str, bus: Mapping[str, str] = BUS) -> int:
     from twinbus.pipeline.capture import Capture, CaptureMode, CaptureSettings, run_captures
 
-    options = {"connectionStringEnv": "BUS", "maxMessagesPerTrigger": BATCH_MESSAGES}
+    options = {**bus, "maxMessagesPerTrigger": BATCH_MESSAGES}
     one = Capture(spark, source, CaptureSettings(f"{folder}/lake", CaptureMode(mode), options))
     run_captures([one], threading.Event(), lambda: None, at_once=1)
     return 0 if one.tally.state == "done" else 1

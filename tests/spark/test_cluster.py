@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.cluster import Cluster, ConnectServer, python_without_twinbus
+from tests.spark.conftest import WORKERS
 from tests.spark.entities import Entities
 from twinbus.pipeline.cache_folder import put
 from twinbus.pipeline.shipping import archive
@@ -38,7 +39,11 @@ class Pass:
         self._python = python_without_twinbus(folder / "python")
         assert can_import(self._python, "pyspark, pyarrow")
         assert not can_import(self._python, "twinbus")
-        self.environment = {"BUS": self._broker.connection_string, "PYSPARK_PYTHON": str(self._python)}
+        self.environment = {
+            "BUS": self._broker.connection_string,
+            "PYSPARK_PYTHON": str(self._python),
+            "PYTHONPATH": str(WORKERS),  # so that they start sooner; nothing of ours is there
+        }
 
     def start(self, url: str) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "tests.spark.full_pass", url, self._source, self._target, str(self._folder)]
@@ -70,7 +75,8 @@ class Pass:
 def test_a_stream_runs_on_two_workers_of_a_cluster(entities: Entities, tmp_path: Path) -> None:
     whole = Pass(entities, tmp_path)
     with Cluster(tmp_path, whole.environment) as cluster:
-        whole.finish(whole.start(cluster.start_all(worker_count=2).url))
+        cluster.begin(worker_count=2)
+        whole.finish(whole.start(cluster.url))
         assert cluster.workers_that_ran_executors() == 2
     whole.check()
 
@@ -95,7 +101,7 @@ def test_a_stream_runs_through_spark_connect(entities: Entities, tmp_path: Path)
     """Artifacts of a session do not reach the process of a streaming source: the server has our archive on its path."""
     whole = Pass(entities, tmp_path)
     put(tmp_path / "twinbus.zip", archive())
-    environment = {**whole.environment, "PYTHONPATH": str(tmp_path / "twinbus.zip")}
+    environment = {**whole.environment, "PYTHONPATH": f"{WORKERS}{os.pathsep}{tmp_path / 'twinbus.zip'}"}
     with ConnectServer(tmp_path, environment) as server:
         whole.finish(whole.start(server.start_all().url))
     whole.check()

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from azure.servicebus import ServiceBusSubQueue
-
 from tests.pairing.conftest import Spaces
+from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.pairing.backlog import backlog_queue_path
@@ -22,6 +21,7 @@ from twinbus.pipeline.syphon.pairs import PairToSyphon
 from twinbus.pipeline.syphon.rounds import LanePlan, PairPlaces, PairPlan, TaskPlan
 
 LOCK = timedelta(seconds=5)
+PEEK_COUNT = 200
 
 
 class Backlog:
@@ -101,11 +101,10 @@ class Backlog:
 
     def dead_reasons(self) -> Counter[str]:
         found: Counter[str] = Counter()
-        with self.spaces.secondary.client() as client:
+        with BlockingNamespace.connect(self.spaces.secondary.connection_string) as namespace:
             for queue in self.queues:
-                with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
-                    dead = receiver.receive_messages(max_message_count=200, max_wait_time=1)
-                    found.update(str(message.dead_letter_reason) for message in dead)
+                dead = namespace.run(namespace.extras(f"{queue}/$DeadLetterQueue").peek_merged(PEEK_COUNT))
+                found.update(str(message.dead_letter_reason) for message in dead)
         return found
 
 
