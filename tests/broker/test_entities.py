@@ -187,6 +187,32 @@ def test_a_queue_whose_deletion_failed_half_way_can_be_used_and_deleted_again(si
     assert [port.store.summaries() for port in sim.ports] == [[], [], [], []]
 
 
+@pytest.mark.parametrize("is_reloaded_first", [False, True])
+def test_who_holds_a_session_of_a_queue_whose_deletion_failed_is_told_and_can_accept_it_again(
+    sim: Simulation, is_reloaded_first: bool
+) -> None:
+    queue = sim.queue(QueueDescription("s", enable_partitioning=True, requires_session=True))
+    names = [str(number) for number in range(20)]
+    holders = [sim.receiver(queue.main, 5, session=sim.accept(queue.main, name).value) for name in names]
+    sim.ports[2].next_fault = Fault.FAIL_BEFORE
+    sim.ports[3].is_hung = True
+    answer = delete(sim, "s")
+    if is_reloaded_first:
+        sim.return_store(2)
+        for name in names:
+            sim.accept(queue.main, name)
+    sim.ports[3].is_hung = False
+    sim.run()
+    assert isinstance(answer.error, FragmentUnavailable)
+    if not is_reloaded_first:
+        sim.return_store(2)
+    assert all(holder.lost is not None for holder in holders)
+    sim.advance(120_000)
+    for name in names:
+        assert sim.send(queue, make_message(name, session_id=name)).good == {0}
+        assert sim.receiver(queue.main, 5, session=sim.accept(queue.main, name).value).ids() == [name]
+
+
 def idle_names(sim: Simulation) -> list[str]:
     return [description.name for description in sim.entities.idle(sim.now)]
 

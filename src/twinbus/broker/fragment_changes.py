@@ -44,7 +44,7 @@ def delete_fragments(fragments: Sequence[Fragment], done: Done) -> None:
             if error is None:
                 broker.remove(part)
             else:
-                broker.add(part)
+                broker.keep(part)
         done(error)
 
     if _can_be_changed(fragments, done):

@@ -100,7 +100,7 @@ class MessageBroker:
             fragment.load(None)
 
     def part_with(self, fragments: Sequence["Fragment"]) -> None:
-        """They are about to be deleted: `remove` follows, or `add` if that fails.
+        """They are about to be deleted: `remove` follows, or `keep` if that fails.
 
         Nothing that is decided about them from now on is written, for it would come behind their deletion, and a store
         that is given rows of a fragment which it does not have is taken to be broken.
@@ -109,11 +109,18 @@ class MessageBroker:
             fragment.is_loaded = False
             self._leaving.add(fragment.key)
 
+    def keep(self, fragments: Sequence["Fragment"]) -> None:
+        """Their deletion failed: serve them from what the store has, which may be nothing."""
+        left = [fragment for fragment in fragments if not fragment.is_loaded]
+        for fragment in left:
+            tell(fragment.drop)
+        self.add(left)
+
     def remove(self, fragments: Sequence["Fragment"]) -> None:
         for fragment in fragments:
             self._fragments.pop(fragment.key, None)
             self._leaving.discard(fragment.key)
-            fragment.drop()
+            tell(fragment.drop)
 
     def commit(self, changes: list[Change], done: Done) -> None:
         """`done(None)` when they are durable. Calls back at once only if the store is known to be lost."""
