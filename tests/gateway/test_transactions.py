@@ -242,8 +242,12 @@ def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeyp
     first, second = control.declare(), control.declare()
     assert send(client, sender, first, payload("x" * 300)) == [None]
     assert send(client, sender, second, payload("x" * 300)) == ["amqp:resource-limit-exceeded"]
+    entry = {"message-id": "1", "message": payload("x" * 300)}
+    reply = ask_in(client, client.node("orders/$management"), second, "schedule-message", {"messages": [entry]})
+    assert (reply.application_properties or {})["errorCondition"] == "amqp:resource-limit-exceeded"
     assert control.ask(DISCHARGE, first, False) == ACCEPTED
-    assert send(client, sender, second, payload("x" * 300)) == [None]
+    # However large a message may be, one of them has room.
+    assert send(client, sender, second, payload("x" * 900)) == [None]
 
 
 def taken_in_transaction(client: Client) -> tuple[Control, bytes, IncomingLink, int]:

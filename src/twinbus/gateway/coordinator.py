@@ -55,8 +55,9 @@ class Transactions:
         return found
 
     def check_room(self, size: int) -> None:
+        """QuotaExceeded if so many bytes more are too many; the first message has room, however large messages may be."""
         held = sum([transaction.size_bytes for transaction in self._open.values()])
-        if held + size > SIZE_MAX:
+        if held and held + size > SIZE_MAX:
             raise QuotaExceeded(
                 f"The open transactions of this connection hold {held} bytes; {SIZE_MAX} are the limit. Commit some."
             )

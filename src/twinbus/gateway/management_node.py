@@ -141,6 +141,7 @@ class ManagementNode:
             respond=respond,
             transaction=transaction,
             after_commit=partial(self._transactions.after_commit, request.txn_id or b""),
+            check_room=self._transactions.check_room,
         )
 
     def _remember(self, pending: PendingResponse) -> None:

@@ -45,6 +45,7 @@ class Call:
     meter: LinkMeter
     billed_as: Count  # what the request is on the bill, once it is done
     after_commit: AfterCommit  # have something done when the transaction is committed
+    check_room: Callable[[int], None]  # raises if a transaction cannot hold so many bytes more
     session: SessionLock | None  # what the link named in the request holds, if it holds a message session
     message_size_max: int
     new_id: Callable[[], str]

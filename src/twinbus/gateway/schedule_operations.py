@@ -27,6 +27,7 @@ def schedule_message(call: Call) -> None:
         return Response.ok({"sequence-numbers": Array([Long(number) for number in numbers])})
 
     if call.transaction is not None:
+        call.check_room(sum([len(message.content) for message in messages]))
         call.transaction.send(call.target().placement, messages, call.now)
         call.after_commit(partial(call.meter.sent, messages, None, Cause.SCHEDULE, call.transaction.fragment))
         call.respond(numbered([NUMBER_UNKNOWN] * len(messages)))
