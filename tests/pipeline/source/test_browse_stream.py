@@ -9,6 +9,7 @@ from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.connections import Detect
 from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable, detected, plain
 from twinbus.pipeline.source.offsets import BrowseOffset, OffsetError, lag
+from twinbus.testing.local_namespace import STORE_COUNT_DEFAULT
 
 WAYS = [pytest.param(detected, id="own"), pytest.param(plain, id="plain")]
 
@@ -168,6 +169,25 @@ def test_a_fragment_that_becomes_ill_during_a_run_fails_it_if_there_is_more_to_r
         bus.namespace.store_up(0)
     query.run()
     assert sorted(query.kept) == sorted(names(64))
+
+
+@pytest.mark.parametrize("mode", ["browse", "consume"])
+def test_an_empty_fragment_that_becomes_ill_during_a_run_does_not_fail_it(bus: Bus, mode: str) -> None:
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, ["only"])
+    (head,) = (each for each in bus.ask(path, lambda access: access.heads()) if each.waiting)
+    store = (head.fragment + 1) % STORE_COUNT_DEFAULT
+    query = Query(lambda: bus.stream(path, mode=mode, retryTotal="0"))
+
+    def fall_ill(step: str) -> None:
+        if step == "committed" and query.kept:
+            bus.namespace.store_down(store)
+
+    try:
+        query.run(fall_ill)
+    finally:
+        bus.namespace.store_up(store)
+    assert query.kept == ["only"]
 
 
 def test_a_stream_without_end_goes_on_without_a_fragment_that_is_ill_and_reads_it_later(bus: Bus) -> None:

@@ -17,23 +17,32 @@ from twinbus.pipeline.source.starting_points import chosen_heads
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """`ends` is by fragment; `unknown` are those that were ill when the run started."""
+    """`firsts` and `ends` are by fragment, and alike where one is empty; `unknown` are those that were ill when the run
+    started."""
 
     path: str
+    firsts: Positions
     ends: Positions
     unknown: frozenset[int]
 
     @classmethod
     async def of(cls, access: EntityAccess, options: SourceOptions) -> "RunTarget":
         heads = await chosen_heads(access, options)
-        ends = {head.fragment: head.end for head in heads if head.is_available}
-        return cls(access.path, ends, frozenset(head.fragment for head in heads) - ends.keys())
+        known = [head for head in heads if head.is_available]
+        return cls(
+            access.path,
+            {head.fragment: head.first for head in known},
+            {head.fragment: head.end for head in known},
+            frozenset(head.fragment for head in heads if not head.is_available),
+        )
 
     def require_read(self, heads: Sequence[Head], reached: Positions) -> None:
         """To be asked when nothing more is found. Raises SourceUnavailable."""
         ill = {head.fragment for head in heads if not head.is_available}
         left = self.unknown | {
-            fragment for fragment, end in self.ends.items() if fragment in ill and reached.get(fragment, -1) < end
+            fragment
+            for fragment, end in self.ends.items()
+            if fragment in ill and reached.get(fragment, self.firsts[fragment]) < end
         }
         if left:
             raise SourceUnavailable(
