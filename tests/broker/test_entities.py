@@ -8,7 +8,9 @@ from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavaila
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, EachReply, Simulation
+
+KEY_OF_FRAGMENT_1 = "0"
 
 
 @pytest.fixture
@@ -185,6 +187,26 @@ def test_a_queue_whose_deletion_failed_half_way_can_be_used_and_deleted_again(si
     assert len(sim.receiver(queue.main, 50).take()) == 32
     assert delete(sim, "p").value is None
     assert [port.store.summaries() for port in sim.ports] == [[], [], [], []]
+
+
+def test_a_queue_that_was_deleted_twice_at_once_in_vain_loses_nothing_that_is_sent_to_it_then(sim: Simulation) -> None:
+    """Whoever gave up waiting for a store that hangs asks again, and both deletions fail together."""
+    queue = sim.queue(QueueDescription("p", enable_partitioning=True))
+    sim.ports[2].is_hung = True
+    answers = [delete(sim, "p") for _ in range(2)]
+    sim.ports[2].is_hung = False
+    sim.ports[2].next_fault = Fault.FAIL_BEFORE
+    sim.ports[2].step()
+    assert all(isinstance(answer.error, FragmentUnavailable) for answer in answers)
+    fragment = queue.main.fragments[1]
+    port = sim.ports[1]
+    while not fragment.is_available:
+        port.step(1)
+    sent = EachReply()
+    queue.send_each([make_message("m", partition_key=KEY_OF_FRAGMENT_1)], sim.now, sent)
+    sim.run()
+    assert sent.good == {0}
+    assert fragment.active_count == 1
 
 
 @pytest.mark.parametrize("is_reloaded_first", [False, True])

@@ -261,9 +261,11 @@ class MessageBroker:
             self._lose(str(answer))
             return
         self.is_available = True
-        loaded = [item for item in zip(fragments, answer, strict=True) if item[0].key in self._fragments]
-        # A fragment the catalog knows and the store does not: the process ended while the entity was being made.
+        # Not what was deleted meanwhile; nor what was asked for twice and has been in use since.
+        known = [item for item in zip(fragments, answer, strict=True) if item[0].key in self._fragments]
+        loaded = [item for item in known if not item[0].is_loaded]
         self._leaving.difference_update([fragment.key for fragment, _ in loaded])
+        # A fragment the catalog knows and the store does not: the process ended while the entity was being made.
         missing: list[Change] = [FragmentCreated(fragment.key) for fragment, memory in loaded if memory is None]
         if missing:
             self.commit(missing, _ignore)
