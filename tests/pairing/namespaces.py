@@ -24,9 +24,10 @@ from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.errors import MessagingError, QuotaExceeded
 from twinbus.pairing.transfer import PATH
+from twinbus.rehearsal.throwaway_stage import free_ports
 
 SERVE = "import sys; from twinbus.cli.app import run; sys.exit(run(sys.argv[1:]))"
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 LOOK_S = 0.02
 CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 0}
 PEEK_MAX = 250
@@ -49,7 +50,8 @@ class NamespaceProcess:
         self._serve = f"from twinbus.broker import settings; settings.MEGABYTE = {megabyte}; {SERVE}"
         self._process: subprocess.Popen[str] | None = None
         self._counting: ServiceBusAdministrationClient | None = None
-        self.amqp_port = self.http_port = 0
+        # Not whatever is free: a client that tries the port of a killed one again and again could be given it as its own.
+        self.amqp_port, self.http_port = free_ports(2)
         self.connection_string = ""
         self.start()
 

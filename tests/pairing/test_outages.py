@@ -17,6 +17,9 @@ from tests.pairing.trial import Trial, is_in
 from twinbus.pairing import Availability, EventKind, FailureKind, classify
 from twinbus.pairing.backlog import backlog_queue_path
 
+TIMEOUT_S = 10
+"""Of a send that does not say otherwise: what waits for a hung primary takes at least as long."""
+
 
 @pytest.mark.rule("B2")
 def test_on_a_good_day_messages_go_to_the_primary_unchanged(spaces: Spaces) -> None:
@@ -88,7 +91,7 @@ def test_a_hung_primary_is_failed_over_within_the_timeouts(spaces: Spaces) -> No
         trial.fail_over(client, sender)
         started = time.monotonic()
         assert all(trial.send(sender) for _ in range(5))
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < TIMEOUT_S
         spaces.primary.revive()
         until(is_in(client, Availability.HEALTHY))
         assert trial.send(sender)

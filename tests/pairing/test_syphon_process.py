@@ -108,7 +108,7 @@ def test_a_syphon_killed_in_the_middle_loses_nothing_and_duplicates_are_detected
     for body in backlog.fill(path):
         auditor.sent(body, None, is_pinned=False)
         auditor.accepted(body)
-    with backlog.running("--rate", "1000"):
+    with backlog.running("--rate", "200"):
         until(lambda: spaces.primary.count(path) > 0)
     assert 0 < spaces.primary.count(path) < COUNT
     spaces.secondary.kill()  # so that the locks of the killed syphon are gone at once
