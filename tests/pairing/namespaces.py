@@ -16,12 +16,14 @@ from typing import Any
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from twinbus.amqp.sections import DataBody, decode_sections
+from twinbus.amqp.sections import DataBody, Sections, decode_sections
+from twinbus.amqp.types import Symbol
 from twinbus.broker.settings import MEGABYTE
 from twinbus.client import namespace_http
 from twinbus.client.administration import administration_client
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError, QuotaExceeded
 from twinbus.pairing.transfer import PATH
 from twinbus.rehearsal.throwaway_stage import free_ports
@@ -197,6 +199,19 @@ class NamespaceProcess:
                 found += [(str(each.message_id), each.application_properties.get(PATH)) for each in messages]
                 number = (messages[-1].sequence_number or 0) + 1
         return found
+
+    def first_message(self, path: str) -> Sections:
+        """All of it but when it came, which is the queue's."""
+        (found,) = asyncio.run(self._first(path))
+        sections = decode_sections(found.payload)
+        assert sections.message_annotations is not None
+        for name in ("x-opt-enqueued-time", "x-opt-sequence-number"):
+            sections.message_annotations.pop(Symbol(name), None)
+        return sections
+
+    async def _first(self, path: str) -> list[ReceivedMessage]:
+        async with await Namespace.connect(self.connection_string) as namespace:
+            return await namespace.entity(path).peek(1)
 
     def count(self, path: str) -> int:
         """Asked again and again, so by one client: making one costs more than the request."""

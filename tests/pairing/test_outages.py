@@ -3,12 +3,13 @@
 import threading
 import time
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import NamespaceProcess, until
@@ -34,6 +35,25 @@ def test_on_a_good_day_messages_go_to_the_primary_unchanged(spaces: Spaces) -> N
         trial.concluded([message], None)
     assert trial.audit().delivered == ["m0", "m1", "m2", "m3", "m4"]
     assert trial.events == []
+
+
+@pytest.mark.rule("B2")
+def test_on_a_good_day_the_primary_gets_the_very_message_that_the_stock_sender_sends(spaces: Spaces) -> None:
+    message = ServiceBusMessage(
+        b"\x00body",
+        message_id="m",
+        session_id="s",
+        subject="label",
+        correlation_id="c",
+        application_properties={"text": "t", "number": 5, "id": uuid.UUID(int=7)},
+        scheduled_enqueue_time_utc=datetime(2099, 1, 1, tzinfo=UTC),
+    )
+    trial, stock = Trial(spaces), spaces.primary.create_queue()
+    with trial.paired() as client, trial.sender(client) as sender:
+        sender.send_messages(message)
+        with client.primary.get_queue_sender(stock) as plain:
+            plain.send_messages(message)
+    assert spaces.primary.first_message(trial.path) == spaces.primary.first_message(stock)
 
 
 @pytest.mark.rule("B3", "B5", "B7", "B11")

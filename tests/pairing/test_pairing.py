@@ -1,5 +1,6 @@
 """Making a pair: what it creates on a real secondary, and when it refuses."""
 
+import threading
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -131,6 +132,7 @@ def test_a_partner_closed_alone_faults_the_pair_after_the_grace(spaces: Spaces) 
     until(lambda: any(event.kind is EventKind.FAULTED for event in events))
     with pytest.raises(PairFaulted, match="primary of the pair is faulted"):
         sender.send_messages({"body": b"x"})
+    until(lambda: not any(thread.name == "twinbus-pump" for thread in threading.enumerate()))
     client.close()
 
 

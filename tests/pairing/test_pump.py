@@ -5,7 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from twinbus.clock import Millis
-from twinbus.errors import EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded, ServerBusy
+from twinbus.errors import (
+    EntityDisabled,
+    EntityNotFound,
+    MessageTooLarge,
+    NotAllowed,
+    QuotaExceeded,
+    ServerBusy,
+    Unauthorized,
+)
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.failures import Classifier, FailureKind, classify
 from twinbus.pairing.restore import NotATransfer
@@ -164,8 +172,17 @@ def test_a_message_without_a_destination_is_dead_lettered_with_its_reason() -> N
 
 
 @pytest.mark.rule("B8")
-@pytest.mark.parametrize("error", [ServerBusy("busy"), QuotaExceeded("full"), ConnectionError("down")])
-def test_messages_for_a_destination_that_is_down_or_full_are_left(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServerBusy("busy"),
+        QuotaExceeded("full"),
+        ConnectionError("down"),
+        EntityDisabled("off"),
+        Unauthorized("no key"),
+    ],
+)
+def test_messages_for_a_destination_that_is_down_full_or_closed_are_left(error: Exception) -> None:
     bench = Bench(lambda chunk: error if chunk.path == "orders" else None)
     bench.put(1)
     bench.put(2, "bills")
