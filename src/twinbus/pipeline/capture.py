@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.pipeline.captured_entities import source_options
 from twinbus.pipeline.failures import Reason, reason_of
-from twinbus.pipeline.lake import checkpoint_folder, clear_unfinished, write_batch
+from twinbus.pipeline.lake import checkpoint_folder, clear_unfinished, known_spelling, write_batch
 from twinbus.pipeline.listener import progress_of
 
 if TYPE_CHECKING:
@@ -101,9 +101,10 @@ class Capture:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        batches = BatchWriter(self._settings.lake, self.tally.entity)
         try:
+            self.tally.entity = known_spelling(self._spark, self._settings.lake, self.tally.entity)
             clear_unfinished(self._spark, self._settings.lake, self.tally.entity)
+            batches = BatchWriter(self._settings.lake, self.tally.entity)
             self._query = self._writer(batches).start()
         except (PySparkException, Py4JError) as failure:
             self._failed(reason_of(failure), now_s)

@@ -11,8 +11,10 @@ A batch of a capture replaces the folders of its own number. Spark repeats a bat
 and a message is always of the same hour: so it is in the lake once, however often its batch was written.
 """
 
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from twinbus.model.paths import path_key
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -65,14 +67,28 @@ def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":
     return spark.read.schema(schema).parquet(lake)
 
 
+def known_spelling(spark: "SparkSession", lake: str, entity: str) -> str:
+    """The entity as an earlier capture spelt it: names are looked up without their case, but folders are not, and under
+    another one all messages would be captured once more."""
+    folder, files = _in_file_system(spark, f"{lake.rstrip('/')}/{CHECKPOINTS}")
+    found = files.listStatus(folder) if files.exists(folder) else ()
+    names = [unquote(status.getPath().getName()) for status in found]
+    return next((name for name in names if path_key(name) == path_key(entity)), entity)
+
+
 def clear_unfinished(spark: "SparkSession", lake: str, entity: str) -> None:
     """Remove what captures of this entity were writing when they were killed. Nobody reads it."""
-    jvm = spark._jvm
-    assert jvm is not None
-    pattern = jvm.org.apache.hadoop.fs.Path(f"{entity_folder(lake, entity)}/{_STAGING}")
-    files = pattern.getFileSystem(spark._jsc.hadoopConfiguration())
+    pattern, files = _in_file_system(spark, f"{entity_folder(lake, entity)}/{_STAGING}")
     for found in files.globStatus(pattern) or ():
         files.delete(found.getPath(), True)
+
+
+def _in_file_system(spark: "SparkSession", place: str) -> tuple[Any, Any]:
+    """A path of Hadoop, and what it is in: a lake is wherever Spark can write."""
+    jvm = spark._jvm
+    assert jvm is not None
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    return path, path.getFileSystem(spark._jsc.hadoopConfiguration())
 
 
 def _whole(number: "Column") -> "Column":
