@@ -110,6 +110,14 @@ def test_a_copy_that_is_left_behind_is_a_duplicate_too(book: Book) -> None:
     assert book.line("partitioned").duplicates == 1
 
 
+def test_copies_that_nobody_received_are_duplicates_too(book: Book) -> None:
+    first, second = book.accept(1, ORDINARY), book.accept(2, ORDINARY)
+    book.ledger.waiting("ordinary", [book.arrival(first, 5), book.arrival(first, 6), book.arrival(second, 7)])
+    book.ledger.dead_lettered("ordinary", [book.arrival(second, 8)])
+    assert book.line("ordinary").duplicates == 2
+    assert not book.ledger.balance().is_balanced
+
+
 def test_a_duplicate_where_duplicates_are_detected_does_not_balance(book: Book) -> None:
     name = book.accept(1, ORDINARY)
     book.deliver(name, 5)

@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 import pytest
+import typer
 from rich.console import Console
 
+from twinbus.cli.output import Output
+from twinbus.cli.rehearse import _show
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.rehearsal.bill import Bill, EntityLine, add_up
 from twinbus.rehearsal.chronicle import Chronicle
@@ -154,3 +157,11 @@ def test_the_live_view_shows_where_the_rehearsal_is() -> None:
     for words in ("sending", "2 of 4 s", "failed-over", "on the way 3", "the primary is killed"):
         assert words in text
     assert "the primary is killed" in moment_line(found.moments[0]).plain
+
+
+def test_a_ledger_that_does_not_balance_is_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(report(), None, Output(as_json=True))
+    with pytest.raises(typer.Exit) as ended:
+        _show(report(is_lost=True), None, Output(as_json=True))
+    assert ended.value.exit_code == 1
+    assert [json.loads(line)["is_balanced"] for line in capsys.readouterr().out.splitlines()] == [True, False]

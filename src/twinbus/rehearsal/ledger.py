@@ -108,6 +108,7 @@ class _Outlet:
 
     entity: RehearsedEntity
     numbers: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    left: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     waiting: set[str] = field(default_factory=set)
     dead_lettered: set[str] = field(default_factory=set)
     duplicates: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -214,7 +215,7 @@ class Ledger:
         outlet.session_latest[key] = max(latest, number)
 
     def _left(self, path: str, arrivals: Iterable[Arrival]) -> list[str]:
-        """Ids of those that were sent; the others are strangers, and a second copy of one that came is a duplicate."""
+        """Ids of those that were sent; the others are strangers, and a second copy is a duplicate."""
         known = []
         with self._lock:
             outlet = self._outlets[path]
@@ -223,8 +224,10 @@ class Ledger:
                 if name not in self._records:
                     self._strangers.add(name)
                     continue
-                if name in outlet.numbers and arrival.sequence_number not in outlet.numbers[name]:
+                seen = outlet.numbers.get(name, set()) | outlet.left[name]
+                if seen and arrival.sequence_number not in seen:
                     outlet.duplicates[name] += 1
+                outlet.left[name].add(arrival.sequence_number)
                 if not _is_intact(self._records[name].planned, arrival):
                     outlet.altered.add(name)
                 known.append(name)
