@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from twinbus.rehearsal.drain import end
 from twinbus.rehearsal.ending_signals import ending_signals_interrupt, uninterrupted
 from twinbus.rehearsal.namespace_process import NamespaceProcess, NamespaceStopped
 from twinbus.rehearsal.throwaway_stage import PORTS, free_ports
@@ -87,6 +88,15 @@ def test_a_thread_is_waited_for_again_after_ctrl_c_broke_off_the_first_time() ->
 
 def test_a_thread_that_was_never_started_is_not_waited_for() -> None:
     assert WaitedThread(target=None).wait_end()
+
+
+def test_a_process_that_does_not_end_when_it_is_asked_to_is_ended_by_force() -> None:
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(); signal.pause()"
+    with subprocess.Popen([sys.executable, "-uc", deaf], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        end(process, 0.05)
+        assert process.returncode == -signal.SIGKILL
 
 
 def test_a_namespace_that_cannot_be_served_says_why(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twinbus.errors import MessagingError
+from twinbus.rehearsal.ending_signals import uninterrupted
 from twinbus.rehearsal.stage import Stage
 
 STOP_WAIT_S = 10.0
@@ -66,10 +67,20 @@ def _drain_by_process(stage: Stage) -> Drained:
     try:
         said, complaint = process.communicate()
     except BaseException:
-        process.terminate()
-        process.wait(STOP_WAIT_S)
+        with uninterrupted():
+            end(process, STOP_WAIT_S)
         raise
     if process.returncode != 0:
         raise MessagingError(f"The syphon failed: {complaint.strip() or process.returncode}")
     tally = json.loads(said)[0]
     return Drained(tally["moved"], tally["dead_lettered"], time.monotonic() - begun)
+
+
+def end(process: subprocess.Popen[str], wait_s: float) -> None:
+    """In good order, or else by force: nobody is left to end it later."""
+    process.terminate()
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
