@@ -53,6 +53,11 @@ def test_every_rule_comes_back_from_xml_as_it_was(rule: RuleDescription) -> None
     assert read_rule_description(rule.name, parse_xml(write_rule_description(rule).encode())) == rule
 
 
+def test_blanks_around_what_a_correlation_filter_compares_with_count() -> None:
+    rule = RuleDescription("r", CorrelationFilter(label=" a ", to="b\n", properties=((" p ", " v "),)), created_at=0)
+    assert read_rule_description(rule.name, parse_xml(write_rule_description(rule).encode())) == rule
+
+
 @given(VALUES)
 def test_every_value_keeps_its_type(value: object) -> None:
     back = read_typed(*write_typed(value))

@@ -64,7 +64,7 @@ def _read_filter(element: Element) -> FilterDescription:
         case "SqlFilter":
             return SqlFilter(_expression(element, "filter"), _read_pairs(element.child("Parameters")))
         case "CorrelationFilter":
-            fields = {field: element.text_of(name) for name, field in CORRELATION_FIELDS.items()}
+            fields = {field: element.whole_text_of(name) for name, field in CORRELATION_FIELDS.items()}
             return CorrelationFilter(**fields, properties=_read_pairs(element.child("Properties")))
         case other:
             raise ArgumentError(
@@ -94,7 +94,7 @@ def _read_pairs(element: Element | None) -> tuple[tuple[str, object], ...]:
         return ()
     pairs: dict[str, object] = {}
     for pair in element.children:
-        key, value = pair.text_of("Key"), pair.child("Value")
+        key, value = pair.whole_text_of("Key"), pair.child("Value")
         if key is None or value is None:
             raise ArgumentError("A property or parameter of the rule lacks its Key or Value.")
         pairs[key] = read_typed(value.type_name or "string", value.text)

@@ -29,6 +29,11 @@ class Element:
         found = self.child(name)
         return (found.text.strip() or None) if found is not None else None
 
+    def whole_text_of(self, name: str) -> str | None:
+        """As `text_of`, with the blanks around it: where texts are compared, they count."""
+        found = self.child(name)
+        return found.text if found is not None and found.text.strip() else None
+
     @property
     def type_name(self) -> str:
         """The value of `i:type` without its prefix."""
