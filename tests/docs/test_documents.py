@@ -14,6 +14,8 @@ from twinbus.cli.reference import reference
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+ANCHOR = re.compile(r"\]\((?!https?://)([^)#]*)#([^)]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 COMMAND = re.compile(r"(?:^|`|bin/)twinbus ((?:[a-z]+ ?)+)", re.MULTILINE)
 
 
@@ -48,6 +50,17 @@ def test_every_command_and_option_says_what_it_does(path: tuple[str, ...]) -> No
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings get where pages are shown: small letters, hyphens for spaces, nothing else."""
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in HEADING.findall(page.read_text())}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_headings_lead_to_one(page: Path) -> None:
+    for target, anchor in ANCHOR.findall(page.read_text()):
+        assert anchor in anchors(page.parent / target if target else page), f"{page.name} links to {target}#{anchor}"
 
 
 def test_the_readme_leads_to_every_page() -> None:
