@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.pairing.quick_sdk import quick_sdk
 from twinbus.cli.app import run
 
 STOP_WAIT_S = 30.0
@@ -37,7 +38,10 @@ class Served:
 
 
 def serve(data: Path, name: str, *options: str) -> Served:
-    """Start a namespace on free ports and wait until it says that it is ready."""
+    """Start a namespace on free ports and wait until it says that it is ready.
+
+    Without a log of operations, of which a process of its own makes Parquet before the namespace ends.
+    """
     command = [
         sys.executable,
         "-m",
@@ -52,10 +56,19 @@ def serve(data: Path, name: str, *options: str) -> Served:
         "0",
     ]
     process = subprocess.Popen(
-        [*command, "--stores", "2", "--json", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*command, "--stores", "2", "--no-meter", "--json", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     assert process.stdout is not None
     return Served(data, process, json.loads(process.stdout.readline()))
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _quick_sdk() -> Iterator[None]:
+    with quick_sdk():
+        yield
 
 
 @pytest.fixture(scope="session")

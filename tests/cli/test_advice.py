@@ -34,12 +34,21 @@ def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path, option: str) -> 
     assert "in use" in said
 
 
-@pytest.mark.parametrize("command", [["serve", "x"], ["up"]])
-def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path, command: list[str]) -> None:
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    said = complaint(*command, "--data", str(tmp_path / "file"))
+    said = complaint("serve", "x", "--data", str(tmp_path / "file"))
     assert "cannot be written: Not a directory" in said
     assert "--data" in said
+
+
+def test_a_folder_that_two_namespaces_cannot_write_is_named_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert run(["up", "--data", str(tmp_path / "file")]) == FAILED
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "cannot be written: Not a directory. Choose another one with --data." in said
 
 
 @pytest.mark.parametrize("command", [["rehearse", "--engine", "spark"], ["doctor"]])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DATA_DEFAULT = Path("twinbus-data")
 NAMESPACE_DEFAULT = "primary"
+RETRY_BACKOFF_S = 0.1
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DataOption = Annotated[Path, typer.Option("--data", envvar="TWINBUS_DATA", help="Folder with the namespaces' data.")]
@@ -72,7 +73,10 @@ class Call:
         from azure.servicebus import ServiceBusClient
 
         parse_connection_string(self.connection_string)
-        return ServiceBusClient.from_connection_string(self.connection_string, retry_total=1)
+        # Somebody waits for the answer, and can try again.
+        return ServiceBusClient.from_connection_string(
+            self.connection_string, retry_total=1, retry_backoff_factor=RETRY_BACKOFF_S
+        )
 
 
 SHARED = [
