@@ -121,6 +121,9 @@ def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
     assert plan["sample"][0]["enqueuedTime"] == minute(0)
     code, plan = replay(capsys, entities, "--lake", lake, "--dry-run", "--where", f"enqueuedTime >= '{minute(4)}'")
     assert (code, plan["messages"]) == (0, 36)
+    assert replay(capsys, entities, queue.upper(), "--lake", lake, "--where", "false") == (0, [])
+    code, said = replay(capsys, entities, queue, "ordres*", "--lake", lake)
+    assert (code, said.endswith("has no messages of 'ordres*'. Check the spelling.\n")) == (1, True), said
 
     for _ in range(2):
         code, done = replay(capsys, entities, queue, "--lake", lake, "--where", "sequenceNumber >= 4")

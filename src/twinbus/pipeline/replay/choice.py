@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import translate
 from typing import TYPE_CHECKING, Any
 
-from twinbus.errors import ArgumentError
+from twinbus.errors import ArgumentError, EntityNotFound
 from twinbus.pipeline.captured_entities import source_options
 from twinbus.pipeline.failures import reason_of
 from twinbus.pipeline.lake import ENTITY, TIME, read_lake
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 NUMBER = "sequenceNumber"
 SAMPLE_COLUMNS = (ENTITY, NUMBER, TIME, "messageId", "subject", "deadLetterReason", "body")
@@ -49,14 +49,25 @@ def dead_letters(
 
 
 def captured(spark: "SparkSession", lake: str, patterns: Sequence[str], where: str | None) -> "DataFrame":
-    """The messages of the lake, of entities that match or of all. Raises ArgumentError for a filter that is none."""
-    from pyspark.sql import functions as f
+    """The messages of the lake, of entities that match or of all.
 
+    Raises EntityNotFound for a pattern that nothing matches, and ArgumentError for a filter that is none.
+    """
     found = read_lake(spark, lake)
     if patterns:
-        wanted = "|".join(translate(pattern.lower()) for pattern in patterns)
-        found = found.where(f.lower(ENTITY).rlike(f"^(?:{wanted})"))
+        for pattern in patterns:
+            # Entities are folders: what does not match is not even listed, and of what does one row is enough.
+            if found.where(_matches([pattern])).isEmpty():
+                raise EntityNotFound(f"The lake {lake} has no messages of '{pattern}'. Check the spelling.")
+        found = found.where(_matches(patterns))
     return filtered(found, where)
+
+
+def _matches(patterns: Sequence[str]) -> "Column":
+    from pyspark.sql import functions as f
+
+    wanted = "|".join(translate(pattern.lower()) for pattern in patterns)
+    return f.lower(ENTITY).rlike(f"^(?:{wanted})")
 
 
 def filtered(frame: "DataFrame", where: str | None) -> "DataFrame":
