@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from twinbus.amqp.settings import BUFFER_SIZE
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
@@ -12,7 +10,6 @@ from twinbus.testing.local_namespace import LocalNamespace
 WAIT_S = 30.0
 
 
-@pytest.mark.rule("A19")
 async def test_a_message_of_more_than_the_usual_buffers_passes(tmp_path: Path) -> None:
     payload = encode_message(bytes(BUFFER_SIZE + 1))
     with LocalNamespace(tmp_path, store_count=1, message_size_max=len(payload)) as local:
