@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from typing import Any, cast
 
 import pytest
 from azure.servicebus import ServiceBusClient
@@ -10,8 +11,14 @@ from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 
 from tests.pairing.namespaces import until
 from twinbus.clock import Millis
-from twinbus.pairing import PairedNamespaceClient, PairingError, SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing import (
+    PairedNamespaceClient,
+    PairingError,
+    SendAvailabilityPairedNamespaceOptions,
+    pair_namespaces,
+)
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
+from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.validation import check_reach, enter_pair
 
@@ -108,6 +115,17 @@ def test_a_secondary_that_another_pair_may_close_is_not_shared() -> None:
     _, secondary = clients()
     with pytest.raises(PairingError, match="another pair"):
         enter_pair(ServiceBusClient.from_connection_string(NOBODY), secondary)
+
+
+@pytest.mark.rule("B1")
+async def test_clients_of_the_other_colour_are_refused() -> None:
+    """Their senders would return what nobody awaits, and messages would be gone."""
+    own, other = ServiceBusClient.from_connection_string(NOBODY), AioServiceBusClient.from_connection_string(NOBODY)
+    elsewhere: Any = AioServiceBusClient.from_connection_string(NOBODY.replace(":1;", ":2;"))
+    with pytest.raises(PairingError, match=r"twinbus\.pairing\.aio"):
+        pair_namespaces(cast(Any, other), elsewhere)
+    with pytest.raises(PairingError, match=r"twinbus\.pairing\."):
+        await aio_pair_namespaces(cast(Any, own), elsewhere)
 
 
 @pytest.mark.rule("B1")

@@ -28,6 +28,7 @@ from twinbus.pairing.syphon.running import RunningSyphon
 from twinbus.pairing.syphon.tasks import SyphonThread
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 from twinbus.pairing.validation import (
+    check_colour,
     check_hosts,
     check_reach,
     check_same_kind,
@@ -57,6 +58,7 @@ def pair_namespaces(
     chosen = options or SendAvailabilityPairedNamespaceOptions()
     check_same_kind(primary, secondary)
     clients = [_client(each, client_options) for each in (primary, secondary)]
+    check_colour(clients, ServiceBusClient, "twinbus.pairing.aio")
     check_hosts(*(client.fully_qualified_namespace for client in clients))
     enter_pair(*clients)
     try:

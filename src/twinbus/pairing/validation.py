@@ -1,7 +1,7 @@
 """What two clients must be before they can be a pair, and which clients are paired already."""
 
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from twinbus.pairing.errors import PairingError
@@ -17,6 +17,16 @@ _NETWORK_OPTIONS = frozenset(
 def check_same_kind(primary: object, secondary: object) -> None:
     if isinstance(primary, str) != isinstance(secondary, str):
         raise PairingError("Give two clients or two connection strings, not one of each.")
+
+
+def check_colour(clients: Iterable[object], wanted: type, pairing: str) -> None:
+    """The other colour's senders return what nobody awaits, or block the loop: messages would be gone without a word."""
+    for client in clients:
+        if not isinstance(client, wanted):
+            raise PairingError(
+                f"A {type(client).__module__}.{type(client).__name__} cannot be paired here. Give clients of "
+                f"{wanted.__module__.partition('._')[0]}, or use {pairing}.pair_namespaces for yours."
+            )
 
 
 def check_hosts(primary: str, secondary: str) -> None:
