@@ -155,8 +155,8 @@ class FanOut:
         self._put(fragment.dead_letters, dead_letter_row(row, reason, description))
 
     def _put(self, fragment: Fragment, row: StoredMessage) -> None:
-        if not fragment.is_loaded:
-            return  # the subscription is being deleted
+        if fragment.is_leaving:
+            return
         self._copies.setdefault(fragment.key, (fragment, []))[1].append(row)
 
     def changes(self) -> list[Change]:

@@ -78,6 +78,7 @@ class Fragment:
         self._upkeep = upkeep
         self._woken_at: Millis = NEVER
         self.is_loaded = False
+        self.is_leaving = False  # it is being deleted
         self._clear()
 
     def _clear(self) -> None:
@@ -135,7 +136,7 @@ class Fragment:
         self.will_expire(memory.next_expiry)
         if self.duplicates is not None:
             self.duplicates.load(memory.duplicates)
-        self.is_loaded = True
+        self.is_loaded, self.is_leaving = True, False
         self.wake()
         if self.sessions is not None:
             self.sessions.load(memory.sessions)

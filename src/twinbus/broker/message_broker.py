@@ -106,7 +106,7 @@ class MessageBroker:
         that is given rows of a fragment which it does not have is taken to be broken.
         """
         for fragment in fragments:
-            fragment.is_loaded = False
+            fragment.is_loaded, fragment.is_leaving = False, True
             self._leaving.add(fragment.key)
 
     def keep(self, fragments: Sequence["Fragment"]) -> None:
