@@ -1,9 +1,20 @@
 from urllib.parse import quote, quote_plus
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from twinbus.errors import Unauthorized
-from twinbus.gateway.authorization import CLOCK_SKEW, Grant, Grants, covers, signature, verify_key, verify_token
+from twinbus.errors import ArgumentError, Unauthorized
+from twinbus.gateway.authorization import (
+    AUDIENCES_MAX,
+    CLOCK_SKEW,
+    Grant,
+    Grants,
+    covers,
+    signature,
+    verify_key,
+    verify_token,
+)
 from twinbus.model.descriptions import AuthorizationRule, Right
 
 NOW = 1_800_000_000_000
@@ -120,6 +131,38 @@ def test_the_rule_of_an_entity_opens_nothing_of_one_whose_path_lies_below() -> N
         grants.require(Right.SEND, "orders/secret", NOW)
     grants.add(verify_token(signed(AUDIENCE), "orders", RULES, NOW))
     grants.require(Right.SEND, "orders/secret", NOW)
+
+
+SCOPES = st.lists(st.sampled_from(["a", "b", "A", "$management"]), max_size=4).map("/".join)
+
+
+@given(st.lists(SCOPES), SCOPES)
+def test_every_grant_that_covers_a_path_counts_for_it(scopes: list[str], path: str) -> None:
+    grants, given_grants = Grants(), {}
+    for number, scope in enumerate(scopes):
+        grant = Grant(scope, frozenset({list(Right)[number % len(Right)]}), NOW + 1_000, "Root")
+        grants.add(grant)
+        given_grants[scope.casefold()] = grant
+    opening = [grant.rights for grant in given_grants.values() if grant.opens(path)]
+    assert grants.rights_on(path, NOW) == frozenset().union(*opening)
+
+
+class NotAsked(Grant):
+    """For a path that is far from the one in question."""
+
+    def opens(self, path: str) -> bool:
+        raise AssertionError(f"{self.scope} was looked at for {path}")
+
+
+def test_tokens_for_thousands_of_entities_cost_nothing_for_another() -> None:
+    grants = Grants()
+    for number in range(AUDIENCES_MAX - 1):
+        grants.add(NotAsked(f"team/queue-{number}", frozenset(Right), NOW + 1_000, "Root"))
+    grants.add(Grant("team/orders", frozenset({Right.SEND}), NOW + 1_000, "Root"))
+    assert grants.rights_on("team/orders/$management", NOW) == {Right.SEND}
+    assert grants.rights_on("a/" * 30_000, NOW) == frozenset()
+    with pytest.raises(ArgumentError, match="at most"):
+        grants.add(Grant("one/more", frozenset(Right), NOW + 1_000, "Root"))
 
 
 def test_a_new_token_for_an_audience_replaces_the_old_one() -> None:

@@ -13,7 +13,7 @@ earlier one, also when it gives less.
 import base64
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_plus
@@ -26,7 +26,9 @@ from twinbus.model.paths import parse_address, path_key
 TOKEN_PREFIX = "SharedAccessSignature "
 TOKEN_LENGTH_MAX = 8_192
 CLOCK_SKEW: Millis = 5_000
-AUDIENCES_MAX = 1_000
+SCOPE_LENGTH_MAX = 1_024  # more than the longest address of an entity
+AUDIENCES_MAX = 10_000
+"""As many as a connection has links: a client with one connection for all that it does puts a token for each entity."""
 
 
 class AccessRules(Protocol):
@@ -71,6 +73,18 @@ def covers(scope: str, path: str) -> bool:
     """Whether `path` is `scope` or lies below it. Paths compare without case, and whole segments only."""
     scope, path = scope.casefold(), path.casefold()
     return not scope or path == scope or path.startswith(scope + "/")
+
+
+def _scopes_over(path: str) -> Iterator[str]:
+    """Every scope that covers the path and can be an entity's, in the form that is compared: one for each of its segments."""
+    path = path.casefold()
+    yield ""
+    place = path.find("/")
+    # A path of many thousand segments, which any client may send, must not cost its square.
+    while 0 <= place <= SCOPE_LENGTH_MAX:
+        yield path[:place]
+        place = path.find("/", place + 1)
+    yield path
 
 
 def parse_token(token: str) -> SignedToken:
@@ -163,8 +177,9 @@ class Grants:
 
     def rights_on(self, path: str, now: Millis) -> frozenset[Right]:
         rights: frozenset[Right] = frozenset()
-        for grant in self._by_scope.values():
-            if grant.expires_at + CLOCK_SKEW > now and grant.opens(path):
+        for scope in _scopes_over(path):
+            grant = self._by_scope.get(scope)
+            if grant is not None and grant.expires_at + CLOCK_SKEW > now and grant.opens(path):
                 rights |= grant.rights
         return rights
 

@@ -27,11 +27,10 @@ class LinkWatch:
         self._next_expiry: Millis = NEVER
 
     def tick(self, now: Millis) -> None:
-        has_expiry = now >= self._next_expiry
-        self._next_expiry = self._grants.next_expiry(now)
-        if not has_expiry and now - self._looked_at < LOOK_EVERY:
+        if now < self._next_expiry and now - self._looked_at < LOOK_EVERY:
             return
         self._looked_at = now
+        self._next_expiry = self._grants.next_expiry(now)
         for link, binding in list(self._bindings.items()):
             error = self._fault_of(binding, now) if isinstance(binding, EntityBinding) else None
             if error is not None:
