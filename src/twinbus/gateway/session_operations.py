@@ -39,9 +39,10 @@ def set_session_state(call: Call) -> None:
     session_id = call.arguments.text("session-id")
     call.require_session(session_id)
     state = call.arguments.binary("session-state")
-    if len(state or b"") > call.message_size_max:
+    size = 0 if state is None else len(state)
+    if size > call.message_size_max:
         raise MessageTooLarge(
-            f"The session state has {len(state or b'')} bytes; it takes as many as a message, {call.message_size_max}."
+            f"The session state has {size} bytes; it takes as many as a message, {call.message_size_max}. Keep less in it."
         )
     call.queue().set_session_state(session_id, state, call.now, call.answer(done))
 
