@@ -21,6 +21,8 @@ AZURE_LIKE = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;
         (["queue", "list", "--connection-string", AZURE_LIKE], "Give the endpoint"),
         (["serve", "1st"], "no name for a namespace"),
         (["serve", "x", "--stores", "0"], "--stores"),
+        (["serve", "x", "--key", ""], "is empty"),
+        (["access", "create", "x", "a/b", "--right", "send"], "'a/b' is no name"),
         (["serve", "x", "--tls-cert", "c.pem"], "both"),
         (["serve", "x", "--amqp-port", "70000"], "70000"),
         (["serve", "x", "--queue", "q:split"], "NAME:partitioned"),

@@ -10,6 +10,7 @@ from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
 from twinbus.cli.namespace_http import ask
 from twinbus.cli.output import Output
 from twinbus.cli.running import find_running
+from twinbus.errors import ArgumentError
 from twinbus.management.access import WhichKey
 from twinbus.model.descriptions import Right
 
@@ -49,6 +50,8 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make an access rule with two new keys."""
+    if "/" in name:
+        raise ArgumentError(f"'{name}' is no name for an access rule. Leave out the '/'.")
     body = {"rights": [each.value for each in right]}
     _show(data, namespace, entity, ("PUT", f"/{quote(name, safe='')}"), body, as_json=as_json)
 

@@ -91,6 +91,8 @@ def serve(
     from twinbus.server.settings import ServerSettings
 
     _check_name(name)
+    if key == "":
+        raise ArgumentError("The key is empty. Leave out --key and TWINBUS_KEY, and one is drawn.")
     wanted = read_wanted(queue or (), entities)
     folder = namespace_folder(data, name)
     if operations is not None:
