@@ -167,6 +167,17 @@ def test_a_claim_remembers_its_owner_also_over_a_restart(sim: Simulation, queue:
     assert queue.main.counts().size_bytes == len(row.content)
 
 
+def test_a_claim_does_not_read_past_what_was_claimed_before(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("plain"))
+    send(sim, queue, 60)
+    sim.restart()
+    queue = sim.entities.queue("plain")
+    (fragment,) = queue.main.fragments
+    for last in (20, 40, 60):
+        assert claim(sim, queue, 20) == list(range(last - 19, last + 1))
+        assert bulk._before_first_free(fragment) == last
+
+
 def test_nothing_is_claimed_from_a_queue_that_gives_no_messages(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("shut", status=EntityStatus.RECEIVE_DISABLED))
     sim.send(queue, make_message("m"))

@@ -66,6 +66,7 @@ def claim(
     fragment, what came later stays."""
     try:
         queue.settings.check_can_receive()
+        queue.expect_claims()
         fragments = _chosen(queue.fragments, fragment_index)
     except MessagingError as error:
         reply(error)

@@ -38,6 +38,7 @@ class MessageQueue:
         self._merge = ReceiveMerge(fragments)
         self._forwarder = Forwarder(find)
         self._desk = SessionDesk(fragments) if self.requires_session else None
+        self._is_claimed_from = False
         for fragment in fragments:
             fragment.watcher = self
 
@@ -47,12 +48,23 @@ class MessageQueue:
 
     @property
     def is_taken_from(self) -> bool:
-        return self._desk is not None or len(self._merge) > 0 or self.fragments[0].forwards_to is not None
+        is_received_from = self._desk is not None or len(self._merge) > 0 or self._is_claimed_from
+        return is_received_from or self.fragments[0].forwards_to is not None
 
     @property
     def is_reading(self) -> bool:
         """Whether messages for its receivers are on their way from a store."""
         return any(fragment.lane.is_filling and fragment.is_available for fragment in self.fragments)
+
+    def expect_claims(self) -> None:
+        """Messages are claimed from it: who claims some has to know where the first ones are that nobody has."""
+        if not self._is_claimed_from:
+            self._is_claimed_from = True
+            self._read_ahead()
+
+    def _read_ahead(self) -> None:
+        for fragment in self.fragments:
+            fragment.refill(fragment.lane)
 
     # Receiving
 
@@ -69,8 +81,7 @@ class MessageQueue:
             if receiver.session is not None:
                 raise self._no_sessions()
             self._merge.add(receiver)
-            for fragment in self.fragments:
-                fragment.refill(fragment.lane)
+            self._read_ahead()
             self.pump(now)
 
     def detach(self, receiver: Receiver, now: Millis) -> None:
