@@ -16,6 +16,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 ANCHOR = re.compile(r"\]\((?!https?://)([^)#]*)#([^)]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+SOURCE = re.compile(r"`([a-z_/]+\.py|[a-z]+\.[a-z_]+)`")
 COMMAND = re.compile(r"(?:^|`|bin/)twinbus ((?:[a-z]+ ?)+)", re.MULTILINE)
 
 
@@ -79,3 +80,13 @@ def test_commands_on_pages_exist(page: Path) -> None:
 def test_the_makefile_has_the_targets_that_the_readme_names() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"^make ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)) <= targets
+
+
+def test_the_sources_that_the_architecture_names_exist() -> None:
+    sources = [path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py"))]
+    packages = {f"src/twinbus/{path.parent.name}/" for path in (ROOT / "src/twinbus").glob("*/__init__.py")}
+    for named in SOURCE.findall((ROOT / "docs/ARCHITECTURE.md").read_text()):
+        wanted = named if named.endswith(".py") else named.replace(".", "/")
+        is_ours = named.endswith(".py") or f"src/twinbus/{wanted.partition('/')[0]}/" in packages
+        found = [each for each in sources if f"/{wanted}" in f"/{each}"]
+        assert found or not is_ours, f"ARCHITECTURE.md names {named}"
