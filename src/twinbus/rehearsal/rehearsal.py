@@ -42,7 +42,9 @@ RECOVERY_WAIT_S = 60.0
 QUIET_S = LOCK_DURATION.total_seconds() + 5.0
 """Longer than a lock: a message whose receiver was cut off has come again by then, or never will."""
 
-EMPTY_LOOK_S = 1.0
+EMPTY_LOOK_S = 3.0
+"""Not sooner: a look is an operation too, and would be on the bill."""
+
 LOOK_S = 0.1
 SAMPLE_S = 0.5
 BACKLOG_QUEUE_COUNT = 4
