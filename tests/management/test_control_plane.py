@@ -159,6 +159,20 @@ async def test_a_rule_that_is_refused_is_not_there_at_the_next_start(
     assert [(rule.name, rule.filter) for rule in entry.rules] == [("$Default", TrueFilter()), ("rule", TrueFilter())]
 
 
+async def test_an_update_of_a_rule_takes_effect_where_python_sees_no_difference(
+    control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
+) -> None:
+    await control.create_topic(TopicDescription("t"))
+    await control.create_subscription(SubscriptionDescription("t", "s"))
+    await control.create_rule("t", "s", RuleDescription("rule"))
+    for value in (1, True, 1.0):
+        await control.update_rule("t", "s", RuleDescription("rule", CorrelationFilter(properties=(("p", value),))))
+        (_, kept) = catalog.get("t/Subscriptions/s").rules
+        for found in (kept, runtime.subscription("t", "s").rules["rule"]):
+            assert isinstance(found.filter, CorrelationFilter)
+            assert type(found.filter.properties[0][1]) is type(value)
+
+
 async def test_rules_are_added_changed_and_removed_in_the_catalog_and_the_brokers(
     control: ControlPlane, runtime: MemoryRuntime
 ) -> None:

@@ -232,7 +232,7 @@ class Catalog:
             self._forget(each)
 
     def set_rules(self, path: str, rules: tuple[RuleDescription, ...], now: Millis) -> Entry:
-        """Make these the rules of the subscription. Rules that stay keep their place in the order."""
+        """Make these the rules of the subscription. Rules that stay are the same objects, and keep their place in the order."""
         with self._transaction() as database:
             entry = self.get(path)
             before = {path_key(rule.name): rule for rule in entry.rules}
@@ -242,7 +242,7 @@ class Catalog:
             for key, rule in after.items():
                 if key not in before:
                     database.execute(ADD_RULE, (entry.id, key, write_rule(rule)))
-                elif rule != before[key]:
+                elif rule is not before[key]:
                     database.execute(UPDATE_RULE, (write_rule(rule), entry.id, key))
         return self._remember(replace(entry, rules=rules))
 

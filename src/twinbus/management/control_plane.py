@@ -182,11 +182,13 @@ class ControlPlane:
         assert isinstance(entry.description, SubscriptionDescription)
         topic, name = entry.description.topic, entry.description.name
         await self._write(lambda: self.catalog.set_rules(path_of(entry.description), rules, self.clock.now()))
+        # By identity: a subscription may have many thousand, and 1 equals True where filters tell them apart.
+        before, after = set(map(id, entry.rules)), set(map(id, rules))
         for rule in entry.rules:
-            if rule not in rules:
+            if id(rule) not in after:
                 self.runtime.remove_rule(topic, name, rule.name)
         for rule in rules:
-            if rule not in entry.rules:
+            if id(rule) not in before:
                 self.runtime.add_rule(topic, name, rule)
 
     def topic(self, name: str) -> TopicDescription:
