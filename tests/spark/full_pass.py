@@ -34,8 +34,8 @@ def main(master: str, source: str, target: str, folder: str) -> None:
     query = writing.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
     query.awaitTermination()
     batches = [progress.batchId for progress in query.recentProgress if progress.numInputRows]
-    read_back = spark.read.format("servicebus").options(**bus, queue=target).load()
-    print(json.dumps({"batches": len(batches), "read_back": read_back.select("messageId").distinct().count()}))
+    read_back = spark.read.format("servicebus").options(**bus, queue=target).load().select("messageId").collect()
+    print(json.dumps({"batches": len(batches), "read_back": len({row.messageId for row in read_back})}))
     spark.stop()
 
 

@@ -11,17 +11,23 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 
-MODULES = (
-    "pyspark.worker",
-    "pyspark.sql.worker.plan_data_source_read",
+READING, WRITING, SYPHON = (
     "twinbus.pipeline.source.data_source",
     "twinbus.pipeline.sink.writers",
     "twinbus.pipeline.syphon.task",
 )
+NEEDED = {
+    "pyspark.worker": (READING, WRITING, SYPHON),
+    "pyspark.sql.worker.create_data_source": (READING,),
+    "pyspark.sql.worker.plan_data_source_read": (READING,),
+    "pyspark.sql.worker.write_into_data_source": (WRITING,),
+}
+"""By kind of worker, which is the last word of a daemon's command."""
 
 sys.path[:] = [entry for entry in sys.path if not entry.endswith("pyspark.zip")]
 
 if "pyspark.daemon" in sys.orig_argv:
-    for module in MODULES:
+    kind = sys.orig_argv[-1]
+    for module in (kind, *NEEDED.get(kind, ())):
         with suppress(ImportError):
             import_module(module)
