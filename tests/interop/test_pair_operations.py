@@ -79,8 +79,9 @@ def syphon_with_stock_clients(pair: Pair, passes: int) -> None:
 
 
 def _syphon(primary: ServiceBusClient, secondary: ServiceBusClient, passes: int) -> None:
-    destinations = DestinationSenders(primary, SystemClock())
-    transport = StockTransport(as_syphon(secondary.get_queue_receiver(QUEUE)), destinations, lambda _: None)
+    clock = SystemClock()
+    destinations = DestinationSenders(primary, clock)
+    transport = StockTransport(as_syphon(secondary.get_queue_receiver(QUEUE)), destinations, lambda _: None, clock)
     for _ in range(passes):
         run(pump().do_pass(POLL_S), transport.perform)
     transport.close()
