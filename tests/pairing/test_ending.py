@@ -139,17 +139,24 @@ def test_a_secondary_that_reaches_one_entity_only_is_refused() -> None:
             check_reach(of_an_entity, QUEUES[0])
 
 
+class BrokenSyphon(IdleSyphon):
+    looks = 0
+
+    def interrupt_if_late(self, now: Millis) -> None:
+        self.looks += 1
+        raise RuntimeError("of the syphon")
+
+
 def test_a_look_at_the_pair_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
     """Its thread pings and keeps deadlines."""
-
-    class BrokenSyphon(IdleSyphon):
-        looks = 0
-
-        def interrupt_if_late(self, now: Millis) -> None:
-            self.looks += 1
-            raise RuntimeError("of the syphon")
-
     syphon = BrokenSyphon()
     caplog.set_level(logging.CRITICAL, "twinbus.pairing.attendant")
     with PairedNamespaceClient(*clients(), OPTIONS, QUEUES, SteadyClock(), syphon):
         until(lambda: syphon.looks > 1)
+
+
+async def test_aio_a_look_at_the_pair_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
+    syphon = BrokenSyphon()
+    caplog.set_level(logging.CRITICAL, "twinbus.pairing.aio.attendant")
+    async with AioPairedNamespaceClient(*aio_clients(), OPTIONS, QUEUES, SteadyClock(), syphon):
+        await asyncio.to_thread(until, lambda: syphon.looks > 1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import Awaitable, Callable
 
@@ -15,6 +16,8 @@ from twinbus.pairing.ping import ping_message
 from twinbus.pairing.send_availability import SendAvailability
 
 LOOK_INTERVAL: Millis = 1_000
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Attendant:
@@ -60,15 +63,21 @@ class Attendant:
     async def _run(self) -> None:
         while True:
             now = self._clock.now()
-            for path in self._availability.advance(now):
-                self._spawn(self._ping(path))
-            await self._watch(now)
+            try:
+                await self._look(now)
+            except Exception:  # without this task nobody would ever ping again
+                _LOGGER.exception("a look at the pair failed")
             at = self._availability.next_action_at()
             wait = LOOK_INTERVAL if at == NEVER else min(LOOK_INTERVAL, max(1, at - now))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait / 1000):
                     await self._wake.wait()
             self._wake.clear()
+
+    async def _look(self, now: Millis) -> None:
+        for path in self._availability.advance(now):
+            self._spawn(self._ping(path))
+        await self._watch(now)
 
     async def _ping(self, path: str) -> None:
         """With a sender of its own, which is not paired: a ping must never end in the backlog."""
