@@ -99,6 +99,7 @@ def test_ctrl_c_in_an_outage_leaves_no_process_and_no_folder_behind(tmp_path: Pa
         (["--primary", "primary"], "both --primary and --secondary"),
         (["--allow", "kill"], "--allow is for namespaces that exist"),
         (["--allow", "flood"], "flood"),
+        (["--primary", EXISTING, "--secondary", EXISTING, "--allow", "disconnect"], "default script has no disconnect"),
         (["--rate", "0"], "messages a second"),
         (["--rate", "9999"], "messages a second"),
         (["--duration", "0"], "--duration"),

@@ -67,7 +67,8 @@ def test_what_is_consumed_is_in_the_lake_and_nowhere_else(captures: Captures, en
     topic = entities.topic("audit")
     path = f"{topic}/Subscriptions/audit"
     entities.send(topic, bodies(0, 30))
-    assert captures.run(f"{topic}*", "--consume")[path]["messages"] == 30
+    captured = captures.run(f"{topic}*", "--consume")[path]
+    assert (captured["messages"], captured["behind"]) == (30, 0)
     assert captures.in_lake(path) == Counter(bodies(0, 30))
     with entities.broker.administration() as administration:
         assert administration.get_subscription_runtime_properties(topic, "audit").total_message_count == 0

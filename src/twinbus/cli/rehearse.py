@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,6 +103,8 @@ def rehearse(
         ping_interval_s=ping_interval,
     )
     chosen = read_script(script, duration) if script is not None else default_script(duration or DURATION_DEFAULT_S)
+    if script is None and primary is not None:
+        chosen = _allowed(chosen, allow or ())
     read_price_sheet(prices)
     if report is not None:
         _check_writable(report)
@@ -110,10 +112,16 @@ def rehearse(
         ending_signals_interrupt(),
         _stage(primary, secondary, primary_endpoint, secondary_endpoint, allow, data) as stage,
     ):
-        if script is None and primary is not None:
-            chosen = chosen.only(allow or ())
         found = _run(stage, chosen, settings, drain, prices, output)
     _show(found, report, output)
+
+
+def _allowed(script: Script, allowed: Sequence[FaultKind]) -> Script:
+    """What of the default script may be played; none of it where nothing is allowed, for the traffic alone tells much."""
+    missing = [kind.value for kind in allowed if kind not in script.kinds]
+    if missing:
+        raise ArgumentError(f"The default script has no {' and no '.join(missing)}: give one that has with --script.")
+    return script.only(allowed)
 
 
 def _run(

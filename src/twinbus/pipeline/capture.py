@@ -71,7 +71,7 @@ OVER = frozenset({CaptureState.DONE, CaptureState.STOPPED, CaptureState.FAILED})
 
 @dataclass(slots=True)
 class Tally:
-    """What one capture has done in this run; `behind` is what waits in the entity, as far as the namespace says."""
+    """What one capture has done in this run; `behind` is what waits to be read, as far as the namespace says."""
 
     entity: str
     state: CaptureState = CaptureState.WAITING
@@ -125,6 +125,7 @@ class Capture:
         failure = self._query.exception()
         if failure is None:
             self.tally.state = CaptureState.DONE
+            self.tally.behind = 0  # the last that was said is from before its last batch
         else:
             self._failed(reason_of(failure), now_s)
 

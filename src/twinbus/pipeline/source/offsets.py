@@ -114,7 +114,7 @@ def _is_of(offset: Mapping[str, Any], mode: str, entity: str) -> bool:
     if offset["mode"] != mode or offset["entity"] != entity:
         raise OffsetError(
             f"The checkpoint belongs to mode={offset['mode']} of '{offset['entity']}', not to mode={mode} of '{entity}'."
-            " Use another checkpointLocation."
+            " Use another checkpointLocation; for a capture, another lake."
         )
     return True
 
