@@ -27,6 +27,18 @@ def disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
     return FailingDisk(monkeypatch, folder)
 
 
+def crashed_with_tables(folder: Path) -> Path:
+    """A store of ten messages, nine of them in its tables, as a crash leaves it."""
+    tasks = HeldTasks()
+    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    holding(store, *(row(number) for number in range(1, 10)))
+    store.commit([Enqueued(HERE, [row(10)])])
+    tasks.run()
+    copy = crashed(folder)
+    store.close()
+    return copy
+
+
 def test_commits_behind_one_whose_sync_failed_are_there_after_a_power_loss(folder: Path, disk: FailingDisk) -> None:
     store = DurableStore(folder)
     holding(store, row(1))
@@ -81,14 +93,8 @@ def test_a_segment_that_could_not_be_begun_for_good_loses_nothing(folder: Path, 
 
 def test_what_the_tables_say_when_a_store_opens_is_not_in_their_log_alone(folder: Path) -> None:
     """The sync of the log may have failed, and then it is in memory only; the segments it speaks for go."""
-    tasks = HeldTasks()
-    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
-    holding(store, *(row(number) for number in range(1, 10)))
-    store.commit([Enqueued(HERE, [row(10)])])
-    tasks.run()
-    copy = crashed(folder)
+    copy = crashed_with_tables(folder)
     assert (copy / f"{FILE_NAME}-wal").stat().st_size > 0
-    store.close()
     reopened = DurableStore(copy)
     found = crashed(copy)
     (found / f"{FILE_NAME}-wal").unlink()
@@ -97,13 +103,7 @@ def test_what_the_tables_say_when_a_store_opens_is_not_in_their_log_alone(folder
 
 
 def test_who_looks_into_the_tables_does_not_keep_a_store_from_opening(folder: Path) -> None:
-    tasks = HeldTasks()
-    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
-    holding(store, *(row(number) for number in range(1, 10)))
-    store.commit([Enqueued(HERE, [row(10)])])
-    tasks.run()
-    copy = crashed(folder)
-    store.close()
+    copy = crashed_with_tables(folder)
     looking = sqlite3.connect(copy / FILE_NAME, isolation_level=None)
     looking.execute("BEGIN")
     assert looking.execute("SELECT count(*) FROM messages").fetchone() == (9,)

@@ -137,9 +137,8 @@ class PairedNamespaceClient:
         """Close pumps and senders, and with a syphon the secondary. Clients that were made here are closed too."""
         if not self._life.begin_close():
             return
-        async with (
-            contextlib.AsyncExitStack() as ending
-        ):  # from the last to the first, each even if one before it fails
+        # From the last to the first, each even if one before it fails.
+        async with contextlib.AsyncExitStack() as ending:
             if self._owns_clients:
                 ending.push_async_callback(self.primary.close)
             if self._life.has_syphon or self._owns_clients:
