@@ -65,7 +65,7 @@ def serve(data: Path, name: str, *options: str) -> Served:
     return Served(data, process, json.loads(process.stdout.readline()))
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _quick_sdk() -> Iterator[None]:
     with quick_sdk():
         yield

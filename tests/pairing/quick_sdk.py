@@ -49,17 +49,23 @@ class QuickAsyncio:
         await asyncio.sleep(seconds / SPEED)
 
 
+SLOW: tuple[tuple[ModuleType, str, ModuleType], ...] = (
+    *((module, "time", time) for module in SLEEPERS),
+    *((module, "asyncio", asyncio) for module in AIO_SLEEPERS),
+)
+for _module, _name, _slow in SLOW:
+    assert getattr(_module, _name) is _slow, f"{_module.__name__} does not sleep by this name any more"
+
+
 @contextmanager
 def quick_sdk() -> Iterator[None]:
-    replaced: list[tuple[ModuleType, str, ModuleType, object]] = [
-        (module, "time", time, QuickTime()) for module in SLEEPERS
-    ]
-    replaced += [(module, "asyncio", asyncio, QuickAsyncio()) for module in AIO_SLEEPERS]
-    for module, name, slow, quick in replaced:
-        assert getattr(module, name) is slow, f"{module.__name__} does not sleep by this name any more"
-        setattr(module, name, quick)
+    """What it finds it puts back, so that one may run inside another."""
+    quick: dict[str, object] = {"time": QuickTime(), "asyncio": QuickAsyncio()}
+    found = [getattr(module, name) for module, name, _ in SLOW]
+    for module, name, _ in SLOW:
+        setattr(module, name, quick[name])
     try:
         yield
     finally:
-        for module, name, slow, _ in replaced:
-            setattr(module, name, slow)
+        for (module, name, _), before in zip(SLOW, found, strict=True):
+            setattr(module, name, before)
