@@ -25,7 +25,11 @@ class Recorder:
         self.gate = threading.Event()
         self.gate.set()
         self.is_at_gate = threading.Event()
+        self.is_behind = threading.Event()
+        self.catch_up_gate = threading.Event()
+        self.catch_up_gate.set()
         self.fails = False
+        self.fails_late = False
         self.breaks = False
         self.is_damaged = False
         self.opened = 0
@@ -47,6 +51,12 @@ class Recorder:
         if self.fails:
             raise StoreUnavailable("the disk is gone")
         self.commits.append(list(changes))
+
+    def catch_up(self) -> None:
+        self.is_behind.set()
+        assert self.catch_up_gate.wait(WAIT_S)
+        if self.fails_late:
+            raise StoreUnavailable("the tables are gone")
 
     def summaries(self) -> list[int]:
         return [len(commit) for commit in self.commits]
@@ -102,6 +112,7 @@ def world() -> Iterator[World]:
     assert world.seen.pop() == "returned"
     yield world
     world.store.gate.set()
+    world.store.catch_up_gate.set()
     world.port.stop()
     world.worker.join(WAIT_S)
     assert not world.worker.is_alive()
@@ -118,6 +129,24 @@ def test_commits_that_wait_while_another_is_written_become_one(world: World) -> 
     assert [number for number, _ in world.seen] == list(range(1, 12))
     assert len(world.store.commits) <= 2
     assert world.port.condition is StoreCondition.UP
+
+
+def test_who_waits_for_a_commit_is_told_before_the_store_catches_up(world: World) -> None:
+    world.store.is_behind.clear()
+    world.store.catch_up_gate.clear()
+    world.commit(1)
+    world.step()
+    assert world.seen == [(1, None)]
+    assert world.store.is_behind.wait(WAIT_S)
+
+
+def test_a_store_that_fails_to_catch_up_is_lost_and_what_it_acknowledged_is_not(world: World) -> None:
+    world.store.fails_late = True
+    world.commit(1)
+    while len(world.seen) < 2:
+        world.step()
+    assert world.seen == [(1, None), "lost: the tables are gone"]
+    assert world.store.closed == 1
 
 
 def test_a_query_sees_every_commit_asked_for_before_it_and_none_after(world: World) -> None:

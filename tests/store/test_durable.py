@@ -282,6 +282,17 @@ def test_a_removed_folder_makes_the_store_unavailable(folder: Path) -> None:
     store.close()
 
 
+def test_another_folder_in_the_place_of_a_removed_one_does_not_hide_that(folder: Path) -> None:
+    store = DurableStore(folder)
+    holding(store, row(1))
+    shutil.rmtree(folder)
+    other = DurableStore(folder)
+    with pytest.raises(StoreUnavailable, match="removed while in use"):
+        store.commit([Enqueued(HERE, [row(2)])])
+    other.close()
+    store.close()
+
+
 def test_a_full_disk_fails_the_commit_and_leaves_the_store_as_it_was(folder: Path) -> None:
     with full_disk():
         store = DurableStore(folder)

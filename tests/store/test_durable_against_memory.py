@@ -96,6 +96,8 @@ def test_a_durable_store_holds_what_a_memory_store_holds(seed: int, tmp_path: Pa
             world.reopen()
         elif what < 0.20:
             world.crash()
+        elif what < 0.60:
+            world.store.catch_up()
         if step % 5 == 0 or what < 0.20:
             asked = random.random()
             for expected, got in zip(readings(model, Random(asked)), readings(world.store, Random(asked)), strict=True):

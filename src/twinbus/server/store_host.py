@@ -10,6 +10,7 @@ under way, and what is durable is in the journals. Signals are not for it: who s
 import logging
 import os
 import pickle
+import select
 import signal
 import socket
 import threading
@@ -37,20 +38,24 @@ class SocketEnd:
         self._connection = connection
         self._frames = FrameBuffer()
         self._space = memoryview(bytearray(READ_BYTES))
-        self._timeout_s: float | None = None
+        self._readable = select.poll()
+        self._readable.register(connection, select.POLLIN)
 
     def receive(self, timeout_s: float | None) -> list[Request]:
-        """Raises EOFError when the namespace is gone."""
-        self._be_patient(timeout_s)
+        """Raises EOFError when the namespace is gone.
+
+        It waits in `poll`: who waits in `recv` is woken also when the namespace has read what was sent to it.
+        """
         requests: list[Request] = []
+        timeout_ms = None if timeout_s is None else 1_000 * timeout_s
         try:
             while not requests:
+                if not self._readable.poll(timeout_ms):
+                    return []
                 size = self._connection.recv_into(self._space)
                 if size == 0:
                     raise EOFError
                 requests += self._requests(self._space[:size])
-        except (TimeoutError, BlockingIOError):
-            return []
         except OSError as error:
             raise EOFError from error
         return requests
@@ -71,17 +76,10 @@ class SocketEnd:
                 for event in events
             ]
         )
-        self._be_patient(None)
         try:
             self._connection.sendall(data)
         except OSError as error:
             raise EOFError from error
-
-    def _be_patient(self, timeout_s: float | None) -> None:
-        # A system call, so only where it changes something.
-        if timeout_s != self._timeout_s:
-            self._connection.settimeout(timeout_s)
-            self._timeout_s = timeout_s
 
 
 def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits) -> None:

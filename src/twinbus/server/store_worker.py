@@ -8,6 +8,7 @@ everything that waits for it fails, and it is opened anew after a pause, for as 
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.errors import StoreUnavailable
@@ -15,6 +16,7 @@ from twinbus.server.served_store import Answer, Done, Event, Failed, Lost, Retur
 from twinbus.store.messaging_store import MessagingStore
 
 Store = TypeVar("Store", bound=MessagingStore)
+Result = TypeVar("Result")
 Part = TypeVar("Part")
 """What a commit is made of: changes, or changes that are encoded already."""
 
@@ -132,6 +134,9 @@ class StoreWorker(Generic[Store, Part]):
             if len(self._events) >= EVENTS_TOGETHER_MAX:
                 self._send()
         self._send()
+        if self._store is not None:
+            self._try(self._store, self._store.catch_up)
+            self._send()
 
     def _serve_run(self, requests: Sequence[Request], start: int) -> int:
         """Serve one switch or query, or all commits up to the next of those as one. Returns where the next run starts."""
@@ -157,8 +162,13 @@ class StoreWorker(Generic[Store, Part]):
     def _use(self, store: Store, run: Sequence[Request]) -> None:
         if self._delay_s:
             self._linger()
+        event = self._try(store, partial(self._call, store, run))
+        self._events += [Failed(self._fault)] * len(run) if event is None else [event]
+
+    def _try(self, store: Store, call: Callable[[], Result]) -> Result | None:
+        """None where it costs us the store."""
         try:
-            event = self._call(store, run)
+            return call()
         except StoreUnavailable as fault:
             self._lose(store, str(fault))
             if isinstance(fault, _AckLost):
@@ -167,10 +177,7 @@ class StoreWorker(Generic[Store, Part]):
         except Exception as broken:  # a broken invariant ends this store's run; it starts anew from what is durable
             log.exception("store_broken")
             self._lose(store, f"{self._name} broke: {broken!r}")
-        else:
-            self._events.append(event)
-            return
-        self._events += [Failed(self._fault)] * len(run)
+        return None
 
     def _call(self, store: Store, run: Sequence[Request]) -> Event:
         first = run[0]

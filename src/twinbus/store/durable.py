@@ -1,6 +1,6 @@
 """DurableStore: a folder that keeps the promises of a messaging store.
 
-    commit -> journal segment (one write, one sync) -> top layer of the overlay -> return
+    commit -> journal segment (one write, one sync) -> return -> top layer of the overlay
     segment full -> sealed, a new one begins; in a thread of its own a checkpoint writes the sealed
     layer to the tables, then the segment and the layer go
 
@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from twinbus.clock import Millis
 from twinbus.errors import ChangeRefused, StoreDamaged, StoreInUse, StoreUnavailable
@@ -62,6 +63,13 @@ class StoreLimits:
         )
 
 
+class _Late(NamedTuple):
+    """A commit that is in the journal and not in the top layer yet: who waits for it does not wait for that."""
+
+    changes: list[LocatedChange]
+    last_numbers: LastNumbers
+
+
 class DurableStore:
     """See `MessagingStore`. Opening raises StoreInUse, StoreDamaged or StoreUnavailable.
 
@@ -75,6 +83,7 @@ class DurableStore:
         self._is_closed = False
         self._layers: list[Layer] = []  # bottom first; the last one takes commits
         self._last_numbers: LastNumbers = {}
+        self._late: _Late | None = None
         self._fronts: dict[tuple[str, FragmentKey], HiddenFront] = {}
         self._reader: sqlite3.Connection | None = None
         self._checkpoints: CheckpointThread | None = None
@@ -115,18 +124,26 @@ class DurableStore:
             body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
             if not body:
                 return
+            self._catch_up()
             self._make_room()
             segment = self._layers[-1].segment
             changes = list(decode_changes(body, segment.body_place))
             touched = check_changes(changes, self._last_numbers)
             segment.append(body)
-            self._apply(changes)
-            self._remember(touched)
-            self._record_use()
+            # A file without a name takes writes as ever, and nobody will find them again. The lock tells for its folder.
+            if os.fstat(self._lock).st_nlink == 0:
+                raise StoreUnavailable(f"{self._folder} was removed while in use. Put it back and open the store.")
+            self._late = _Late(changes, touched)
+
+    def catch_up(self) -> None:
+        with self._failing():
+            self._catch_up()
 
     def summaries(self) -> list[FragmentSummary]:
-        with self._failing(), snapshot(self._connection()) as tables:
-            return sum_fragments(tables, self._layers_above(tables.position), self._last_numbers)
+        with self._failing():
+            self._catch_up()
+            with snapshot(self._connection()) as tables:
+                return sum_fragments(tables, self._layers_above(tables.position), self._last_numbers)
 
     def scan(
         self,
@@ -167,6 +184,7 @@ class DurableStore:
     def checkpoint(self) -> None:
         """Bring everything committed into the tables, and wait for it."""
         with self._failing():
+            self._catch_up()
             self._finish_checkpoint()
             if self._layers[-1].fragments:
                 self._start_checkpoint()
@@ -191,6 +209,13 @@ class DurableStore:
             pass  # the journal holds what the tables could not take
         finally:
             self._release()
+
+    def _catch_up(self) -> None:
+        if self._late is not None:
+            late, self._late = self._late, None
+            self._apply(late.changes)
+            self._remember(late.last_numbers)
+            self._record_use()
 
     def _apply(self, changes: Sequence[LocatedChange]) -> None:
         """Let the top layer take changes in. It raises only if the tables cannot be read."""
@@ -264,8 +289,10 @@ class DurableStore:
 
     @contextmanager
     def _view(self, fragment: FragmentKey) -> Iterator[FragmentView]:
-        with self._failing(), snapshot(self._connection(), fragment) as tables:
-            yield FragmentView(tables, self._layers_above(tables.position), fragment)
+        with self._failing():
+            self._catch_up()
+            with snapshot(self._connection(), fragment) as tables:
+                yield FragmentView(tables, self._layers_above(tables.position), fragment)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

@@ -137,6 +137,9 @@ class MemoryStore:
             if last is not None:
                 self._fragments[key].last_number = last
 
+    def catch_up(self) -> None:
+        """Nothing is ever left for later."""
+
     def _apply(self, change: Change) -> None:
         fragment = self._fragment(change.fragment)
         match change:

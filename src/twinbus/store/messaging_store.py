@@ -47,6 +47,11 @@ class MessagingStore(Protocol):
         """Apply all changes in order; on return they survive kill -9 and power loss."""
         ...
 
+    def catch_up(self) -> None:
+        """Do what commits left for later. Every other call that needs it does it first, so this is for a moment in which
+        nobody waits."""
+        ...
+
     def summaries(self) -> list[FragmentSummary]:
         """One for every fragment created and not deleted."""
         ...

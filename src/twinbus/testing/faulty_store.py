@@ -65,6 +65,9 @@ class FaultyStore:
     def commit(self, changes: Sequence[Change]) -> None:
         self._call(lambda: self._store.commit(changes))
 
+    def catch_up(self) -> None:
+        self._store.catch_up()
+
     def summaries(self) -> list[FragmentSummary]:
         return self._call(self._store.summaries)
 
