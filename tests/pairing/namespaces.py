@@ -47,7 +47,7 @@ class NamespaceProcess:
     """Keeps its ports, key and data over restarts. Where megabytes are small, so is the size at which a queue is full."""
 
     def __init__(self, folder: Path, name: str, *, megabyte: int = MEGABYTE) -> None:
-        self._folder = folder
+        self.folder = folder
         self._name = name
         self._serve = f"from twinbus.broker import settings; settings.MEGABYTE = {megabyte}; {SERVE}"
         self._process: subprocess.Popen[str] | None = None
@@ -59,8 +59,8 @@ class NamespaceProcess:
 
     def start(self) -> None:
         ports = ["--amqp-port", str(self.amqp_port), "--http-port", str(self.http_port)]
-        command = [sys.executable, "-c", self._serve, "serve", self._name, "--data", str(self._folder), "--json"]
-        log_file = self._folder / f"{self._name}.log"
+        command = [sys.executable, "-c", self._serve, "serve", self._name, "--data", str(self.folder), "--json"]
+        log_file = self.folder / f"{self._name}.log"
         with log_file.open("a") as log:
             self._process = subprocess.Popen(
                 [*command, *ports, "--stores", "2"], stdout=subprocess.PIPE, stderr=log, text=True

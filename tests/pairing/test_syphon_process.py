@@ -238,3 +238,53 @@ def test_pairs_come_from_a_file(spaces: Spaces, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert [pair["moved"] for pair in json.loads(done.stdout)] == [10, 10]
     assert spaces.primary.count(path) == 20
+
+
+@pytest.mark.rule("B11")
+def test_the_backlog_is_shown_by_name_while_the_primary_is_down(
+    spaces: Spaces, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backlog = Backlog(spaces)
+    backlog.fill("orders", count=4)
+    spaces.primary.kill()
+    assert run_command(["backlog", "--json", "--data", str(spaces.primary.folder), "--primary-name", backlog.name]) == 0
+    assert sum(row["waiting"] for row in json.loads(capsys.readouterr().out)) == 4
+
+
+@pytest.mark.rule("B8")
+def test_a_syphon_started_by_names_waits_for_a_primary_that_is_down(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    backlog = Backlog(spaces)
+    bodies = backlog.fill(path, count=4)
+    spaces.primary.kill()
+    names = ["syphon", "--json", "--until-empty", "--data", str(spaces.primary.folder), "--primary-name", backlog.name]
+    with subprocess.Popen([sys.executable, "-c", SERVE, *names], stdout=subprocess.PIPE, text=True) as process:
+        spaces.primary.revive()
+        assert process.wait(120) == 0
+    assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xff",
+        b"pair = 5",
+        b"[[pair]]\nprimary = 'primary'",
+        b"[[pair]]\nprimary = 5\nsecondary = 'secondary'",
+        b"[[pair]]\nprimary = 'primary'\nsecondary = 'secondary'\nsecondary_endpoint = 5301",
+        b"[[pair]]\nprimary = 'primary'\nsecondary = 'secondary'\nprimary_name = 7",
+        b"[[pair]]\nprimary = 'primary'\nsecondary = 'secondary'\nrate = 7",
+    ],
+)
+def test_a_file_of_pairs_that_makes_no_sense_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: bytes
+) -> None:
+    file = tmp_path / "pairs.toml"
+    file.write_bytes(text)
+    assert run_command(["syphon", "--pairs", str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
+
+
+def test_the_help_names_the_table_of_a_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["syphon", "--help"]) == 0
+    assert "'pair'" in " ".join(capsys.readouterr().out.split())

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ from twinbus.cli.syphon import (
     PrimaryNameOption,
     SecondaryEndpointOption,
     WantedPair,
+    connection_string_of_primary,
     read_pairs,
 )
 from twinbus.errors import ArgumentError
@@ -129,11 +130,11 @@ def _find(wanted: WantedPair, keys: KeyFolder | None, data: Path, output: Output
     from twinbus.pipeline.syphon.pairs import PairToSyphon
     from twinbus.pipeline.syphon.rounds import PairPlaces
 
-    primary = _reference(wanted.primary, keys, data, output)
-    secondary = _reference(wanted.secondary, keys, data, output)
+    primary = _reference(wanted.primary, keys, lambda given: connection_string_of_primary(given, data))
+    secondary = _reference(wanted.secondary, keys, lambda given: _call(given, None, data, output).connection_string)
     # A name stands for a namespace on this machine, whose HTTP port is known by that name.
     known = secondary.resolve() if _is_reference(wanted.secondary) else wanted.secondary
-    spare = Call(output, known, data, known if "=" in known else None, wanted.secondary_endpoint)
+    spare = _call(known, wanted.secondary_endpoint, data, output)
     home = primary.resolve()
     backlog = find_backlog(home, secondary.resolve(), spare.administration(), wanted.primary_name)
     return PairToSyphon(wanted.primary_name or name_in(home), PairPlaces(primary, secondary), backlog)
@@ -143,7 +144,11 @@ def _is_reference(given: str) -> bool:
     return given.partition(":")[0] in REFERENCES and ":" in given
 
 
-def _reference(given: str, keys: KeyFolder | None, data: Path, output: Output) -> ConnectionOptions:
+def _call(given: str, endpoint: str | None, data: Path, output: Output) -> Call:
+    return Call(output, given, data, given if "=" in given else None, endpoint)
+
+
+def _reference(given: str, keys: KeyFolder | None, connection_string: Callable[[str], str]) -> ConnectionOptions:
     if _is_reference(given):
         kind, _, value = given.partition(":")
         made = ConnectionOptions.from_options({REFERENCES[kind]: value})
@@ -154,8 +159,7 @@ def _reference(given: str, keys: KeyFolder | None, data: Path, output: Output) -
             "On a cluster a namespace is given as env:VARIABLE or file:PATH, known on every node: the plan of a Spark "
             "job is kept and shown in many places, and no place for a connection string."
         )
-    call = Call(output, given, data, given if "=" in given else None, None)
-    return keys.keep(call.connection_string)
+    return keys.keep(connection_string(given))
 
 
 def _tell(job: "SyphonJob", output: Output) -> None:

@@ -60,16 +60,27 @@ def withdraw(folder: Path) -> None:
 
 def read_running(folder: Path) -> RunningNamespace | None:
     """None where nothing runs. A file whose process is gone counts as nothing: it was killed."""
+    announced = _read_announced(folder)
+    return announced if announced is not None and _is_alive(announced.pid) else None
+
+
+def _read_announced(folder: Path) -> RunningNamespace | None:
     try:
-        running = RunningNamespace(**json.loads((folder / FILE_NAME).read_text()))
-        os.kill(running.pid, 0)
-    except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+        return RunningNamespace(**json.loads((folder / FILE_NAME).read_text()))
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except PermissionError:
-        return running
     except (ValueError, TypeError):
         raise CommandFailed(f"{folder / FILE_NAME} cannot be read. Remove it and start the namespace again.") from None
-    return running
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # somebody else's
+    return True
 
 
 def find_running(data: Path, name: str) -> RunningNamespace:
@@ -84,3 +95,14 @@ def find_running(data: Path, name: str) -> RunningNamespace:
 def all_running(data: Path) -> list[RunningNamespace]:
     folders = sorted(path for path in data.iterdir() if path.is_dir()) if data.is_dir() else []
     return [running for folder in folders if (running := read_running(folder)) is not None]
+
+
+def find_known(data: Path, name: str) -> RunningNamespace:
+    """Where it runs, or ran until it was killed: for those who wait for it to come back."""
+    announced = _read_announced(namespace_folder(data, name))
+    if announced is None:
+        raise CommandFailed(
+            f"No namespace '{name}' runs with its data in {data}, and none was killed there. "
+            "Give the connection string of one that was stopped or is elsewhere."
+        )
+    return announced

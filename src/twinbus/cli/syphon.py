@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from azure.core.exceptions import AzureError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
 from twinbus.cli.output import Output
+from twinbus.cli.running import find_known
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ SecondaryEndpointOption = Annotated[
 ]
 PairsOption = Annotated[
     Path | None,
-    typer.Option("--pairs", metavar="FILE", exists=True, dir_okay=False, help="TOML with several [[pair]] tables."),
+    typer.Option("--pairs", metavar="FILE", exists=True, dir_okay=False, help="TOML with a table 'pair' for each."),
 ]
 
 
@@ -128,26 +128,32 @@ def _find(single: WantedPair, file: Path | None, data: Path, output: Output) -> 
 
     found = []
     for each in [single] if file is None else read_pairs(file):
-        home = _namespace(each.primary, None, data, output)
+        home = connection_string_of_primary(each.primary, data)
         spare = _namespace(each.secondary, each.secondary_endpoint, data, output)
-        found.append(
-            find_backlog(home.connection_string, spare.connection_string, spare.administration(), each.primary_name)
-        )
+        found.append(find_backlog(home, spare.connection_string, spare.administration(), each.primary_name))
     return found
 
 
 def read_pairs(file: Path) -> list[WantedPair]:
     """[[pair]] tables with `primary`, `secondary` and, where needed, `primary_name` and `secondary_endpoint`."""
     try:
-        pairs = [WantedPair(**table) for table in tomllib.loads(file.read_text()).get("pair", [])]
-    except tomllib.TOMLDecodeError as error:
+        pairs = [WantedPair(**table) for table in tomllib.loads(file.read_text(encoding="utf-8")).get("pair", [])]
+        texts = [text for pair in pairs for text in (getattr(pair, each.name) for each in fields(pair))]
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ArgumentError(f"{file} is not TOML: {error}.") from None
     except TypeError:
         names = ", ".join(each.name for each in fields(WantedPair))
         raise ArgumentError(f"A [[pair]] of {file} needs primary and secondary, and may have: {names}.") from None
+    if not all(isinstance(text, str | None) for text in texts):
+        raise ArgumentError(f"A value in a [[pair]] of {file} is no text. Put it in quotes.")
     if not pairs:
         raise ArgumentError(f"{file} has no [[pair]] table.")
     return pairs
+
+
+def connection_string_of_primary(given: str, data: Path) -> str:
+    """Of one that is down too: an outage is when its backlog is asked for, and a syphon waits for its end."""
+    return given if "=" in given else find_known(data, given).connection_string
 
 
 def _namespace(given: str, endpoint: str | None, data: Path, output: Output) -> Call:
@@ -199,6 +205,8 @@ async def _show(pairs: "Sequence[PairToDrain]", progress: Progress) -> None:
 
 def _waiting(pair: "PairToDrain") -> int:
     """0 where nobody answers: a bar grows as messages are moved, and the syphon waits for the namespace anyway."""
+    from azure.core.exceptions import AzureError
+
     try:
         return pair.waiting_count()
     except AzureError:

@@ -50,6 +50,15 @@ def test_a_secondary_without_backlog_queues_is_said_before_spark_starts(
     assert "no backlog queues of 'nobody'" in text
 
 
+def test_a_primary_that_was_killed_is_still_known_by_its_name(
+    capsys: pytest.CaptureFixture[str], spaces: Spaces
+) -> None:
+    spaces.primary.kill()
+    code, text = refusal(capsys, "--data", str(spaces.primary.folder), "--primary-name", "nobody")
+    assert code == 1
+    assert "no backlog queues of 'nobody'" in text
+
+
 def test_a_stop_file_of_an_earlier_job_is_not_taken_for_a_new_wish(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
