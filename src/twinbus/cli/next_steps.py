@@ -1,11 +1,13 @@
 """What a newcomer reads below two namespaces that have just started: Python that works as it stands, and what to try."""
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from twinbus.cli.command import DATA_DEFAULT
 from twinbus.cli.running import RunningNamespace
 
 SNIPPET = """\
@@ -34,12 +36,15 @@ TRIES = (
 )
 
 
-def next_steps(namespaces: Sequence[RunningNamespace]) -> str:
+def next_steps(namespaces: Sequence[RunningNamespace], data: Path) -> str:
+    """`data` is the folder of both, which other commands look for where this one was started unless it is named."""
     primary = namespaces[0]
     snippet = SNIPPET.format(connection_string=primary.connection_string, endpoint=primary.endpoint)
     command = shown_command(Path(sys.argv[0]), shutil.which("twinbus"), Path.cwd())
-    width = max(len(words) for words, _ in TRIES)
-    tries = "\n".join(f"  {command} {words:<{width}}   {text}" for words, text in TRIES)
+    folder = "" if data == DATA_DEFAULT else f" --data {shlex.quote(str(data))}"
+    lines = [(f"{command} {words}{folder}", text) for words, text in TRIES]
+    width = max(len(line) for line, _ in lines)
+    tries = "\n".join(f"  {line:<{width}}   {text}" for line, text in lines)
     return f"\nA first message, for {_shown(Path(sys.executable), Path.cwd())}:\n\n{snippet}\nWhat to try next:\n\n{tries}\n"
 
 

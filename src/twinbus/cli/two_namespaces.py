@@ -36,7 +36,7 @@ def run_two(
         try:
             for child in children:
                 child.start()
-            _tell(output, [RunningNamespace(**child.wait_ready()) for child in children])
+            _tell(output, [RunningNamespace(**child.wait_ready()) for child in children], data)
             _wait_for_end(children).fail()
         except KeyboardInterrupt:
             output.console.print("", end="")
@@ -66,7 +66,7 @@ def _wait_for_end(children: Sequence[NamespaceProcess]) -> NamespaceProcess:
                     return ended
 
 
-def _tell(output: Output, namespaces: Sequence[RunningNamespace]) -> None:
+def _tell(output: Output, namespaces: Sequence[RunningNamespace], data: Path) -> None:
     if output.as_json:
         output.table((), [asdict(each) for each in namespaces])
         sys.stdout.flush()
@@ -75,5 +75,5 @@ def _tell(output: Output, namespaces: Sequence[RunningNamespace]) -> None:
         output.console.print(f"[bold]{each.name}[/bold]  administration {each.endpoint}")
         for line in each.ways_in:
             output.console.print(line, markup=False)
-    output.console.print(next_steps(namespaces), markup=False)
+    output.console.print(next_steps(namespaces, data), markup=False)
     output.console.print("Ctrl-C stops both.")
