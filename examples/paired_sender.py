@@ -1,12 +1,14 @@
 """An application that goes on sending while its namespace is down, and shows what happens as it does.
 
-Start two namespaces with `twinbus up --queue orders`, then run this with the two connection strings it prints:
+Start two namespaces, each in a terminal of its own, and run this with the two connection strings they print:
 
+    twinbus serve primary --queue orders
+    twinbus serve secondary --amqp-port 5673 --http-port 5301
     python examples/paired_sender.py PRIMARY SECONDARY
 
-Kill the primary's process and watch sends fail, fail over and succeed; start it again with
-`twinbus serve primary` and watch the backlog come home. What the syphon tried to bring home while
-the primary was down is locked for up to a minute, and moves after that.
+Kill the primary (`kill -9`, or Ctrl-C in its terminal) and watch sends fail, fail over and succeed; start it again and
+watch the backlog come home. What the syphon tried to bring home while the primary was down is locked for up to a
+minute, and moves after that.
 """
 
 import argparse
