@@ -188,14 +188,16 @@ def test_dead_letters_are_consumed_like_others(bus: Bus) -> None:
     assert bus.counts(f"{path}/$DeadLetterQueue") == (0, 0)
 
 
-def test_what_waits_is_reported(bus: Bus) -> None:
+@pytest.mark.parametrize("detect", WAYS)
+@pytest.mark.parametrize(("count_max", "behind"), [("4", 6), ("100", 0)])
+def test_a_query_is_behind_by_what_is_not_in_its_batch(bus: Bus, detect: Detect, count_max: str, behind: int) -> None:
     path = bus.queue()
     bus.send(path, names(10))
-    reader = bus.stream(path, mode="consume", maxMessagesPerTrigger="4")
+    reader = bus.stream(path, detect, mode="consume", maxMessagesPerTrigger=count_max)
     end = reader.latestOffset(reader.latestOffset(), reader.getDefaultReadLimit())
     reported = reader.reportLatestOffset()
     assert reported is not None
-    assert lag(end, reported) == {0: 10}  # as of the question, before the claim
+    assert lag(end, reported) == {0: behind}
 
 
 def test_an_idle_stream_asks_once_in_an_interval_but_deletes_at_once(bus: Bus) -> None:

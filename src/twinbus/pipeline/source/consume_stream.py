@@ -24,7 +24,7 @@ from twinbus.pipeline.source.options import AdoptDeferred, SourceOptions
 from twinbus.pipeline.source.pace import PollPace
 from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
 from twinbus.pipeline.source.preflight import preflight
-from twinbus.pipeline.source.ranges import Range, fragment_of, in_pieces, outside
+from twinbus.pipeline.source.ranges import Range, by_fragment, count, fragment_of, in_pieces, outside
 from twinbus.pipeline.source.read_limits import BatchLimit
 from twinbus.pipeline.source.run_target import RunTarget
 from twinbus.pipeline.source.starting_points import chosen_heads
@@ -118,7 +118,7 @@ class ConsumeStream:
     async def _claim(self, access: EntityAccess, owner: str, limit: BatchLimit) -> list[Range]:
         known = await chosen_heads(access, self._options)
         heads = [head for head in known if head.is_available]
-        self._reported = reported_waiting(self._options.path, {head.fragment: head.waiting for head in heads})
+        self._report(heads)
         count_max = row_limit(*limit, mean_size(heads))
         if self._is_in_doubt:
             asked_at = self._monotonic()
@@ -133,9 +133,16 @@ class ConsumeStream:
         claim = await access.claim(shares, None if self._target is None else self._target.ends, owner)
         if claim.is_certain:
             self._is_in_doubt, self._doubt_ends = before
+        self._report(heads, claim.ranges)
         if not claim.ranges and self._target is not None:
             self._require_all(self._target, known, claim)
         return claim.ranges
+
+    def _report(self, heads: Sequence[Head], claimed: Sequence[Range] = ()) -> None:
+        """What is behind the next batch: a query that then finds nothing more tells nothing new."""
+        taken = {fragment: count(ranges) for fragment, ranges in by_fragment(claimed).items()}
+        waiting = {head.fragment: max(0, head.waiting - taken.get(head.fragment, 0)) for head in heads}
+        self._reported = reported_waiting(self._options.path, waiting)
 
     def _require_all(self, target: RunTarget, heads: Sequence[Head], claim: Claim) -> None:
         """Raises what may pass, where a run that ends now would leave something behind."""
