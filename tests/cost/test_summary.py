@@ -18,6 +18,7 @@ from twinbus.cost.report_html import report_page
 from twinbus.cost.summary import Summary, summarize
 from twinbus.cost.summary_document import summary_document
 from twinbus.meter import Operation
+from twinbus.model.descriptions import FRAGMENT_COUNT
 
 SHEET = read_price_sheet(None)
 PLAN = SHEET.plan("basic")
@@ -96,10 +97,29 @@ def test_idle_polls_of_the_syphon_are_counted_apart_from_those_of_the_applicatio
     assert sum(point.empty_receives for point in SUMMARY.series) > 3 * 40
 
 
-def test_skew_is_the_fullest_fragment_over_the_mean() -> None:
-    skew = next(each for each in SUMMARY.skews if each.entity == "events")
-    mean = sum(skew.messages.values()) / len(skew.messages)
-    assert skew.ratio == round(Decimal(max(skew.messages.values()) / mean), 2)
+def entity_rows(*messages: tuple[str, int, int]) -> list[EntityRow]:
+    """By entity, fragment and count of messages."""
+    return [EntityRow("a", name, "queue", fragment, n, n, n, n, Decimal(0)) for name, fragment, n in messages]
+
+
+@pytest.mark.parametrize(
+    ("rows", "ratio"),
+    [
+        ([("events", fragment, 10) for fragment in range(16)], Decimal(1)),
+        ([("events", 3, 10)], Decimal(16)),
+        ([("events", 0, 10), ("events", 5, 30)], Decimal(12)),
+    ],
+)
+def test_skew_is_the_fullest_fragment_over_the_mean_of_all_sixteen(
+    rows: list[tuple[str, int, int]], ratio: Decimal
+) -> None:
+    [skew] = summarize("2026-11", SHEET, PLAN, [], [], entity_rows(*rows)).skews
+    assert skew.ratio == ratio
+    assert list(skew.messages) == list(range(FRAGMENT_COUNT))
+
+
+def test_an_ordinary_entity_has_no_skew() -> None:
+    assert not summarize("2026-11", SHEET, PLAN, [], [], entity_rows(("orders", 0, 10), ("orders", -1, 5))).skews
 
 
 def test_a_series_is_by_day_where_there_are_many_hours() -> None:

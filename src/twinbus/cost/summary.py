@@ -21,6 +21,8 @@ KeyT = TypeVar("KeyT")
 
 ENTITIES_SHOWN_MAX = 20
 SKEWS_SHOWN_MAX = 6
+FRAGMENTS = range(16)
+"""Of a partitioned entity. An ordinary one has the first of them only."""
 HOURS_SHOWN_MAX = 48
 """A series is by hour up to that many of them and by day beyond."""
 
@@ -43,7 +45,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How evenly a partitioned entity uses its fragments: messages of each, by number."""
+    """How evenly a partitioned entity uses its fragments: messages of each, by number, also of those that had none."""
 
     namespace: str
     entity: str
@@ -51,7 +53,7 @@ class Skew:
 
     @property
     def ratio(self) -> Decimal:
-        """The fullest fragment over the mean; 1 is even."""
+        """The fullest fragment over the mean: 1 is even, 16 all in one."""
         mean = Decimal(sum(self.messages.values())) / len(self.messages)
         return round(max(self.messages.values()) / mean, 2) if mean else Decimal(0)
 
@@ -162,8 +164,12 @@ def _skews(rows: Sequence[EntityRow], order: Sequence[tuple[str, str]]) -> list[
     for row in rows:
         if row.fragment != NO_FRAGMENT:
             fragments[row.namespace, row.entity][row.fragment] += row.messages
-    partitioned = [name for name in order if len(fragments.get(name, ())) > 1]
-    return [Skew(*name, dict(sorted(fragments[name].items()))) for name in partitioned[:SKEWS_SHOWN_MAX]]
+    # One that only ever used its first fragment cannot be told from an ordinary entity here.
+    partitioned = [name for name in order if any(fragments.get(name, ()))]
+    return [
+        Skew(*name, {fragment: fragments[name].get(fragment, 0) for fragment in FRAGMENTS})
+        for name in partitioned[:SKEWS_SHOWN_MAX]
+    ]
 
 
 def _series(rows: Sequence[CauseRow]) -> list[Point]:
