@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from twinbus.broker.fragment import Fragment
 from twinbus.broker.locks import STALE_TOKENS_MAX, LockTable
 from twinbus.broker.outcomes import Complete
 from twinbus.broker.queue_entity import QueueEntity
@@ -101,12 +102,42 @@ def test_a_shorter_lock_duration_counts_for_the_next_message(sim: Simulation, qu
     assert receiver.ids() == ["short"]
 
 
+def test_what_is_due_sooner_than_a_lock_does_not_wake_the_fragment_once_more_when_the_lock_ends(
+    sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (fragment,) = queue.main.fragments
+    keep_up, calls = fragment._upkeep, list[Millis]()
+
+    def count(fragment: Fragment, now: Millis) -> None:
+        calls.append(now)
+        keep_up(fragment, now)
+
+    monkeypatch.setattr(fragment, "_upkeep", count)
+    sim.send(queue, make_message("locked"))
+    sim.receiver(queue.main, 1)
+    for _ in range(20):
+        sim.send(queue, make_message("short", time_to_live=1_000))
+        sim.advance(1_000)
+    sim.advance(LOCK - 20_000)
+    assert calls.count(sim.now) == 1
+
+
 def test_tokens_of_settled_messages_do_not_pile_up() -> None:
     locks = LockTable(0, Random(0))
     for number in range(4 * STALE_TOKENS_MAX):
         (delivery,) = locks.lock([StoredMessage(number, b"", 0, NEVER)], until=1_000)
         del locks.held[delivery.lock_token]
     assert sum(len(tokens) for _, _, tokens in locks._bursts) <= STALE_TOKENS_MAX + 1
+
+
+def test_locks_that_are_renewed_again_and_again_do_not_pile_up() -> None:
+    locks = LockTable(0, Random(0))
+    tokens = [delivery.lock_token for delivery in locks.lock([StoredMessage(1, b"", 0, NEVER)], until=1_000)]
+    for until in range(1_001, 4 * STALE_TOKENS_MAX):
+        locks.renew(tokens, until)
+    assert len(locks._bursts) <= STALE_TOKENS_MAX + 3
+    assert locks.take_expired(4 * STALE_TOKENS_MAX - 2) == []
+    assert len(locks.take_expired(4 * STALE_TOKENS_MAX - 1)) == 1
 
 
 def test_tokens_differ_between_runs_and_name_their_fragment() -> None:

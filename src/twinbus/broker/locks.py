@@ -5,8 +5,8 @@ fragment's run and a counter: a token from before a restart matches nothing.
 
     byte 0  index of the fragment      bytes 1-7  salt      bytes 8-15  counter
 
-Locks end in bursts as they began: one heap entry for all messages handed over together. Entries of settled messages
-stay until they are due or until they make up most of the heap.
+Locks end in bursts as they began: one heap entry for all messages handed over together. Entries of locks that were
+settled or renewed stay until they are due or until they make up most of the heap.
 """
 
 from collections.abc import Sequence
@@ -94,12 +94,11 @@ class LockTable:
             self._drop_stale()
 
     def _drop_stale(self) -> None:
-        held = self.held
-        kept: list[tuple[Millis, int, Sequence[bytes]]] = []
-        for until, order, tokens in self._bursts:
-            live = [token for token in tokens if token in held]
-            if live:
-                kept.append((until, order, live))
-        heapify(kept)
-        self._bursts = kept
-        self._token_count = sum(len(tokens) for _, _, tokens in kept)
+        """Watch every lock once, at the end it has by now: what was settled or renewed has left entries behind."""
+        tokens_by_end: dict[Millis, list[bytes]] = {}
+        for token, (_, until) in self.held.items():
+            if until < NEVER:
+                tokens_by_end.setdefault(until, []).append(token)
+        self._bursts = [(until, 0, tokens) for until, tokens in tokens_by_end.items()]
+        heapify(self._bursts)
+        self._token_count = sum(map(len, tokens_by_end.values()))
