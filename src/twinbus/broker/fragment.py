@@ -309,6 +309,9 @@ class Fragment:
             self.broker.wakeups.at(when, self._woken)
 
     def _woken(self, now: Millis) -> None:
+        if now < self._woken_at:
+            # Left over from before something sooner came up: what it was for has been planned anew since.
+            return
         self._woken_at = NEVER
         if self.is_available:
             try:
