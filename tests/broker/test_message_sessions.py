@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinbus.broker.message_sessions import MessageSessions
+from twinbus.broker.message_sessions import STALE_ENTRIES_MAX, MessageSessions
 from twinbus.broker.outcomes import Abandon, Defer
 from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
@@ -431,3 +431,27 @@ def test_a_new_holder_gets_what_is_on_its_way_back_before_anything_newer(
     port.is_hung = False
     sim.run()
     assert receiver.ids() == ["older", "newer"]
+
+
+@pytest.mark.parametrize("is_partitioned", [False], ids=["ordinary"])
+def test_sessions_that_are_always_accepted_by_name_leave_nothing_behind(sim: Simulation, queue: QueueEntity) -> None:
+    (fragment,) = queue.main.fragments
+    assert isinstance(fragment.sessions, MessageSessions)
+    for number in range(2 * STALE_ENTRIES_MAX):
+        session_id = f"session-{number}"
+        send(sim, queue, session_id, "m")
+        receiver = session_receiver(sim, queue, session_id)
+        sim.settle(queue.main, receiver.take())
+        queue.main.detach(receiver, sim.now)
+    assert len(fragment.sessions._free) <= STALE_ENTRIES_MAX + 1
+
+
+@pytest.mark.parametrize("is_partitioned", [False], ids=["ordinary"])
+def test_the_oldest_session_is_still_the_next_one_after_many_were_accepted_by_name(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    for name in ("first", "second", "third"):
+        send(sim, queue, name, "m")
+    for _ in range(2 * STALE_ENTRIES_MAX):
+        queue.main.release_session(sim.accept(queue.main, "second").value, sim.now)
+    assert [sim.accept(queue.main).value.session_id for _ in range(3)] == ["first", "second", "third"]

@@ -4,12 +4,12 @@
                        '----lock ends-> free        the delivery counts of its messages rise
 
 Messages of a held session are locked for as long as the session is. A free session keeps nothing of its messages in
-memory; the heap of free ones with messages is ordered by their first number, and entries that are out of date are
-skipped when they come up.
+memory; the heap of free ones with messages is ordered by their first number. Entries that are out of date are skipped
+when they come up, or dropped when they make up most of the heap: where every session is accepted by name, none comes up.
 """
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from twinbus.broker.fragment import Fragment
 from twinbus.broker.hand_over import take
@@ -21,6 +21,7 @@ from twinbus.store.changes import MessageState, StoredMessage
 from twinbus.store.messaging_store import SessionSummary
 
 STALE_TOKENS_MAX = 1_024
+STALE_ENTRIES_MAX = 1_024
 
 
 class _Held:
@@ -76,6 +77,9 @@ class MessageSessions:
         if session_id not in self._listed:
             self._listed[session_id] = lane.first
             heappush(self._free, (lane.first, session_id))
+            if len(self._free) > 2 * len(self._listed) + STALE_ENTRIES_MAX:
+                self._free = [(first, listed) for listed, first in self._listed.items()]
+                heapify(self._free)
         if self._fragment.watcher is not None:
             self._fragment.watcher.session_free()
 
