@@ -197,6 +197,16 @@ def test_credit_comes_back_when_receive_and_delete_fails() -> None:
     assert receiver.ids() == ["m"]
 
 
+@pytest.mark.rule("A4")
+def test_credit_that_comes_back_takes_what_the_other_fragments_have_ready() -> None:
+    sim = Simulation(16)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    sim.send(queue, make_message("in 11", partition_key="order-2"), make_message("in 13", partition_key="order-1"))
+    sim.ports[11].next_fault = Fault.FAIL_BEFORE
+    receiver = sim.receiver(queue.main, 1, ReceiveMode.RECEIVE_AND_DELETE)
+    assert receiver.ids() == ["in 13"]
+
+
 @pytest.mark.rule("A5")
 def test_both_receive_modes_work_side_by_side_on_a_partitioned_queue() -> None:
     sim = Simulation(16)

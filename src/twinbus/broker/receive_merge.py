@@ -51,9 +51,12 @@ class ReceiveMerge:
 
     def _share_out(self, now: Millis) -> bool:
         """One round over the receivers; false when nobody has credit or nothing is ready."""
-        hungry = [(place, receiver) for place, receiver in enumerate(self._receivers) if receiver.credit > 0]
+        # First, since credit is raised all the time on queues that are kept empty, and receivers may be thousands.
         ready_count = sum([len(fragment.lane.ready) for fragment in self._fragments])
-        if not hungry or not ready_count:
+        if not ready_count:
+            return False
+        hungry = [(place, receiver) for place, receiver in enumerate(self._receivers) if receiver.credit > 0]
+        if not hungry:
             return False
         share = -(-ready_count // len(hungry))
         for place, receiver in hungry[:ready_count]:
@@ -85,6 +88,10 @@ class ReceiveMerge:
     def _delete(self, receiver: Receiver, count: int, now: Millis) -> None:
         def failed(missing: int) -> None:
             receiver.credit += missing
+            # Other fragments may have had something ready for it all the time.
+            fragment = self._fragments[0]
+            if fragment.settings.can_receive:
+                self.pump(fragment.broker.clock.now())
 
         for fragment in self._next_fragments():
             run = take_and_delete(fragment, fragment.lane, min(count, RUN_MAX), now, receiver.deliver, failed)
