@@ -1,5 +1,7 @@
 """Auto-forwarding of messages and of dead-letters (contract A11)."""
 
+from dataclasses import replace
+
 import pytest
 
 from twinbus.broker.forwarding import RETRY_PAUSE, RUN_MAX
@@ -248,3 +250,19 @@ def test_messages_of_a_run_that_cannot_be_delivered_one_after_the_other_all_come
     sim.advance(RETRY_PAUSE)
     assert sorted(sim.receiver(target.main, 10).ids()) == ["ill", "slow"]
     assert source.main.counts().active == 0
+
+
+@pytest.mark.rule("A17")
+def test_a_queue_that_is_disabled_sends_no_further_run_on(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source"))
+    sim.send(source, *[make_message(str(number)) for number in range(3 * RUN_MAX)])
+    forwarding = QueueDescription("source", forward_to="target")
+    sim.entities.update(forwarding, sim.now, Answer[None]())
+    sim.entities.update(replace(forwarding, status=EntityStatus.RECEIVE_DISABLED), sim.now, Answer[None]())
+    sim.run()
+    assert target.main.counts().active == RUN_MAX
+    assert source.main.counts().active == 2 * RUN_MAX
+    sim.entities.update(forwarding, sim.now, Answer[None]())
+    sim.run()
+    assert target.main.counts().active == 3 * RUN_MAX

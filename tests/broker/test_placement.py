@@ -251,6 +251,15 @@ def test_a_ping_is_accepted_and_never_delivered_to_a_receiver(sim: Simulation, q
 
 
 @pytest.mark.rule("A18")
+def test_a_ping_for_later_is_never_delivered_either(sim: Simulation, queue: QueueEntity) -> None:
+    receiver = sim.receiver(queue.main, 50)
+    assert sim.send(queue, make_message("ping", is_ping=True, scheduled_at=sim.now + 1_000)).good == {0}
+    assert queue.main.counts().scheduled == 0
+    sim.advance(2_000)
+    assert receiver.ids() == []
+
+
+@pytest.mark.rule("A18")
 def test_a_ping_fails_while_the_store_does(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("ordinary"))
     sim.lose_store(queue.main.fragments[0].broker.index)

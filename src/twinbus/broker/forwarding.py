@@ -53,9 +53,9 @@ class Forwarder:
         self._busy: set[int] = set()
 
     def pump(self, fragment: Fragment, now: Millis) -> None:
-        """Send on what is ready, if the queue forwards and the last run is through."""
+        """Send on what is ready, if the queue forwards and gives messages, and the last run is through."""
         path = fragment.forwards_to
-        if path is None or fragment.key in self._busy:
+        if path is None or fragment.key in self._busy or not fragment.settings.can_receive:
             return
         messages = take(fragment, fragment.lane, RUN_MAX, now)
         if not messages:

@@ -124,7 +124,7 @@ class _Intake:
         if origin and settings.forward_to is None:
             origin = without_hops(origin)
         due_at = message.scheduled_at
-        if due_at is not None and due_at > now:
+        if due_at is not None and due_at > now and not message.is_ping:
             # Its time to live counts from when it becomes active.
             expires_at = expiry_of(due_at, message.time_to_live, settings.default_time_to_live)
             row = StoredMessage(number, content, now, expires_at, MessageState.SCHEDULED, due_at, 0, session_id, origin)
