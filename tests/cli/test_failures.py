@@ -1,8 +1,11 @@
 """Wrong use ends with 2, failure with 1; both say why in one line and nothing else."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from azure.core.pipeline.transport import RequestsTransport
 
 from twinbus.cli.app import run
 
@@ -65,11 +68,30 @@ def test_a_namespace_that_does_not_run_is_a_failure(
     assert "Start one with 'twinbus up'" in capsys.readouterr().err
 
 
-def test_a_namespace_that_does_not_answer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [["queue", "show", "q"], ["namespace", "export"], ["send", "q", "x"]])
+def test_a_namespace_that_does_not_answer_is_told_without_a_pause(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(_: object, seconds: float) -> None:
+        pytest.fail(f"somebody waits {seconds} s longer than needed")
+
+    monkeypatch.setattr(RequestsTransport, "sleep", pause)
     # Port 1 of the loopback answers nobody.
-    words = ["queue", "show", "q", "--connection-string", AZURE_LIKE.replace(":1;", ":5672;")]
-    assert run([*words, "--endpoint", "http://127.0.0.1:1"]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
+    given = ["--connection-string", AZURE_LIKE, "--endpoint", "http://127.0.0.1:1"]
+    assert run([*words, *given]) == 1
+    said = capsys.readouterr().err
+    assert said.endswith("Connection refused. Is the namespace running?\n")
+    assert said.count("\n") == 1
+
+
+def test_the_command_line_starts_without_the_official_client_and_the_server() -> None:
+    """They take longer to import than most commands take to run."""
+    listing = "import sys, twinbus.cli.app; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", listing], capture_output=True, check=True, text=True).stdout.split()
+    )
+    needless = {"azure.core", "uvloop", "pyarrow", "sqlite3", "pyspark", "twinbus.broker", "twinbus.client.namespace"}
+    assert not loaded & needless
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,7 @@ from twinbus.cli.namespace_http import ask
 from twinbus.cli.output import Output
 from twinbus.cli.running import find_running
 from twinbus.errors import ArgumentError
-from twinbus.management.access import WhichKey
-from twinbus.model.descriptions import Right
+from twinbus.model.descriptions import Right, WhichKey
 
 app = typer.Typer(no_args_is_help=True, help="Make, show and delete access rules, and draw new keys for them.")
 

@@ -13,8 +13,6 @@ from importlib import metadata
 from typing import Annotated, NoReturn
 
 import typer
-from azure.core.exceptions import AzureError, HttpResponseError
-from azure.servicebus.exceptions import ServiceBusError
 from typer.exceptions import TyperException
 
 from twinbus.cli import (
@@ -103,8 +101,6 @@ def run(arguments: list[str]) -> int:
         return _complain(str(wrong), WRONG_USE)
     except MessagingError as failure:
         return _complain(str(failure), FAILED)
-    except (AzureError, ServiceBusError) as failure:
-        return _complain(_reason(failure), FAILED)
     except BrokenPipeError:
         # Whoever read our output has gone; nothing more can be said to it, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -114,6 +110,9 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as broken:
+        said = _said_by_client(broken)
+        if said is not None:
+            return _complain(said, FAILED)
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
         return _complain(f"Something broke: {broken!r}. Set {TRACEBACK_VARIABLE}=1 to see where.", FAILED)
@@ -125,8 +124,16 @@ def _complain(text: str, code: int) -> int:
     return code
 
 
-def _reason(failure: Exception) -> str:
-    """What the server said, without the codes that are for programs."""
+def _said_by_client(failure: Exception) -> str | None:
+    """What the server said, without the codes that are for programs; None for what is no error of the official client.
+
+    Imported here: the client takes longer to import than most commands take to run, and many do not need it.
+    """
+    from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError
+    from azure.servicebus.exceptions import ServiceBusConnectionError
+
+    if not isinstance(failure, AzureError):
+        return None
     text = str(failure)
     if isinstance(failure, HttpResponseError):
         found = DETAIL.fullmatch(text)
@@ -135,4 +142,6 @@ def _reason(failure: Exception) -> str:
     # The SDK's own text leaves out what the server said when it refused a token or a link.
     inner = getattr(failure, "inner_exception", None)
     said = getattr(inner, "status_description", None) or getattr(inner, "description", None)
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said or text)
+    told = said.decode(errors="replace") if isinstance(said, bytes) else str(said or text)
+    is_nobody_there = isinstance(failure, ServiceRequestError | ServiceBusConnectionError)
+    return f"{told.rstrip('.')}. Is the namespace running?" if is_nobody_there else told

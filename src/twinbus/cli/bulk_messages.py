@@ -15,13 +15,13 @@ import typer
 from twinbus.cli.command import Call, command
 from twinbus.cli.failure import CommandFailed
 from twinbus.cli.message_records import counted, record_of_received
-from twinbus.client.blocking import BlockingNamespace
-from twinbus.client.entity_extras import EntityExtras, next_positions
 from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError, NotImplementedHere
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
+
+    from twinbus.client.blocking import BlockingNamespace
 
 CALL_COUNT_MAX = 1_000
 """So many messages in one request, for the progress that is shown."""
@@ -102,6 +102,8 @@ def _ask(question: str) -> None:
 
 def peek_merged(call: Call, path: str, count_max: int) -> list[dict[str, Any]]:
     """Records of the oldest messages of all fragments."""
+    from twinbus.client.entity_extras import next_positions
+
     records: list[dict[str, Any]] = []
     positions: dict[int, int] = {}
     with _namespace(call) as namespace:
@@ -118,13 +120,15 @@ def peek_merged(call: Call, path: str, count_max: int) -> list[dict[str, Any]]:
 def give_back(call: Call, path: str, messages: Sequence["ServiceBusReceivedMessage"], delay: timedelta) -> None:
     """Abandon messages that were received, to be received by nobody before the delay is over."""
     with _namespace(call) as namespace:
-        extras: EntityExtras = namespace.extras(path)
+        extras = namespace.extras(path)
         for message in messages:
             # One by one: messages of several fragments are not settled by one request.
             namespace.run(extras.abandon_for([UUID(str(message.lock_token))], delay))
 
 
-def _namespace(call: Call) -> BlockingNamespace:
+def _namespace(call: Call) -> "BlockingNamespace":
+    from twinbus.client.blocking import BlockingNamespace
+
     return BlockingNamespace.connect(call.connection_string)
 
 

@@ -15,7 +15,6 @@ import typer
 
 from twinbus.cli.output import Output
 from twinbus.cli.running import find_running
-from twinbus.client.administration import administration_client, administration_endpoint
 from twinbus.client.connection_string import parse_connection_string
 
 if TYPE_CHECKING:
@@ -63,17 +62,22 @@ class Call:
             return self.given_endpoint
         if self.given_connection_string is None:
             return find_running(self.data, self.namespace).endpoint
+        from twinbus.client.administration import administration_endpoint
+
         parsed = parse_connection_string(self.given_connection_string)
         return None if parsed.uses_tls else administration_endpoint(parsed)
 
     def administration(self) -> "ServiceBusAdministrationClient":
-        return administration_client(self.connection_string, self.endpoint)
+        from twinbus.client.administration import administration_client
+
+        # Somebody waits for the answer, and can try again. The first retry is the one without a pause before it.
+        return administration_client(self.connection_string, self.endpoint, connect_retries=1)
 
     def client(self) -> "ServiceBusClient":
         from azure.servicebus import ServiceBusClient
 
         parse_connection_string(self.connection_string)
-        # Somebody waits for the answer, and can try again.
+        # As above.
         return ServiceBusClient.from_connection_string(
             self.connection_string, retry_total=1, retry_backoff_factor=RETRY_BACKOFF_S
         )

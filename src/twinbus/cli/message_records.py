@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.output import Output
-from twinbus.client.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
+
+    from twinbus.client.received_message import ReceivedMessage
 
 BODY_SHOWN_MAX = 60
 COLUMNS = ("sequence_number", "message_id", "session_id", "enqueued_at", "delivery_count", "body")
@@ -29,7 +30,7 @@ def record_of(message: "ServiceBusReceivedMessage") -> dict[str, Any]:
     }
 
 
-def record_of_received(message: ReceivedMessage) -> dict[str, Any]:
+def record_of_received(message: "ReceivedMessage") -> dict[str, Any]:
     """The same fields, of a message that our own client read."""
     properties = _properties(message.application_properties)
     return {

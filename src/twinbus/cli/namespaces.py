@@ -7,10 +7,7 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.command import Call, command
-from twinbus.cli.entity_file import is_json, read_entity_file, write_entities
 from twinbus.cli.failure import CommandFailed
-from twinbus.cli.remote_entities import read_namespace
-from twinbus.cli.remote_making import RemoteMaking
 
 app = typer.Typer(no_args_is_help=True, help="Write all entities of a namespace to a file, and make them from one.")
 
@@ -32,6 +29,9 @@ def export(
     with_keys: WithKeysOption = False,
 ) -> None:
     """Write down the queues, topics, subscriptions, rules and access rules of a namespace."""
+    from twinbus.cli.entity_file import is_json, write_entities
+    from twinbus.cli.remote_entities import read_namespace
+
     with call.administration() as client:
         found = read_namespace(client)
     as_json = call.output.as_json if file is None else is_json(file)
@@ -55,6 +55,9 @@ def import_file(
     update: UpdateOption = False,
 ) -> None:
     """Make what a file describes and is not there; what is there stays as it is."""
+    from twinbus.cli.entity_file import read_entity_file
+    from twinbus.cli.remote_making import RemoteMaking
+
     wanted = read_entity_file(file)
     with call.administration() as client:
         making = RemoteMaking(client, may_change=update)

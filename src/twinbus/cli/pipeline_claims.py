@@ -1,7 +1,7 @@
 """`twinbus pipeline release-claims`: what a streaming query with mode=consume claimed and will not read any more."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,11 +9,9 @@ from twinbus.cli.bulk_messages import DeadLetterOption, EntityArgument, Subscrip
 from twinbus.cli.command import Call, command
 from twinbus.cli.message_records import counted
 from twinbus.errors import ArgumentError
-from twinbus.pipeline.connection_options import ConnectionOptions
-from twinbus.pipeline.source.checkpoints import checkpoint_claims
-from twinbus.pipeline.source.claims import claims_of_queries, delete_committed, release_claims
-from twinbus.pipeline.source.live_entity import LiveEntity
-from twinbus.pipeline.source.ranges import count
+
+if TYPE_CHECKING:
+    from twinbus.pipeline.source.live_entity import LiveEntity
 
 COLUMNS = ("owner", "messages", "first_sequence_number")
 
@@ -43,6 +41,11 @@ def release(
     Of the last batch that was done, the messages are still claimed when a query stops. Only its checkpoint tells them
     apart: with --owner or --all they become active too, and are read a second time.
     """
+    from twinbus.pipeline.connection_options import ConnectionOptions
+    from twinbus.pipeline.source.checkpoints import checkpoint_claims
+    from twinbus.pipeline.source.claims import delete_committed, release_claims
+    from twinbus.pipeline.source.live_entity import LiveEntity
+
     path = path_of(entity, subscription, dead_letter)
     live = LiveEntity(ConnectionOptions.from_options({"connectionString": call.connection_string}), path)
     if every and (owner or checkpoint is not None):
@@ -63,7 +66,10 @@ def release(
     call.output.done(text, entity=path, released=released, removed=removed)
 
 
-def _show(call: Call, live: LiveEntity) -> None:
+def _show(call: Call, live: "LiveEntity") -> None:
+    from twinbus.pipeline.source.claims import claims_of_queries
+    from twinbus.pipeline.source.ranges import count
+
     claims = live.call(claims_of_queries)
     rows = [
         {"owner": owner, "messages": count(ranges), "first_sequence_number": min(ranges)[0]}

@@ -10,8 +10,6 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
-from twinbus.cli.entity_file import read_wanted
-from twinbus.cli.entity_making import make_entities
 from twinbus.cli.output import Output
 from twinbus.cli.running import RunningNamespace, announce, namespace_folder, withdraw
 from twinbus.cli.two_namespaces import run_two
@@ -85,7 +83,9 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Serve one namespace until Ctrl-C."""
-    # The server and its event loop are not needed by any other command.
+    # The server, its event loop and what reads entities are not needed by most other commands.
+    from twinbus.cli.entity_file import read_wanted
+    from twinbus.cli.entity_making import make_entities
     from twinbus.server.namespace import NamespaceServer, new_key
     from twinbus.server.serve import serve as serve_namespace
     from twinbus.server.settings import ServerSettings
@@ -146,6 +146,8 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Serve two namespaces, primary and secondary, a process each, until Ctrl-C."""
+    from twinbus.cli.entity_file import read_wanted
+
     read_wanted(queue or (), entities)
     options = ["--stores", str(stores)]
     options += [word for name in queue or () for word in ("--queue", name)]

@@ -14,6 +14,9 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.connection_string import ConnectionString, parse_connection_string
 
+CONNECT_RETRIES = 3
+"""The stock client's own; with the pauses between them they take 5 seconds."""
+
 
 def administration_endpoint(parsed: ConnectionString) -> str:
     """Where a local namespace answers HTTP if nobody says otherwise: 5672 has 5300, 5673 has 5301, and so on."""
@@ -21,13 +24,17 @@ def administration_endpoint(parsed: ConnectionString) -> str:
     return f"http://{host}:{parsed.http_port}"
 
 
-def administration_client(connection_string: str, endpoint: str | None = None) -> ServiceBusAdministrationClient:
+def administration_client(
+    connection_string: str, endpoint: str | None = None, *, connect_retries: int = CONNECT_RETRIES
+) -> ServiceBusAdministrationClient:
     """`endpoint`, such as http://localhost:5300, is needed where the ports are not the usual ones."""
     parsed = parse_connection_string(connection_string)
     if parsed.uses_tls and endpoint is None:
-        return ServiceBusAdministrationClient.from_connection_string(connection_string)
+        return ServiceBusAdministrationClient.from_connection_string(connection_string, retry_connect=connect_retries)
     transport = _PlainTransport(endpoint or administration_endpoint(parsed))
-    return ServiceBusAdministrationClient.from_connection_string(connection_string, transport=transport)
+    return ServiceBusAdministrationClient.from_connection_string(
+        connection_string, transport=transport, retry_connect=connect_retries
+    )
 
 
 def moved(url: str, endpoint: str) -> str:

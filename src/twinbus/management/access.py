@@ -6,7 +6,6 @@ Whoever is connected stays so until its token runs out, whatever happens to the 
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from enum import Enum
 from typing import TypeAlias
 
 from twinbus.clock import Clock
@@ -14,16 +13,11 @@ from twinbus.errors import EntityAlreadyExists, EntityNotFound, NotAllowed
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
 from twinbus.management.validation import check_access_rules
-from twinbus.model.descriptions import AuthorizationRule, QueueDescription, Right, TopicDescription
+from twinbus.model.descriptions import AuthorizationRule, QueueDescription, Right, TopicDescription, WhichKey
 
 ROOT_RULE_NAME = "RootManageSharedAccessKey"
 
 Rules: TypeAlias = tuple[AuthorizationRule, ...]
-
-
-class WhichKey(Enum):
-    PRIMARY = "primary"
-    SECONDARY = "secondary"
 
 
 class AccessControl:

@@ -15,11 +15,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from twinbus.errors import ArgumentError, MessagingError, Unauthorized
-from twinbus.management.access import AccessControl, WhichKey
+from twinbus.management.access import AccessControl
 from twinbus.management.atom.access_xml import RIGHTS_ORDER
 from twinbus.management.atom.durations import write_time
 from twinbus.management.rest import Authorize
-from twinbus.model.descriptions import AuthorizationRule, Right
+from twinbus.model.descriptions import AuthorizationRule, Right, WhichKey
 
 BODY_SIZE_MAX = 16 * 1024
 

@@ -35,6 +35,13 @@ class Right(Enum):
     LISTEN = "Listen"
 
 
+class WhichKey(Enum):
+    """Of the two that a SAS rule has."""
+
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+
+
 @dataclass(frozen=True, slots=True)
 class AuthorizationRule:
     """A SAS rule of the namespace or of one entity. Either key signs tokens."""

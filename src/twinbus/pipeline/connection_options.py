@@ -20,13 +20,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.namespace import Namespace
 from twinbus.client.token_sources import TokenCredential
 from twinbus.client.transport import Transport
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.default_credential import default_credential
+
+if TYPE_CHECKING:
+    from twinbus.client.namespace import Namespace
 
 CONNECTION_STRING = "connectionString"
 CONNECTION_STRING_ENV = "connectionStringEnv"
@@ -122,8 +125,10 @@ class ConnectionOptions:
             raise OptionError(f"{self.place}: {wrong}") from None
         return text
 
-    async def connect(self, *, timeout_s: float | None = None) -> Namespace:
+    async def connect(self, *, timeout_s: float | None = None) -> "Namespace":
         """`timeout_s` instead of that of the options. Raises OptionError, ConnectionLost, and so on."""
+        from twinbus.client.namespace import Namespace
+
         return await Namespace.connect(
             self.resolve(),
             credential=_default_credential() if self.uses_credential else None,

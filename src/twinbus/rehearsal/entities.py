@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from azure.core.exceptions import ResourceNotFoundError
-from azure.servicebus.management import ServiceBusAdministrationClient
+if TYPE_CHECKING:
+    from azure.servicebus.management import ServiceBusAdministrationClient
 
 LOCK_DURATION = timedelta(seconds=5)
 """Short: what a receiver held that was cut off comes again only when its lock has ended."""
@@ -51,7 +52,7 @@ def subscription_path(topic: str, name: str) -> str:
     return f"{topic}/Subscriptions/{name}"
 
 
-def create_entity(administration: ServiceBusAdministrationClient, entity: RehearsedEntity) -> None:
+def create_entity(administration: "ServiceBusAdministrationClient", entity: RehearsedEntity) -> None:
     if entity.kind is EntityKind.TOPIC:
         administration.create_topic(entity.path)
         for name in SUBSCRIPTIONS:
@@ -66,7 +67,9 @@ def create_entity(administration: ServiceBusAdministrationClient, entity: Rehear
     )
 
 
-def delete_entity(administration: ServiceBusAdministrationClient, entity: RehearsedEntity) -> None:
+def delete_entity(administration: "ServiceBusAdministrationClient", entity: RehearsedEntity) -> None:
+    from azure.core.exceptions import ResourceNotFoundError
+
     delete = administration.delete_topic if entity.kind is EntityKind.TOPIC else administration.delete_queue
     try:
         delete(entity.path)
