@@ -58,9 +58,15 @@ def test_the_limits_themselves_are_allowed(right: dict[str, timedelta]) -> None:
         {"backlog_queue_count": "3"},
         {"backlog_queue_count": 2.5},
         {"message_size_max": "256 KB"},
+        {"ping_jitter": "0.1"},
+        {"syphon_messages_per_second_max": "100"},
+        {"enable_syphon": "no"},
+        {"primary_name": 5},
+        {"classifier": None},
+        {"on_event": None},
     ],
 )
 def test_a_value_of_another_type_is_named_and_the_right_type_with_it(wrong: dict[str, object]) -> None:
     (name,) = wrong
-    with pytest.raises(ArgumentError, match=f"{name} .*(timedelta|number)"):
+    with pytest.raises(ArgumentError, match=f"{name} .*give (a|True)"):
         SendAvailabilityPairedNamespaceOptions(**wrong)  # type: ignore[arg-type]

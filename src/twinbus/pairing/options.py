@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
@@ -71,20 +72,28 @@ def millis(duration: timedelta) -> Millis:
     return duration // timedelta(milliseconds=1)
 
 
+_KINDS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
+    (
+        timedelta,
+        "a timedelta, such as timedelta(seconds=30)",
+        ("failover_interval", "ping_primary_interval", "operation_timeout", "readmission_interval", "recovery_ramp"),
+    ),
+    (int, "a whole number", ("backlog_queue_count", "message_size_max")),
+    (float | int, "a number", ("ping_jitter",)),
+    (float | int | None, "a number, or None for no cap", ("syphon_messages_per_second_max",)),
+    (bool, "True or False", ("enable_syphon",)),
+    (str | None, "a text, or None for the name in its host", ("primary_name",)),
+    (Callable, "a function of one argument", ("classifier", "on_event")),
+)
+
+
 def _check_types(options: SendAvailabilityPairedNamespaceOptions) -> None:
-    """Plain numbers of seconds are a common mistake, and comparing them with durations says nothing helpful."""
-    for name in (
-        "failover_interval",
-        "ping_primary_interval",
-        "operation_timeout",
-        "readmission_interval",
-        "recovery_ramp",
-    ):
-        value = getattr(options, name)
-        _require(isinstance(value, timedelta), f"{name} is {value!r}; give a timedelta, such as timedelta(seconds=30).")
-    for name in ("backlog_queue_count", "message_size_max"):
-        value = getattr(options, name)
-        _require(isinstance(value, int), f"{name} is {value!r}; give a whole number.")
+    """Plain numbers of seconds are a common mistake, and comparing them with durations says nothing helpful. A
+    classifier that cannot be called would be found in the first outage, and nothing would ever fail over."""
+    for kind, wanted, names in _KINDS:
+        for name in names:
+            value = getattr(options, name)
+            _require(isinstance(value, kind), f"{name} is {value!r}; give {wanted}.")
 
 
 def _between(name: str, value: timedelta, low: timedelta, high: timedelta) -> None:
