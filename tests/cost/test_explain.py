@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cost.made_logs import PRIMARY, SECONDARY, busy_hours, millis, operation, outage, write_log
+from tests.cost.made_logs import BACKLOG, PRIMARY, SECONDARY, SYPHON, busy_hours, millis, operation, outage, write_log
 from twinbus.cli.app import run
 from twinbus.cost.explain import explain
 from twinbus.cost.log_reading import open_logs
@@ -45,6 +45,32 @@ def test_a_failed_over_message_is_followed_through_its_four_charged_steps(data: 
     assert found.units == 4
     assert found.list_money == 4 * Decimal("0.0000008")
     assert found.was_failed_over
+
+
+def test_what_the_syphon_sent_home_it_had_taken_before_also_where_clocks_differ_a_little(tmp_path: Path) -> None:
+    """The first send home was tried again later, from what was taken a second time."""
+    backlog = BACKLOG.format(0)
+    home = [
+        operation(START + 100, Cause.SEND, who=SYPHON, message_id="m"),
+        operation(START + 150, Cause.RECEIVE, message_id="m"),
+        operation(START + 60_100, Cause.SEND, who=SYPHON, message_id="m"),
+    ]
+    taken = [
+        operation(START, Cause.SEND, backlog, message_id="m"),
+        operation(START + 200, Cause.RECEIVE, backlog, who=SYPHON, message_id="m"),
+        operation(START + 60_000, Cause.RECEIVE, backlog, who=SYPHON, message_id="m"),
+    ]
+    write_log(tmp_path / "primary", home)
+    write_log(tmp_path / "secondary", taken, namespace=SECONDARY)
+    found = explain(open_logs([tmp_path / "primary", tmp_path / "secondary"]), "m", PLAN)
+    assert [(step.cause, step.namespace) for step in found.steps] == [
+        (Cause.SEND, SECONDARY),
+        (Cause.RECEIVE, SECONDARY),
+        (Cause.SEND, PRIMARY),
+        (Cause.RECEIVE, PRIMARY),
+        (Cause.RECEIVE, SECONDARY),
+        (Cause.SEND, PRIMARY),
+    ]
 
 
 def test_a_message_of_several_units_and_its_forward_copies_are_listed(tmp_path: Path) -> None:

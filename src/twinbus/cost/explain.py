@@ -31,6 +31,8 @@ STEP_COLUMNS = (
     columns.UNITS,
     columns.SEQUENCE_NUMBER,
 )
+CLOCKS_APART = timedelta(seconds=1)
+"""Two logs may differ by that: each has its own clock, and writes operations down a little later."""
 MEANINGS = {
     (Cause.SEND, Path.PRIMARY): "sent",
     (Cause.SEND, Path.BACKLOG): "sent to a backlog queue: its entity had failed over",
@@ -98,9 +100,28 @@ def explain(logs: OpenLogs, message_id: str, plan: Plan) -> Explanation:
     import pyarrow.compute as pc
 
     rows = logs.rows(STEP_COLUMNS, pc.field(columns.MESSAGE_ID) == message_id).to_pylist()
-    rows.sort(key=lambda row: (row[columns.AT], row[columns.UNITS] == 0))
-    steps = [_step(row, _units_before(logs, row), plan) for row in rows]
+    steps = [_step(row, _units_before(logs, row), plan) for row in _in_order(rows)]
     return Explanation(message_id, steps, _aggregated(logs, steps))
+
+
+def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By time. What a syphon sent home it had taken before, whatever the clocks of the two namespaces say."""
+    ordered: list[dict[str, Any]] = []
+    taken, early = 0, None
+    for row in sorted(rows, key=lambda row: (row[columns.AT], row[columns.UNITS] == 0)):
+        ordered.append(row)
+        if row[columns.PATH] != Path.SYPHON:
+            continue
+        if row[columns.CAUSE] in (Cause.SEND, Cause.SCHEDULE):
+            early = None if taken else len(ordered) - 1
+            taken = max(0, taken - 1)
+        elif row[columns.CAUSE] == Cause.RECEIVE:
+            if early is not None and row[columns.AT] - ordered[early][columns.AT] <= CLOCKS_APART:
+                ordered.insert(early, ordered.pop())
+            else:
+                taken += 1
+            early = None
+    return ordered
 
 
 def _step(row: dict[str, Any], before: int, plan: Plan) -> Step:
@@ -131,7 +152,8 @@ def _aggregated(logs: OpenLogs, steps: Sequence[Step]) -> int:
     where = pc.field(columns.MESSAGE_ID).is_null() & (pc.field(columns.MESSAGES) > 0) & (pc.field(columns.UNITS) > 0)
     where &= pc.field(columns.CAUSE) != Cause.PING.value
     if steps:
-        first, end = (_hour(step.at) for step in (steps[0], steps[-1]))
+        times = [step.at for step in steps]
+        first, end = _hour(min(times)), _hour(max(times))
         where &= pc.field(columns.ENTITY).isin([step.entity for step in steps])
         where &= pc.field(columns.AT) >= pa.scalar(first, pa.timestamp("us", "UTC"))
         where &= pc.field(columns.AT) < pa.scalar(end + timedelta(hours=1), pa.timestamp("us", "UTC"))
