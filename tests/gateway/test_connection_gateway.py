@@ -45,6 +45,22 @@ def test_messages_sent_together_are_accepted_with_one_disposition_once_they_are_
     assert (len(answer.deliveries), answer.state, answer.settled) == (50, ACCEPTED, True)
 
 
+def test_what_is_not_durable_is_not_accepted_with_what_others_sent_settled(tmp_path: Path) -> None:
+    front = Front(tmp_path, store_count=2)
+    slow, quick = (front.sim.queue(QueueDescription(name)) for name in ("slow", "quick"))
+    assert slow.main.fragments[0].broker is not quick.main.fragments[0].broker
+    client = front.client()
+    to_slow, to_quick = client.sender("slow"), client.sender("quick")
+    front.sim.ports[slow.main.fragments[0].broker.index].is_hung = True
+    assert to_slow.transfer(payload("not durable"), b"0") == 0
+    to_quick.transfer(payload("durable"), b"1")
+    for tag in (b"2", b"3"):
+        to_quick.transfer(payload("nobody waits for it"), tag, settled=True)
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert (answer.link, answer.deliveries) == (to_quick, [(1, b"1")])
+
+
 def test_a_message_is_delivered_and_its_settlement_confirmed_with_the_same_outcome(front: Front) -> None:
     client = front.client()
     client.sender("orders").transfer(payload("a"), b"1")

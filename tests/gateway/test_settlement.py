@@ -62,3 +62,7 @@ def test_ranges_hold_every_number_once_and_no_other(numbers: list[int]) -> None:
 
 def test_a_whole_burst_is_one_range() -> None:
     assert list(ranges(range(5, 1005))) == [(5, 1004)]
+
+
+def test_deliveries_that_nobody_waits_for_make_no_range_with_others() -> None:
+    assert [(first, last) for first, last in ranges([-1, 1, -1]) if last >= 0] == [(1, 1)]

@@ -80,12 +80,15 @@ def _text(value: object) -> str | None:
 
 
 def ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive delivery ids as (first, last), so that one disposition answers for many."""
+    """Runs of consecutive delivery ids as (first, last), so that one disposition answers for many.
+
+    Each is there once, but for -1, which stands for those that nobody waits for; it may begin a run.
+    """
     ordered = sorted(numbers)
     if not ordered:
         return
     first, last = ordered[0], ordered[-1]
-    if last - first == len(ordered) - 1:  # nearly always: a burst of one link, answered whole
+    if last - first == len(ordered) - 1 and first >= 0:  # nearly always: a burst of one link, answered whole
         yield first, last
         return
     last = first
