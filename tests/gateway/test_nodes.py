@@ -9,6 +9,8 @@ from tests.gateway.front import LISTENS, MESSAGE_SIZE_MAX, ROOT, SENDS, Client, 
 from twinbus.amqp.events import Deliveries, LinkDetached
 from twinbus.amqp.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
 from twinbus.amqp.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
+from twinbus.gateway import response_links
+from twinbus.gateway.management_node import PENDING_MAX
 from twinbus.gateway.session_attach import TICKS_AT_EPOCH
 from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import (
@@ -226,6 +228,53 @@ def test_a_message_session_is_accepted_listed_renewed_and_remembered(front: Fron
     assert body(node.ask("com.microsoft:get-message-sessions", listing))["sessions-ids"].values == ["s1"]
     past_the_end = node.ask("com.microsoft:get-message-sessions", {**listing, "skip": Int(1)})
     assert status(past_the_end)[0] == 204
+
+
+def test_requests_that_wait_for_the_store_are_limited(front: Front) -> None:
+    client = front.client()
+    node = client.node("orders/$management")
+    node.replies.grant(PENDING_MAX + 10)
+    front.sim.ports[0].is_hung = True
+    for _ in range(PENDING_MAX):
+        node.send("com.microsoft:peek-message", {"from-sequence-number": Long(0), "message-count": Int(1)})
+    assert node.answers() == []
+    refused = node.ask("com.microsoft:peek-message", {"from-sequence-number": Long(0), "message-count": Int(1)})
+    assert status(refused) == (503, "com.microsoft:server-busy")
+    front.sim.ports[0].is_hung = False
+    client.run()
+    assert len(node.answers()) == PENDING_MAX
+    empty = node.ask("com.microsoft:peek-message", {"from-sequence-number": Long(0), "message-count": Int(1)})
+    assert status(empty)[0] == 204
+
+
+@pytest.mark.parametrize("limit", ["WAITING_MAX", "WAITING_BYTES_MAX"])
+def test_replies_that_nobody_takes_are_limited(front: Front, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_links, limit, {"WAITING_MAX": 5, "WAITING_BYTES_MAX": 5_000}[limit])
+    put(front, "x" * 900)
+    client = front.client()
+    node = client.node("orders/$management")
+    node.replies.grant(0)
+    client.run()
+    for count, is_attached in ((3, True), (3, False)):
+        for _ in range(count):
+            node.send("com.microsoft:peek-message", {"from-sequence-number": Long(0), "message-count": Int(1)})
+        assert node.replies.is_attached is is_attached
+    assert node.answers() == []
+
+
+def test_a_reply_is_not_too_large_for_a_link_that_others_do_not_wait_on(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(response_links, "WAITING_BYTES_MAX", 1)
+    put(front, "x" * 900)
+    client = front.client()
+    node = client.node("orders/$management")
+    node.replies.grant(0)
+    client.run()
+    node.send("com.microsoft:peek-message", {"from-sequence-number": Long(0), "message-count": Int(1)})
+    node.replies.grant(9)
+    client.run()
+    assert len(node.answers()) == 1
 
 
 def test_a_session_state_may_have_the_size_of_a_message(front: Front) -> None:

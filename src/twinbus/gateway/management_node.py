@@ -4,11 +4,12 @@ The client says how long it waits (`com.microsoft:server-timeout`); whatever is 
 timeout, and what the broker says later is dropped.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from twinbus.broker.receiver import SessionLock
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout
+from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout, ServerBusy
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.batch_delete import batch_delete_messages
@@ -44,6 +45,7 @@ SERVER_TIMEOUT = "com.microsoft:server-timeout"
 ASSOCIATED_LINK = "associated-link-name"
 TIMEOUT_DEFAULT: Millis = 60_000
 PENDING_MAX = 5_000
+"""Requests of one connection that wait for an answer."""
 
 OPERATIONS: dict[str, OperationEntry] = {
     "com.microsoft:renew-lock": OperationEntry(renew_lock, Right.LISTEN, as_renewal),
@@ -67,16 +69,18 @@ OPERATIONS: dict[str, OperationEntry] = {
 class PendingResponse:
     """Lets the first answer through and drops any later one."""
 
-    __slots__ = ("_respond", "deadline", "is_answered")
+    __slots__ = ("_answered", "_respond", "deadline", "is_answered")
 
-    def __init__(self, respond: Respond, deadline: Millis) -> None:
+    def __init__(self, respond: Respond, deadline: Millis, answered: Callable[["PendingResponse"], None]) -> None:
         self._respond = respond
+        self._answered = answered
         self.deadline = deadline
         self.is_answered = False
 
     def __call__(self, response: Response) -> None:
         if not self.is_answered:
             self.is_answered = True
+            self._answered(self)
             self._respond(response)
 
 
@@ -87,7 +91,7 @@ class ManagementNode:
         self._grants = grants
         self._namespace = namespace
         self._transactions = transactions
-        self._pending: list[PendingResponse] = []
+        self._pending: set[PendingResponse] = set()
 
     def handle(
         self,
@@ -100,8 +104,10 @@ class ManagementNode:
         respond: Respond,
     ) -> None:
         """Call `respond` once. `address` is the node's own, for the tokens; `session` what the named link holds."""
-        pending = PendingResponse(respond, now + _timeout_of(request))
+        pending = PendingResponse(respond, now + _timeout_of(request), self._pending.discard)
         try:
+            if len(self._pending) >= PENDING_MAX:
+                raise ServerBusy(f"{PENDING_MAX} requests of this connection wait for an answer. Try again in a while.")
             entry = OPERATIONS.get(request.operation)
             if entry is None:
                 raise NotImplementedHere(f"'{request.operation}' is no operation of this node.")
@@ -110,7 +116,7 @@ class ManagementNode:
         except MessagingError as error:
             pending(Response.failed(error))
         if not pending.is_answered:
-            self._remember(pending)
+            self._pending.add(pending)
 
     def _call(
         self,
@@ -144,19 +150,9 @@ class ManagementNode:
             check_room=self._transactions.check_room,
         )
 
-    def _remember(self, pending: PendingResponse) -> None:
-        if len(self._pending) >= PENDING_MAX:
-            self._pending = [each for each in self._pending if not each.is_answered]
-        self._pending.append(pending)
-
     def tick(self, now: Millis) -> None:
-        if not self._pending:
-            return
-        waiting = [each for each in self._pending if not each.is_answered]
-        self._pending = [each for each in waiting if each.deadline > now]
-        for each in waiting:
-            if each.deadline <= now:
-                each(Response.failed(OperationTimeout("The operation was not done within its timeout. Try again.")))
+        for each in [each for each in self._pending if each.deadline <= now]:
+            each(Response.failed(OperationTimeout("The operation was not done within its timeout. Try again.")))
 
 
 def _timeout_of(request: Request) -> Millis:

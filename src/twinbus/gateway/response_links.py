@@ -14,31 +14,46 @@ from twinbus.clock import Millis
 from twinbus.errors import QuotaExceeded
 
 WAITING_MAX = 1_000
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""Of replies that wait for credit; a single one may be larger."""
 
 
 class ResponseLink:
     """Replies wait here until the client gives credit. They are sent settled: no client settles them reliably."""
 
-    __slots__ = ("_link", "_sent_count", "_waiting", "node")
+    __slots__ = ("_link", "_sent_count", "_waiting", "_waiting_bytes", "node")
 
     def __init__(self, link: OutgoingLink, node: str) -> None:
         self.node = node
         self._link = link
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._sent_count = 0
 
     def send(self, payload: bytes) -> None:
-        if len(self._waiting) >= WAITING_MAX:
-            self._link.detach(QuotaExceeded(f"{WAITING_MAX} replies wait for credit on this link. Give it credit."))
+        is_too_much = self._waiting_bytes + len(payload) > WAITING_BYTES_MAX
+        if len(self._waiting) >= WAITING_MAX or (self._waiting and is_too_much):
+            self._give_up()
             return
         self._waiting.append(payload)
+        self._waiting_bytes += len(payload)
         self.flush()
+
+    def _give_up(self) -> None:
+        count, size = len(self._waiting), self._waiting_bytes
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._link.detach(
+            QuotaExceeded(f"{count} replies of {size} bytes wait for credit on this link. Give it credit.")
+        )
 
     def flush(self) -> None:
         while self._waiting and self._link.credit > 0:
             self._sent_count += 1
             tag = (self._sent_count & 0xFFFFFFFF).to_bytes(4, "big")
-            self._link.transfer(self._waiting.popleft(), tag, settled=True)
+            payload = self._waiting.popleft()
+            self._waiting_bytes -= len(payload)
+            self._link.transfer(payload, tag, settled=True)
 
     def is_named(self, reply_to: str) -> bool:
         target = self._link.target
