@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.amqp.values import same, values
-from twinbus.amqp.decode import DEPTH_MAX, ELEMENTS_MAX, EMPTY_ELEMENTS_MAX, decode_value
+from twinbus.amqp.decode import DEPTH_MAX, ELEMENTS_MAX, EMPTY_ELEMENTS_MAX, EQUAL_HASHES_MAX, decode_value
 from twinbus.amqp.encode import encode_value
 from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.layout import skip_value
@@ -193,3 +193,17 @@ def _nested_lists(depth: int) -> bytes:
     for _ in range(depth - 1):
         value = [value]
     return encode_value(value)
+
+
+def _map_with_equal_hashes(count: int) -> bytes:
+    keys = [UUID(int=number * (2**61 - 1)) for number in range(count)]
+    assert len({hash(key) for key in keys}) == 1
+    return encode_value(dict.fromkeys(keys))
+
+
+def test_a_large_map_whose_keys_have_the_same_hash_is_refused() -> None:
+    assert len(decode_value(_map_with_equal_hashes(EQUAL_HASHES_MAX), 0)[0]) == EQUAL_HASHES_MAX
+    with pytest.raises(DecodeError, match="chosen to be alike"):
+        decode_value(_map_with_equal_hashes(EQUAL_HASHES_MAX + 1), 0)
+    honest = {UUID(int=number): None for number in range(2 * EQUAL_HASHES_MAX)}
+    assert decode_value(encode_value(honest), 0)[0] == honest

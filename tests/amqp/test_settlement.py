@@ -4,10 +4,12 @@ from hypothesis import strategies as st
 from tests.amqp.wire import Script, Wire
 from twinbus.amqp.delivery_state import ACCEPTED, DeliveryState, Modified, Rejected, Released
 from twinbus.amqp.error_condition import ErrorCondition
-from twinbus.amqp.events import Deliveries, Dispositions
+from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
+from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.performatives import RECEIVER, SENDER, Detach, Disposition, Flow
 from twinbus.amqp.serial_number import MASK, add
+from twinbus.amqp.settlement import RANGES_FACTOR
 from twinbus.amqp.unsettled import Unsettled
 
 
@@ -169,6 +171,19 @@ def test_the_oldest_unsettled_deliveries_are_forgotten_at_the_limit() -> None:
     assert link.unsettled_count == 10
     script.say(settles(0, 11))
     assert [number for number, _ in script.end.only(Dispositions).deliveries] == list(range(2, 12))
+
+
+def test_dispositions_over_many_deliveries_again_and_again_cost_the_connection() -> None:
+    script, _ = receiving(10, unsettled_count_max=10)
+    undecided = Disposition(role=RECEIVER, first=0, last=9, settled=False, state=None)
+    script.say(*[undecided] * RANGES_FACTOR)
+    assert script.end.take(ConnectionClosed) == []
+    script.say(*[undecided] * RANGES_FACTOR)
+    assert script.end.take(ConnectionClosed) == []
+    script.say(*[undecided] * (RANGES_FACTOR + 1))
+    error = script.end.only(ConnectionClosed).error
+    assert error is not None
+    assert error.condition == RESOURCE_LIMIT_EXCEEDED
 
 
 def test_delivery_ids_wrap_around() -> None:

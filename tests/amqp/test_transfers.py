@@ -205,6 +205,13 @@ def test_the_parts_of_an_oversize_message_are_dropped_as_they_come() -> None:
     assert partial.size == 40
 
 
+def test_frames_without_bytes_leave_nothing_behind() -> None:
+    partial = PartialDelivery(0, b"tag", 0, settled=False, state=None, size_max=10)
+    for _ in range(3):
+        partial.add(transfer(0), b"")
+    assert partial.parts == []
+
+
 def test_an_oversize_message_takes_no_room_of_others() -> None:
     script = started(reassembly_size_max=2_000)
     script.sender(max_message_size=1_000)

@@ -37,6 +37,9 @@ DEPTH_MAX = 64
 ELEMENTS_MAX = 65_536
 # Elements without bytes of their own would let ten bytes ask for a list of 65,536.
 EMPTY_ELEMENTS_MAX = 256
+EQUAL_HASHES_MAX = 256
+"""Keys of a map that is read whatever their hashes are. Those of uuids are not salted as those of texts are, and can be
+chosen: some thousand keys with the same one, in a single frame, would keep a dictionary busy for a second."""
 
 Reader: TypeAlias = Callable[[bytes, int, int], tuple[Value, int]]
 """(data, position behind the constructor, depth) to (value, position behind the value)."""
@@ -197,6 +200,8 @@ def _map(elements: list[Value], end: int) -> tuple[Value, int]:
     if len(elements) % 2:
         raise DecodeError(f"the map that ends at byte {end} has a key without a value")
     try:
+        if len(keys) > EQUAL_HASHES_MAX and len(set(map(hash, keys))) < len(keys) // 2:
+            raise DecodeError(f"the map that ends at byte {end} has keys that were chosen to be alike, or keys twice")
         mapping = dict(zip(keys, elements[1::2], strict=True))
     except TypeError:
         raise DecodeError(f"the map that ends at byte {end} has a list, map or array as key") from None

@@ -39,7 +39,7 @@ class PartialDelivery:
         self.state = transfer.state or self.state
         if self.is_oversize:
             self.parts.clear()
-        else:
+        elif payload:
             self.parts.append(payload)
 
 

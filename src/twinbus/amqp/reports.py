@@ -23,6 +23,8 @@ class Reports:
         """The link whose deliveries are the last event, and can be added to `deliveries`."""
         self.deliveries: list[Incoming] = []
         self._dispositions: Dispositions | None = None
+        self.ranged_count = 0
+        """Deliveries that dispositions with a range were about since the last `take`, one counted as often as named."""
 
     def add(self, event: Event) -> None:
         self.link = None
@@ -62,6 +64,7 @@ class Reports:
     def take(self) -> list[Event]:
         events, self._events = self._events, []
         self.runs.clear()
+        self.ranged_count = 0
         self.link = None
         self._dispositions = None
         return events

@@ -7,6 +7,7 @@ delivery-id until they are settled, or their link is gone.
 
 from twinbus.amqp.context import ConnectionContext
 from twinbus.amqp.delivery_state import DeliveryState
+from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED, ConnectionFault
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.performatives import RECEIVER, Disposition
@@ -14,6 +15,10 @@ from twinbus.amqp.serial_number import add, span
 from twinbus.amqp.transfer_reader import read_disposition
 from twinbus.amqp.transfer_writer import encode_disposition
 from twinbus.amqp.unsettled import Unsettled
+
+RANGES_FACTOR = 10
+"""How often a peer may speak of all deliveries that it can have unsettled in what is read at once. A frame is small and
+its range is not: without a limit a few thousand frames would take all memory."""
 
 
 class Settlement:
@@ -51,6 +56,12 @@ class Settlement:
         self._apply(disposition.role, disposition.first, last, disposition.settled, disposition.state)
 
     def _apply(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
+        self._reports.ranged_count += min(span(first, last), len(self.outgoing if role is RECEIVER else self._updated))
+        if self._reports.ranged_count > RANGES_FACTOR * self._unsettled_count_max:
+            raise ConnectionFault(
+                f"Dispositions over {self._reports.ranged_count} deliveries at once. Settle each delivery once.",
+                RESOURCE_LIMIT_EXCEEDED,
+            )
         if role is RECEIVER:
             for number in self.outgoing.known(first, last):
                 link, tag = self.outgoing[number]
