@@ -1,3 +1,5 @@
+import math
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -135,6 +137,14 @@ def test_a_timeout_must_be_positive() -> None:
     world = World(1)
     with pytest.raises(ValueError, match="greater than 0"):
         run(courier_of(world, False).send(ServiceBusMessage("x"), 0), Recorder(world))
+
+
+@pytest.mark.parametrize("timeout_s", [math.inf, 1e12, None])
+def test_a_timeout_may_be_as_long_as_the_sdk_takes_it(timeout_s: float | None) -> None:
+    world = World(1, SendAvailabilityPairedNamespaceOptions(operation_timeout=timedelta.max))
+    recorder = Recorder(world)
+    run(courier_of(world, False).send(ServiceBusMessage("x"), timeout_s), recorder)
+    assert 86_400 < recorder.attempts[0].timeout_s < threading.TIMEOUT_MAX
 
 
 @pytest.mark.rule("B5")

@@ -34,6 +34,9 @@ UNNUMBERED = 0
 ATTEMPT_MIN_S = 1.0
 """A queue that does not answer sooner than this has not failed: a hasty caller must not cost all others the queue."""
 
+TIMEOUT_MAX_S = 30 * 86_400.0
+"""What a longer one stands for, infinity too: locks and sockets take no more than their own limits."""
+
 Outgoing: TypeAlias = AnyMessage | list[AnyMessage] | ServiceBusMessageBatch
 Parcel: TypeAlias = AmqpAnnotatedMessage | ServiceBusMessageBatch
 
@@ -70,7 +73,7 @@ class Courier:
         self._detector = availability.detector(path)
         self._clock = clock
         self._new_message_id = new_message_id
-        self._timeout_default = millis(availability.options.operation_timeout)
+        self._timeout_default = min(millis(availability.options.operation_timeout), int(TIMEOUT_MAX_S * 1000))
         self._size_max = availability.options.message_size_max
 
     @property
@@ -154,7 +157,7 @@ class Courier:
             return self._timeout_default
         if timeout_s <= 0:
             raise ValueError("The timeout must be greater than 0.")
-        return max(1, int(timeout_s * 1000))
+        return max(1, int(min(timeout_s, TIMEOUT_MAX_S) * 1000))
 
     def _goes_to_primary(self, now: Millis) -> bool:
         return self._detector.is_untroubled or self._availability.route(self.path, now) is Route.PRIMARY
