@@ -17,18 +17,22 @@ from twinbus.errors import (
 )
 from twinbus.management import quotas
 from twinbus.management.catalog import Catalog
-from twinbus.management.control_plane import ControlPlane
+from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.turns import Turns
 from twinbus.model.descriptions import (
     MINUTE,
     CorrelationFilter,
     QueueDescription,
     RuleDescription,
+    SqlAction,
     SqlFilter,
     SubscriptionDescription,
     TopicDescription,
     TrueFilter,
 )
+from twinbus.model.message import application_properties
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Simulation
 
 
 @pytest.mark.rule("A6")
@@ -224,3 +228,37 @@ async def test_a_submitted_change_answers_with_its_result_or_its_error(control: 
     answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     control.submit(control.delete("gone"), answered.set_result)
     assert isinstance(await answered, EntityNotFound)
+
+
+UNFIT_RULES = (
+    RuleDescription("filter", SqlFilter("no filter at all (")),
+    RuleDescription("action", SqlFilter("1=1"), SqlAction("SET sys.NoSuchProperty = 1")),
+    RuleDescription("nothing", CorrelationFilter()),
+)
+
+
+@pytest.mark.rule("A16")
+@pytest.mark.parametrize("rule", UNFIT_RULES, ids=[rule.name for rule in UNFIT_RULES])
+async def test_a_rule_that_cannot_be_compiled_any_more_keeps_nothing_from_starting(
+    catalog: Catalog, rule: RuleDescription
+) -> None:
+    sim = Simulation()
+    catalog.add(1, TopicDescription("t"), sim.now)
+    good = RuleDescription("good", SqlFilter("1=1"))
+    catalog.add(2, SubscriptionDescription("t", "ill"), sim.now, (rule,))
+    catalog.add(3, SubscriptionDescription("t", "well"), sim.now, (good,))
+    catalog.add(4, SubscriptionDescription("t", "quiet", dead_letter_on_filter_error=False), sim.now, (rule,))
+    restore(catalog, sim.entities)
+    sim.run()
+    ill, well, quiet = (sim.entities.subscription("t", name) for name in ("ill", "well", "quiet"))
+    assert sim.send(sim.entities.topic("t"), make_message("m")).good == {0}
+    assert well.main.counts().active == 1
+    assert [each.main.counts().active for each in (ill, quiet)] == [0, 0]
+    assert quiet.dead_letter.counts().active == 0
+    (dead,) = sim.receiver(ill.dead_letter, 1).take()
+    described = str(application_properties(dead.message.content)["DeadLetterErrorDescription"])
+    assert described.startswith(f"The rule '{rule.name}' cannot be used.")
+    sim.entities.remove_rule("t", "ill", rule.name)
+    sim.entities.add_rule("t", "ill", good)
+    sim.send(sim.entities.topic("t"), make_message("n"))
+    assert ill.main.counts().active == 1

@@ -1,5 +1,6 @@
 """Everything in the namespace that can be sent to or received from, by its path."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from twinbus.broker.fragment import Fragment
@@ -11,6 +12,8 @@ from twinbus.broker.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.clock import Millis
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, MessagingError
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+
+log = logging.getLogger(__name__)
 
 
 class Entities:
@@ -73,7 +76,13 @@ class Entities:
     ) -> SubscriptionEntity:
         topic = self.topic(description.topic)
         subscription = SubscriptionEntity(entity_id, description, topic, self.find)
-        topic.add_subscription(subscription, rules)
+        topic.add_subscription(subscription, ())
+        for rule in rules:
+            fault = topic.rules.restore_rule(subscription, rule)
+            if fault is not None:
+                # One rule must not keep a whole namespace from starting.
+                fields = {"subscription": subscription.settings.path, "rule": rule.name, "reason": str(fault)}
+                log.error("rule_faulty", extra={"fields": fields})
         _serve(subscription.fragments)
         return subscription
 

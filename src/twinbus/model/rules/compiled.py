@@ -12,12 +12,12 @@ from enum import Enum
 from typing import TypeAlias
 from uuid import uuid4
 
-from twinbus.errors import ArgumentError
+from twinbus.errors import ArgumentError, FilterError
 from twinbus.model.descriptions import CorrelationFilter, FalseFilter, RuleDescription, SqlAction, SqlFilter, TrueFilter
 from twinbus.model.rules.actions import CompiledAction, compile_action
 from twinbus.model.rules.analysis import cannot_fail, is_constant, required_equalities
 from twinbus.model.rules.compiler import Compiler, NewIdSource
-from twinbus.model.rules.evaluation import Test
+from twinbus.model.rules.evaluation import Test, Truth
 from twinbus.model.rules.nodes import And, Predicate, Scope
 from twinbus.model.rules.parser import parse_action, parse_filter
 from twinbus.model.rules.values import KINDS, equality_key, understood
@@ -59,6 +59,7 @@ class CompiledRule:
     conditions: Conditions
     test: Test | None  # None where the conditions say it all
     action: CompiledAction | None
+    fault: str = ""  # why the description cannot be compiled; its test then fails on every message
 
     @property
     def name(self) -> str:
@@ -82,6 +83,15 @@ def compile_rule(rule: RuleDescription, new_id: NewIdSource = uuid4) -> Compiled
         case SqlFilter() as sql:
             reach, conditions, test = _compiled_filter(sql, new_id)
             return CompiledRule(rule, reach, conditions, test, action)
+
+
+def faulty_rule(rule: RuleDescription, reason: str) -> CompiledRule:
+    """For a rule that exists and cannot be compiled: it matches nothing, and says so of every message."""
+
+    def fail(_: FilterView) -> Truth:
+        raise FilterError(f"The rule '{rule.name}' cannot be used. Delete it, or make it anew. {reason}")
+
+    return CompiledRule(rule, Reach.SOME, (), fail, None, reason)
 
 
 def _compiled_action(rule_name: str, action: SqlAction, new_id: NewIdSource) -> CompiledAction:

@@ -13,10 +13,10 @@ from collections.abc import Hashable, KeysView
 from typing import Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
-from twinbus.errors import EntityAlreadyExists, EntityNotFound, FilterError, QuotaExceeded
+from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, FilterError, QuotaExceeded
 from twinbus.model.descriptions import CorrelationFilter, RuleDescription, SqlFilter
 from twinbus.model.rules.actions import CompiledAction
-from twinbus.model.rules.compiled import CompiledRule, Reach, compile_rule
+from twinbus.model.rules.compiled import CompiledRule, Reach, compile_rule, faulty_rule
 from twinbus.model.rules.compiler import NewIdSource
 from twinbus.model.rules.evaluation import Test
 from twinbus.model.rules.lookup import ConditionLookup
@@ -104,7 +104,19 @@ class RuleIndex(Generic[S]):
 
     def add_rule(self, subscription: S, description: RuleDescription) -> None:
         """All or nothing. ArgumentError as `compile_rule`; EntityAlreadyExists; QuotaExceeded at a topic's limits."""
-        rule = compile_rule(description, self._new_id)
+        self._add(subscription, compile_rule(description, self._new_id))
+
+    def restore_rule(self, subscription: S, description: RuleDescription) -> ArgumentError | None:
+        """As `add_rule`, for a rule that exists already: one that does not compile matches nothing, and why is returned."""
+        try:
+            self._add(subscription, compile_rule(description, self._new_id))
+        except ArgumentError as error:
+            self._add(subscription, faulty_rule(description, str(error)))
+            return error
+        return None
+
+    def _add(self, subscription: S, rule: CompiledRule) -> None:
+        description = rule.description
         rules = self._rules.get(subscription, {})
         if description.name.lower() in rules:
             raise EntityAlreadyExists(
@@ -217,6 +229,9 @@ class RuleIndex(Generic[S]):
 
 
 def _scan_key(rule: CompiledRule) -> tuple[str, str]:
+    if rule.fault:
+        # Apart from all others, also where its filter alone is good.
+        return "", f"{rule.name}: {rule.fault}"
     described = rule.description.filter
     assert isinstance(described, SqlFilter)
     # By repr: 1, 1.0 and True are equal to Python and not to a filter.
