@@ -9,7 +9,7 @@ difference to its outcome, and its own test after them.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 from uuid import uuid4
 
 from twinbus.errors import ArgumentError, FilterError
@@ -17,7 +17,7 @@ from twinbus.model.descriptions import CorrelationFilter, FalseFilter, RuleDescr
 from twinbus.model.rules.actions import CompiledAction, compile_action
 from twinbus.model.rules.analysis import cannot_fail, is_constant, required_equalities
 from twinbus.model.rules.compiler import Compiler, NewIdSource
-from twinbus.model.rules.evaluation import Test, Truth
+from twinbus.model.rules.evaluation import Test
 from twinbus.model.rules.nodes import And, Predicate, Scope
 from twinbus.model.rules.parser import parse_action, parse_filter
 from twinbus.model.rules.values import KINDS, equality_key, understood
@@ -88,7 +88,7 @@ def compile_rule(rule: RuleDescription, new_id: NewIdSource = uuid4) -> Compiled
 def faulty_rule(rule: RuleDescription, reason: str) -> CompiledRule:
     """For a rule that exists and cannot be compiled: it matches nothing, and says so of every message."""
 
-    def fail(_: FilterView) -> Truth:
+    def fail(_: FilterView) -> NoReturn:
         raise FilterError(f"The rule '{rule.name}' cannot be used. Delete it, or make it anew. {reason}")
 
     return CompiledRule(rule, Reach.SOME, (), fail, None, reason)
