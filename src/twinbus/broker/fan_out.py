@@ -155,12 +155,12 @@ class FanOut:
         self._put(fragment.dead_letters, dead_letter_row(row, reason, description))
 
     def _put(self, fragment: Fragment, row: StoredMessage) -> None:
-        if fragment.is_leaving:
-            return
         self._copies.setdefault(fragment.key, (fragment, []))[1].append(row)
 
     def changes(self) -> list[Change]:
         own = self._fragment
+        if own.broker.leaving:
+            self._copies = {key: copies for key, copies in self._copies.items() if not copies[0].is_leaving}
         rows = list(self._scheduled)
         changes: list[Change] = []
         if own.last_number > self._last_written:

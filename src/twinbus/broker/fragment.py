@@ -78,7 +78,6 @@ class Fragment:
         self._upkeep = upkeep
         self._woken_at: Millis = NEVER
         self.is_loaded = False
-        self.is_leaving = False  # it is being deleted
         self._clear()
 
     def _clear(self) -> None:
@@ -111,6 +110,11 @@ class Fragment:
         return self.is_loaded and self.broker.is_available
 
     @property
+    def is_leaving(self) -> bool:
+        """It is being deleted."""
+        return self.key in self.broker.leaving
+
+    @property
     def refusal(self) -> ServerBusy | None:
         """Why it takes no messages now, if so."""
         return self.broker.refusal if self.is_loaded else self.broker.unavailable()
@@ -136,7 +140,7 @@ class Fragment:
         self.will_expire(memory.next_expiry)
         if self.duplicates is not None:
             self.duplicates.load(memory.duplicates)
-        self.is_loaded, self.is_leaving = True, False
+        self.is_loaded = True
         self.wake()
         if self.sessions is not None:
             self.sessions.load(memory.sessions)

@@ -58,7 +58,7 @@ class MessageBroker:
         self.meter: Meter = NO_METER  # told what the fragments do by themselves
         self._port = port
         self._fragments: dict[FragmentKey, Fragment] = {}
-        self._leaving: set[FragmentKey] = set()
+        self.leaving: set[FragmentKey] = set()  # fragments that are being deleted
         self._tickets = count()
         self._waiting: dict[int, _Waiting] = {}
         self._epoch = 0
@@ -106,8 +106,8 @@ class MessageBroker:
         that is given rows of a fragment which it does not have is taken to be broken.
         """
         for fragment in fragments:
-            fragment.is_loaded, fragment.is_leaving = False, True
-            self._leaving.add(fragment.key)
+            fragment.is_loaded = False
+            self.leaving.add(fragment.key)
 
     def keep(self, fragments: Sequence["Fragment"]) -> None:
         """Their deletion failed: serve them from what the store has, which may be nothing."""
@@ -119,7 +119,7 @@ class MessageBroker:
     def remove(self, fragments: Sequence["Fragment"]) -> None:
         for fragment in fragments:
             self._fragments.pop(fragment.key, None)
-            self._leaving.discard(fragment.key)
+            self.leaving.discard(fragment.key)
             tell(fragment.drop)
 
     def commit(self, changes: list[Change], done: Done) -> None:
@@ -130,13 +130,13 @@ class MessageBroker:
         if not self.is_available:
             done(self.unavailable())
             return
-        if self._leaving:
+        if self.leaving:
             changes = [change for change in changes if self._is_wanted(change)]
         ticket = self._wait_for(done)
         self._port.commit(changes, partial(self._committed, ticket, done))
 
     def _is_wanted(self, change: Change) -> bool:
-        return change.fragment not in self._leaving or isinstance(change, FragmentDeleted)
+        return change.fragment not in self.leaving or isinstance(change, FragmentDeleted)
 
     @contextmanager
     def joined(self) -> Iterator[None]:
@@ -264,7 +264,7 @@ class MessageBroker:
         # Not what was deleted meanwhile; nor what was asked for twice and has been in use since.
         known = [item for item in zip(fragments, answer, strict=True) if item[0].key in self._fragments]
         loaded = [item for item in known if not item[0].is_loaded]
-        self._leaving.difference_update([fragment.key for fragment, _ in loaded])
+        self.leaving.difference_update([fragment.key for fragment, _ in loaded])
         # A fragment the catalog knows and the store does not: the process ended while the entity was being made.
         missing: list[Change] = [FragmentCreated(fragment.key) for fragment, memory in loaded if memory is None]
         if missing:
