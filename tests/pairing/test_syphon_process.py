@@ -264,6 +264,21 @@ def test_a_syphon_started_by_names_waits_for_a_primary_that_is_down(spaces: Spac
     assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
 
 
+def test_why_nothing_moves_is_told_while_the_syphon_waits(spaces: Spaces) -> None:
+    backlog = Backlog(spaces)
+    backlog.fill(spaces.primary.create_queue(), count=2)
+    stranger = spaces.primary.connection_string_with("SharedAccessKey=d3Jvbmc=")
+    command = [sys.executable, "-c", SERVE, *backlog.arguments("syphon", "--primary", stranger)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+        finally:
+            process.terminate()
+    assert line.startswith("twinbus: pair 1: ")
+    assert "Check the connection string" in line
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import sys
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -176,17 +177,32 @@ async def _run(pairs: "Sequence[PairToDrain]", rate: float | None, until_empty: 
 
 @contextlib.asynccontextmanager
 async def _shown(pairs: "Sequence[PairToDrain]", output: Output) -> "AsyncIterator[None]":
-    """A bar per pair on a terminal: of what waited at the start, how much is home."""
-    if output.as_json or not output.console.is_terminal:
-        yield
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=output.console) as progress:
-        showing = asyncio.create_task(_show(pairs, progress))
+    """Why messages are left, as it happens; on a terminal a bar per pair too: of what waited at the start, how much is
+    home."""
+    with contextlib.ExitStack() as ending:
+        tasks = [asyncio.create_task(_tell_errors(pairs))]
+        if output.console.is_terminal and not output.as_json:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            progress = ending.enter_context(Progress(*columns, console=output.console))
+            tasks.append(asyncio.create_task(_show(pairs, progress)))
         try:
             yield
         finally:
-            showing.cancel()
+            for task in tasks:
+                task.cancel()
+
+
+async def _tell_errors(pairs: "Sequence[PairToDrain]") -> None:
+    """A syphon waits for what is down or refuses it for as long as that takes; whoever started it wants to know."""
+    told: dict[int, str] = {}
+    while True:
+        for number, pair in enumerate(pairs, 1):
+            error = pair.tally.last_error
+            text = "" if error is None else " ".join(str(error).split())
+            if text != told.get(number, ""):
+                told[number] = text
+                print(f"twinbus: pair {number}: {text}", file=sys.stderr, flush=True)
+        await asyncio.sleep(SHOW_INTERVAL_S)
 
 
 async def _show(pairs: "Sequence[PairToDrain]", progress: Progress) -> None:
