@@ -73,9 +73,12 @@ def test_a_second_process_is_refused_and_the_first_goes_on(served: Served) -> No
     assert find_running(served.data, "primary").pid == served.process.pid
 
 
-def test_the_key_is_for_the_owner_alone(served: Served) -> None:
-    for name in ("running.json", "key"):
-        assert (served.data / "primary" / name).stat().st_mode & 0o077 == 0
+def test_keys_and_messages_are_for_the_owner_alone(served: Served) -> None:
+    folder = served.data / "primary"
+    names = {"running.json", "key", *(path.name for path in folder.glob("catalog.db*"))}
+    assert names >= {"catalog.db", "catalog.db-wal"}
+    for file in (*(folder / name for name in names), *(path for path in folder.glob("stores/*/*") if path.is_file())):
+        assert file.stat().st_mode & 0o077 == 0, file
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])

@@ -143,3 +143,16 @@ def test_a_file_that_is_no_database_is_reported_and_not_overwritten(tmp_path: Pa
     with pytest.raises(InternalError, match="cannot be opened"):
         Catalog(file, "contoso", NOON)
     assert file.read_bytes().startswith(b"something else")
+
+
+def test_keys_are_for_the_owner_alone_also_where_the_files_were_open_to_others(tmp_path: Path) -> None:
+    file = tmp_path / "catalog.sqlite"
+    file.touch(0o644)
+    catalog = Catalog(file, "contoso", NOON)
+    assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [0, 0, 0]  # itself, its log and its index
+    catalog.close()
+
+
+def test_a_catalog_in_whose_place_a_folder_is_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="cannot be opened"):
+        Catalog(tmp_path, "contoso", NOON)

@@ -34,6 +34,7 @@ from twinbus.model.descriptions import (
     TopicDescription,
 )
 from twinbus.model.paths import parse_address, path_key
+from twinbus.store.private_file import make_private
 
 KINDS: dict[str, type[EntityDescription]] = {
     "queue": QueueDescription,
@@ -123,6 +124,7 @@ class Catalog:
         """Open the file, or make it. An existing one keeps the namespace name it was made with."""
         self._writing = threading.Lock()
         try:
+            make_private(path)
             self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
@@ -130,7 +132,7 @@ class Catalog:
             self._database.executescript(SCHEMA)
             self._database.execute(FIRST_NAMESPACE, (namespace, now, now))
             self._load()
-        except sqlite3.Error as fault:
+        except (sqlite3.Error, OSError) as fault:
             raise InternalError(f"The catalog {path.name} cannot be opened: {fault}. Check the data folder.") from fault
 
     def close(self) -> None:

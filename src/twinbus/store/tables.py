@@ -16,6 +16,7 @@ from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, SEQUENCE_BITS, FragmentKey, MessageState
 from twinbus.store.located_changes import SESSION_ID, Row
+from twinbus.store.private_file import make_private
 from twinbus.store.statements import load_schema, load_statements
 
 FILE_NAME = "tables.sqlite"
@@ -30,6 +31,7 @@ SQL = load_statements("sqlite")
 
 
 def connect(folder: Path, cache_bytes: int) -> sqlite3.Connection:
+    make_private(folder / FILE_NAME)
     connection = sqlite3.connect(folder / FILE_NAME, isolation_level=None, check_same_thread=False)
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     connection.execute("PRAGMA journal_mode = WAL")
