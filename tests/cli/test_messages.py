@@ -1,6 +1,7 @@
 """Sending, looking, taking and purging against a real namespace."""
 
 import io
+import json
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Commands
+from twinbus.cli.app import run
 from twinbus.cli.running import find_running
 from twinbus.client.administration import administration_client
 
@@ -42,6 +44,24 @@ def test_every_line_of_standard_input_is_a_message(commands: Commands, monkeypat
     assert {message["session_id"] for message in taken} == {"a"}
     assert [message["body"] for message in taken] == ["one", "\ufffd\ufffd\r", "two"]
     commands.json("queue", "delete", "lines")
+
+
+def test_how_many_lines_were_sent_is_told_though_the_next_one_is_refused(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands.json("queue", "create", "refused")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n" + b"x" * 300_000 + b"\nthree\n")))
+    assert json.loads(commands.text("send", "refused", "--json", code=1))["sent"] == 2
+    assert "262144 are the limit" in commands.errors
+    commands.json("queue", "delete", "refused")
+
+
+def test_a_command_without_standard_input_has_nothing_to_send(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert run(["send", "work"]) == 2
+    assert "--file" in capsys.readouterr().err
 
 
 def test_what_was_received_is_shown_though_more_was_waited_for(commands: Commands) -> None:

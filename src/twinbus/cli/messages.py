@@ -89,11 +89,17 @@ def send(
 
     sent = 0
     bodies = iter(_bodies(body, file) * count) if body is not None or file is not None else _lines()
-    with call.client() as client, client.get_topic_sender(entity) as sender:
-        for content in bodies:
-            sender.send_messages(message(content))
-            sent += 1
-    call.output.done(f"{counted(sent)} sent to '{entity}'.", entity=entity, sent=sent)
+    try:
+        with call.client() as client, client.get_topic_sender(entity) as sender:
+            for content in bodies:
+                sender.send_messages(message(content))
+                sent += 1
+    except BaseException:
+        # Also after Ctrl-C: whoever sends the rest has to know where it begins.
+        if sent:
+            _tell_sent(call, entity, sent)
+        raise
+    _tell_sent(call, entity, sent)
 
 
 def receive(
@@ -184,6 +190,10 @@ def _receiver(
     return client.get_subscription_receiver(entity, subscription, **options)  # type: ignore[no-any-return]
 
 
+def _tell_sent(call: Call, entity: str, sent: int) -> None:
+    call.output.done(f"{counted(sent)} sent to '{entity}'.", entity=entity, sent=sent)
+
+
 def _bodies(body: str | None, file: Path | None) -> list[str | bytes]:
     if body is not None and file is not None:
         raise ArgumentError("Give a text or --file, not both.")
@@ -192,6 +202,8 @@ def _bodies(body: str | None, file: Path | None) -> list[str | bytes]:
 
 def _lines() -> Any:
     """As bytes: what encoding they are in is between sender and receiver."""
+    if sys.stdin is None:
+        raise ArgumentError("There is no standard input. Give a text or --file.")
     return islice((line.removesuffix(b"\n") for line in sys.stdin.buffer), COUNT_MAX)
 
 
