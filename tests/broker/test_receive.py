@@ -12,7 +12,7 @@ from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import fragment_parts
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, SimReceiver, Simulation
 
 
 def test_messages_of_an_ordinary_queue_come_in_order() -> None:
@@ -273,3 +273,20 @@ def test_a_receiver_gets_what_is_there_when_its_store_has_returned() -> None:
     receiver.credit = 5
     queue.main.pump(sim.now, receiver)
     assert receiver.ids() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("is_lost", "delivered"), [(False, 1), (True, 0)], ids=["found", "lost"])
+def test_who_waits_for_a_read_is_called_once_it_is_through(is_lost: bool, delivered: int) -> None:
+    sim = Simulation()
+    sim.send(sim.queue(QueueDescription("q")), make_message("m"))
+    sim.restart()
+    queue, receiver, calls = sim.entities.queue("q").main, SimReceiver(1), list[int]()
+    queue.after_reading(lambda: calls.append(-1))
+    assert calls == [-1], "nothing is read where nobody receives"
+    queue.attach(receiver, sim.now)
+    queue.after_reading(lambda: calls.append(len(receiver.deliveries)))
+    assert (queue.is_reading, calls) == (True, [-1])
+    if is_lost:
+        sim.lose_store(0)
+    sim.run()
+    assert calls == [-1, delivered]

@@ -50,6 +50,10 @@ class FragmentWatcher(Protocol):
 
     def messages_ready(self, fragment: "Fragment", lane: Lane) -> None: ...
 
+    def messages_read(self) -> None:
+        """A read of messages for its receivers is through, whether it found any or not."""
+        ...
+
     def session_free(self) -> None:
         """A message session with messages is held by nobody."""
         ...
@@ -300,6 +304,8 @@ class Fragment:
         lane.fill(found, free)
         if lane.is_open:
             self.announce(lane)
+        if self.watcher is not None:
+            self.watcher.messages_read()
 
     # Time
 

@@ -1,6 +1,6 @@
 """One sub-queue (main, dead-letter or transfer dead-letter) of a queue or subscription, over all of its fragments."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from twinbus.broker import browse, schedule
 from twinbus.broker.counts import counts_of
@@ -39,6 +39,7 @@ class MessageQueue:
         self._forwarder = Forwarder(find)
         self._desk = SessionDesk(fragments) if self.requires_session else None
         self._is_claimed_from = False
+        self._after_reading: list[Callable[[], None]] = []
         for fragment in fragments:
             fragment.watcher = self
 
@@ -55,6 +56,13 @@ class MessageQueue:
     def is_reading(self) -> bool:
         """Whether messages for its receivers are on their way from a store."""
         return any(fragment.lane.is_filling and fragment.is_available for fragment in self.fragments)
+
+    def after_reading(self, call: Callable[[], None]) -> None:
+        """Call it when nothing is on its way any more, handed over or not: at once where that is so already."""
+        if self.is_reading:
+            self._after_reading.append(call)
+        else:
+            call()
 
     def expect_claims(self) -> None:
         """Messages are claimed from it: who claims some has to know where the first ones are that nobody has."""
@@ -124,11 +132,18 @@ class MessageQueue:
         elif lane.session_id is not None:
             self._desk.pump_session(lane.session_id, now)
 
+    def messages_read(self) -> None:
+        if self._after_reading and not self.is_reading:
+            waiting, self._after_reading = self._after_reading, []
+            for call in waiting:
+                tell(call)
+
     def session_free(self) -> None:
         if self._desk is not None:
             self._desk.serve_waiters(self._clock.now())
 
     def fragment_lost(self, fragment: Fragment) -> None:
+        self.messages_read()
         if self._desk is not None:
             self._desk.fragment_lost(fragment)
 

@@ -93,6 +93,9 @@ class Transfers:
     def messages_ready(self, fragment: Fragment, lane: Lane) -> None:
         self._pump(fragment, fragment.broker.clock.now())
 
+    def messages_read(self) -> None:
+        """Nobody waits for it."""
+
     def session_free(self) -> None:
         """There are no message sessions here."""
 

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -57,7 +58,6 @@ log = logging.getLogger(__name__)
 RECEIVES_MAX = 5_000
 UNDER_WAY_WAIT_S = 10.0
 READING_WAIT_S = 1.0
-READING_POLL_S = 0.005
 ANSWER_WAIT_S = 60.0
 BATCH_BODY_FACTOR = 6
 """A byte of a body takes up to six in JSON; the batch itself is measured once it is read."""
@@ -248,11 +248,9 @@ def _queue(node: Node, path: str) -> MessageQueue:
 
 async def _while_reading(queue: MessageQueue, ends: Collection["asyncio.Future[Any]"]) -> None:
     """Messages that are on their way from a store are there, also for a caller that does not wait for others."""
-    deadline = asyncio.get_running_loop().time() + READING_WAIT_S
-    while queue.is_reading and not any(end.done() for end in ends):
-        if asyncio.get_running_loop().time() >= deadline:
-            return
-        await asyncio.wait(ends, timeout=READING_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+    is_read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    queue.after_reading(partial(_reply_to(is_read), None))
+    await asyncio.wait((is_read, *ends), timeout=READING_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _answer(ask: Callable[[Reply[Any]], None], timeout_s: float) -> object:
