@@ -1,5 +1,6 @@
 """Wrong use ends with 2, failure with 1; both say why in one line and nothing else."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from azure.core.pipeline.transport import RequestsTransport
 
+from tests.cli.conftest import Served
 from twinbus.cli.app import run
 
 AZURE_LIKE = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
@@ -68,6 +70,16 @@ def test_a_namespace_that_does_not_run_is_a_failure(
     assert "Start one with 'twinbus up'" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_namespace_of_another_user_is_told_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "primary").mkdir()
+    (tmp_path / "primary" / "running.json").touch(0o000)
+    assert run(["queue", "list", "--data", str(tmp_path)]) == 1
+    assert "belongs to another user" in capsys.readouterr().err
+    assert run(["queue", "list", "--data", str(tmp_path), "--namespace", "other"]) == 1
+    assert "No namespace 'other' runs" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["queue", "show", "q"], ["namespace", "export"], ["send", "q", "x"]])
 def test_a_namespace_that_does_not_answer_is_told_without_a_pause(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -82,6 +94,14 @@ def test_a_namespace_that_does_not_answer_is_told_without_a_pause(
     said = capsys.readouterr().err
     assert said.endswith("Connection refused. Is the namespace running?\n")
     assert said.count("\n") == 1
+
+
+def test_a_connection_string_that_asks_a_plain_namespace_for_tls_is_told(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asks_for_tls = served.ready["connection_string"].replace("UseDevelopmentEmulator=true", "")
+    assert run(["queue", "list", "--connection-string", asks_for_tls]) == 1
+    assert "Add UseDevelopmentEmulator=true" in capsys.readouterr().err
 
 
 def test_the_command_line_starts_without_the_official_client_and_the_server() -> None:

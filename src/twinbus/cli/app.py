@@ -37,6 +37,7 @@ from twinbus.errors import ArgumentError, MessagingError
 
 WRONG_USE, FAILED, INTERRUPTED = 2, 1, 130
 TRACEBACK_VARIABLE = "TWINBUS_TRACEBACK"
+PLAIN_ANSWER = "WRONG_VERSION_NUMBER"  # what OpenSSL makes of it
 DETAIL = re.compile(r"(?:.*<Detail>)?(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?", re.DOTALL)
 
 app = typer.Typer(
@@ -143,5 +144,7 @@ def _said_by_client(failure: Exception) -> str | None:
     inner = getattr(failure, "inner_exception", None)
     said = getattr(inner, "status_description", None) or getattr(inner, "description", None)
     told = said.decode(errors="replace") if isinstance(said, bytes) else str(said or text)
+    if PLAIN_ANSWER in told:
+        return "The namespace answers without TLS there. Add UseDevelopmentEmulator=true to its connection string."
     is_nobody_there = isinstance(failure, ServiceRequestError | ServiceBusConnectionError)
     return f"{told.rstrip('.')}. Is the namespace running?" if is_nobody_there else told
