@@ -14,7 +14,8 @@ from twinbus.cli.output import Output
 from twinbus.cli.spark_options import MasterOption, SettingsOption, spark_job
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.summary_document import summary_document
-from twinbus.pipeline.session import CONNECT_SCHEME, require_spark
+from twinbus.pipeline.masters import CONNECT_SCHEME
+from twinbus.pipeline.session import require_spark
 
 if TYPE_CHECKING:
     from twinbus.cost.summary import Summary

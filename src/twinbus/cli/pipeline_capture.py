@@ -16,7 +16,8 @@ from twinbus.cli.output import Output, made_table
 from twinbus.cli.spark_options import MasterOption, SettingsOption, spark_job
 from twinbus.cli.stopping import stop_by_signal
 from twinbus.errors import ArgumentError
-from twinbus.pipeline.session import CONNECT_SCHEME, require_spark
+from twinbus.pipeline.masters import CONNECT_SCHEME
+from twinbus.pipeline.session import require_spark
 
 if TYPE_CHECKING:
     from twinbus.pipeline.capture import Capture

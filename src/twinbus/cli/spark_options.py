@@ -12,7 +12,7 @@ import typer
 
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.failures import one_line_failures
-from twinbus.pipeline.session import LOG_LEVEL_VARIABLE, MASTER_VARIABLE, spark_session
+from twinbus.pipeline.session import LOG_LEVEL_VARIABLE, MASTER_VARIABLE, require_spark, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,10 @@ def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> 
     # Spark tells on the terminal what a command says better in its one line.
     os.environ.setdefault(LOG_LEVEL_VARIABLE, "off")
     is_ours = not _is_running()
-    session = spark_session(f"twinbus {name}", master=master, settings=_settings(settings or ()))
+    chosen = _settings(settings or ())
+    require_spark()
+    with one_line_failures():
+        session = spark_session(f"twinbus {name}", master=master, settings=chosen)
     _quieten()
     try:
         with one_line_failures():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.errors import MessagingError
 from twinbus.pipeline.java import choose_java
+from twinbus.pipeline.masters import CONNECT_SCHEME, check_master
 from twinbus.pipeline.shipping import archive_file, offer_to_driver, ship
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ MASTER_DEFAULT = "local[*]"
 MASTER_VARIABLE = "SPARK_MASTER"
 REMOTE_VARIABLE = "SPARK_REMOTE"  # of Spark itself
 LOG_LEVEL_VARIABLE = "TWINBUS_SPARK_LOG_LEVEL"
-CONNECT_SCHEME = "sc://"
 LOOPBACK = "127.0.0.1"
 
 SETTINGS: Mapping[str, str] = {
@@ -53,7 +53,7 @@ class SparkMissing(MessagingError):
 def spark_session(app_name: str, *, master: str | None = None, settings: Mapping[str, str] = {}) -> "SparkSession":
     """A session with the `servicebus` data source, or the one that runs already with these settings put to it.
 
-    Raises SparkMissing or JavaMissing before anything is started.
+    Raises SparkMissing, JavaMissing, or ArgumentError or MasterUnavailable for the master, before anything is started.
     """
     require_spark()
     from pyspark.sql import SparkSession
@@ -61,6 +61,8 @@ def spark_session(app_name: str, *, master: str | None = None, settings: Mapping
     import pyspark_servicebus
 
     chosen = choose_master(master, os.environ)
+    if chosen is not None:
+        check_master(chosen)
     is_local = chosen is not None and chosen.startswith("local")
     is_remote = chosen is not None and chosen.startswith(CONNECT_SCHEME)
     packages = None if is_local else archive_file()
