@@ -69,6 +69,10 @@ def _read_announced(folder: Path) -> RunningNamespace | None:
         return RunningNamespace(**json.loads((folder / FILE_NAME).read_text()))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError:
+        raise CommandFailed(
+            f"The namespace in {folder} belongs to another user. Give its connection string with --connection-string."
+        ) from None
     except (ValueError, TypeError):
         raise CommandFailed(f"{folder / FILE_NAME} cannot be read. Remove it and start the namespace again.") from None
 
@@ -93,7 +97,9 @@ def find_running(data: Path, name: str) -> RunningNamespace:
 
 
 def all_running(data: Path) -> list[RunningNamespace]:
-    folders = sorted(path for path in data.iterdir() if path.is_dir()) if data.is_dir() else []
+    """Those of this user."""
+    found = data.iterdir() if data.is_dir() else ()
+    folders = sorted(path for path in found if os.access(path / FILE_NAME, os.R_OK))
     return [running for folder in folders if (running := read_running(folder)) is not None]
 
 
