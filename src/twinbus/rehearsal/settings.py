@@ -28,6 +28,6 @@ class RehearsalSettings:
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= RATE_MAX:
-            raise ArgumentError(f"The rate is from 0 to {RATE_MAX:g} messages a second.")
+            raise ArgumentError(f"The rate is more than 0 and at most {RATE_MAX:g} messages a second.")
         if self.send_timeout_s <= 0 or self.patience_s <= 0:
             raise ArgumentError("The timeout of a send and the patience of its sender are longer than zero.")
