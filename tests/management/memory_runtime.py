@@ -6,7 +6,7 @@ from typing import Any
 
 from twinbus.broker.replies import QueueCounts, Reply
 from twinbus.clock import Millis
-from twinbus.errors import EntityNotFound, FragmentUnavailable
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
 
 
@@ -81,15 +81,20 @@ class MemoryRuntime:
             reply(None)
 
     def delete(self, path: str, now: Millis, reply: Reply[None]) -> None:
-        if not self._refuses(reply):
-            key = path.casefold()
+        key = path.casefold()
+        if key not in self.entities:
+            reply(EntityNotFound.at(path))
+        elif not self._refuses(reply):
             for each in [each for each in self.entities if each == key or each.startswith(key + "|")]:
                 del self.entities[each]
             reply(None)
 
     def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None:
-        if not self._refuses(reply):
-            del self.entities[f"{topic}|{name}".casefold()]
+        key = f"{topic}|{name}".casefold()
+        if key not in self.entities:
+            reply(EntityNotFound.at(key))
+        elif not self._refuses(reply):
+            del self.entities[key]
             reply(None)
 
     def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None:
@@ -104,7 +109,9 @@ class MemoryRuntime:
         return self.entities[key.casefold()]
 
     def _put(self, key: str, entity: MemoryEntity, reply: Reply[Any]) -> None:
-        if not self._refuses(reply):
+        if key.casefold() in self.entities:
+            reply(EntityAlreadyExists(f"'{key}' exists already."))
+        elif not self._refuses(reply):
             self.entities[key.casefold()] = entity
             reply(entity)
 

@@ -16,7 +16,7 @@ from twinbus.errors import (
     QuotaExceeded,
 )
 from twinbus.management import quotas
-from twinbus.management.catalog import Catalog
+from twinbus.management.catalog import Catalog, Entry
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.turns import Turns
 from twinbus.model.descriptions import (
@@ -262,3 +262,58 @@ async def test_a_rule_that_cannot_be_compiled_any_more_keeps_nothing_from_starti
     sim.entities.add_rule("t", "ill", good)
     sim.send(sim.entities.topic("t"), make_message("n"))
     assert ill.main.counts().active == 1
+
+
+@pytest.mark.rule("A1")
+async def test_entities_that_are_made_at_the_same_time_stay_within_the_limit(
+    control: ControlPlane, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "PARTITIONED_COUNT_MAX", 3)
+    monkeypatch.setattr(quotas, "ENTITY_COUNT_MAX", 5)
+    for is_partitioned, limit in ((True, 3), (False, 5)):
+        wanted = [QueueDescription(f"q{is_partitioned}{n}", enable_partitioning=is_partitioned) for n in range(8)]
+        made = await asyncio.gather(*map(control.create_queue, wanted), return_exceptions=True)
+        assert {type(each) for each in made} == {Entry, QuotaExceeded}
+        assert catalog.count(QueueDescription) == limit
+
+
+def _refuse_on_disk(catalog: Catalog, what: str) -> None:
+    catalog._database.execute(
+        f"CREATE TEMP TRIGGER refused BEFORE {what} ON entities BEGIN SELECT RAISE(FAIL, 'the disk is full'); END"
+    )
+
+
+def _allow_on_disk(catalog: Catalog) -> None:
+    catalog._database.execute("DROP TRIGGER refused")
+
+
+async def test_what_the_catalog_could_not_take_does_not_run_either_and_can_be_made_later(
+    control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
+) -> None:
+    await control.create_topic(TopicDescription("t"))
+    _refuse_on_disk(catalog, "INSERT")
+    with pytest.raises(InternalError):
+        await control.create_queue(QueueDescription("q"))
+    with pytest.raises(InternalError):
+        await control.create_subscription(SubscriptionDescription("t", "s"))
+    assert list(runtime.entities) == ["t"]
+    _allow_on_disk(catalog)
+    await control.create_queue(QueueDescription("q"))
+    await control.create_subscription(SubscriptionDescription("t", "s"))
+
+
+async def test_a_deletion_that_the_catalog_could_not_take_can_be_repeated(
+    control: ControlPlane, catalog: Catalog
+) -> None:
+    await control.create_queue(QueueDescription("q"))
+    await control.create_topic(TopicDescription("t"))
+    await control.create_subscription(SubscriptionDescription("t", "s"))
+    _refuse_on_disk(catalog, "DELETE")
+    with pytest.raises(InternalError):
+        await control.delete("q")
+    with pytest.raises(InternalError):
+        await control.delete_subscription("t", "s")
+    _allow_on_disk(catalog)
+    await control.delete("q")
+    await control.delete_subscription("t", "s")
+    assert (catalog.find("q"), catalog.subscriptions("t")) == (None, [])

@@ -11,6 +11,7 @@ Lives on the event loop. Waiting for the disk happens on a thread of its own.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -54,6 +55,7 @@ class ControlPlane:
         self.clock = clock
         self._turns = Turns(WAIT_FOR_TURN_S)
         self._submitted: set[asyncio.Task[None]] = set()
+        self._being_made: dict[str, QueueDescription | TopicDescription] = {}
 
     async def create_queue(self, description: QueueDescription) -> Entry:
         return await self._create(description, self.runtime.create_queue)
@@ -65,11 +67,23 @@ class ControlPlane:
         check_description(description)
         async with self._turns.of(description.name):
             self._check_name_is_free(description)
-            check_room_for_entity(self.catalog, description)
+            check_room_for_entity(self.catalog, description, self._being_made.values())
             self._check_forwarding(description)
-            entity_id = await self._write(self.catalog.new_id)
-            await self._ask(lambda reply: create(entity_id, description, self.clock.now(), reply))
+            self._being_made[description.name] = description
+            try:
+                return await self._make(description, create)
+            finally:
+                del self._being_made[description.name]
+
+    async def _make(self, description: Any, create: Callable[[int, Any, int, Reply[Any]], None]) -> Entry:
+        entity_id = await self._write(self.catalog.new_id)
+        await self._ask(lambda reply: create(entity_id, description, self.clock.now(), reply))
+        try:
             return await self._write(lambda: self.catalog.add(entity_id, description, self.clock.now()))
+        except MessagingError:
+            # It would take messages, and be gone with them at the next start.
+            await self._ask(lambda reply: self.runtime.delete(description.name, self.clock.now(), reply))
+            raise
 
     async def create_subscription(
         self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
@@ -89,7 +103,11 @@ class ControlPlane:
             now = self.clock.now()
             create = self.runtime.create_subscription
             await self._ask(lambda reply: create(entity_id, description, (rule,), now, reply))
-            return await self._write(lambda: self.catalog.add(entity_id, description, now, (rule,)))
+            try:
+                return await self._write(lambda: self.catalog.add(entity_id, description, now, (rule,)))
+            except MessagingError:
+                await self._delete_running_subscription(description.topic, description.name)
+                raise
 
     async def update(self, description: EntityDescription) -> Entry:
         check_description(description)
@@ -114,15 +132,21 @@ class ControlPlane:
             entry = self.catalog.get(path)
             if isinstance(entry.description, SubscriptionDescription):
                 raise EntityNotFound.at(path)
-            await self._ask(lambda reply: self.runtime.delete(path, self.clock.now(), reply))
+            # One that does not run was deleted before, and the catalog could not be written then.
+            with suppress(EntityNotFound):
+                await self._ask(lambda reply: self.runtime.delete(path, self.clock.now(), reply))
             await self._write(lambda: self.catalog.remove(path))
 
     async def delete_subscription(self, topic: str, name: str) -> None:
         async with self._turns.of(topic):
             path = subscription_path(topic, name)
             self.catalog.get(path)
-            await self._ask(lambda reply: self.runtime.delete_subscription(topic, name, self.clock.now(), reply))
+            await self._delete_running_subscription(topic, name)
             await self._write(lambda: self.catalog.remove(path))
+
+    async def _delete_running_subscription(self, topic: str, name: str) -> None:
+        with suppress(EntityNotFound):
+            await self._ask(lambda reply: self.runtime.delete_subscription(topic, name, self.clock.now(), reply))
 
     async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         check_rule(rule)

@@ -33,14 +33,19 @@ def count_filters(subscriptions: Iterable[Entry]) -> FilterCounts:
     return FilterCounts(len(rules) - correlation, correlation)
 
 
-def check_room_for_entity(catalog: Catalog, description: QueueDescription | TopicDescription) -> None:
-    """Queues and topics share one quota; partitioned ones count in it and have their own."""
-    if catalog.count(QueueDescription) + catalog.count(TopicDescription) >= ENTITY_COUNT_MAX:
+def check_room_for_entity(
+    catalog: Catalog,
+    description: QueueDescription | TopicDescription,
+    being_made: Iterable[QueueDescription | TopicDescription],
+) -> None:
+    """Queues and topics share one quota; partitioned ones count in it and have their own. What is `being_made` counts."""
+    others = [each for each in being_made if catalog.find(each.name) is None]
+    if catalog.count(QueueDescription) + catalog.count(TopicDescription) + len(others) >= ENTITY_COUNT_MAX:
         raise QuotaExceeded(f"The namespace holds {ENTITY_COUNT_MAX} entities, which is the limit. Delete some first.")
     if not description.enable_partitioning:
         return
     existing = [*catalog.entries(QueueDescription), *catalog.entries(TopicDescription)]
-    partitioned = sum(is_partitioned(entry) for entry in existing)
+    partitioned = sum(is_partitioned(entry) for entry in existing) + sum(each.enable_partitioning for each in others)
     if partitioned >= PARTITIONED_COUNT_MAX:
         raise QuotaExceeded(
             f"The namespace holds {PARTITIONED_COUNT_MAX} partitioned entities, which is the limit. "
