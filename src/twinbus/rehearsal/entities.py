@@ -68,10 +68,5 @@ def create_entity(administration: "ServiceBusAdministrationClient", entity: Rehe
 
 
 def delete_entity(administration: "ServiceBusAdministrationClient", entity: RehearsedEntity) -> None:
-    from azure.core.exceptions import ResourceNotFoundError
-
     delete = administration.delete_topic if entity.kind is EntityKind.TOPIC else administration.delete_queue
-    try:
-        delete(entity.path)
-    except ResourceNotFoundError:
-        return
+    delete(entity.path)

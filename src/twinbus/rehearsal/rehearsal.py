@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -26,6 +27,7 @@ from twinbus.rehearsal.fault_player import FaultPlayer
 from twinbus.rehearsal.ledger import Ledger, Sender
 from twinbus.rehearsal.receivers import Receivers
 from twinbus.rehearsal.remains import is_empty, note_remains
+from twinbus.rehearsal.removal import LeftBehind, remove_all
 from twinbus.rehearsal.report import RehearsalReport, Sample, make_report
 from twinbus.rehearsal.script import Script, jittered
 from twinbus.rehearsal.senders import LANE_COUNT, TrafficSender
@@ -185,16 +187,19 @@ class Rehearsal:
     @contextlib.contextmanager
     def _made_entities(self) -> Iterator[None]:
         self._enter("making entities")
+        are_made = False
         with self._stage.primary.administration() as administration:
             try:
                 for entity in self._entities:
                     create_entity(administration, entity)
+                are_made = True
                 yield
             finally:
                 if self._stage.prefix:
-                    with uninterrupted():
-                        for entity in self._entities:
-                            delete_entity(administration, entity)
+                    deletions = {each.path: partial(delete_entity, administration, each) for each in self._entities}
+                    # Where they could not be made, that is what is told.
+                    with uninterrupted(), contextlib.nullcontext() if are_made else contextlib.suppress(LeftBehind):
+                        remove_all("primary", deletions)
 
     @contextlib.contextmanager
     def _paired(self) -> Iterator[PairedNamespaceClient]:
@@ -218,8 +223,8 @@ class Rehearsal:
                     self._pair = None
                     pair.close()
                     if self._stage.prefix:
-                        for queue in pair.backlog_queues:
-                            administration.delete_queue(queue)
+                        queues = {each: partial(administration.delete_queue, each) for each in pair.backlog_queues}
+                        remove_all("secondary", queues)
 
     @contextlib.contextmanager
     def _receiving(self) -> Iterator[None]:
