@@ -106,6 +106,22 @@ def test_each_month_and_namespace_has_its_own_tiers(tmp_path: Path) -> None:
     assert [bill.operations_money for bill in found.bills] == [Decimal("0.8"), Decimal("0.8")]
 
 
+def test_options_that_change_nothing_in_a_log_are_told(
+    counted: Counted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = Change(syphons=3, ping_interval=timedelta(seconds=10))
+    assert not what_if(counted, change, BASIC, BASIC).notes
+    log = tmp_path / "of-one"
+    write_log(log, busy_hours(START, 1, seed=1))
+    polls, pings = what_if(count_log(open_logs([log])), change, BASIC, BASIC).notes
+    assert polls.startswith("No poll of an idle syphon is in the log")
+    assert pings.startswith("No ping is in the log")
+    assert run(["cost", "what-if", str(log), "--poll", "1m"]) == 0
+    assert polls in capsys.readouterr().out.replace("\n", " ")
+    assert run(["cost", "what-if", str(log), "--poll", "1m", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [polls]
+
+
 def test_a_log_without_operations_costs_nothing(tmp_path: Path) -> None:
     assert what_if(count_log(open_logs([tmp_path])), Change(syphons=3), STANDARD, STANDARD).money == 0
 

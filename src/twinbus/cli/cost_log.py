@@ -117,7 +117,7 @@ def what_if_command(
     found = what_if(count_log(opened), change, chosen, other.plan(with_plan or plan))
     output = Output(as_json=as_json)
     if as_json:
-        output.record({**_comparison_document(found), "left_out": opened.sick})
+        output.record({**_comparison_document(found), "notes": found.notes, "left_out": opened.sick})
     else:
         print_comparison(output.console, found, sheet, other, opened.sick)
 

@@ -62,6 +62,8 @@ def print_comparison(
         amounts = (money_text(now), money_text(then), change_text(then - now))
         table.add_row(name, "", "", "", *amounts, "", style="bold" if name == "together" else None)
     console.print(table)
+    for note in found.notes:
+        console.print(note, markup=False)
     if other != sheet:
         console.print(f"then: {other.caption}", markup=False)
     _print_end(console, sheet, left_out)

@@ -11,7 +11,7 @@ Money of a line is at the mean price of its namespace and month; totals go throu
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -87,6 +87,8 @@ class Comparison:
     lines: Sequence[Line]
     bills: Sequence[MonthBill]
     bills_then: Sequence[MonthBill]
+    notes: Sequence[str] = ()
+    """Options of the change that apply to nothing in the log."""
 
     @property
     def base(self) -> Decimal:
@@ -152,7 +154,17 @@ def what_if(counted: Counted, change: Change, plan: Plan, plan_then: Plan) -> Co
         ],
         list(bills.values()),
         list(bills_then.values()),
+        list(_without_effect(counted, change)),
     )
+
+
+def _without_effect(counted: Counted, change: Change) -> Iterator[str]:
+    instead = "To see it priced, use: twinbus cost estimate"
+    has_polls = any(count.path == Path.SYPHON and count.cause == Cause.EMPTY_RECEIVE for count in counted.counts)
+    if not has_polls and (change.poll, change.syphons, change.queues) != (None, None, None):
+        yield f"No poll of an idle syphon is in the log: polls, syphons and queues change nothing in it. {instead}"
+    if change.ping_interval is not None and not any(count.cause == Cause.PING for count in counted.counts):
+        yield f"No ping is in the log: the time between pings changes nothing in it. {instead}"
 
 
 def _factor(count: Count, change: Change, counted: Counted) -> tuple[Fraction, str]:
