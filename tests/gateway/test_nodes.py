@@ -323,6 +323,16 @@ def test_a_session_nobody_can_have_yet_is_waited_for_until_the_timeout(front: Fr
     assert receiver.source.filter == {"com.microsoft:session-filter": "later"}
 
 
+def test_a_session_that_was_waited_for_is_used_from_when_it_was_free(front: Front) -> None:
+    client = front.client()
+    receiver = client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): None})
+    client.advance(30_000)
+    put(front, "a", "talks", group_id="later")
+    client.run()
+    assert receiver.is_attached
+    assert front.sim.entities.queue("talks").last_used_at == front.sim.now
+
+
 @pytest.mark.parametrize(
     ("address", "session_filter"),
     [

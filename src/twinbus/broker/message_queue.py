@@ -34,7 +34,7 @@ class MessageQueue:
         self.settings = settings
         self.fragments = fragments
         self.requires_session = settings.requires_session and fragments[0].sub_queue is SubQueue.MAIN
-        self._clock = fragments[0].broker.clock
+        self.clock = fragments[0].broker.clock
         self._merge = ReceiveMerge(fragments)
         self._forwarder = Forwarder(find)
         self._desk = SessionDesk(fragments) if self.requires_session else None
@@ -125,7 +125,7 @@ class MessageQueue:
     def messages_ready(self, fragment: Fragment, lane: Lane) -> None:
         if not self.settings.can_receive:
             return
-        now = self._clock.now()
+        now = self.clock.now()
         if self._desk is None:
             self._forwarder.pump(fragment, now)
             self._merge.pump(now)
@@ -140,7 +140,7 @@ class MessageQueue:
 
     def session_free(self) -> None:
         if self._desk is not None:
-            self._desk.serve_waiters(self._clock.now())
+            self._desk.serve_waiters(self.clock.now())
 
     def fragment_lost(self, fragment: Fragment) -> None:
         self.messages_read()
@@ -282,7 +282,7 @@ class MessageQueue:
     def session_state(self, session_id: str, reply: Reply[bytes | None]) -> None:
         """Only while the session is locked: SessionLockLost otherwise. None: it has no state."""
         try:
-            self._held(session_id, self._clock.now())
+            self._held(session_id, self.clock.now())
         except MessagingError as error:
             reply(error)
             return
