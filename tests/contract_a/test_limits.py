@@ -8,7 +8,7 @@ from tests.gateway.front import Front
 from twinbus.amqp.events import LinkDetached
 from twinbus.amqp.settings import ConnectionSettings
 from twinbus.broker import browse, hops, message_broker, transactions
-from twinbus.gateway import browse_operations, link_watch, receiver_attach
+from twinbus.gateway import link_watch, receiver_attach
 from twinbus.management import quotas, validation
 from twinbus.model import descriptions, message, paths
 from twinbus.model.descriptions import QueueDescription
@@ -46,11 +46,8 @@ SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
         (transactions.DURATION_MAX, 2 * MINUTE),
         (index.SQL_FILTER_COUNT_MAX, 2_000),
         (index.CORRELATION_FILTER_COUNT_MAX, 100_000),
-        (quotas.SQL_FILTER_COUNT_MAX, 2_000),
-        (quotas.CORRELATION_FILTER_COUNT_MAX, 100_000),
         (browse.PEEK_COUNT_MAX, 250),
         (browse.PEEK_BYTES_MAX, 256 * 1024),
-        (browse_operations.PEEK_COUNT_MAX, 250),
         (settings.CONNECTIONS_MAX_DEFAULT, 5_000),
         (receiver_attach.RECEIVERS_MAX, 5_000),
         (validation.ACCESS_RULES_MAX, 12),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from twinbus.amqp.section_bounds import section_bounds
+from twinbus.broker.browse import PEEK_COUNT_MAX
 from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import MessageNotFound
 from twinbus.gateway.operations import Call
@@ -11,7 +12,6 @@ from twinbus.gateway.requests import Arguments, Response
 from twinbus.model.message import encode_delivery
 from twinbus.store.changes import MessageState, StoredMessage
 
-PEEK_COUNT_MAX = 250
 SEQUENCE_NUMBERS_MAX = 4_096
 
 NOTHING_FOUND = Response(204, "No messages", None, MessageNotFound.condition)

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from twinbus.amqp.types import Array, Int, Long, Value
 from twinbus.broker import bulk
 from twinbus.broker.backlog_shares import SHARES_COUNT_MAX, BacklogShares, count_shares
+from twinbus.broker.browse import PEEK_COUNT_MAX
 from twinbus.broker.fragment_heads import FragmentHead, fragment_heads
 from twinbus.broker.range_peek import RANGE_COUNT_MAX, RangePage, peek_range
 from twinbus.errors import ArgumentError, MessageNotFound
-from twinbus.gateway.browse_operations import PEEK_COUNT_MAX, encode_peeked, encode_without_body, peeked_body
+from twinbus.gateway.browse_operations import encode_peeked, encode_without_body, peeked_body
 from twinbus.gateway.operations import Call, OperationEntry
 from twinbus.gateway.request_counts import as_claim, as_peek, as_range_peek, as_removal
 from twinbus.gateway.requests import Arguments, Response

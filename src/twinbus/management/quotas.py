@@ -11,12 +11,11 @@ from twinbus.model.descriptions import (
     RuleDescription,
     TopicDescription,
 )
+from twinbus.model.rules.index import CORRELATION_FILTER_COUNT_MAX, SQL_FILTER_COUNT_MAX
 
 ENTITY_COUNT_MAX = 10_000
 PARTITIONED_COUNT_MAX = 100
 SUBSCRIPTION_COUNT_MAX = 2_000
-SQL_FILTER_COUNT_MAX = 2_000
-CORRELATION_FILTER_COUNT_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)

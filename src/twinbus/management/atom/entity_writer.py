@@ -1,8 +1,4 @@
-"""Descriptions of queues, topics and subscriptions as XML, both ways, with the elements in the service's order.
-
-Reading gives the fields that the request sets, by the names of the description classes: what it leaves out or leaves
-empty is the caller's to fill in. Elements that report (counts, times) are passed over.
-"""
+"""Descriptions of queues, topics and subscriptions as XML on their way out, with the elements in the service's order."""
 
 from dataclasses import dataclass
 
