@@ -3,9 +3,11 @@
 Nothing of Spark is imported before a job starts: the other commands need neither it nor Java.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,9 +44,9 @@ def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> 
     is_ours = not _is_running()
     chosen = _settings(settings or ())
     require_spark()
+    _quieten()
     with one_line_failures():
         session = spark_session(f"twinbus {name}", master=master, settings=chosen)
-    _quieten()
     try:
         with one_line_failures():
             yield session
@@ -54,10 +56,18 @@ def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> 
 
 
 def _quieten() -> None:
-    """PySpark logs a line of JSON for every query that it refuses, beside the error that it raises."""
+    """PySpark logs a line of JSON for every query that it refuses, and py4j a traceback for what Ctrl-C interrupts, beside
+    the errors that they raise."""
     from pyspark.logger import PySparkLogger
 
+    # Some of it by the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _is_running() -> bool:
