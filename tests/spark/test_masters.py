@@ -32,6 +32,7 @@ def closed_port() -> int:
         "local-cluster[2,1,1024]",
         "yarn",
         "k8s://https://host",
+        "plugged-in://host:1",
     ],
 )
 def test_masters_that_spark_knows_pass(master: str) -> None:

@@ -15,10 +15,8 @@ CONNECT_PORT = 15002  # of Spark, where none is given
 CLUSTER_SCHEME = "spark://"
 CLUSTER_PORT = 7077
 ANSWER_S_MAX = 5.0
-_FORM = re.compile(
-    r"local(\[(\*|\d+)(,\s*\d+)?\])?|local-cluster\[.+\]|yarn|k8s://.+|"
-    rf"{CLUSTER_SCHEME}[^\s/]+|{CONNECT_SCHEME}[^\s/]+(/.*)?"
-)
+# Any address: cluster managers that are plugged into Spark have schemes of their own.
+_FORM = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?|local-cluster\[.+\]|yarn|[a-z][\w.+-]*://[^\s/].*")
 
 
 class MasterUnavailable(MessagingError):
