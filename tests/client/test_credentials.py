@@ -10,9 +10,10 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 
 from tests.client.relay import Relay
-from tests.interop.running_server import RunningServer
+from tests.interop.running_server import RunningServer, ShiftedClock
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.client.sender import Sender
 from twinbus.client.shared_access import sign
 from twinbus.client.token_sources import SCOPE, CredentialTokens, Token, TokenCredential, TokenUnavailable
 from twinbus.client.tokens import renewal_due
@@ -26,6 +27,7 @@ AUDIENCE = "sb://contoso.servicebus.windows.net/orders"
 HOUR_S = 3_600
 NOON: Millis = 1_800_000_000_000
 WAIT_S = 10
+STEP_S = 20
 
 
 class Credential:
@@ -130,11 +132,19 @@ class Signer:
         return AccessToken(sign("sb://127.0.0.1", rule.name, rule.primary_key, expires_on), expires_on)
 
 
+async def _use(sender: Sender, clock: ShiftedClock, seconds: float) -> None:
+    """Time goes by, and something is sent every twenty seconds: a link that is idle is detached, and a
+    connection that is silent is closed."""
+    for left in range(int(seconds), 0, -STEP_S):
+        clock.advance(min(left, STEP_S))
+        assert await sender.send([encode_message("still here")]) == [None]
+
+
 async def test_a_link_outlives_the_first_token_of_its_credential(secure_server: RunningServer) -> None:
     signer, clock = Signer(secure_server), secure_server.clock
     async with await connect(secure_server, secure_server.server.tls_port, signer) as namespace:
         sender = await namespace.sender("guarded")
-        clock.advance(HOUR_S * 0.74)
+        await _use(sender, clock, HOUR_S * 0.74)
         assert await namespace.renew_tokens() == []
         clock.advance(HOUR_S * 0.02)
         signer.failure = ServiceRequestError("the authority is away")
@@ -142,8 +152,7 @@ async def test_a_link_outlives_the_first_token_of_its_credential(secure_server: 
         signer.failure = None
         await namespace.renew_tokens()  # unless the namespace's own turn came first
         assert await namespace.renew_tokens() == []
-        clock.advance(HOUR_S * 0.5)
-        assert await sender.send([encode_message("still here")]) == [None]
+        await _use(sender, clock, HOUR_S * 0.5)
         assert signer.asked_count >= 3
 
 
