@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from twinbus.cost.operation_columns import CURRENT_VERSION
-from twinbus.cost.operations_log import SCHEMA, hour_folder
 from twinbus.cost.price_sheet_file import read_price_sheet
-from twinbus.cost.ulid import ALPHABET, ulid
-from twinbus.meter import UNIT_BYTES, Cause
-from twinbus.meter import Path as OperationPath
+from twinbus.meter.columns import CURRENT_VERSION
+from twinbus.meter.log import SCHEMA, hour_folder
+from twinbus.meter.operation import UNIT_BYTES, Cause
+from twinbus.meter.operation import Path as OperationPath
+from twinbus.meter.ulid import ALPHABET, ulid
 from twinbus.pipeline.bill.counts import JVM_SETTINGS, SETTINGS
 from twinbus.pipeline.bill.job import Ledger, update_ledger
 from twinbus.pipeline.session import spark_session

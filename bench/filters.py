@@ -8,8 +8,8 @@ import time
 import timeit
 from collections.abc import Callable, Iterable
 
-from twinbus.amqp.sections import DataBody, MessageProperties, Sections, encode_sections
-from twinbus.amqp.types import Int
+from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, encode_sections
+from twinbus.amqp.codec.types import Int
 from twinbus.model.descriptions import CorrelationFilter, RuleDescription, SqlAction, SqlFilter, TrueFilter
 from twinbus.model.message import read_message
 from twinbus.model.rules.index import RuleIndex

@@ -16,9 +16,9 @@ from bench.scenarios import Scenario
 from bench.targets import Target, own_targets
 from twinbus.broker.receiver import Delivery
 from twinbus.clock import SystemClock
-from twinbus.cost.operations_book import OperationsBook
-from twinbus.gateway.link_meter import LinkMeter
-from twinbus.meter import EntityType
+from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.meter.book import OperationsBook
+from twinbus.meter.operation import EntityType
 from twinbus.model.message import read_message
 from twinbus.store.changes import StoredMessage
 

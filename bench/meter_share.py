@@ -13,19 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.layers import payload_of
-from twinbus.amqp.connection import Connection, ConnectionSettings, Role
-from twinbus.amqp.delivery_state import ACCEPTED
+from twinbus.amqp.codec.delivery_state import ACCEPTED
+from twinbus.amqp.codec.sasl import plain_credentials
+from twinbus.amqp.codec.terminus import Source, Target
+from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import Deliveries, Event
-from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.sasl import plain_credentials
-from twinbus.amqp.terminus import Source, Target
-from twinbus.cost.operations_book import OperationsBook
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.outgoing_link import OutgoingLink
 from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.links.traffic import Traffic
 from twinbus.gateway.namespace_view import NamespaceView
-from twinbus.gateway.traffic import Traffic
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
+from twinbus.meter.book import OperationsBook
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, Right
 from twinbus.testing.simulation import Simulation
 

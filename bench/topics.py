@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterable
 
 from bench.filters import correlation_rules, sql_rules
-from twinbus.amqp.sections import DataBody, MessageProperties, Sections, encode_sections
-from twinbus.amqp.types import Int
-from twinbus.broker import bulk
-from twinbus.broker.bulk_pages import Numbers
-from twinbus.broker.topic_entity import TopicEntity
+from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, encode_sections
+from twinbus.amqp.codec.types import Int
+from twinbus.broker.entity.topic_entity import TopicEntity
+from twinbus.broker.operations import bulk
+from twinbus.broker.operations.bulk_pages import Numbers
 from twinbus.model.descriptions import FalseFilter, RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message, read_message
 from twinbus.testing.simulation import Answer, Simulation

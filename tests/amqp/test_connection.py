@@ -1,10 +1,10 @@
 import pytest
 
 from tests.amqp.wire import NOON, Script, Wire, frames_in
+from twinbus.amqp.codec.frames import AMQP_HEADER, EMPTY_FRAME, encode_frame
+from twinbus.amqp.codec.performatives import Begin, Close, Detach, End, Open, Transfer
 from twinbus.amqp.errors import AmqpError
 from twinbus.amqp.events import ConnectionClosed, Deliveries, LinkDetached, Opened, SessionBegun, SessionEnded
-from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, encode_frame
-from twinbus.amqp.performatives import Begin, Close, Detach, End, Open, Transfer
 from twinbus.clock import NEVER
 from twinbus.errors import ServerBusy
 

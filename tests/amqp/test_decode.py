@@ -9,11 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.amqp.values import same, values
-from twinbus.amqp.decode import DEPTH_MAX, ELEMENTS_MAX, EMPTY_ELEMENTS_MAX, EQUAL_HASHES_MAX, decode_value
-from twinbus.amqp.encode import encode_value
-from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.layout import skip_value
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.decode import DEPTH_MAX, ELEMENTS_MAX, EMPTY_ELEMENTS_MAX, EQUAL_HASHES_MAX, decode_value
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.layout import skip_value
+from twinbus.amqp.codec.types import (
     Array,
     Byte,
     Char,
@@ -32,6 +31,7 @@ from twinbus.amqp.types import (
     UShort,
     Value,
 )
+from twinbus.amqp.errors import DecodeError
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 
 from tests.amqp.values import same, values
-from twinbus.amqp.decode import decode_value
-from twinbus.amqp.encode import encode_list, encode_map, encode_value
-from twinbus.amqp.errors import EncodeError
-from twinbus.amqp.layout import skip_value
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.encode import encode_list, encode_map, encode_value
+from twinbus.amqp.codec.layout import skip_value
+from twinbus.amqp.codec.types import (
     Array,
     Byte,
     Char,
@@ -29,6 +28,7 @@ from twinbus.amqp.types import (
     UShort,
     Value,
 )
+from twinbus.amqp.errors import EncodeError
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.errors import ConnectionFault
-from twinbus.amqp.frames import (
+from twinbus.amqp.codec.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
     EMPTY_FRAME,
@@ -15,6 +14,7 @@ from twinbus.amqp.frames import (
     FrameReader,
     encode_frame,
 )
+from twinbus.amqp.errors import ConnectionFault
 
 
 def bodies(reader: FrameReader, data: bytes) -> list[tuple[int, int, bytes]]:

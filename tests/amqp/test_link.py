@@ -3,20 +3,8 @@ from typing import Any
 import pytest
 
 from tests.amqp.wire import Script, Wire
-from twinbus.amqp.delivery_state import ACCEPTED
-from twinbus.amqp.errors import LinkFault
-from twinbus.amqp.events import (
-    ConnectionClosed,
-    CreditChanged,
-    Deliveries,
-    LinkAttached,
-    LinkDetached,
-    LinkOpened,
-    OversizeDelivery,
-)
-from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.delivery_state import ACCEPTED
+from twinbus.amqp.codec.performatives import (
     RECEIVER,
     SENDER,
     Attach,
@@ -27,8 +15,20 @@ from twinbus.amqp.performatives import (
     SenderSettleMode,
     Transfer,
 )
-from twinbus.amqp.terminus import Coordinator, Source, Target
-from twinbus.amqp.types import Long, Symbol
+from twinbus.amqp.codec.terminus import Coordinator, Source, Target
+from twinbus.amqp.codec.types import Long, Symbol
+from twinbus.amqp.errors import LinkFault
+from twinbus.amqp.events import (
+    ConnectionClosed,
+    CreditChanged,
+    Deliveries,
+    LinkAttached,
+    LinkDetached,
+    LinkOpened,
+    OversizeDelivery,
+)
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.outgoing_link import OutgoingLink
 from twinbus.errors import EntityNotFound, Unauthorized
 
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.composites import Composite, encode_composite, to_described
-from twinbus.amqp.delivery_state import (
+from twinbus.amqp.codec.composites import Composite, encode_composite, to_described
+from twinbus.amqp.codec.delivery_state import (
     ACCEPTED,
     Declared,
     DeliveryState,
@@ -13,10 +13,9 @@ from twinbus.amqp.delivery_state import (
     Released,
     TransactionalState,
 )
-from twinbus.amqp.encode import encode_value
-from twinbus.amqp.error_condition import ErrorCondition
-from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.performatives import (
     RECEIVER,
     SENDER,
     Attach,
@@ -33,8 +32,9 @@ from twinbus.amqp.performatives import (
     Transfer,
     decode_performative,
 )
-from twinbus.amqp.terminus import Coordinator, Source, Target
-from twinbus.amqp.types import Array, Described, Int, Symbol, UInt, ULong
+from twinbus.amqp.codec.terminus import Coordinator, Source, Target
+from twinbus.amqp.codec.types import Array, Described, Int, Symbol, UInt, ULong
+from twinbus.amqp.errors import DecodeError
 from twinbus.errors import MessageLockLost
 
 UINT = st.integers(0, 2**32 - 1)

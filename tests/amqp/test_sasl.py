@@ -3,13 +3,13 @@ from typing import Any
 import pytest
 
 from tests.amqp.wire import NOON, Script, Wire
-from twinbus.amqp import sasl
-from twinbus.amqp.composites import Composite, encode_composite
-from twinbus.amqp.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.codec import sasl
+from twinbus.amqp.codec.composites import Composite, encode_composite
+from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
+from twinbus.amqp.codec.performatives import Open
+from twinbus.amqp.codec.sasl import SaslCode, SaslCredentials, decode_sasl, plain_credentials, read_plain
+from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import ConnectionClosed, Opened, SaslInit
-from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
-from twinbus.amqp.performatives import Open
-from twinbus.amqp.sasl import SaslCode, SaslCredentials, decode_sasl, plain_credentials, read_plain
 
 
 def sasl_frame(frame: Composite) -> bytes:

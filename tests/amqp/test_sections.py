@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.encode import encode_value
-from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.section_bounds import section_bounds
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.sections import (
     Body,
     DataBody,
     Header,
@@ -21,7 +20,8 @@ from twinbus.amqp.sections import (
     decode_sections,
     encode_sections,
 )
-from twinbus.amqp.types import Described, Symbol, UByte, UInt, ULong, Value
+from twinbus.amqp.codec.types import Described, Symbol, UByte, UInt, ULong, Value
+from twinbus.amqp.errors import DecodeError
 
 
 def section(code: int, value: Value) -> bytes:

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.amqp.wire import Script, Wire, frames_in
+from twinbus.amqp.codec.performatives import RECEIVER, SENDER, Attach, Begin, Detach, End, Flow, Performative, Transfer
 from twinbus.amqp.events import (
     ConnectionClosed,
     CreditChanged,
@@ -10,8 +11,7 @@ from twinbus.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
-from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Detach, End, Flow, Performative, Transfer
+from twinbus.amqp.link.outgoing_link import OutgoingLink
 from twinbus.errors import ServerBusy
 
 

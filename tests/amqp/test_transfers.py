@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amqp.wire import Script, Wire
-from twinbus.amqp.delivery_state import ACCEPTED, Rejected, TransactionalState
+from twinbus.amqp.codec.delivery_state import ACCEPTED, Rejected, TransactionalState
+from twinbus.amqp.codec.performatives import SENDER, Detach, Transfer
+from twinbus.amqp.codec.types import UInt
 from twinbus.amqp.events import (
     Deliveries,
     Dispositions,
@@ -13,9 +15,7 @@ from twinbus.amqp.events import (
     LinkDetached,
     OversizeDelivery,
 )
-from twinbus.amqp.performatives import SENDER, Detach, Transfer
-from twinbus.amqp.reassembly import PartialDelivery
-from twinbus.amqp.types import UInt
+from twinbus.amqp.link.reassembly import PartialDelivery
 from twinbus.errors import MessageTooLarge
 
 FRAME = 512

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.types import (
     Array,
     Byte,
     Char,

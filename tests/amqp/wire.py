@@ -8,14 +8,9 @@ ours would say: one real connection, and a peer that speaks frame by frame.
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from twinbus.amqp.composites import encode_composite
-from twinbus.amqp.connection import Connection, ConnectionSettings, Role
-from twinbus.amqp.events import Event, LinkAttached, LinkOpened, Opened, SaslInit, SessionBegun
-from twinbus.amqp.frames import AMQP_FRAME, AMQP_HEADER, FrameReader, encode_frame
-from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.amqp.link import Link
-from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frames import AMQP_FRAME, AMQP_HEADER, FrameReader, encode_frame
+from twinbus.amqp.codec.performatives import (
     RECEIVER,
     SENDER,
     Attach,
@@ -25,9 +20,14 @@ from twinbus.amqp.performatives import (
     Performative,
     decode_performative,
 )
-from twinbus.amqp.sasl import SaslCode
-from twinbus.amqp.session import Session
-from twinbus.amqp.terminus import Source, Target
+from twinbus.amqp.codec.sasl import SaslCode
+from twinbus.amqp.codec.terminus import Source, Target
+from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.events import Event, LinkAttached, LinkOpened, Opened, SaslInit, SessionBegun
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.link import Link
+from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.session.session import Session
 
 E = TypeVar("E")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from twinbus.broker import backlog_shares
-from twinbus.broker.backlog_shares import BacklogShares, Share, count_shares
-from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.operations import backlog_shares
+from twinbus.broker.operations.backlog_shares import BacklogShares, Share, count_shares
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import Message

@@ -2,8 +2,8 @@
 
 import pytest
 
-from twinbus.broker import browse
-from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.operations import browse
 from twinbus.broker.outcomes import Abandon, Complete, Defer, Release
 from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import MessageNotFound, MessageTooLarge, NotAllowed

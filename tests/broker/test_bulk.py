@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from twinbus.broker import bulk, lane
-from twinbus.broker.bulk_pages import Numbers
-from twinbus.broker.fragment_heads import FragmentHead, fragment_heads
-from twinbus.broker.message_sessions import MessageSessions
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.fragment import lane
+from twinbus.broker.fragment.message_sessions import MessageSessions
+from twinbus.broker.operations import bulk
+from twinbus.broker.operations.bulk_pages import Numbers
+from twinbus.broker.operations.fragment_heads import FragmentHead, fragment_heads
 from twinbus.broker.outcomes import RELEASE, Defer
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.replies import Reply
 from twinbus.errors import ArgumentError, EntityDisabled, FragmentUnavailable, MessagingError
 from twinbus.model.content import unpack

@@ -2,9 +2,9 @@
 
 import pytest
 
-from twinbus.broker import intake
-from twinbus.broker.duplicates import PRUNE_INTERVAL, DuplicateHistory, duplicate_key
-from twinbus.broker.queue_entity import QueueEntity
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.fragment import intake
+from twinbus.broker.fragment.duplicates import PRUNE_INTERVAL, DuplicateHistory, duplicate_key
 from twinbus.errors import ServerBusy
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.faulty_store import Fault

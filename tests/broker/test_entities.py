@@ -2,8 +2,8 @@
 
 import pytest
 
+from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import DeadLetter
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.testing.faulty_store import Fault

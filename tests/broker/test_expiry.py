@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.operations.row_reads import BYTES_MAX
 from twinbus.broker.outcomes import Abandon, Defer, Release
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import Delivery, ReceiveMode
-from twinbus.broker.row_reads import BYTES_MAX
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import application_properties
 from twinbus.store.changes import FragmentKey, StoredMessage

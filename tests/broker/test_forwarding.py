@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from twinbus.broker.forwarding import RETRY_PAUSE, RUN_MAX
-from twinbus.broker.hops import HOPS_MAX
-from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.entity.forwarding import RETRY_PAUSE, RUN_MAX
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.fragment.hops import HOPS_MAX
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.broker.receiver import Delivery
 from twinbus.errors import NotAllowed

@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from twinbus.broker.fragment import Fragment
-from twinbus.broker.locks import STALE_TOKENS_MAX, LockTable
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.locks import STALE_TOKENS_MAX, LockTable
 from twinbus.broker.outcomes import Complete
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessageLockLost
 from twinbus.model.descriptions import QueueDescription

@@ -2,11 +2,11 @@
 
 import pytest
 
-from twinbus.broker.message_sessions import STALE_ENTRIES_MAX, MessageSessions
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.session_desk import DETACH_SLACK
+from twinbus.broker.fragment.message_sessions import STALE_ENTRIES_MAX, MessageSessions
 from twinbus.broker.outcomes import Abandon, Defer
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
-from twinbus.broker.session_desk import DETACH_SLACK
 from twinbus.clock import Millis
 from twinbus.errors import (
     FragmentUnavailable,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.message_broker import WAITING_BYTES_MAX
 from twinbus.broker.outcomes import DeadLetter
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.transactions import Transaction
 from twinbus.errors import EntityDisabled, FragmentUnavailable, NotAllowed, QuotaExceeded, ServerBusy
 from twinbus.model.descriptions import EntityStatus, QueueDescription

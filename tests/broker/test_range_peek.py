@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 import pytest
 
-from twinbus.broker import bulk, range_peek
-from twinbus.broker.bulk_pages import Numbers
-from twinbus.broker.queue_entity import QueueEntity
-from twinbus.broker.range_peek import RangePage, peek_range
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.operations import bulk, range_peek
+from twinbus.broker.operations.bulk_pages import Numbers
+from twinbus.broker.operations.range_peek import RangePage, peek_range
 from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import SEQUENCE_BITS, MessageState

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from twinbus.broker.lane import READY_BYTES_MAX, READY_COUNT_MAX
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX
 from twinbus.broker.outcomes import Abandon, Release
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import ReceiveMode
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import fragment_parts

@@ -2,8 +2,8 @@
 
 import pytest
 
+from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Abandon
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.errors import MessageNotFound
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.messages import make_message

@@ -2,10 +2,10 @@
 
 import pytest
 
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.transfers import RUN_MAX
 from twinbus.broker.outcomes import COMPLETE
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.transactions import Transaction
-from twinbus.broker.transfers import RUN_MAX
 from twinbus.errors import NotAllowed
 from twinbus.management.counts import queue_counts
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription

@@ -2,8 +2,8 @@
 
 import pytest
 
+from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Abandon, DeadLetter, Defer, Release
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import MessageLockLost, NotAllowed
 from twinbus.model.descriptions import QueueDescription

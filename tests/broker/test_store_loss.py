@@ -2,8 +2,8 @@
 
 import pytest
 
+from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Abandon, Defer
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.errors import FragmentUnavailable, MessageLockLost, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import FragmentDeleted, StoredMessage

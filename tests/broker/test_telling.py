@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from twinbus.broker.fragment import Fragment
+from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.receiver import Delivery
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Millis

@@ -2,10 +2,10 @@
 
 import pytest
 
-from twinbus.broker import topic_entity, topic_room
-from twinbus.broker.fragment import Fragment
-from twinbus.broker.topic_entity import TopicEntity
-from twinbus.broker.topic_room import SUM_EVERY, TopicRoom
+from twinbus.broker.entity import topic_entity, topic_room
+from twinbus.broker.entity.topic_entity import TopicEntity
+from twinbus.broker.entity.topic_room import SUM_EVERY, TopicRoom
+from twinbus.broker.fragment.fragment import Fragment
 from twinbus.errors import (
     ArgumentError,
     EntityAlreadyExists,

@@ -2,10 +2,10 @@
 
 import pytest
 
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import Delivery
-from twinbus.broker.topic_entity import TopicEntity
 from twinbus.broker.transactions import DURATION_MAX, MESSAGES_MAX, Transaction
 from twinbus.errors import (
     EntityDisabled,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from twinbus.cli.entity_file import read_entity_file
+from twinbus.definitions.entity_file import read_entity_file
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import MINUTE, CorrelationFilter, QueueDescription, SqlFilter
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.cli.entity_file import read_entity_file, read_wanted, write_entities
-from twinbus.cli.toml_text import write_toml
-from twinbus.cli.wanted_entities import queue_steps
 from twinbus.clock import NEVER
+from twinbus.definitions.entity_file import read_entity_file, read_wanted, write_entities
+from twinbus.definitions.toml_text import write_toml
+from twinbus.definitions.wanted_entities import queue_steps
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import (
     MINUTE,

@@ -125,7 +125,7 @@ def test_what_nobody_foresaw_is_one_line_too(
     def break_down(*_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("twinbus.cli.doctor.all_running", break_down)
+    monkeypatch.setattr("twinbus.cli.namespaces.doctor.all_running", break_down)
     assert run(["doctor", "--data", str(tmp_path)]) == 1
     assert "TWINBUS_TRACEBACK=1" in capsys.readouterr().err
     monkeypatch.setenv("TWINBUS_TRACEBACK", "1")

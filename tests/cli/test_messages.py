@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Commands
 from twinbus.cli.app import run
-from twinbus.cli.running import find_running
+from twinbus.cli.namespaces.running import find_running
 from twinbus.client.administration import administration_client
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.conftest import STOP_WAIT_S, Served, serve
 from twinbus.cli.app import run
-from twinbus.cli.next_steps import shown_command
-from twinbus.cli.running import find_running, read_running
+from twinbus.cli.namespaces.next_steps import shown_command
+from twinbus.cli.namespaces.running import find_running, read_running
 
 ENTITIES = """
 [[queue]]
@@ -32,7 +32,7 @@ TWO = """
 import sys
 from pathlib import Path
 from twinbus.cli.app import run
-from twinbus.cli import two_namespaces as two
+from twinbus.cli.namespaces import two_namespaces as two
 seats = tuple(two.Seat(seat.name, 0, 0) for seat in two.SEATS)
 two.run_two.__defaults__ = (seats,)
 sys.exit(run(["up", "--data", sys.argv[1], "--stores", "1", "--json", *sys.argv[2:]]))

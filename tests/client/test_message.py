@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.encode import encode_value
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.sections import DataBody, SequenceBody, ValueBody, decode_sections
+from twinbus.amqp.codec.types import Timestamp
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.sections import DataBody, SequenceBody, ValueBody, decode_sections
-from twinbus.amqp.types import Timestamp
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import MessageState, ReceivedMessage
 from twinbus.errors import ArgumentError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinbus.amqp.error_condition import ErrorCondition
+from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.client.remote_errors import ConnectionLost, RemoteError, error_named, error_of
 from twinbus.errors import (
     ArgumentError,

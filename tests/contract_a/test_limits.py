@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.front import Front
+from twinbus.amqp.connection.settings import ConnectionSettings
 from twinbus.amqp.events import LinkDetached
-from twinbus.amqp.settings import ConnectionSettings
-from twinbus.broker import browse, hops, message_broker, transactions
-from twinbus.gateway import link_watch, receiver_attach
+from twinbus.broker import message_broker, transactions
+from twinbus.broker.fragment import hops
+from twinbus.broker.operations import browse
+from twinbus.gateway.links import link_watch, receiver_attach
 from twinbus.management import quotas, validation
 from twinbus.model import descriptions, message, paths
 from twinbus.model.descriptions import QueueDescription

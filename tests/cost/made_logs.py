@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from twinbus.clock import Millis
-from twinbus.cost.operations_log import write_operations
-from twinbus.meter import Cause, Operation, path_of, units_of
+from twinbus.meter.log import write_operations
+from twinbus.meter.operation import Cause, Operation, path_of, units_of
 
 PRIMARY, SECONDARY = "contoso", "contoso-spare"
 BACKLOG = "contoso/x-servicebus-transfer/{}"

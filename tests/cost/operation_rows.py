@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from twinbus.clock import Millis
-from twinbus.cost.operations_log import SCHEMA, log_files
-from twinbus.meter import Cause, Operation
-from twinbus.meter import Path as OperationPath
+from twinbus.meter.log import SCHEMA, log_files
+from twinbus.meter.operation import Cause, Operation
+from twinbus.meter.operation import Path as OperationPath
 
 NOON: Millis = 1_700_049_600_000
 

@@ -18,13 +18,13 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from tests.gateway.front import Client, Front
-from twinbus.amqp.delivery_state import ACCEPTED
+from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.events import Deliveries
-from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.outgoing_link import OutgoingLink
 from twinbus.clock import NEVER, Millis
 from twinbus.cost.deployment import Deployment
-from twinbus.meter import SYPHON_PRODUCT, Operation
+from twinbus.meter.operation import SYPHON_PRODUCT, Operation
 from twinbus.model.descriptions import QueueDescription
 from twinbus.pairing.backlog import backlog_queue_path
 from twinbus.pairing.courier import Attempt, Courier, ToBacklog

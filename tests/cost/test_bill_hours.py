@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.cost.log_files import Healthy, LogFile, Sick
+from twinbus.meter.log_files import Healthy, LogFile, Sick
 from twinbus.pipeline.bill.counts import FILES_A_STEP_MAX, log_name, steps
 from twinbus.pipeline.bill.hours import Hour, Work, plan_work
 from twinbus.pipeline.bill.manifest import (

@@ -11,7 +11,7 @@ from twinbus.cost.deployment import Deployment
 from twinbus.cost.estimate import Estimate, Line, Namespace, estimate
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.errors import ArgumentError
-from twinbus.meter import units_of
+from twinbus.meter.operation import units_of
 
 STANDARD = read_price_sheet(None).plan("standard")
 HOURS = {"hour": 1, "day": 24, "30 days": 720}

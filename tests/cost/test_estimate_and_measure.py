@@ -11,11 +11,11 @@ from tests.cost.simulated_pair import SYPHON_CREDIT, SimulatedPair
 from twinbus.clock import Millis
 from twinbus.cost.deployment import Deployment
 from twinbus.cost.estimate import Estimate, Line, estimate
-from twinbus.cost.log_reading import open_logs
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.what_if import Counted, count_log
-from twinbus.meter import Cause, Operation
-from twinbus.meter import Path as Way
+from twinbus.meter.log_reading import open_logs
+from twinbus.meter.operation import Cause, Operation
+from twinbus.meter.operation import Path as Way
 
 PLAN = read_price_sheet(None).plan("standard")
 HOUR: Millis = 3_600_000

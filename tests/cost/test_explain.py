@@ -10,9 +10,9 @@ import pytest
 from tests.cost.made_logs import BACKLOG, PRIMARY, SECONDARY, SYPHON, busy_hours, millis, operation, outage, write_log
 from twinbus.cli.app import run
 from twinbus.cost.explain import explain
-from twinbus.cost.log_reading import open_logs
 from twinbus.cost.price_sheet_file import read_price_sheet
-from twinbus.meter import Cause
+from twinbus.meter.log_reading import open_logs
+from twinbus.meter.operation import Cause
 
 START = millis("2026-11-15 06:10")
 PLAN = read_price_sheet(None).plan("standard")

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cost.made_logs import busy_hours, millis, operation, write_log
-from twinbus.cost.log_files import Healthy, Sick, check, check_whole, healthy_files, list_log, repeating
-from twinbus.meter import Cause
+from twinbus.meter.log_files import Healthy, Sick, check, check_whole, healthy_files, list_log, repeating
+from twinbus.meter.operation import Cause
 
 START = millis("2026-11-15 07:00")
 FOLDER = "date=2026-11-15/hour=07"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinbus.meter import SYPHON_PRODUCT, Cause, Path, path_of, units_of, who_of_agent
+from twinbus.meter.operation import SYPHON_PRODUCT, Cause, Path, path_of, units_of, who_of_agent
 
 
 @pytest.mark.rule("D1")

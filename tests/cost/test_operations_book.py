@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cost.operation_rows import operation
-from twinbus.cost import operations_book
-from twinbus.cost.operations_book import OperationsBook
-from twinbus.meter import Cause, EntityType
+from twinbus.meter import book as operations_book
+from twinbus.meter.book import OperationsBook
+from twinbus.meter.operation import Cause, EntityType
 from twinbus.testing.sim_clock import SimClock
 
 

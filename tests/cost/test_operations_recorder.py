@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.cost.operation_rows import NOON, operation, read_log
-from twinbus.cost.operations_recorder import AGE_MAX, BEHIND_MAX, OperationsRecorder
-from twinbus.cost.operations_rotation import RotationFailed, rotate, rotate_in_child
-from twinbus.cost.operations_spool import Spool, SpoolFacts, spool_files
-from twinbus.cost.operations_writer import OperationsWriter
-from twinbus.meter import Operation
+from twinbus.meter.operation import Operation
+from twinbus.meter.recorder import AGE_MAX, BEHIND_MAX, OperationsRecorder
+from twinbus.meter.rotation import RotationFailed, rotate, rotate_in_child
+from twinbus.meter.spool import Spool, SpoolFacts, spool_files
+from twinbus.meter.writer import OperationsWriter
 from twinbus.testing.sim_clock import SimClock
 
 HOUR = 3_600_000

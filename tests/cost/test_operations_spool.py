@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.cost.operation_rows import NOON, operation, read_log
-from twinbus.cost.operations_rotation import rotate
-from twinbus.cost.operations_spool import End, Spool, SpoolFacts, SpoolHeld, SpoolReader, spool_files
-from twinbus.cost.ulid import ulid
+from twinbus.meter.rotation import rotate
+from twinbus.meter.spool import End, Spool, SpoolFacts, SpoolHeld, SpoolReader, spool_files
+from twinbus.meter.ulid import ulid
 
 FACTS = SpoolFacts("contoso", "node", NOON, 5)
 

@@ -17,7 +17,7 @@ from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.report_html import report_page
 from twinbus.cost.summary import Summary, summarize
 from twinbus.cost.summary_document import summary_document
-from twinbus.meter import Operation
+from twinbus.meter.operation import Operation
 from twinbus.model.descriptions import FRAGMENT_COUNT
 
 SHEET = read_price_sheet(None)

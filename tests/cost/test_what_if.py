@@ -9,11 +9,11 @@ import pytest
 
 from tests.cost.made_logs import PRIMARY, SECONDARY, busy_hours, idle_polls, millis, operation, outage, write_log
 from twinbus.cli.app import run
-from twinbus.cost.log_reading import open_logs
 from twinbus.cost.price_sheet_file import example_text, read_price_sheet
 from twinbus.cost.what_if import Change, Comparison, Counted, Line, count_log, what_if
 from twinbus.errors import ArgumentError
-from twinbus.meter import Cause
+from twinbus.meter.log_reading import open_logs
+from twinbus.meter.operation import Cause
 
 START = millis("2026-11-15 06:00")
 BASIC, STANDARD = (read_price_sheet(None).plan(name) for name in ("basic", "standard"))

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from twinbus.management.api_version import FILTER_COUNTS_SINCE
-from twinbus.management.atom.entity_reader import QUEUE_ELEMENTS, SUBSCRIPTION_ELEMENTS, TOPIC_ELEMENTS
-from twinbus.management.atom.entity_writer import View, write_queue, write_subscription, write_topic
-from twinbus.management.atom.rule_xml import write_rule_description
+from twinbus.http.api_version import FILTER_COUNTS_SINCE
+from twinbus.http.atom.entity_reader import QUEUE_ELEMENTS, SUBSCRIPTION_ELEMENTS, TOPIC_ELEMENTS
+from twinbus.http.atom.entity_writer import View, write_queue, write_subscription, write_topic
+from twinbus.http.atom.rule_xml import write_rule_description
 from twinbus.management.catalog import Entry
 from twinbus.management.counts import EntityCounts
 from twinbus.management.quotas import FilterCounts
@@ -74,7 +74,7 @@ def test_every_element_of_a_rule_is_on_the_page() -> None:
 
 
 def test_every_element_of_the_namespace_is_on_the_page() -> None:
-    written = set(LEAF.findall((ROOT / "src" / "twinbus" / "management" / "presenter.py").read_text()))
+    written = set(LEAF.findall((ROOT / "src" / "twinbus" / "http" / "presenter.py").read_text()))
     assert len(written) == 6
     assert written - named("The namespace") == set()
 

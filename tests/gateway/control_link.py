@@ -1,12 +1,12 @@
 """A client's control link, and what its answers say."""
 
 from tests.gateway.front import Client, Front
-from twinbus.amqp.delivery_state import Declared, DeliveryState, Rejected, TransactionalState
+from twinbus.amqp.codec.delivery_state import Declared, DeliveryState, Rejected, TransactionalState
+from twinbus.amqp.codec.sections import Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.terminus import Coordinator
+from twinbus.amqp.codec.types import Described, ULong, Value
 from twinbus.amqp.events import Deliveries, Dispositions, Incoming
-from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.sections import Sections, ValueBody, encode_sections
-from twinbus.amqp.terminus import Coordinator
-from twinbus.amqp.types import Described, ULong, Value
+from twinbus.amqp.link.outgoing_link import OutgoingLink
 
 DECLARE, DISCHARGE = 0x31, 0x32
 

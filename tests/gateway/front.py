@@ -5,13 +5,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twinbus.amqp.connection import Connection, ConnectionSettings, Role
-from twinbus.amqp.events import Deliveries, Event
-from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.performatives import ReceiverSettleMode, SenderSettleMode
-from twinbus.amqp.sasl import SaslCredentials, plain_credentials
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.performatives import ReceiverSettleMode, SenderSettleMode
+from twinbus.amqp.codec.sasl import SaslCredentials, plain_credentials
+from twinbus.amqp.codec.sections import (
     DataBody,
     MessageProperties,
     Sections,
@@ -19,18 +15,22 @@ from twinbus.amqp.sections import (
     decode_sections,
     encode_sections,
 )
-from twinbus.amqp.session import Session
-from twinbus.amqp.terminus import Source, Target
-from twinbus.amqp.types import Value
+from twinbus.amqp.codec.terminus import Source, Target
+from twinbus.amqp.codec.types import Value
+from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.events import Deliveries, Event
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.session.session import Session
 from twinbus.clock import Millis
-from twinbus.cost.operations_book import OperationsBook
 from twinbus.errors import MessagingError
 from twinbus.gateway.authorization import signature
 from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.links.traffic import Traffic
 from twinbus.gateway.namespace_view import NamespaceView
-from twinbus.gateway.traffic import Traffic
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
+from twinbus.meter.book import OperationsBook
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.testing.simulation import Simulation
 

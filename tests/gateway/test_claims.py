@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, NodeClient, payload
-from twinbus.amqp.delivery_state import ACCEPTED
+from twinbus.amqp.codec.delivery_state import ACCEPTED
+from twinbus.amqp.codec.sections import Sections
+from twinbus.amqp.codec.types import Symbol
 from twinbus.amqp.events import Deliveries, Dispositions, LinkDetached
-from twinbus.amqp.sections import Sections
-from twinbus.amqp.types import Symbol
 from twinbus.clock import Millis
 from twinbus.gateway.authorization import CLOCK_SKEW
-from twinbus.gateway.link_watch import LOOK_EVERY
-from twinbus.gateway.management_node import OPERATIONS
+from twinbus.gateway.links.link_watch import LOOK_EVERY
+from twinbus.gateway.nodes.management_node import OPERATIONS
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, Right
 
 LIFETIME: Millis = 60_000

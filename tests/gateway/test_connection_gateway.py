@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.front import LISTENS, MESSAGE_SIZE_MAX, ROOT, SENDS, Client, Front, payload, text_of
-from twinbus.amqp.delivery_state import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
-from twinbus.amqp.error_condition import ErrorCondition
+from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.performatives import SenderSettleMode
+from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, Incoming, LinkDetached
-from twinbus.amqp.performatives import SenderSettleMode
-from twinbus.amqp.sections import DataBody, Sections, encode_sections
 from twinbus.errors import QuotaExceeded
 from twinbus.gateway.authorization import CLOCK_SKEW
 from twinbus.gateway.connection_gateway import TOKEN_WAIT

@@ -7,11 +7,11 @@ import pytest
 
 from tests.gateway.control_link import DECLARE, DISCHARGE, Control, active, answers, condition, received
 from tests.gateway.front import Front, payload, text_of
-from twinbus.amqp.delivery_state import ACCEPTED, TransactionalState
+from twinbus.amqp.codec.delivery_state import ACCEPTED, TransactionalState
+from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.types import Array, Symbol, Value
 from twinbus.amqp.events import Dispositions, LinkDetached
-from twinbus.amqp.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
-from twinbus.amqp.types import Array, Symbol, Value
-from twinbus.gateway.coordinator import OPEN_MAX
+from twinbus.gateway.nodes.coordinator import OPEN_MAX
 from twinbus.model.descriptions import QueueDescription
 
 

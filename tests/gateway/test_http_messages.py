@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinbus.amqp.sections import Sections, SequenceBody, ValueBody, encode_sections
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.sections import Sections, SequenceBody, ValueBody, encode_sections
+from twinbus.amqp.codec.types import Timestamp
 from twinbus.broker.receiver import Delivery
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
-from twinbus.gateway.http_messages import (
+from twinbus.http.header_values import read_header_value, write_header_value
+from twinbus.http.message_content import (
     BATCH_COUNT_MAX,
     PROPERTY_COUNT_MAX,
     HttpMessage,
@@ -21,7 +22,6 @@ from twinbus.gateway.http_messages import (
     payloads_of_batch,
     read_timeout,
 )
-from twinbus.gateway.http_values import read_header_value, write_header_value
 from twinbus.model.message import read_message
 from twinbus.store.changes import StoredMessage
 from twinbus.testing.sim_clock import START

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.broker.receiver import Delivery
-from twinbus.cost.operations_book import OperationsBook
-from twinbus.gateway.link_meter import UNMETERED, LinkMeter
-from twinbus.gateway.link_rows import OVERHEAD
-from twinbus.meter import NO_FRAGMENT, UNIT_BYTES, Cause, EntityType, Operation
+from twinbus.gateway.links.link_meter import UNMETERED, LinkMeter
+from twinbus.gateway.links.link_rows import OVERHEAD
+from twinbus.meter.book import OperationsBook
+from twinbus.meter.operation import NO_FRAGMENT, UNIT_BYTES, Cause, EntityType, Operation
 from twinbus.model.message import Message
 from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
 from twinbus.testing.messages import make_message

@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 
 from tests.gateway.front import LISTENS, MESSAGE_SIZE_MAX, ROOT, SENDS, Client, Front, payload
+from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
+from twinbus.amqp.codec.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
 from twinbus.amqp.events import Deliveries, LinkDetached
-from twinbus.amqp.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
-from twinbus.amqp.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
-from twinbus.gateway import response_links
-from twinbus.gateway.management_node import PENDING_MAX
-from twinbus.gateway.session_attach import TICKS_AT_EPOCH
+from twinbus.gateway.links.session_attach import TICKS_AT_EPOCH
+from twinbus.gateway.nodes import response_links
+from twinbus.gateway.nodes.management_node import PENDING_MAX
 from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import (
     AuthorizationRule,

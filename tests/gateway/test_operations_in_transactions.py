@@ -7,9 +7,9 @@ import pytest
 
 from tests.gateway.control_link import DISCHARGE, Control
 from tests.gateway.front import Client, Front, payload
-from twinbus.amqp.delivery_state import ACCEPTED, TransactionalState
+from twinbus.amqp.codec.delivery_state import ACCEPTED, TransactionalState
 from twinbus.amqp.events import Deliveries
-from twinbus.meter import Operation
+from twinbus.meter.operation import Operation
 from twinbus.model.descriptions import QueueDescription
 
 

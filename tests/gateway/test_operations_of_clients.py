@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.front import Client, Front, payload
-from twinbus.amqp.delivery_state import ACCEPTED
+from twinbus.amqp.codec.delivery_state import ACCEPTED
+from twinbus.amqp.codec.performatives import SenderSettleMode
+from twinbus.amqp.codec.types import Array, Symbol, Timestamp
 from twinbus.amqp.events import Deliveries
-from twinbus.amqp.performatives import SenderSettleMode
-from twinbus.amqp.types import Array, Symbol, Timestamp
-from twinbus.cost.operations_book import OperationsBook
-from twinbus.meter import Cause, Operation
+from twinbus.meter.book import OperationsBook
+from twinbus.meter.operation import Cause, Operation
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 
 MINUTE = 60_000

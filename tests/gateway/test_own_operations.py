@@ -6,11 +6,11 @@ import pytest
 
 from tests.gateway.front import LISTENS, SENDS, Client, Front, NodeClient, payload, text_of
 from tests.gateway.test_nodes import body, lock_one, status
+from twinbus.amqp.codec.sections import decode_sections
+from twinbus.amqp.codec.types import Array, Int, Long, UInt
 from twinbus.amqp.events import Deliveries
-from twinbus.amqp.sections import decode_sections
-from twinbus.amqp.types import Array, Int, Long, UInt
-from twinbus.gateway.lock_operations import DELAY_MAX
-from twinbus.gateway.own_operations import OWN_OPERATIONS
+from twinbus.gateway.operations.locks import DELAY_MAX
+from twinbus.gateway.operations.own import OWN_OPERATIONS
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 
 NODE = "spread/$management"

@@ -1,6 +1,6 @@
 """Which receives of a link are empty."""
 
-from twinbus.gateway.receive_window import ReceiveWindow
+from twinbus.gateway.links.receive_window import ReceiveWindow
 
 
 def peek_lock() -> ReceiveWindow:

@@ -2,7 +2,7 @@ from uuid import UUID
 
 import pytest
 
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.sections import (
     DataBody,
     MessageProperties,
     Sections,
@@ -10,9 +10,9 @@ from twinbus.amqp.sections import (
     decode_sections,
     encode_sections,
 )
-from twinbus.amqp.types import Array, Int, Symbol, ULong
+from twinbus.amqp.codec.types import Array, Int, Symbol, ULong
 from twinbus.errors import ArgumentError, MessageLockLost
-from twinbus.gateway.requests import (
+from twinbus.gateway.nodes.requests import (
     CBS_NAMES,
     MANAGEMENT_NAMES,
     Arguments,

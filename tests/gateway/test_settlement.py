@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.delivery_state import (
+from twinbus.amqp.codec.delivery_state import (
     ACCEPTED,
     RELEASED,
     DeliveryState,
@@ -10,10 +10,10 @@ from twinbus.amqp.delivery_state import (
     Received,
     Rejected,
 )
-from twinbus.amqp.error_condition import ErrorCondition
-from twinbus.amqp.types import Symbol
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.types import Symbol
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
-from twinbus.gateway.settlement import confirmation, outcome_of, ranges
+from twinbus.gateway.links.settlement import confirmation, outcome_of, ranges
 
 
 def rejected(info: dict[object, object] | None) -> Rejected:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from twinbus.broker.queue_entity import QueueEntity
+from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import NotAllowed
-from twinbus.gateway.single_receive import SingleReceive
+from twinbus.http.single_receive import SingleReceive
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message

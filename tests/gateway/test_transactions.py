@@ -6,14 +6,14 @@ import pytest
 
 from tests.gateway.control_link import DISCHARGE, Control, active, answers, condition, received
 from tests.gateway.front import MESSAGE_SIZE_MAX, Client, Front, NodeClient, payload
-from twinbus.amqp.delivery_state import ACCEPTED, RELEASED, Modified, Outcome, Rejected, TransactionalState
-from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
-from twinbus.amqp.terminus import Source, Target
-from twinbus.amqp.types import Symbol, Timestamp, Value
+from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, Modified, Outcome, Rejected, TransactionalState
+from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.terminus import Source, Target
+from twinbus.amqp.codec.types import Symbol, Timestamp, Value
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.outgoing_link import OutgoingLink
 from twinbus.broker.transactions import DURATION_MAX, MESSAGES_MAX
-from twinbus.gateway import coordinator
+from twinbus.gateway.nodes import coordinator
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 
 NOT_ALLOWED = "amqp:not-allowed"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import uvloop
 from azure.servicebus import ServiceBusClient
 
-from twinbus.amqp.sections import DataBody, Sections, encode_sections
+from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.clock import Millis, SystemClock
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import read_message

@@ -17,7 +17,7 @@ from tests.interop.running_server import wait_until
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.client.namespace_http import NamespaceRefused, ask
-from twinbus.cost.operations_spool import spool_files
+from twinbus.meter.spool import spool_files
 
 STOP_WAIT_S = 40
 

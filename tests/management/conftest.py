@@ -9,9 +9,9 @@ import pytest
 from tests.management.memory_runtime import MemoryRuntime
 from twinbus.clock import Millis
 from twinbus.errors import Unauthorized
+from twinbus.http.administration import AdministrationApi, RestSettings
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
-from twinbus.management.rest import AdministrationApi, RestSettings
 from twinbus.model.descriptions import Right
 
 NOON: Millis = 1_700_000_000_000

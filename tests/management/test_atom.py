@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from twinbus.clock import NEVER
 from twinbus.errors import ArgumentError, ForwardTargetMissing, OperationInProgress, QuotaExceeded, ServerBusy
-from twinbus.management.atom.durations import read_duration, write_duration, write_time
-from twinbus.management.atom.envelopes import AtomEntry, sub_code, write_entry, write_error, write_feed
-from twinbus.management.atom.rule_xml import read_rule_description, write_rule_description
-from twinbus.management.atom.xml_reader import parse_xml
+from twinbus.http.atom.envelopes import AtomEntry, sub_code, write_entry, write_error, write_feed
+from twinbus.http.atom.rule_xml import read_rule_description, write_rule_description
+from twinbus.http.atom.xml_reader import parse_xml
 from twinbus.management.typed_values import read_typed, write_typed
 from twinbus.model.descriptions import (
     CorrelationFilter,
@@ -20,6 +19,7 @@ from twinbus.model.descriptions import (
     SqlFilter,
     TrueFilter,
 )
+from twinbus.model.iso8601 import read_duration, write_duration, write_time
 
 XML_TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=0xD7FF), min_size=1, max_size=20).filter(
     lambda text: text == text.strip()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from tests.management.test_rest import entry
-from twinbus.management.rest import AdministrationApi
+from twinbus.http.administration import AdministrationApi
 
 NAMES = st.sampled_from(
     [

@@ -9,10 +9,10 @@ from starlette.testclient import TestClient
 from tests.management.conftest import NOON
 from tests.management.memory_runtime import MemoryRuntime, MemorySubQueue
 from twinbus.broker.replies import QueueCounts
-from twinbus.management.atom.durations import write_time
-from twinbus.management.atom.xml_reader import Element, parse_xml
-from twinbus.management.rest import AdministrationApi
+from twinbus.http.administration import AdministrationApi
+from twinbus.http.atom.xml_reader import Element, parse_xml
 from twinbus.model.descriptions import DAY
+from twinbus.model.iso8601 import write_time
 
 VERSION = "api-version=2024-05"
 NAMESPACE = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"

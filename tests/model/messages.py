@@ -1,8 +1,8 @@
 """Payloads as senders write them, for tests of what becomes of them."""
 
-from twinbus.amqp.encode import encode_value
-from twinbus.amqp.sections import Sections, decode_sections
-from twinbus.amqp.types import Described, Symbol, ULong, Value
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.sections import Sections, decode_sections
+from twinbus.amqp.codec.types import Described, Symbol, ULong, Value
 from twinbus.model.message import Message, encode_delivery, read_message
 
 NEW_ID = "0123456789abcdef0123456789abcdef"

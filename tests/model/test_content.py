@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from tests.model.messages import annotations, application, body, delivered, properties_section, received, section
-from twinbus.amqp.sections import DataBody, MessageProperties
-from twinbus.amqp.types import Decimal128, Symbol, Timestamp, UInt, Value
+from twinbus.amqp.codec.sections import DataBody, MessageProperties
+from twinbus.amqp.codec.types import Decimal128, Symbol, Timestamp, UInt, Value
 from twinbus.errors import ArgumentError
 from twinbus.model.message import (
     application_properties,

@@ -14,8 +14,8 @@ from tests.model.messages import (
     properties_section,
     received,
 )
-from twinbus.amqp.sections import Header, Sections, decode_sections
-from twinbus.amqp.types import Int, Long, Timestamp, UByte, UInt, Value
+from twinbus.amqp.codec.sections import Header, Sections, decode_sections
+from twinbus.amqp.codec.types import Int, Long, Timestamp, UByte, UInt, Value
 from twinbus.model.message import encode_delivery
 
 PLAIN = received(properties_section() + body()).content

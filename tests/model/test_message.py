@@ -20,10 +20,10 @@ from tests.model.messages import (
     received,
     section,
 )
-from twinbus.amqp.encode import encode_value
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.sections import DataBody, ValueBody
+from twinbus.amqp.codec.types import Described, Long, Symbol, Timestamp, UByte, UInt, ULong, Value
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.sections import DataBody, ValueBody
-from twinbus.amqp.types import Described, Long, Symbol, Timestamp, UByte, UInt, ULong, Value
 from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
 from twinbus.model.identity import LIFETIME_MAX
 from twinbus.model.message import encode_delivery, properties, read_content, split_batch

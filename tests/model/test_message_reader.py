@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.messages import annotations, application, body, header, properties_section, section
-from twinbus.amqp.types import Symbol, UInt
+from twinbus.amqp.codec.types import Symbol, UInt
 from twinbus.errors import MessagingError
 from twinbus.model import message_reader
 from twinbus.model.identity import PING_CONTENT_TYPE

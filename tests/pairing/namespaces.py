@@ -16,9 +16,9 @@ from typing import Any
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from twinbus.amqp.sections import DataBody, Sections, decode_sections
-from twinbus.amqp.types import Symbol
-from twinbus.broker.settings import MEGABYTE
+from twinbus.amqp.codec.sections import DataBody, Sections, decode_sections
+from twinbus.amqp.codec.types import Symbol
+from twinbus.broker.entity.settings import MEGABYTE
 from twinbus.client import namespace_http
 from twinbus.client.administration import administration_client
 from twinbus.client.message import encode_message

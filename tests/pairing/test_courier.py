@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import (
 )
 
 from tests.pairing.world import World
-from twinbus.meter import Operation
+from twinbus.meter.operation import Operation
 from twinbus.pairing.batch import PairedMessageBatch
 from twinbus.pairing.courier import UNNUMBERED, Attempt, Courier, ToBacklog, ToPrimary
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions

@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from twinbus.errors import ServerBusy
-from twinbus.meter import NO_METER, Cause, Operation, Path
+from twinbus.meter.operation import NO_METER, Cause, Operation, Path
 from twinbus.pairing.courier import Attempt, Courier, ToPrimary
 from twinbus.pairing.failures import classify
 from twinbus.pairing.metering import size_of

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from twinbus.meter import Operation
+from twinbus.meter.operation import Operation
 from twinbus.pairing.events import Availability, EventKind, PairingEvent
 from twinbus.pairing.failover import Route
 from twinbus.pairing.failures import FailureKind

@@ -12,7 +12,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.sections import (
     DataBody,
     Header,
     MessageProperties,
@@ -22,7 +22,7 @@ from twinbus.amqp.sections import (
     encode_sections,
     split_sections,
 )
-from twinbus.amqp.types import Long, Symbol, Timestamp, UInt, ULong
+from twinbus.amqp.codec.types import Long, Symbol, Timestamp, UInt, ULong
 from twinbus.pairing.restore import NotATransfer, restore
 from twinbus.pairing.transfer import AnyMessage, annotated, set_aside
 

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.interop.running_server import RunningServer, wait_until
 from twinbus.clock import SystemClock
+from twinbus.http.websocket import WebSocketConnection
 from twinbus.pipeline.connection_options import ConnectionOptions, OptionError
 from twinbus.pipeline.default_credential import default_credential
 from twinbus.pipeline.replay.dead_letter_task import MovePlan, run_move
@@ -23,7 +24,6 @@ from twinbus.pipeline.source.connections import CONNECTIONS
 from twinbus.pipeline.source.live_entity import SourceFailed
 from twinbus.pipeline.source.option_table import BATCH
 from twinbus.pipeline.source.options import SourceOptions
-from twinbus.server.websocket import WebSocketConnection
 
 SECRET = "eyJhbGciOiJub25lIn0.c2VjcmV0.c2lnbmF0dXJl"
 NOW = 1_767_355_200_000

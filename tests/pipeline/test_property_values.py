@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.encode import encode_value
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.types import (
     Array,
     Byte,
     Char,

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.sections import (
     DataBody,
     Header,
     MessageProperties,
@@ -11,7 +11,7 @@ from twinbus.amqp.sections import (
     decode_sections,
     encode_sections,
 )
-from twinbus.amqp.types import Long, Symbol, Timestamp, UByte, UInt
+from twinbus.amqp.codec.types import Long, Symbol, Timestamp, UByte, UInt
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.replay.copies import copy_of
 from twinbus.pipeline.replay.destinations import destinations_of

@@ -8,7 +8,7 @@ import pytest
 
 from tests.rehearsal.counted_lines import Bounds, LineKey, Step, add_up, by_key, differences
 from tests.rehearsal.watched_rehearsal import watched_rehearsal
-from twinbus.meter import Cause, Path
+from twinbus.meter.operation import Cause, Path
 from twinbus.rehearsal.bill import Bill, EntityLine
 from twinbus.rehearsal.script import Fault, FaultKind, Script
 

@@ -9,7 +9,7 @@ from tests.rehearsal.counted_lines import CountedLine, LineKey, Step, add_up
 from tests.rehearsal.sdk_wire import watched_sdk
 from tests.rehearsal.wire_count import WireCount
 from twinbus.client.connection_string import parse_connection_string
-from twinbus.meter import BACKLOG_SEGMENT, Cause, Operation
+from twinbus.meter.operation import BACKLOG_SEGMENT, Cause, Operation
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.service import find_backlog, run_syphons

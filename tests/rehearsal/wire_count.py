@@ -1,6 +1,6 @@
 """What a rehearsal's clients did: a `Wire` in, the steps of an account out, each sure or not.
 
-It knows the rules of the bill as they are written for users (`twinbus.meter`) and nothing of how a namespace counts. A
+It knows the rules of the bill as they are written for users (`twinbus.meter.operation`) and nothing of how a namespace counts. A
 step is sure wherever the client was told what became of its request. Where a connection broke first it is not:
 
 * a send, ping or settlement without an answer; the attach to a message session without one
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from tests.rehearsal.counted_lines import Bounds, LineKey, Step
 from tests.rehearsal.sdk_wire import HttpRequest, Wire
 from tests.rehearsal.wire_links import Link, LinkReader, Passed
-from twinbus.meter import BACKLOG_SEGMENT, Cause, units_of
+from twinbus.meter.operation import BACKLOG_SEGMENT, Cause, units_of
 
 PING = b"application/vnd.ms-servicebus-ping"
 SETTLE_REQUEST = b"com.microsoft:update-disposition"

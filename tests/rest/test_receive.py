@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from tests.interop.running_server import RunningServer, wait_until
 from tests.rest.conftest import ClientWith
 from twinbus.client.shared_access import sign
-from twinbus.server import http_messaging
+from twinbus.http import messaging as http_messaging
 
 
 def lock(http: httpx.Client, path: str) -> httpx.Response:

@@ -4,9 +4,9 @@ import httpx
 import pytest
 
 from twinbus.client.shared_access import sign
-from twinbus.gateway.traffic import Traffic
+from twinbus.gateway.links.traffic import Traffic
+from twinbus.http.side import HttpSide
 from twinbus.model.descriptions import AuthorizationRule, Right
-from twinbus.server.http import HttpSide
 from twinbus.server.metrics import NamespaceMetrics
 from twinbus.testing.sim_clock import START, SimClock
 

@@ -8,7 +8,7 @@ from twinbus.client import namespace_http
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.namespace_http import NamespaceRefused
-from twinbus.gateway.management_node import OPERATIONS
+from twinbus.gateway.nodes.management_node import OPERATIONS
 from twinbus.pairing.syphon.survey import Waiting, survey
 from twinbus.testing.local_namespace import LocalNamespace
 

@@ -14,10 +14,10 @@ import pytest
 
 from tests.contract.rows import row
 from twinbus.errors import StoreUnavailable
-from twinbus.server import store_process
-from twinbus.server.served_store import ServedStore, StoreCondition
 from twinbus.server.settings import LogFormat
-from twinbus.server.store_process import StoreProcess
+from twinbus.server.stores import process as store_process
+from twinbus.server.stores.process import StoreProcess
+from twinbus.server.stores.served_store import ServedStore, StoreCondition
 from twinbus.store.changes import SEQUENCE_BITS, Change, Enqueued, FragmentCreated, MessageState, Removed, fragment_key
 from twinbus.store.durable import DurableStore
 from twinbus.store.messaging_store import MessagingStore

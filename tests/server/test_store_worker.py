@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from twinbus.errors import StoreDamaged, StoreUnavailable
-from twinbus.server import served_store
-from twinbus.server.served_store import REQUESTS_MAX, ServedStore, StoreCondition
-from twinbus.server.store_threads import ThreadLine, commit_changes
-from twinbus.server.store_worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, REOPEN_PAUSE_S, StoreWorker
+from twinbus.server.stores import served_store
+from twinbus.server.stores.served_store import REQUESTS_MAX, ServedStore, StoreCondition
+from twinbus.server.stores.threads import ThreadLine, commit_changes
+from twinbus.server.stores.worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, REOPEN_PAUSE_S, StoreWorker
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, StoredMessage
 
 WAIT_S = 5.0

@@ -6,9 +6,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
+from twinbus.http.websocket import NOT_BINARY, PATH, SUB_PROTOCOL
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.settings import ServerSettings
-from twinbus.server.websocket import NOT_BINARY, PATH, SUB_PROTOCOL
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.simulation.turmoil import LOCK_DURATION, Turmoil
-from twinbus.broker import lane
+from twinbus.broker.fragment import lane
 from twinbus.model.descriptions import QueueDescription
 
 SEEDS = 70

@@ -28,10 +28,10 @@ from tests.cost.made_logs import (
 from tests.spark.entities import Entities
 from twinbus.cli.app import run
 from twinbus.cost.explain import explain
-from twinbus.cost.log_reading import open_logs
-from twinbus.cost.operation_columns import COLUMNS
 from twinbus.cost.price_sheet_file import example_text, parse_price_sheet
-from twinbus.meter import Cause, Operation
+from twinbus.meter.columns import COLUMNS
+from twinbus.meter.log_reading import open_logs
+from twinbus.meter.operation import Cause, Operation
 from twinbus.pipeline.bill.job import BillInUse, Ledger, update_ledger
 from twinbus.pipeline.bill.part_files import BillDamaged, read_parts
 

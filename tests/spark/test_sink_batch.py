@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.spark.entities import Entities
-from twinbus.amqp.encode import encode_value
-from twinbus.amqp.types import Int, Long, Timestamp
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.types import Int, Long, Timestamp
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import MessageState, ReceivedMessage

@@ -8,15 +8,15 @@ Every link that was reported ends in exactly one `LinkDetached`, whatever took i
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from twinbus.amqp.delivery_state import DeliveryState
-from twinbus.amqp.error_condition import ErrorCondition
-from twinbus.amqp.performatives import Open
+from twinbus.amqp.codec.delivery_state import DeliveryState
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.performatives import Open
 
 if TYPE_CHECKING:
-    from twinbus.amqp.incoming_link import IncomingLink
-    from twinbus.amqp.link import Link
-    from twinbus.amqp.outgoing_link import OutgoingLink
-    from twinbus.amqp.session import Session
+    from twinbus.amqp.link.incoming_link import IncomingLink
+    from twinbus.amqp.link.link import Link
+    from twinbus.amqp.link.outgoing_link import OutgoingLink
+    from twinbus.amqp.session.session import Session
 
 
 class Incoming(NamedTuple):

@@ -14,18 +14,18 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from twinbus.broker.fragment_memory import FragmentMemory, read_memories
+from twinbus.broker.fragment.memory import FragmentMemory, read_memories
 from twinbus.broker.store_port import StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy, StoreUnavailable
-from twinbus.meter import NO_METER, Meter
+from twinbus.meter.operation import NO_METER, Meter
 from twinbus.store.changes import Change, FragmentCreated, FragmentDeleted, FragmentKey
 from twinbus.store.messaging_store import MessagingStore
 
 if TYPE_CHECKING:
-    from twinbus.broker.fragment import Fragment
+    from twinbus.broker.fragment.fragment import Fragment
 
 T = TypeVar("T")
 

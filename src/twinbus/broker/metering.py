@@ -6,8 +6,8 @@ and a topic may make thousands of them for a message.
 
 from collections.abc import Sequence
 
-from twinbus.broker.fragment import Fragment
-from twinbus.meter import NO_METER, Cause, EntityType, Operation, path_of, units_of
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.meter.operation import NO_METER, Cause, EntityType, Operation, path_of, units_of
 from twinbus.model.content import PREFIX
 from twinbus.model.message import Message
 from twinbus.model.paths import parse_address

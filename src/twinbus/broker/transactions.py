@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from twinbus.broker.fragment import Fragment
-from twinbus.broker.intake import Staged
-from twinbus.broker.message_queue import MessageQueue
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.placement import Placement
+from twinbus.broker.entity.routing import fragment_of_tokens
+from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.intake import Staged
+from twinbus.broker.fragment.settlement import apply, check_live, in_transaction, refusal_of
 from twinbus.broker.outcomes import Outcome
-from twinbus.broker.placement import Placement
 from twinbus.broker.replies import Reply
-from twinbus.broker.routing import fragment_of_tokens
-from twinbus.broker.settings import EntitySettings
-from twinbus.broker.settlement import apply, check_live, in_transaction, refusal_of
 from twinbus.broker.wakeups import Deadlines
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import (
@@ -38,7 +38,7 @@ from twinbus.errors import (
     TransactionTimeout,
     TransactionUnknown,
 )
-from twinbus.meter import NO_FRAGMENT
+from twinbus.meter.operation import NO_FRAGMENT
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.message import Message, read_content
 from twinbus.model.partition_key import candidates, pinning_key

@@ -15,24 +15,14 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from twinbus.cli import (
-    access,
-    bulk_messages,
-    cost,
-    doctor,
-    faults,
-    messages,
-    namespaces,
-    pipeline,
-    queues,
-    rehearse,
-    rules,
-    serving,
-    stores,
-    subscriptions,
-    syphon,
-    topics,
-)
+from twinbus.cli import rehearse, syphon
+from twinbus.cli.cost import commands as cost
+from twinbus.cli.entities import queues, rules, subscriptions, topics
+from twinbus.cli.messages import bulk_messages
+from twinbus.cli.messages import commands as messages
+from twinbus.cli.namespaces import access, doctor, faults, serving, stores
+from twinbus.cli.namespaces import definitions as namespaces
+from twinbus.cli.pipeline import commands as pipeline
 from twinbus.errors import ArgumentError, MessagingError
 
 WRONG_USE, FAILED, INTERRUPTED = 2, 1, 130

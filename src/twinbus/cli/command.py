@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.namespaces.running import find_running
 from twinbus.cli.output import Output
-from twinbus.cli.running import find_running
 from twinbus.client.connection_string import parse_connection_string
 
 if TYPE_CHECKING:

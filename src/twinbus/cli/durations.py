@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from twinbus.clock import NEVER
 from twinbus.errors import ArgumentError
-from twinbus.management.atom.durations import read_duration
+from twinbus.model.iso8601 import read_duration
 
 SHORT = re.compile(r"(\d{1,9})(ms|s|m|h|d)", re.ASCII)
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from twinbus.management.atom.durations import NEVER_TEXT, write_duration
+from twinbus.model.iso8601 import NEVER_TEXT, write_duration
 
 Record = Mapping[str, Any]
 

@@ -13,8 +13,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
+from twinbus.cli.namespaces.running import find_known
 from twinbus.cli.output import Output
-from twinbus.cli.running import find_known
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct, error
 
-from twinbus.amqp.encode import encode_value
-from twinbus.amqp.section_bounds import section_bounds
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.sections import (
     DATA,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -20,7 +20,7 @@ from twinbus.amqp.sections import (
     encode_descriptor,
     trimmed,
 )
-from twinbus.amqp.types import Symbol
+from twinbus.amqp.codec.types import Symbol
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.model.annotations import read_annotations
 from twinbus.model.content import compound_start

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
-from twinbus.amqp.types import Value
+from twinbus.amqp.codec.types import Value
 from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.entity_node import EntityNode
 from twinbus.client.namespace import TIMEOUT_S, Namespace

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from twinbus.amqp.types import Array, Int, Long, Timestamp, UInt, Value
+from twinbus.amqp.codec.types import Array, Int, Long, Timestamp, UInt, Value
 from twinbus.client.received_message import MessageState, ReceivedMessage
 from twinbus.client.request_node import Answer
 from twinbus.clock import Millis

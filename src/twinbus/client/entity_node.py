@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from twinbus.amqp.types import Array, Int, Long, Timestamp, UInt, Value
+from twinbus.amqp.codec.types import Array, Int, Long, Timestamp, UInt, Value
 from twinbus.client.batches import read_identity_of
 from twinbus.client.received_message import ReceivedMessage, time_of
 from twinbus.client.request_node import Answer

@@ -3,8 +3,8 @@
     payload = encode_message("hello", message_id="1", session_id="a", application_properties={"n": 1})
 
 Bytes and text become a data section, other bodies an amqp-value; `DataBody`, `SequenceBody` and `ValueBody` of
-`twinbus.amqp.sections` say it in so many words. Among the values of properties, a datetime becomes a timestamp, and the
-classes of `twinbus.amqp.types` choose a type where Python has but one.
+`twinbus.amqp.codec.sections` say it in so many words. Among the values of properties, a datetime becomes a timestamp, and the
+classes of `twinbus.amqp.codec.types` choose a type where Python has but one.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from twinbus.amqp.encode import encode_binary, encode_value
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.encode import encode_binary, encode_value
+from twinbus.amqp.codec.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
@@ -27,7 +27,7 @@ from twinbus.amqp.sections import (
     ValueBody,
     encode_descriptor,
 )
-from twinbus.amqp.types import Symbol, Timestamp, UInt, Value
+from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model.header import TIME_TO_LIVE_MAX

@@ -10,10 +10,9 @@ from enum import IntEnum
 from functools import cached_property
 from uuid import UUID
 
-from twinbus.amqp.decode import decode_value
-from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.section_bounds import section_bounds
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.sections import (
     DataBody,
     Header,
     MessageProperties,
@@ -23,7 +22,8 @@ from twinbus.amqp.sections import (
     decode_properties,
     decode_sections,
 )
-from twinbus.amqp.types import Value
+from twinbus.amqp.codec.types import Value
+from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

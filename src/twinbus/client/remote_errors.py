@@ -1,6 +1,6 @@
 """A peer's error condition in, an error of our own tree out; and the errors that only a client meets."""
 
-from twinbus.amqp.error_condition import ErrorCondition
+from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.errors import InternalError, MessagingError
 
 

@@ -6,13 +6,13 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from twinbus.amqp.delivery_state import ACCEPTED, Rejected
+from twinbus.amqp.codec.delivery_state import ACCEPTED, Rejected
+from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
+from twinbus.amqp.codec.terminus import Source, Target
+from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import Deliveries, Dispositions, Event, Incoming
-from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
-from twinbus.amqp.terminus import Source, Target
-from twinbus.amqp.types import Value
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.outgoing_link import OutgoingLink
 from twinbus.client.remote_errors import error_named, error_of
 from twinbus.client.wire import Wire
 from twinbus.errors import MessagingError, OperationTimeout

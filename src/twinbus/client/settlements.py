@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from twinbus.amqp.delivery_state import DeliveryState, Modified, Outcome, Rejected, TransactionalState
-from twinbus.amqp.error_condition import ErrorCondition
-from twinbus.amqp.types import Symbol, Value
+from twinbus.amqp.codec.delivery_state import DeliveryState, Modified, Outcome, Rejected, TransactionalState
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.types import Symbol, Value
 
 DEAD_LETTER = "com.microsoft:dead-letter"
 

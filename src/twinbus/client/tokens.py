@@ -7,7 +7,7 @@ connection string brought along cannot be made anew: its links live as long as i
 import asyncio
 from contextlib import suppress
 
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
 from twinbus.client.remote_errors import error_named
 from twinbus.client.request_node import Answer, RequestNode
 from twinbus.client.token_sources import Token, TokenSource

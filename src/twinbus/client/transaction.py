@@ -13,8 +13,8 @@ from itertools import count
 from types import TracebackType
 from uuid import uuid4
 
-from twinbus.amqp.composites import to_described
-from twinbus.amqp.delivery_state import (
+from twinbus.amqp.codec.composites import to_described
+from twinbus.amqp.codec.delivery_state import (
     ACCEPTED,
     Accepted,
     Declared,
@@ -23,12 +23,12 @@ from twinbus.amqp.delivery_state import (
     Rejected,
     TransactionalState,
 )
+from twinbus.amqp.codec.sections import Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.terminus import Coordinator, Source
+from twinbus.amqp.codec.transaction_requests import Declare, Discharge
+from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import Dispositions, Event
-from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.sections import Sections, ValueBody, encode_sections
-from twinbus.amqp.terminus import Coordinator, Source
-from twinbus.amqp.transaction_requests import Declare, Discharge
-from twinbus.amqp.types import Value
+from twinbus.amqp.link.outgoing_link import OutgoingLink
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.remote_errors import ConnectionLost, error_of

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from twinbus.cost.deployment import REWRITTEN_BYTES, Deployment, seconds
 from twinbus.cost.estimate import HOURS_IN_30_DAYS
-from twinbus.meter import UNIT_BYTES, units_of
+from twinbus.meter.operation import UNIT_BYTES, units_of
 
 POLL_DEFAULT = timedelta(minutes=15)
 POLL_SHORT = timedelta(minutes=5)

@@ -19,7 +19,7 @@ from math import ceil
 from twinbus.cost.deployment import HOUR_S, REWRITTEN_BYTES, Deployment, seconds
 from twinbus.cost.prices import Plan
 from twinbus.cost.tiers import EXACT, Share, cost, split, total
-from twinbus.meter import units_of
+from twinbus.meter.operation import units_of
 
 HOURS_A_DAY = 24
 HOURS_IN_30_DAYS = 720

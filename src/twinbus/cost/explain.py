@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from twinbus.cost import operation_columns as columns
-from twinbus.cost.log_reading import OpenLogs
 from twinbus.cost.prices import Plan
 from twinbus.cost.tiers import cost, total
-from twinbus.meter import Cause, Path
+from twinbus.meter import columns
+from twinbus.meter.log_reading import OpenLogs
+from twinbus.meter.operation import Cause, Path
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from twinbus.cost.amounts import money_text
 from twinbus.cost.month_to_date import MonthBill
 from twinbus.cost.summary import Skew, Sum, Summary
 from twinbus.cost.svg_plots import COLOURS, fragment_bars, legend, lying_bars, stacked_bars
-from twinbus.meter import Cause
+from twinbus.meter.operation import Cause
 
 STYLE = "report_style.css"
 CAUSE_COLOURS = {cause.value: number % COLOURS for number, cause in enumerate(Cause)}

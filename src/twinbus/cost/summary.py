@@ -14,7 +14,7 @@ from twinbus.cost.bill_rows import CauseRow, EntityRow
 from twinbus.cost.month_to_date import MonthBill
 from twinbus.cost.prices import Plan, PriceSheet
 from twinbus.cost.tiers import ZERO, total
-from twinbus.meter import NO_FRAGMENT, Cause, Path
+from twinbus.meter.operation import NO_FRAGMENT, Cause, Path
 
 RowT = TypeVar("RowT", CauseRow, EntityRow)
 KeyT = TypeVar("KeyT")

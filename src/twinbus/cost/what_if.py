@@ -19,14 +19,14 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
-from twinbus.cost import operation_columns as columns
 from twinbus.cost.deployment import seconds
-from twinbus.cost.log_reading import OpenLogs
 from twinbus.cost.month_to_date import MonthBill, month_bill
 from twinbus.cost.prices import Plan
 from twinbus.cost.tiers import EXACT, ZERO, total
 from twinbus.errors import ArgumentError
-from twinbus.meter import BACKLOG_SEGMENT, Cause, Path
+from twinbus.meter import columns
+from twinbus.meter.log_reading import OpenLogs
+from twinbus.meter.operation import BACKLOG_SEGMENT, Cause, Path
 
 
 class Count(NamedTuple):

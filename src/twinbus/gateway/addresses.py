@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from twinbus.broker.entities import Entities
-from twinbus.broker.message_queue import MessageQueue
-from twinbus.broker.queue_entity import QueueEntity
-from twinbus.broker.topic_entity import SubscriptionEntity, TopicEntity
+from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.errors import EntityNotFound
 from twinbus.model.paths import Address, SubQueue
 

@@ -10,8 +10,9 @@ link whose token ran out is detached; a connection without any valid token is cl
 from collections.abc import Callable
 from typing import Any
 
-from twinbus.amqp.connection import Connection
-from twinbus.amqp.delivery_state import Rejected
+from twinbus.amqp.codec.delivery_state import Rejected
+from twinbus.amqp.codec.sasl import ANONYMOUS, MSSBCBS, PLAIN, SaslCode, read_plain
+from twinbus.amqp.connection.connection import Connection
 from twinbus.amqp.errors import CONNECTION_FORCED, AmqpError
 from twinbus.amqp.events import (
     CreditChanged,
@@ -24,20 +25,19 @@ from twinbus.amqp.events import (
     OversizeDelivery,
     SaslInit,
 )
-from twinbus.amqp.sasl import ANONYMOUS, MSSBCBS, PLAIN, SaslCode, read_plain
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError, Unauthorized
-from twinbus.gateway.attachment import Attachment
 from twinbus.gateway.authorization import Grants, verify_key
-from twinbus.gateway.bindings import Bindings
-from twinbus.gateway.coordinator import CoordinatorBinding
-from twinbus.gateway.link_meter import who_of
-from twinbus.gateway.link_watch import LinkWatch, unbind
+from twinbus.gateway.links.attachment import Attachment
+from twinbus.gateway.links.bindings import Bindings
+from twinbus.gateway.links.link_meter import who_of
+from twinbus.gateway.links.link_watch import LinkWatch, unbind
+from twinbus.gateway.links.receiver_binding import ReceiverBinding
+from twinbus.gateway.links.sender_binding import SenderBinding
 from twinbus.gateway.namespace_view import NamespaceView
-from twinbus.gateway.receiver_binding import ReceiverBinding
-from twinbus.gateway.request_binding import RequestBinding
-from twinbus.gateway.response_links import ResponseLink
-from twinbus.gateway.sender_binding import SenderBinding
+from twinbus.gateway.nodes.coordinator import CoordinatorBinding
+from twinbus.gateway.nodes.request_binding import RequestBinding
+from twinbus.gateway.nodes.response_links import ResponseLink
 
 TOKEN_WAIT: Millis = 20_000
 """How long a connection may live without a valid token."""

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from twinbus.broker.entities import Entities
-from twinbus.cost.operations_book import OperationsBook
+from twinbus.broker.entity.entities import Entities
 from twinbus.gateway.authorization import AccessRules
-from twinbus.gateway.traffic import Traffic
+from twinbus.gateway.links.traffic import Traffic
 from twinbus.management.control_plane import ControlPlane
+from twinbus.meter.book import OperationsBook
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from twinbus.broker.entities import Entities
+from twinbus.broker.entity.entities import Entities
 from twinbus.broker.replies import Reply
 from twinbus.clock import Clock
 from twinbus.errors import (

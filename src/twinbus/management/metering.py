@@ -13,7 +13,7 @@ from twinbus.management.resources import (
     SubscriptionList,
     SubscriptionResource,
 )
-from twinbus.meter import NO_FRAGMENT, Cause, EntityType, Operation, path_of
+from twinbus.meter.operation import NO_FRAGMENT, Cause, EntityType, Operation, path_of
 
 NAMESPACE_PATH = ""
 

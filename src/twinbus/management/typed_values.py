@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from twinbus.errors import ArgumentError
-from twinbus.management.atom.durations import read_duration, write_duration
+from twinbus.model.iso8601 import read_duration, write_duration
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1

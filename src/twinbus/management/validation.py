@@ -9,7 +9,6 @@ from dataclasses import fields
 
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
-from twinbus.management.atom.durations import write_duration
 from twinbus.management.catalog import path_of
 from twinbus.management.records import EntityDescription
 from twinbus.model.descriptions import (
@@ -23,6 +22,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from twinbus.model.iso8601 import write_duration
 from twinbus.model.paths import check_entity_path, check_subscription_name
 
 USER_METADATA_LENGTH_MAX = 1024

@@ -7,9 +7,9 @@ only the broker may say is dropped, all else is kept byte for byte.
 from struct import Struct
 from typing import TypeAlias
 
-from twinbus.amqp.decode import decode_value
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.layout import SIZE8, WIDTHS, skip_value
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.layout import SIZE8, WIDTHS, skip_value
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
 from twinbus.model.decimal128 import to_net_layout

@@ -18,18 +18,18 @@ from dataclasses import fields
 from struct import Struct
 from typing import NamedTuple
 
-from twinbus.amqp.decode import decode_value
-from twinbus.amqp.encode import encode_list, encode_map, encode_string, encode_symbol, encode_value
-from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.layout import skip_value
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.encode import encode_list, encode_map, encode_string, encode_symbol, encode_value
+from twinbus.amqp.codec.layout import skip_value
+from twinbus.amqp.codec.sections import (
     APPLICATION_PROPERTIES,
     PROPERTIES,
     MessageProperties,
     decode_properties,
     encode_descriptor,
 )
-from twinbus.amqp.types import Value
+from twinbus.amqp.codec.types import Value
+from twinbus.amqp.errors import DecodeError
 from twinbus.errors import ArgumentError
 
 PREFIX = Struct(">BBIIIIII")

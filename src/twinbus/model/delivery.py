@@ -9,8 +9,8 @@ header | delivery annotations: x-opt-lock-token, sender's | message annotations:
 
 from struct import Struct
 
-from twinbus.amqp.encode import encode_symbol, encode_value
-from twinbus.amqp.types import Long, UInt
+from twinbus.amqp.codec.encode import encode_symbol, encode_value
+from twinbus.amqp.codec.types import Long, UInt
 from twinbus.clock import Millis
 from twinbus.model.content import PREFIX
 

@@ -2,11 +2,11 @@
 
 from functools import lru_cache
 
-from twinbus.amqp.decode import decode_value
-from twinbus.amqp.encode import encode_list, encode_value
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.encode import encode_list, encode_value
+from twinbus.amqp.codec.sections import HEADER, encode_descriptor
+from twinbus.amqp.codec.types import UByte, UInt, Value
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.sections import HEADER, encode_descriptor
-from twinbus.amqp.types import UByte, UInt, Value
 from twinbus.clock import Millis
 
 TIME_TO_LIVE_MAX = 2**32 - 1

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from struct import Struct
 from uuid import UUID
 
-from twinbus.amqp.decode import decode_value
-from twinbus.amqp.encode import encode_list, encode_string
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.encode import encode_list, encode_string
+from twinbus.amqp.codec.layout import SIZE8, WIDTHS, skip_value
+from twinbus.amqp.codec.sections import PROPERTIES, MessageProperties, decode_properties, encode_descriptor
+from twinbus.amqp.codec.types import Value
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.layout import SIZE8, WIDTHS, skip_value
-from twinbus.amqp.sections import PROPERTIES, MessageProperties, decode_properties, encode_descriptor
-from twinbus.amqp.types import Value
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 

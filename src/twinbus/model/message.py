@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from struct import error
 
-from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.layout import skip_value
-from twinbus.amqp.section_bounds import section_bounds
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.layout import skip_value
+from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.sections import (
     DATA,
     FOOTER,
     MessageProperties,
     canonical,
 )
+from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge
 from twinbus.model.annotations import NO_ANNOTATIONS, check_entries, read_annotations, with_net_decimals

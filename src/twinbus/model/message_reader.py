@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from twinbus.amqp.section_bounds import section_bounds
-from twinbus.amqp.sections import DATA
+from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.sections import DATA
 from twinbus.model.content import DESCRIPTOR_SIZE
 from twinbus.model.identity import ID_LENGTH_MAX
 from twinbus.model.message import Message, read_message

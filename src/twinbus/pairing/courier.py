@@ -18,7 +18,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from twinbus.clock import Clock, Millis
-from twinbus.meter import Cause
+from twinbus.meter.operation import Cause
 from twinbus.pairing.batch import PairedMessageBatch
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.failover import Route

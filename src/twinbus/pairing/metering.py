@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from azure.servicebus import ServiceBusMessageBatch
 
 from twinbus.clock import Millis
-from twinbus.meter import NO_FRAGMENT, NO_METER, Cause, Meter, Operation, path_of, units_of
+from twinbus.meter.operation import NO_FRAGMENT, NO_METER, Cause, Meter, Operation, path_of, units_of
 from twinbus.pairing.transfer import AnyMessage, annotated
 
 PAIR_PRODUCT = "twinbus-pair"

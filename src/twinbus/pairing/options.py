@@ -7,7 +7,7 @@ from typing import Any
 
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
-from twinbus.meter import NO_METER, Meter
+from twinbus.meter.operation import NO_METER, Meter
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.failures import Classifier, classify
 
@@ -36,7 +36,7 @@ class SendAvailabilityPairedNamespaceOptions:
     `recovery_ramp` spreads the return: over that time a rising share of the sends goes to the
     recovered primary and the rest still to the backlog.
     `meter` is told every operation of the pair's senders, pings and syphon, for a bill; such as
-    `twinbus.cost.operations_writer.OperationsWriter`. A namespace of twinbus keeps its own log.
+    `twinbus.meter.writer.OperationsWriter`. A namespace of twinbus keeps its own log.
     """
 
     backlog_queue_count: int = BACKLOG_QUEUE_COUNT_DEFAULT

@@ -7,10 +7,9 @@ queue's broker added (lock token, sequence number, times) is left behind.
 
 from dataclasses import dataclass
 
-from twinbus.amqp.decode import decode_value
-from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.section_bounds import section_bounds
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.sections import (
     Header,
     MessageProperties,
     Sections,
@@ -18,7 +17,8 @@ from twinbus.amqp.sections import (
     decode_properties,
     encode_sections,
 )
-from twinbus.amqp.types import Symbol, Timestamp, UInt, Value
+from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
+from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.pairing.transfer import (

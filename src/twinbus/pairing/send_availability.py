@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from twinbus.clock import NEVER, Millis
-from twinbus.meter import Cause
+from twinbus.meter.operation import Cause
 from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
 from twinbus.pairing.failures import FailureKind, kind_by

@@ -19,10 +19,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from twinbus.amqp.decode import decode_value
-from twinbus.amqp.encode import INT_MAX, INT_MIN, encode_value
-from twinbus.amqp.errors import AmqpError
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.encode import INT_MAX, INT_MIN, encode_value
+from twinbus.amqp.codec.types import (
     Byte,
     Char,
     Decimal32,
@@ -40,6 +39,7 @@ from twinbus.amqp.types import (
     UShort,
     Value,
 )
+from twinbus.amqp.errors import AmqpError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

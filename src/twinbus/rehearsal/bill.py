@@ -13,10 +13,10 @@ from typing import Any
 
 from twinbus.client import namespace_http
 from twinbus.client.namespace_http import NamespaceRefused
-from twinbus.cost import operation_columns as columns
 from twinbus.cost.amounts import money_text
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.prices import PriceSheet
+from twinbus.meter import columns
 from twinbus.rehearsal.stage import Place, Stage
 
 KEYS = (columns.NAMESPACE, columns.ENTITY, columns.CAUSE, columns.PATH)
@@ -125,7 +125,7 @@ def _flushed(place: Place) -> Path | None:
 def _rows(log: Path) -> Iterable[Mapping[str, Any]]:
     import pyarrow.parquet as pq
 
-    from twinbus.cost.operations_log import log_files
+    from twinbus.meter.log import log_files
 
     for file in log_files(log):
         yield from pq.read_table(file, columns=list(READ), partitioning=None).to_pylist()

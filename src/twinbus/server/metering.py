@@ -11,11 +11,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from twinbus.clock import Clock, Millis
-from twinbus.cost.operations_book import SECOND, OperationsBook
-from twinbus.cost.operations_recorder import OperationsRecorder, Rotate
-from twinbus.cost.operations_rotation import rotate_in_child
 from twinbus.errors import InternalError, MessagingError, Unauthorized
-from twinbus.management.rest import Authorize
+from twinbus.http.administration import Authorize
+from twinbus.meter.book import SECOND, OperationsBook
+from twinbus.meter.recorder import OperationsRecorder, Rotate
+from twinbus.meter.rotation import rotate_in_child
 from twinbus.model.descriptions import Right
 
 

@@ -11,9 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from twinbus.broker.replies import QueueCounts
-from twinbus.gateway.traffic import Traffic
-from twinbus.meter import Cause
-from twinbus.server.served_store import ServedStore, StoreCondition
+from twinbus.gateway.links.traffic import Traffic
+from twinbus.meter.operation import Cause
+from twinbus.server.stores.served_store import ServedStore, StoreCondition
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

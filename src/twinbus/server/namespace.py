@@ -19,40 +19,40 @@ from uuid import uuid4
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.settings import BUFFER_SIZE, ConnectionSettings
-from twinbus.broker.entities import Entities
+from twinbus.amqp.connection.connection import Connection, Role
+from twinbus.amqp.connection.settings import BUFFER_SIZE, ConnectionSettings
+from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, SystemClock
-from twinbus.cost.operations_book import OperationsBook
 from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.links.traffic import Traffic
 from twinbus.gateway.namespace_view import NamespaceView
-from twinbus.gateway.traffic import Traffic
+from twinbus.http.access_rules import AccessApi
+from twinbus.http.administration import AdministrationApi, RestSettings
+from twinbus.http.backlog import BacklogApi
+from twinbus.http.faults import FaultSwitches
+from twinbus.http.messaging import HttpMessaging
+from twinbus.http.side import HttpServer, HttpSide
+from twinbus.http.websocket import websocket_route
 from twinbus.management.access import AccessControl
-from twinbus.management.access_rest import AccessApi
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.idle_sweep import IdleSweep
-from twinbus.management.rest import AdministrationApi, RestSettings
-from twinbus.meter import NO_METER
+from twinbus.meter.book import OperationsBook
+from twinbus.meter.operation import NO_METER
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
 from twinbus.server.development_certificate import development_certificate
-from twinbus.server.http import HttpServer, HttpSide
-from twinbus.server.http_backlog import BacklogApi
-from twinbus.server.http_faults import FaultSwitches
-from twinbus.server.http_messaging import HttpMessaging
 from twinbus.server.listener import AmqpTransport, Connections, listen
 from twinbus.server.metering import Metering
 from twinbus.server.metrics import NamespaceMetrics, SubQueueCounts
-from twinbus.server.served_store import OnLost, OnReturned, StoreKeeper
 from twinbus.server.settings import ServerSettings
 from twinbus.server.shared_port import SharedPort
 from twinbus.server.sockets import bind, port_of
-from twinbus.server.store_pool import StorePool
-from twinbus.server.store_process import StoreProcess
-from twinbus.server.store_threads import OpenStore, StoreThreads
+from twinbus.server.stores.pool import StorePool
+from twinbus.server.stores.process import StoreProcess
+from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
+from twinbus.server.stores.threads import OpenStore, StoreThreads
 from twinbus.server.timers import Beat, Ticking
 from twinbus.server.tls import server_context
-from twinbus.server.websocket import websocket_route
 from twinbus.store.durable import DurableStore, StoreLimits
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from twinbus.cost.operations_book import EXACT_PER_SECOND_DEFAULT
 from twinbus.errors import ArgumentError
+from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
 
 AMQP_PORT_DEFAULT = 5672
 HTTP_PORT_DEFAULT = 5300

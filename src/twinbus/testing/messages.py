@@ -1,7 +1,7 @@
 """Messages for tests, made as a sender's bytes and read as the gateway reads them."""
 
-from twinbus.amqp.sections import DataBody, Header, MessageProperties, Sections, encode_sections
-from twinbus.amqp.types import Symbol, Timestamp, UInt, Value
+from twinbus.amqp.codec.sections import DataBody, Header, MessageProperties, Sections, encode_sections
+from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.clock import Millis
 from twinbus.model.message import Message, properties, read_message
 

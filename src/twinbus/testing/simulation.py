@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Generic, TypeVar
 
-from twinbus.broker.entities import Entities
+from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.message_broker import MessageBroker
-from twinbus.broker.message_queue import MessageQueue
 from twinbus.broker.outcomes import COMPLETE, Outcome
-from twinbus.broker.queue_entity import QueueEntity
 from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
-from twinbus.broker.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription

@@ -3,7 +3,7 @@ from uuid import UUID
 import pytest
 
 from tests.model.rules.views import content_of
-from twinbus.amqp.types import Float, Int, Long, Short, Symbol, Timestamp, UInt
+from twinbus.amqp.codec.types import Float, Int, Long, Short, Symbol, Timestamp, UInt
 from twinbus.errors import ArgumentError, FilterError
 from twinbus.model.content import application_properties, properties
 from twinbus.model.delivery import encode_delivery

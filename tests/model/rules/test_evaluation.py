@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from tests.model.rules import naive
 from tests.model.rules.strategies import evaluable_filters, messages
 from tests.model.rules.views import view_of
-from twinbus.amqp.types import Described, Float, Int, Long, Short, Symbol, Timestamp, UInt, ULong
+from twinbus.amqp.codec.types import Described, Float, Int, Long, Short, Symbol, Timestamp, UInt, ULong
 from twinbus.errors import ArgumentError, FilterError
 from twinbus.model.rules.compiler import Compiler
 from twinbus.model.rules.nodes import Predicate

@@ -1,8 +1,8 @@
 import pytest
 
 from tests.model.rules.views import content_of
-from twinbus.amqp.sections import DataBody, Header, MessageProperties, Sections, encode_sections
-from twinbus.amqp.types import Described, Long, Symbol, Timestamp, UInt
+from twinbus.amqp.codec.sections import DataBody, Header, MessageProperties, Sections, encode_sections
+from twinbus.amqp.codec.types import Described, Long, Symbol, Timestamp, UInt
 from twinbus.model.message import read_message
 from twinbus.model.rules.values import TIMESPAN
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView

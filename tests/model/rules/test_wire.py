@@ -2,9 +2,9 @@ from datetime import timedelta
 
 import pytest
 
-from twinbus.amqp.decode import decode_value
-from twinbus.amqp.encode import encode_value
-from twinbus.amqp.types import Described, Int, ULong, Value
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.types import Described, Int, ULong, Value
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import (
     CorrelationFilter,

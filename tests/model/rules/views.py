@@ -1,6 +1,6 @@
 """Views of messages for tests of filters: with the parts given, or of a real message."""
 
-from twinbus.amqp.sections import DataBody, MessageProperties, Sections, encode_sections
+from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, encode_sections
 from twinbus.model.message import read_message
 from twinbus.model.rules.view import FilterView
 

@@ -6,8 +6,8 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from twinbus.amqp.sections import Header, MessageProperties, Sections, SequenceBody, ValueBody, encode_sections
-from twinbus.amqp.types import Array, Described, Symbol, Timestamp, UInt
+from twinbus.amqp.codec.sections import Header, MessageProperties, Sections, SequenceBody, ValueBody, encode_sections
+from twinbus.amqp.codec.types import Array, Described, Symbol, Timestamp, UInt
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.pipeline.connection_options import OptionError

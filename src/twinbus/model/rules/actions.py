@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from twinbus.amqp.codec.types import Symbol, Value
 from twinbus.amqp.errors import EncodeError
-from twinbus.amqp.types import Symbol, Value
 from twinbus.errors import FilterError
 from twinbus.model.content import application_properties, with_application_properties, with_properties
 from twinbus.model.rules.compiler import Compiler

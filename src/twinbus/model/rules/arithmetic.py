@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeAlias
 
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
 from twinbus.errors import FilterError
 from twinbus.model.rules.values import KINDS, MILLISECOND, NUMBER_TYPES, Kind, kind_name, text_of
 

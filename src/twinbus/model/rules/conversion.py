@@ -7,7 +7,7 @@ the property takes the type of the value: an action never fails for that.
 from collections.abc import Callable
 from uuid import UUID
 
-from twinbus.amqp.types import Byte, Float, Int, Long, Short, Timestamp, UByte, UInt, ULong, UShort
+from twinbus.amqp.codec.types import Byte, Float, Int, Long, Short, Timestamp, UByte, UInt, ULong, UShort
 from twinbus.model.rules.values import KINDS, TEXT_TYPES, Kind, text_of
 
 _INTEGER_RANGES: dict[type[int], tuple[int, int]] = {

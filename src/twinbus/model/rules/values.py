@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TypeAlias
 from uuid import UUID
 
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.types import (
     Byte,
     Char,
     Described,

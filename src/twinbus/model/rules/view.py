@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from twinbus.amqp.sections import MessageProperties
-from twinbus.amqp.types import Described, Timestamp
+from twinbus.amqp.codec.sections import MessageProperties
+from twinbus.amqp.codec.types import Described, Timestamp
 from twinbus.clock import Millis
 from twinbus.model.content import application_properties, properties
 from twinbus.model.message import Message, read_content

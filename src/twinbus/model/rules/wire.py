@@ -12,7 +12,7 @@ the service numbers them, and the SDKs compare them exactly.
 
 from collections.abc import Mapping
 
-from twinbus.amqp.types import Described, ULong, Value
+from twinbus.amqp.codec.types import Described, ULong, Value
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import (

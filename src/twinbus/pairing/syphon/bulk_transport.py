@@ -7,7 +7,7 @@ next pass begins with new ones.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from twinbus.amqp.delivery_state import ACCEPTED, DeliveryState
+from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState
 from twinbus.amqp.errors import DecodeError
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
@@ -15,7 +15,7 @@ from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.client.settlements import abandoned, dead_lettered
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
-from twinbus.meter import SYPHON_PRODUCT
+from twinbus.meter.operation import SYPHON_PRODUCT
 from twinbus.pairing.restore import NotATransfer, delivery_facts, read_front, restore
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.transport import (

@@ -4,7 +4,7 @@ from collections.abc import Generator, Sequence
 from typing import TypeVar
 
 from twinbus.clock import Clock
-from twinbus.meter import NO_FRAGMENT, NO_METER, SYPHON_PRODUCT, Cause, Meter, Operation, Path, units_of
+from twinbus.meter.operation import NO_FRAGMENT, NO_METER, SYPHON_PRODUCT, Cause, Meter, Operation, Path, units_of
 from twinbus.pairing.metering import record
 from twinbus.pairing.syphon.transport import (
     Abandon,

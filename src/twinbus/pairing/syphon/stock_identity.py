@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from twinbus.meter import SYPHON_PRODUCT
+from twinbus.meter.operation import SYPHON_PRODUCT
 
 USER_AGENT = "user-agent"
 

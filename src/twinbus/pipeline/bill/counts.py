@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinbus.cost import operation_columns as columns
+from twinbus.meter import columns
 from twinbus.pipeline.bill.hours import Hour
 from twinbus.pipeline.session import QUICK_START
 

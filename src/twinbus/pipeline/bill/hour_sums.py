@@ -8,8 +8,8 @@ at a time, and sooner than a job on Spark would list the files.
 from collections import Counter
 from pathlib import Path
 
-from twinbus.cost import operation_columns as columns
 from twinbus.cost.month_to_date import HourCount
+from twinbus.meter import columns
 from twinbus.pipeline.bill.counts import DATE, HOUR, LOG
 from twinbus.pipeline.bill.part_files import part_files, read_parts
 

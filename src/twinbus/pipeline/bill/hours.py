@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from twinbus.cost.log_files import Healthy, LogFile, Sick, repeating
+from twinbus.meter.log_files import Healthy, LogFile, Sick, repeating
 from twinbus.pipeline.bill.manifest import Manifest
 
 Check = Callable[[str], Healthy | Sick]

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinbus.cost.log_files import Healthy, Sick, check, check_whole, hour_of, list_log
 from twinbus.cost.month_to_date import HourCount, hour_prices
 from twinbus.cost.prices import Plan
 from twinbus.errors import ArgumentError, MessagingError
+from twinbus.meter.log_files import Healthy, Sick, check, check_whole, hour_of, list_log
 from twinbus.pipeline.bill.counts import count_hours, log_name, read_counts, steps
 from twinbus.pipeline.bill.hour_sums import hour_counts
 from twinbus.pipeline.bill.hours import Hour, Work, plan_work

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinbus.cost import operation_columns as columns
+from twinbus.meter import columns
 from twinbus.pipeline.bill.counts import DATE, HOUR, KEYS, SUMS
 from twinbus.pipeline.bill.lines import MONEY_DIGITS, MONEY_SCALE, MONEYS
 from twinbus.pipeline.bill.part_files import read_parts

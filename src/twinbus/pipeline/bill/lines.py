@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinbus.cost import operation_columns as columns
 from twinbus.cost.month_to_date import HourPrice
+from twinbus.meter import columns
 from twinbus.pipeline.bill.counts import DATE, HOUR, KEYS, SUMS, WRITERS_MAX, file_url
 
 if TYPE_CHECKING:

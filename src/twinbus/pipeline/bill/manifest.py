@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twinbus.cost.log_files import LogFile
 from twinbus.errors import MessagingError
+from twinbus.meter.log_files import LogFile
 
 VERSION = 1
 

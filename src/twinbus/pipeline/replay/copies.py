@@ -5,8 +5,8 @@ times, locks, the delivery count, and why the message was dead-lettered. A time 
 has expired would expire again at once.
 """
 
-from twinbus.amqp.sections import Header, MessageProperties, Sections, encode_sections
-from twinbus.amqp.types import Timestamp, Value
+from twinbus.amqp.codec.sections import Header, MessageProperties, Sections, encode_sections
+from twinbus.amqp.codec.types import Timestamp, Value
 from twinbus.clock import Millis
 from twinbus.pairing.restore import BROKER_ANNOTATIONS, read_front, without
 from twinbus.pipeline.source.entity_access import CLAIMED_BY

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
+from twinbus.amqp.codec.types import Long
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.types import Long
 from twinbus.client.entity_node import EntityNode
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace

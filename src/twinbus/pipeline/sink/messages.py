@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from twinbus.amqp.types import Timestamp, Value
+from twinbus.amqp.codec.types import Timestamp, Value
 from twinbus.client.message import SCHEDULED_TIME, encode_message
 from twinbus.clock import Clock, Millis
 from twinbus.errors import ArgumentError, MessagingError

@@ -1,6 +1,6 @@
 """What is left of a message that is too large for its entity: the message in, one without a body that says why out."""
 
-from twinbus.amqp.sections import Sections, decode_sections, encode_sections
+from twinbus.amqp.codec.sections import Sections, decode_sections, encode_sections
 from twinbus.client.message import SCHEDULED_TIME
 from twinbus.client.received_message import ReceivedMessage
 

@@ -4,7 +4,7 @@ Body and footer pass byte for byte. What a broker wrote (number, times, state) a
 the delivery count starts over, and so does the time to live.
 """
 
-from twinbus.amqp.sections import Header, Sections, encode_sections
+from twinbus.amqp.codec.sections import Header, Sections, encode_sections
 from twinbus.pairing.restore import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
 from twinbus.pipeline.source.entity_access import CLAIMED_BY
 

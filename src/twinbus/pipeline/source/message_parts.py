@@ -8,11 +8,11 @@ A section that is malformed is None, like one that nobody wants; one that is not
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from twinbus.amqp.decode import decode_value
+from twinbus.amqp.codec.decode import decode_value
+from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.sections import canonical
+from twinbus.amqp.codec.types import Value
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.section_bounds import section_bounds
-from twinbus.amqp.sections import canonical
-from twinbus.amqp.types import Value
 from twinbus.client.received_message import ReceivedMessage, only_data
 
 HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, BODY = 0, 2, 3, 4, 5

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from twinbus.amqp.types import Array, Described, Value
+from twinbus.amqp.codec.types import Array, Described, Value
 from twinbus.client.received_message import MessageState, ReceivedMessage
 from twinbus.model.header import TIME_TO_LIVE_MAX
 from twinbus.pipeline.property_values import property_text

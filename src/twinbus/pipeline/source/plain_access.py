@@ -8,8 +8,8 @@ receiving its deferred messages in the mode that deletes.
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from twinbus.amqp.section_bounds import section_bounds
-from twinbus.amqp.sections import canonical
+from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.sections import canonical
 from twinbus.client.entity_extras import RangePage
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import MessageState, ReceivedMessage

@@ -1,0 +1,178 @@
+"""AMQP composite types: described lists in, dataclasses out, and back (AMQP 1.0 part 1, section 1.4).
+
+A composite is a dataclass whose fields are annotated with their wire type, in wire order; one
+without a default is mandatory. Reading is lenient where the meaning
+is clear (a missing or null field is its default, any integer in range is an integer, string and
+symbol stand for each other) and a DecodeError where it is not. Writing always takes the exact type
+and the `smallulong` descriptor: the Python SDK looks at the third byte of a performative and at
+nothing else to tell which it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
+
+from twinbus.amqp.codec.encode import ENCODED_NULL, encode_list, encode_value
+from twinbus.amqp.codec.types import Array, Described, Symbol, UInt, ULong, UShort, Value
+from twinbus.amqp.errors import DecodeError
+
+
+class FieldType(NamedTuple):
+    name: str
+    read: Callable[[Value], Any]
+    """From a decoded value that is not null; DecodeError or ValueError if it is of another type."""
+    write: Callable[[Any], Value]
+
+
+class _Slot(NamedTuple):
+    name: str
+    field_type: FieldType
+    default: Any
+    is_mandatory: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composite:
+    """Base of every composite: the descriptor in its two forms, and whether short lists are avoided."""
+
+    CODE: ClassVar[int]
+    NAME: ClassVar[str]
+    IS_FULL_LENGTH: ClassVar[bool] = False
+    """All fields are written, nulls included: some readers index nested composites without a look at their length."""
+
+
+C = TypeVar("C", bound=Composite)
+
+_SLOTS: dict[type[Composite], tuple[_Slot, ...]] = {}
+
+
+def encode_composite(composite: Composite) -> bytes:
+    return b"\x00" + encode_value(ULong(composite.CODE)) + encode_list(_encoded_fields(composite))
+
+
+def to_described(composite: Composite) -> Described:
+    """The composite as a value, to stand inside of other values."""
+    values = [
+        None if (value := getattr(composite, slot.name)) is None else slot.field_type.write(value)
+        for slot in _slots(type(composite))
+    ]
+    return Described(ULong(composite.CODE), values if composite.IS_FULL_LENGTH else _without_trailing_nulls(values))
+
+
+def read_composite(cls: type[C], value: Value) -> C:
+    """The composite `cls` from its list; DecodeError names the field that is wrong."""
+    if not isinstance(value, list):
+        raise DecodeError(f"{cls.NAME} is a {type(value).__name__}; it has to be a list")
+    slots = _slots(cls)
+    if len(value) > len(slots):
+        raise DecodeError(f"{cls.NAME} has {len(value)} fields; it takes at most {len(slots)}")
+    given = dict(zip([slot.name for slot in slots], value, strict=False))
+    return cls(**{slot.name: _read_field(cls, slot, given.get(slot.name)) for slot in slots})
+
+
+def matches(cls: type[Composite], descriptor: Value) -> bool:
+    return bool(descriptor == cls.CODE or descriptor == cls.NAME)
+
+
+def one_of(name: str, *classes: type[Composite]) -> FieldType:
+    """A field that holds one of these composites."""
+
+    def read(value: Value) -> Composite:
+        if isinstance(value, Described):
+            for cls in classes:
+                if matches(cls, value.descriptor):
+                    return read_composite(cls, value.value)
+        raise DecodeError(f"{value!r} is not {name}")
+
+    return FieldType(name, read, to_described)
+
+
+def _slots(cls: type[Composite]) -> tuple[_Slot, ...]:
+    found = _SLOTS.get(cls)
+    if found is None:
+        hints = get_type_hints(cls, include_extras=True)
+        found = tuple(
+            _Slot(
+                f.name, hints[f.name].__metadata__[0], None if f.default is MISSING else f.default, f.default is MISSING
+            )
+            for f in fields(cls)
+        )
+        _SLOTS[cls] = found
+    return found
+
+
+def _read_field(cls: type[Composite], slot: _Slot, value: Value) -> Any:
+    if value is None:
+        if slot.is_mandatory:
+            raise DecodeError(f"{cls.NAME} comes without {slot.name}, which is mandatory")
+        return slot.default
+    try:
+        return slot.field_type.read(value)
+    except ValueError:
+        raise DecodeError(f"{slot.name} of {cls.NAME} is {value!r}; it has to be {slot.field_type.name}") from None
+
+
+def _encoded_fields(composite: Composite) -> list[bytes]:
+    parts = []
+    for slot in _slots(type(composite)):
+        value = getattr(composite, slot.name)
+        parts.append(ENCODED_NULL if value is None else encode_value(slot.field_type.write(value)))
+    return parts if composite.IS_FULL_LENGTH else _without_trailing_nulls(parts, ENCODED_NULL)
+
+
+def _without_trailing_nulls(values: list[Any], null: Any = None) -> list[Any]:
+    count = len(values)
+    while count and values[count - 1] == null:
+        count -= 1
+    return values[:count]
+
+
+def _integer(name: str, bits: int, wire_type: Callable[[int], Value]) -> FieldType:
+    def read(value: Value) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << bits:
+            raise ValueError
+        return int(value)
+
+    return FieldType(name, read, wire_type)
+
+
+def _instance(name: str, cls: type, write: Callable[[Any], Value]) -> FieldType:
+    def read(value: Value) -> Any:
+        if not isinstance(value, cls):
+            raise ValueError
+        return value
+
+    return FieldType(name, read, write)
+
+
+def _as_is(value: Value) -> Value:
+    return value
+
+
+def _read_symbols(value: Value) -> tuple[str, ...]:
+    """A field that may hold several values: one as itself, or any number in an array."""
+    elements = value.values if isinstance(value, Array) else value if isinstance(value, list) else [value]
+    if not all(isinstance(element, str) for element in elements):
+        raise ValueError
+    return tuple(elements)
+
+
+def _write_symbols(value: tuple[str, ...]) -> Value:
+    return Array([Symbol(element) for element in value], 0xA3)
+
+
+USHORT = _integer("a ushort", 16, UShort)
+UINT = _integer("a uint", 32, UInt)
+ULONG = _integer("a ulong", 64, ULong)
+BOOLEAN = _instance("a boolean", bool, _as_is)
+STRING = _instance("a string", str, str)
+SYMBOL = _instance("a symbol", str, Symbol)
+BINARY = _instance("a binary", bytes, _as_is)
+MAP = _instance("a map", dict, _as_is)
+SYMBOLS = FieldType("one or more symbols", _read_symbols, _write_symbols)
+ANY = FieldType("any value", _as_is, _as_is)
+
+
+def enumeration(name: str, enum: Callable[[int], Any], wire_type: Callable[[int], Value]) -> FieldType:
+    """A field of few values; a boolean or integer that is none of them is refused."""
+    return FieldType(name, enum, wire_type)

@@ -1,0 +1,58 @@
+"""Sources and targets of links (AMQP 1.0 part 3, section 3.5, and part 4, section 4.5.1).
+
+Written with all fields: the Python SDK reads nested composites without a look at their length.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from twinbus.amqp.codec.composites import ANY, BOOLEAN, MAP, SYMBOL, SYMBOLS, UINT, Composite, one_of
+from twinbus.amqp.codec.delivery_state import DELIVERY_STATE, DeliveryState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Composite):
+    CODE: ClassVar[int] = 0x28
+    NAME: ClassVar[str] = "amqp:source:list"
+    IS_FULL_LENGTH: ClassVar[bool] = True
+
+    address: Annotated[str | None, ANY] = None
+    durable: Annotated[int, UINT] = 0
+    expiry_policy: Annotated[str | None, SYMBOL] = None
+    timeout: Annotated[int, UINT] = 0
+    dynamic: Annotated[bool, BOOLEAN] = False
+    dynamic_node_properties: Annotated[dict[Any, Any] | None, MAP] = None
+    distribution_mode: Annotated[str | None, SYMBOL] = None
+    filter: Annotated[dict[Any, Any] | None, MAP] = None
+    default_outcome: Annotated[DeliveryState | None, DELIVERY_STATE] = None
+    outcomes: Annotated[tuple[str, ...] | None, SYMBOLS] = None
+    capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target(Composite):
+    CODE: ClassVar[int] = 0x29
+    NAME: ClassVar[str] = "amqp:target:list"
+    IS_FULL_LENGTH: ClassVar[bool] = True
+
+    address: Annotated[str | None, ANY] = None
+    durable: Annotated[int, UINT] = 0
+    expiry_policy: Annotated[str | None, SYMBOL] = None
+    timeout: Annotated[int, UINT] = 0
+    dynamic: Annotated[bool, BOOLEAN] = False
+    dynamic_node_properties: Annotated[dict[Any, Any] | None, MAP] = None
+    capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinator(Composite):
+    """Target of a link that controls transactions."""
+
+    CODE: ClassVar[int] = 0x30
+    NAME: ClassVar[str] = "amqp:coordinator:list"
+
+    capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
+
+
+SOURCE = one_of("a source", Source)
+TARGET = one_of("a target or a coordinator", Target, Coordinator)

@@ -1,0 +1,295 @@
+"""One AMQP 1.0 connection without I/O, in either role: bytes in, events and bytes out (part 2, section 2.4).
+
+STARTING --header, SASL, open of both--> OPEN --close, a fault--> CLOSING --the peer's close, or a while--> CLOSED
+    '---------------------------------------'-- the peer's close, answered at once; socket lost ----------^
+
+Faults of the peer cost as little as they can: a link, a session, or, where no byte behind the fault
+can be trusted or no smaller scope is concerned, the connection. `receive_data` never raises for
+them; what the peer is told waits in `data_to_send`, what the application is told is in the events.
+
+The shell passes bytes and time:
+
+    for event in connection.receive_data(data, now): ...
+    transport.write(connection.data_to_send())          after every call of any kind
+    connection.tick(now)                                when the last tick said so
+    connection.should_disconnect                        then flush, and drop the socket
+    connection.is_flooded                               then do not read for a while
+    for event in connection.lost(): ...                 when the socket is gone, whoever dropped it
+"""
+
+from enum import Enum, auto
+
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_SIZE_MIN, PROTOCOL_HEADER, SASL_FRAME, FrameReader
+from twinbus.amqp.codec.performatives import Close, Open, Performative, decode_performative
+from twinbus.amqp.codec.sasl import SaslCode, decode_sasl
+from twinbus.amqp.connection.channels import Channels
+from twinbus.amqp.connection.handshake import Handshake, Role
+from twinbus.amqp.connection.settings import ConnectionSettings
+from twinbus.amqp.errors import (
+    DECODE_ERROR,
+    ILLEGAL_STATE,
+    INVALID_FIELD,
+    RESOURCE_LIMIT_EXCEEDED,
+    AmqpError,
+    ConnectionFault,
+    DecodeError,
+    SessionFault,
+)
+from twinbus.amqp.events import ConnectionClosed, Event, Opened
+from twinbus.amqp.link.transfer_reader import DISPOSITION_MARK, TRANSFER_MARK
+from twinbus.amqp.session.context import ConnectionContext
+from twinbus.amqp.session.session import Session
+from twinbus.clock import NEVER, Millis
+from twinbus.errors import MessagingError
+
+__all__ = ["Connection", "ConnectionSettings", "Role"]
+
+
+class State(Enum):
+    STARTING = auto()
+    OPEN = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+class Connection:
+    def __init__(self, role: Role, settings: ConnectionSettings, now: Millis) -> None:
+        self.role = role
+        self.settings = settings
+        self.state = State.STARTING
+        self.remote_open: Open | None = None
+        self._context = ConnectionContext.of(settings)
+        self._outbox = self._context.outbox
+        self._reports = self._context.reports
+        self._reader = FrameReader(settings.frame_size_max)
+        self._handshake = Handshake(role, self._context)
+        self._channels = Channels(self._context)
+        self._is_open_sent = False
+        self._is_reported_closed = False
+        self._now = self._last_received = self._last_sent = now
+        self._deadline = now + settings.handshake_timeout
+        self._heartbeat_interval = settings.heartbeat_interval
+
+    # What the shell calls.
+
+    def receive_data(self, data: bytes, now: Millis) -> list[Event]:
+        """Take bytes from the peer. Never raises for what they are."""
+        self._now = self._last_received = now
+        if self.state is not State.CLOSED:
+            self._read(data)
+            self._count_deliveries(len(data))
+        return self._reports.take()
+
+    def data_to_send(self) -> bytes:
+        """Everything queued since the last call, b"" if that is nothing."""
+        data = self._outbox.take()
+        if data:
+            # The time of the last call that told it: at most too early, so heartbeats are never late.
+            self._last_sent = self._now
+        return data
+
+    def tick(self, now: Millis) -> Millis:
+        """Do what time asks for: heartbeats, giving up on a silent peer. Returns when to call again."""
+        self._now = now
+        if self.state in (State.STARTING, State.CLOSING):
+            if now >= self._deadline:
+                self._finish(None if self.state is State.CLOSING else _TOO_SLOW)
+            else:
+                return self._deadline
+        if self.state is not State.OPEN:
+            return NEVER if self.state is State.CLOSED else self._deadline
+        # Twice what we announced: the peer may send just in time, and its frames take theirs.
+        gives_up_at = self._last_received + 2 * self.settings.idle_timeout
+        if now >= gives_up_at:
+            self._fail(ConnectionFault("Nothing was heard for too long.", RESOURCE_LIMIT_EXCEEDED))
+            return self._deadline
+        if now - self._last_sent >= self._heartbeat_interval:
+            self._outbox.parts.append(EMPTY_FRAME)
+            self._last_sent = now
+        return min(self._last_sent + self._heartbeat_interval, gives_up_at)
+
+    def lost(self) -> list[Event]:
+        """The socket is gone: the events that end every link, every session and the connection, if they were not yet."""
+        self._finish(None)
+        return self._reports.take()
+
+    @property
+    def should_disconnect(self) -> bool:
+        """Nothing more is to be said or heard."""
+        return self.state is State.CLOSED
+
+    @property
+    def is_flooded(self) -> bool:
+        """More deliveries wait for the application than it should be given; do not read from the socket."""
+        return self._context.inflow.is_flooded
+
+    # What the application calls.
+
+    def open(self) -> None:
+        """Client: begin. `Opened` follows."""
+        assert self.role is Role.CLIENT
+        self._handshake.start()
+        self._open_if_possible()
+
+    def sasl_outcome(self, code: SaslCode) -> list[Event]:
+        """Server: answer `SaslInit`. Returns the events of what the peer sent without waiting for the answer."""
+        try:
+            self._handshake.decide(code)
+        except ConnectionFault as fault:
+            self._fail(fault)
+            return self._reports.take()
+        self._reader.expects_header = True
+        return self.receive_data(b"", self._now)
+
+    def begin(self) -> Session:
+        """Begin a session of our own. `SessionBegun` follows; links can be attached after it."""
+        if self.state is not State.OPEN:
+            raise AmqpError("The connection is not open.", ILLEGAL_STATE)
+        return self._channels.begin()
+
+    def close(self, error: MessagingError | None = None) -> None:
+        """End the connection and all on it. `ConnectionClosed` follows when the peer has answered."""
+        if self.state in (State.STARTING, State.OPEN):
+            self._send_close(None if error is None else ErrorCondition.of(error))
+
+    # What frames do.
+
+    def _read(self, data: bytes) -> None:
+        try:
+            if self._handshake.is_deciding:
+                self._reader.keep(data)
+            else:
+                self._read_frames(data)
+        except ConnectionFault as fault:
+            self._fail(fault)
+        except DecodeError as fault:
+            self._fail(ConnectionFault(f"A frame could not be read: {fault}", DECODE_ERROR))
+
+    def _read_frames(self, received: bytes) -> None:
+        sessions = self._channels.by_remote_channel
+        for frame_type, channel, mark, data, start, end in self._reader.frames(received):
+            # Only a handful of frames in a connection's life are neither of these two.
+            if mark == TRANSFER_MARK and frame_type == AMQP_FRAME:
+                session = sessions.get(channel)
+                if session is not None and session.transfer_frame(data, start, end):
+                    continue
+            elif mark == DISPOSITION_MARK and frame_type == AMQP_FRAME:
+                session = sessions.get(channel)
+                if session is not None and session.settlement.frame(data, start, end):
+                    continue
+            self._frame_received(frame_type, channel, data[start:end])
+            if self._handshake.is_deciding or self.state is State.CLOSED:
+                break
+
+    def _frame_received(self, frame_type: int, channel: int, body: bytes) -> None:
+        if frame_type == PROTOCOL_HEADER:
+            self._handshake.header_received(body)
+            self._open_if_possible()
+        elif frame_type == SASL_FRAME:
+            self._handshake.frame_received(decode_sasl(body))
+            self._reader.expects_header = self._handshake.expects_header
+            self._open_if_possible()
+        elif frame_type != AMQP_FRAME or not self._handshake.is_done:
+            raise ConnectionFault(f"A frame of type {frame_type} is not expected here.")
+        elif body:
+            self._performative_received(channel, *decode_performative(body), body)
+
+    def _performative_received(self, channel: int, performative: Performative, end: int, body: bytes) -> None:
+        if isinstance(performative, Close):
+            self._close_received(performative)
+        elif self.state is State.CLOSING:
+            return
+        elif isinstance(performative, Open):
+            self._open_received(performative)
+        elif self.state is not State.OPEN:
+            raise ConnectionFault(f"{performative.NAME} came before open.", ILLEGAL_STATE)
+        else:
+            try:
+                self._channels.handle(channel, performative, body[end:])
+            except SessionFault as fault:
+                self._channels.fail(channel, fault)
+
+    def _open_received(self, performative: Open) -> None:
+        if self.state is not State.STARTING:
+            raise ConnectionFault("The connection is open already.", ILLEGAL_STATE)
+        if performative.max_frame_size < FRAME_SIZE_MIN:
+            raise ConnectionFault(f"max-frame-size has to be at least {FRAME_SIZE_MIN}.", INVALID_FIELD)
+        self.remote_open = performative
+        self._outbox.frame_size_max = performative.max_frame_size
+        self._channels.remote_channel_max = performative.channel_max
+        if performative.idle_time_out:
+            self._heartbeat_interval = min(self._heartbeat_interval, max(1, performative.idle_time_out // 2))
+        self._send_open()
+        self.state = State.OPEN
+        self._reports.add(Opened(performative))
+
+    def _open_if_possible(self) -> None:
+        """A client opens as soon as it may; a server waits for the client's open."""
+        if self.role is Role.CLIENT and self._handshake.is_amqp_next:
+            self._send_open()
+
+    def _send_open(self) -> None:
+        if self._is_open_sent:
+            return
+        self._is_open_sent = True
+        settings = self.settings
+        self._outbox.send(
+            0,
+            Open(
+                container_id=settings.container_id,
+                hostname=settings.hostname,
+                max_frame_size=settings.frame_size_max,
+                channel_max=settings.channel_max,
+                idle_time_out=settings.idle_timeout,
+                properties=settings.properties,
+            ),
+        )
+
+    def _close_received(self, performative: Close) -> None:
+        if self.state is not State.CLOSING:
+            self._send_close(None)
+        self._finish(performative.error)
+
+    def _send_close(self, error: ErrorCondition | None) -> None:
+        self._channels.close(error)
+        if not self._handshake.is_done:
+            # There are no frames yet to say it with.
+            self._finish(error)
+            return
+        self._send_open()
+        self._outbox.send(0, Close(error=error))
+        self.state = State.CLOSING
+        self._deadline = self._now + self.settings.close_timeout
+
+    def _fail(self, fault: MessagingError) -> None:
+        error = ErrorCondition.of(fault)
+        if self.state in (State.STARTING, State.OPEN):
+            self._send_close(error)
+            self._report_closed(error)
+        else:
+            # The second fault, after our close: there is no point in listening any longer.
+            self._finish(error)
+
+    def _finish(self, error: ErrorCondition | None) -> None:
+        self.state = State.CLOSED
+        self._channels.close(error)
+        self._report_closed(error)
+
+    def _report_closed(self, error: ErrorCondition | None) -> None:
+        if not self._is_reported_closed:
+            self._is_reported_closed = True
+            self._reports.add(ConnectionClosed(error))
+
+    def _count_deliveries(self, size: int) -> None:
+        """Once per run of deliveries, since most of what there is to count is the same for all of them."""
+        runs = self._reports.runs
+        if runs:
+            unsettled_count = 0
+            for run in runs:
+                unsettled_count += run.link.received(run.deliveries)
+                run.link.session.announce_window_if_due()
+            self._context.inflow.received(unsettled_count, size if unsettled_count else 0)
+
+
+_TOO_SLOW = ErrorCondition(condition=RESOURCE_LIMIT_EXCEEDED, description="The connection was not opened in time.")

@@ -1,0 +1,204 @@
+"""A link on which we receive: transfer frames in, whole deliveries out, credit granted as they are settled."""
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from twinbus.amqp.codec.delivery_state import DeliveryState
+from twinbus.amqp.codec.performatives import RECEIVER, Attach, Flow, Transfer
+from twinbus.amqp.codec.serial_number import span
+from twinbus.amqp.codec.terminus import Coordinator, Source, Target
+from twinbus.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, LinkFault
+from twinbus.amqp.events import CreditChanged, Incoming, OversizeDelivery
+from twinbus.amqp.link.credit import ReceiverCredit
+from twinbus.amqp.link.link import Link, LinkState
+from twinbus.amqp.link.reassembly import PartialDelivery
+
+if TYPE_CHECKING:
+    from twinbus.amqp.session.session import Session
+
+_IS_SETTLED = itemgetter(Incoming._fields.index("settled"))
+
+
+class IncomingLink(Link):
+    is_sender: ClassVar[bool] = False
+
+    def __init__(self, session: "Session", handle: int, attach: Attach, state: LinkState) -> None:
+        super().__init__(session, handle, attach, state)
+        self._credit = ReceiverCredit(delivery_count=attach.initial_delivery_count or 0)
+        self.message_size_max = session.settings.message_size_max
+        self.partial: PartialDelivery | None = None
+
+    @property
+    def credit(self) -> int:
+        """Messages that the peer may still send."""
+        return self._credit.left
+
+    @property
+    def unsettled_count(self) -> int:
+        """Deliveries that were reported and not settled yet."""
+        return self._credit.unsettled_count
+
+    def accept(
+        self,
+        *,
+        source: Source | None = None,
+        target: Target | Coordinator | None = None,
+        properties: dict[Any, Any] | None = None,
+        max_message_size: int | None = None,
+        credit: int = 0,
+    ) -> None:
+        """Take the link that the peer attached; source and target are echoed where none are given.
+
+        `credit` is granted at once, since one SDK waits for it no longer than a second, and kept up from
+        then on as deliveries are settled.
+        """
+        if self.state is not LinkState.OFFERED:
+            return
+        self.message_size_max = max_message_size or self.message_size_max
+        self._answer(
+            source=source or self.source or Source(),
+            target=target or self.target or Target(),
+            properties=properties,
+            max_message_size=self.message_size_max,
+        )
+        self.state = LinkState.ATTACHED
+        self.keep_credit(credit)
+
+    def attach_answered(self) -> None:
+        """The peer took the link that we attached, and says where its count starts."""
+        self._credit.delivery_count = self.attach.initial_delivery_count or 0
+
+    def keep_credit(self, target: int) -> None:
+        """Let at most `target` deliveries be under way or unsettled, and top up when half of them are done."""
+        self._credit.target = target
+        self._credit.left = max(0, target - self._credit.unsettled_count)
+        self.send_flow()
+
+    def grant(self, credit: int) -> None:
+        """Let the peer send `credit` more messages from now on, once: this ends what `keep_credit` started."""
+        self._credit.target = 0
+        self._credit.left = credit
+        self.send_flow()
+
+    def drain(self) -> None:
+        """Ask the sender to use the credit up now; `CreditChanged` with `drain` reports that it has."""
+        self.send_flow(drain=True)
+
+    def settle(self, first_id: int, last_id: int, state: DeliveryState | None) -> None:
+        """Settle a range of this link's deliveries with one outcome. Ranges next to each other are sent as one."""
+        if self.state is not LinkState.ATTACHED:
+            return
+        self.session.settlement.send(RECEIVER, first_id, last_id, True, state)
+        self._count_settled(span(first_id, last_id))
+
+    def update(self, first_id: int, last_id: int, state: DeliveryState, tags: tuple[bytes, ...] = ()) -> None:
+        """Tell the sender an outcome and wait for it to settle: `Dispositions` reports its answer."""
+        if self.state is LinkState.ATTACHED:
+            self.session.settlement.await_peer(self, first_id, last_id, tags)
+            self.session.settlement.send(RECEIVER, first_id, last_id, False, state)
+
+    def settled_by_peer(self, count: int) -> None:
+        self._count_settled(count)
+
+    def send_flow(self, drain: bool = False) -> None:
+        if self.state is LinkState.ATTACHED:
+            self.session.send_flow(self.handle, self._credit.delivery_count, self._credit.left, drain)
+
+    def received(self, deliveries: list[Incoming]) -> int:
+        """Count deliveries that were reported; returns how many of them the application has to settle."""
+        if self.state in (LinkState.DETACHING, LinkState.GONE):
+            return 0
+        count = len(deliveries)
+        unsettled_count: int = count - sum(map(_IS_SETTLED, deliveries))
+        self._count_received(count, unsettled_count)
+        return unsettled_count
+
+    def transfer_received(self, transfer: Transfer, payload: bytes) -> None:
+        """Any transfer frame; the session handles the common ones by itself."""
+        if self.state is LinkState.DETACHING:
+            return
+        partial = self.partial
+        if partial is None:
+            if transfer.delivery_id is None:
+                self.fail(LinkFault("The first transfer of a delivery needs a delivery-id.", INVALID_FIELD))
+                return
+            partial = PartialDelivery(
+                transfer.delivery_id,
+                transfer.delivery_tag or b"",
+                transfer.message_format or 0,
+                settled=False,
+                state=None,
+                size_max=self.message_size_max,
+            )
+        elif not partial.belongs_to(transfer):
+            self.fail(LinkFault("A delivery began before the last frame of the one before it.", INVALID_FIELD))
+            return
+        self._add(partial, transfer, payload)
+
+    def flow_received(self, flow: Flow) -> None:
+        self._credit.flow_received(flow.delivery_count)
+        if flow.drain:
+            self.session.report(CreditChanged(self, self._credit.left, True))
+        if flow.echo:
+            self.send_flow()
+
+    def _add(self, partial: PartialDelivery, transfer: Transfer, payload: bytes) -> None:
+        budget = self.session.reassembly
+        budget.size -= partial.held_size if self.partial is partial else 0
+        self.partial = None
+        if transfer.aborted:
+            self._count_received(1, 0)
+            return
+        partial.add(transfer, payload)
+        if not transfer.more:
+            self._complete(partial)
+            return
+        self.partial = partial
+        budget.size += partial.held_size
+        if budget.is_exceeded:
+            self.fail(
+                LinkFault("Too many messages of this connection are incomplete at a time.", RESOURCE_LIMIT_EXCEEDED)
+            )
+
+    def _complete(self, partial: PartialDelivery) -> None:
+        if partial.is_oversize:
+            self._count_received(1, 0 if partial.settled else 1)
+            self.session.inflow.received(0 if partial.settled else 1, 0)
+            self.session.report(
+                OversizeDelivery(self, partial.delivery_id, partial.delivery_tag, partial.size, partial.settled)
+            )
+            return
+        payload = partial.parts[0] if len(partial.parts) == 1 else b"".join(partial.parts)
+        self.session.report_delivery(
+            self,
+            Incoming(
+                partial.delivery_id,
+                partial.delivery_tag,
+                payload,
+                partial.message_format,
+                partial.settled,
+                partial.state,
+            ),
+        )
+
+    def _count_received(self, count: int, unsettled_count: int) -> None:
+        self._credit.received(count, unsettled_count)
+        self._refill()
+
+    def _count_settled(self, count: int) -> None:
+        self.session.inflow.settled(count)
+        self._credit.settled(count)
+        self._refill()
+
+    def _refill(self) -> None:
+        if self._credit.is_refill_due and self.state is LinkState.ATTACHED:
+            self._credit.refill()
+            self.send_flow()
+
+    def _forget(self) -> None:
+        self.session.inflow.settled(self._credit.unsettled_count)
+        self._credit.settled(self._credit.unsettled_count)
+        if self.partial is not None:
+            self.session.reassembly.size -= self.partial.held_size
+            self.partial = None
+        self.session.forget_incoming(self)

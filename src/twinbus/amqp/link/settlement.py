@@ -1,0 +1,120 @@
+"""The settlement of one session's deliveries: dispositions in and out (AMQP 1.0 part 2, section 2.6.12).
+
+A receiver that only needs to be sure settles at once. One in settle mode `second` states an outcome,
+leaves the delivery unsettled, and waits for the sender to settle it: both kinds are kept here by their
+delivery-id until they are settled, or their link is gone.
+"""
+
+from twinbus.amqp.codec.delivery_state import DeliveryState
+from twinbus.amqp.codec.performatives import RECEIVER, Disposition
+from twinbus.amqp.codec.serial_number import add, span
+from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED, ConnectionFault
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.link.transfer_reader import read_disposition
+from twinbus.amqp.link.transfer_writer import encode_disposition
+from twinbus.amqp.link.unsettled import Unsettled
+from twinbus.amqp.session.context import ConnectionContext
+
+RANGES_FACTOR = 10
+"""How often a peer may speak of all deliveries that it can have unsettled in what is read at once. A frame is small and
+its range is not: without a limit a few thousand frames would take all memory."""
+
+
+class Settlement:
+    def __init__(self, context: ConnectionContext, channel: int) -> None:
+        self._channel = channel
+        self._outbox = context.outbox
+        self._reports = context.reports
+        self._unsettled_count_max = context.settings.unsettled_count_max
+        self.outgoing: Unsettled[OutgoingLink] = Unsettled()
+        """Deliveries that we sent and the peer has not settled."""
+        self._updated: Unsettled[IncomingLink] = Unsettled()
+        """Deliveries that we gave a state to and the peer has to settle."""
+        self._unsent: tuple[bool, int, int, bool, DeliveryState | None] | None = None
+
+    def frame(self, data: bytes, start: int, end: int) -> bool:
+        """Take a disposition in its common form. False if it is in any other."""
+        fields = read_disposition(data, start, end)
+        if fields is None:
+            return False
+        role, delivery_id, last, settled, state = fields
+        if role is not RECEIVER or delivery_id != last:
+            self._apply(role, delivery_id, last, settled, state)
+            return True
+        entry = self.outgoing.get(delivery_id)
+        # What is not known was settled before, or belonged to a link that is gone.
+        if entry is not None:
+            if settled:
+                del self.outgoing[delivery_id]
+                entry[0].unsettled_count -= 1
+            self._reports.add_disposition(entry[0], (delivery_id, entry[1]), state, settled)
+        return True
+
+    def received(self, disposition: Disposition) -> None:
+        last = disposition.first if disposition.last is None else disposition.last
+        self._apply(disposition.role, disposition.first, last, disposition.settled, disposition.state)
+
+    def _apply(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
+        self._reports.ranged_count += min(span(first, last), len(self.outgoing if role is RECEIVER else self._updated))
+        if self._reports.ranged_count > RANGES_FACTOR * self._unsettled_count_max:
+            raise ConnectionFault(
+                f"Dispositions over {self._reports.ranged_count} deliveries at once. Settle each delivery once.",
+                RESOURCE_LIMIT_EXCEEDED,
+            )
+        if role is RECEIVER:
+            for number in self.outgoing.known(first, last):
+                link, tag = self.outgoing[number]
+                if settled:
+                    del self.outgoing[number]
+                    link.unsettled_count -= 1
+                self._reports.add_disposition(link, (number, tag), state, settled)
+            return
+        for number in self._updated.known(first, last):
+            receiver, tag = self._updated[number]
+            if settled:
+                del self._updated[number]
+                receiver.settled_by_peer(1)
+            self._reports.add_disposition(receiver, (number, tag), state, settled)
+
+    def send(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
+        """Send a disposition, joined with the one before it if the ranges touch."""
+        before = self._unsent
+        if before is not None:
+            if (before[0], before[3]) == (role, settled) and first == add(before[2], 1) and before[4] == state:
+                self._unsent = (role, before[1], last, settled, state)
+                return
+            self.flush()
+        self._outbox.flush_later(self)
+        self._unsent = (role, first, last, settled, state)
+
+    def flush(self) -> None:
+        if self._unsent is not None:
+            unsent, self._unsent = self._unsent, None
+            self._outbox.parts.append(encode_disposition(self._channel, *unsent))
+
+    def settle_outgoing(self, first: int, last: int) -> None:
+        for number in self.outgoing.known(first, last):
+            self.outgoing.pop(number)[0].unsettled_count -= 1
+
+    def await_peer(self, link: IncomingLink, first: int, last: int, tags: tuple[bytes, ...]) -> None:
+        for step in range(span(first, last)):
+            self._updated[add(first, step)] = (link, tags[step] if step < len(tags) else b"")
+
+    def bound(self) -> None:
+        """A client that never settles must not cost ever more memory; it can still settle by lock token."""
+        while len(self.outgoing) > self._unsettled_count_max:
+            self.outgoing.pop(next(iter(self.outgoing)))[0].unsettled_count -= 1
+
+    def forget_outgoing(self, link: OutgoingLink) -> None:
+        if link.unsettled_count:
+            self.outgoing.forget(link)
+            link.unsettled_count = 0
+
+    def forget_incoming(self, link: IncomingLink) -> None:
+        if self._updated:
+            self._updated.forget(link)
+
+    def clear(self) -> None:
+        self.outgoing.clear()
+        self._updated.clear()

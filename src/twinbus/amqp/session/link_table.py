@@ -1,0 +1,145 @@
+"""The links of one session by their handles: attach and detach frames in, links out.
+
+Each side numbers links by handles of its own: frames that arrive carry the peer's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.performatives import RECEIVER, UINT_MAX, Attach, Detach
+from twinbus.amqp.errors import HANDLE_IN_USE, RESOURCE_LIMIT_EXCEEDED, ConnectionFault, LinkFault, SessionFault
+from twinbus.amqp.events import LinkAttached, LinkOpened
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.link import Link, LinkState
+from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.session.context import ConnectionContext
+
+if TYPE_CHECKING:
+    from twinbus.amqp.session.session import Session
+
+
+class LinkTable:
+    def __init__(self, session: "Session", context: ConnectionContext) -> None:
+        self._session = session
+        self._context = context
+        self.remote_handle_max = UINT_MAX
+        self.by_remote_handle: dict[int, Link] = {}
+        self.receiving: dict[int, IncomingLink] = {}
+        """By the peer's handle, those links whose transfers need no second look."""
+        self._by_handle: dict[int, Link] = {}
+        self._unanswered: dict[tuple[str, bool], Link] = {}
+        """Links that we attached, by name and direction: the answer carries no handle of ours."""
+        self._handle_hint = 0
+
+    def outgoing(self) -> Iterator[OutgoingLink]:
+        return (link for link in self._by_handle.values() if isinstance(link, OutgoingLink))
+
+    def attach(self, attach: Attach) -> Link:
+        """Attach a link of our own, at a handle that is free."""
+        is_sender = attach.role is not RECEIVER
+        if (attach.name, is_sender) in self._unanswered:
+            raise LinkFault(f"A link named {attach.name!r} is being attached already; choose another name.")
+        attach = replace(attach, handle=self._free_handle(0))
+        link = self._make(attach, attach.handle, is_sender, LinkState.ATTACHING)
+        self._unanswered[attach.name, is_sender] = link
+        self._session.send(attach)
+        return link
+
+    def attach_received(self, attach: Attach) -> None:
+        """The peer attaches a link, or answers an attach of ours."""
+        if attach.handle > self._context.settings.handle_max:
+            raise ConnectionFault(f"Handle {attach.handle} is over handle-max, {self._context.settings.handle_max}.")
+        if attach.handle in self.by_remote_handle:
+            raise SessionFault(f"Handle {attach.handle} has a link already.", HANDLE_IN_USE)
+        is_sender = attach.role is RECEIVER
+        link = self._unanswered.pop((attach.name, is_sender), None)
+        if link is None:
+            self._offer(attach, is_sender)
+        else:
+            self._answered(link, attach)
+
+    def detach_received(self, detach: Detach) -> None:
+        link = self.by_remote_handle.get(detach.handle)
+        # A detach for no link can do no harm, so it is not worth a session.
+        if link is not None:
+            link.detach_received(detach)
+            if link.state is LinkState.GONE:
+                self.remove(link)
+
+    def stop_receiving(self, link: Link) -> None:
+        if link.remote_handle is not None:
+            self.receiving.pop(link.remote_handle, None)
+
+    def clear(self, error: ErrorCondition | None) -> None:
+        """The session is over."""
+        links = list(self._by_handle.values())
+        self._context.link_count -= len(links)
+        self._by_handle.clear()
+        self.by_remote_handle.clear()
+        self.receiving.clear()
+        self._unanswered.clear()
+        for link in links:
+            link.session_ended(error)
+
+    def _offer(self, attach: Attach, is_sender: bool) -> None:
+        link_count_max = self._context.settings.link_count_max
+        # Refused links count until the peer has detached them; one that never does is not fed for ever.
+        if self._context.link_count >= 2 * link_count_max:
+            raise ConnectionFault(f"{self._context.link_count} links on one connection.", RESOURCE_LIMIT_EXCEEDED)
+        link = self._make(attach, self._free_handle(attach.handle), is_sender, LinkState.OFFERED)
+        self._map(link, attach.handle)
+        if self._context.link_count > link_count_max:
+            link.refuse_unreported(
+                LinkFault(
+                    f"A connection has at most {link_count_max} links; close some or open another connection.",
+                    RESOURCE_LIMIT_EXCEEDED,
+                )
+            )
+        else:
+            self._session.report(LinkAttached(link))
+
+    def _answered(self, link: Link, attach: Attach) -> None:
+        self._map(link, attach.handle)
+        link.attach = attach
+        if link.state is not LinkState.ATTACHING:
+            self.stop_receiving(link)
+            return
+        link.state = LinkState.ATTACHED
+        # No terminus on the far side is a refusal; its reason comes with the detach that follows.
+        if (attach.target if link.is_sender else attach.source) is not None:
+            if isinstance(link, IncomingLink):
+                link.attach_answered()
+            self._session.report(LinkOpened(link))
+
+    def _make(self, attach: Attach, handle: int, is_sender: bool, state: LinkState) -> Link:
+        cls = OutgoingLink if is_sender else IncomingLink
+        link = self._by_handle[handle] = cls(self._session, handle, attach, state)
+        self._context.link_count += 1
+        return link
+
+    def _map(self, link: Link, remote_handle: int) -> None:
+        link.remote_handle = remote_handle
+        self.by_remote_handle[remote_handle] = link
+        if isinstance(link, IncomingLink):
+            self.receiving[remote_handle] = link
+
+    def remove(self, link: Link) -> None:
+        self.stop_receiving(link)
+        if link.remote_handle is not None:
+            self.by_remote_handle.pop(link.remote_handle, None)
+        if self._by_handle.pop(link.handle, None) is not None:
+            self._context.link_count -= 1
+        self._handle_hint = min(self._handle_hint, link.handle)
+
+    def _free_handle(self, wanted: int) -> int:
+        """The peer's own number where it is free, which is nearly always; else the lowest."""
+        if wanted in self._by_handle or wanted > self.remote_handle_max:
+            wanted = self._handle_hint
+            while wanted in self._by_handle:
+                wanted += 1
+            self._handle_hint = wanted
+        if wanted > self.remote_handle_max:
+            raise SessionFault("All handles that the peer allows are in use.", RESOURCE_LIMIT_EXCEEDED)
+        return wanted

@@ -1,0 +1,343 @@
+"""One session: frames of a channel in, events and answers out (AMQP 1.0 part 2, section 2.5).
+
+ the peer begins: MAPPED                     end, a fault
+ we begin: BEGINNING --its begin--> MAPPED ----------------> ENDING --the peer's end--> ENDED
+                                      '----the peer's end, answered at once-----------------^
+
+A session holds its links by handle, numbers deliveries over all of them, and keeps frames back
+while the peer's window is shut. Whatever arrives after our end is ignored until the peer's end.
+"""
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.performatives import (
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Performative,
+    ReceiverSettleMode,
+    SenderSettleMode,
+    Transfer,
+)
+from twinbus.amqp.codec.serial_number import MASK
+from twinbus.amqp.codec.terminus import Coordinator, Source, Target
+from twinbus.amqp.errors import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, UNATTACHED_HANDLE, LinkFault, SessionFault
+from twinbus.amqp.events import Event, Incoming, SessionBegun, SessionEnded
+from twinbus.amqp.link.held_back import HeldBack
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.link import Link
+from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.link.settlement import Settlement
+from twinbus.amqp.link.transfer_reader import read_transfer
+from twinbus.amqp.session.context import ConnectionContext
+from twinbus.amqp.session.link_table import LinkTable
+from twinbus.amqp.session.windows import SessionWindows
+from twinbus.errors import MessagingError
+
+_new_tuple = tuple.__new__
+
+
+class SessionState(Enum):
+    BEGINNING = auto()
+    MAPPED = auto()
+    ENDING = auto()
+    ENDED = auto()
+
+
+class Session:
+    def __init__(self, context: ConnectionContext, channel: int) -> None:
+        self.channel = channel
+        """Ours; the peer's frames come on `remote_channel`."""
+        self.remote_channel: int | None = None
+        self.state = SessionState.BEGINNING
+        self.windows = SessionWindows(context.settings.incoming_window)
+        self.settlement = Settlement(context, channel)
+        self.settings = context.settings
+        self.inflow = context.inflow
+        self.reassembly = context.reassembly
+        self._outbox = context.outbox
+        self._reports = context.reports
+        self._links = LinkTable(self, context)
+        self._held = HeldBack()
+        self._next_delivery_id = 0
+        self._is_reported_ended = False
+
+    # What the application calls.
+
+    def attach(
+        self,
+        name: str,
+        *,
+        is_sender: bool,
+        source: Source | None = None,
+        target: Target | Coordinator | None = None,
+        snd_settle_mode: SenderSettleMode = SenderSettleMode.MIXED,
+        rcv_settle_mode: ReceiverSettleMode = ReceiverSettleMode.FIRST,
+        max_message_size: int | None = None,
+        properties: dict[Any, Any] | None = None,
+    ) -> Link:
+        """Attach a link of our own. `LinkOpened` or `LinkDetached` follows; a receiver grants credit after the former."""
+        return self._links.attach(
+            Attach(
+                name=name,
+                handle=0,
+                role=not is_sender,
+                snd_settle_mode=snd_settle_mode,
+                rcv_settle_mode=rcv_settle_mode,
+                source=source or Source(),
+                target=target or Target(),
+                initial_delivery_count=0 if is_sender else None,
+                max_message_size=max_message_size,
+                properties=properties,
+            )
+        )
+
+    def end(self, error: MessagingError | None = None) -> None:
+        """End the session and all its links. `SessionEnded` follows when the peer has answered."""
+        if self.state in (SessionState.BEGINNING, SessionState.MAPPED):
+            self._send_end(None if error is None else ErrorCondition.of(error))
+
+    @property
+    def is_held_back(self) -> bool:
+        """Transfers wait for the peer's window: this is not the time to hand over more."""
+        return len(self._held) > 0
+
+    @property
+    def remote_frame_size_max(self) -> int:
+        return self._outbox.frame_size_max
+
+    # What the connection calls.
+
+    def begin(self, remote_channel: int | None) -> None:
+        """Send our begin: the first, or the answer to the peer's."""
+        windows = self.windows
+        self._outbox.send(
+            self.channel,
+            Begin(
+                remote_channel=remote_channel,
+                next_outgoing_id=windows.next_outgoing_id,
+                incoming_window=windows.incoming_window,
+                outgoing_window=windows.outgoing_window,
+                handle_max=self.settings.handle_max,
+            ),
+        )
+
+    def begin_received(self, remote_channel: int, begin: Begin) -> None:
+        self.remote_channel = remote_channel
+        self.windows.begun(begin.next_outgoing_id, begin.incoming_window)
+        self._links.remote_handle_max = begin.handle_max
+        if self.state is SessionState.BEGINNING:
+            self.state = SessionState.MAPPED
+            self.report(SessionBegun(self))
+
+    def transfer_frame(self, data: bytes, start: int, end: int) -> bool:
+        """Take a transfer in its common form. False if it is not, or anything about it is special."""
+        fields = read_transfer(data, start, end)
+        if fields is None:
+            return False
+        handle, delivery_id, tag, message_format, settled, more, payload_start = fields
+        link = self._links.receiving.get(handle)
+        if more or link is None or link.partial is not None or end - payload_start > link.message_size_max:
+            return False
+        self.windows.incoming_count += 1
+        delivery: Incoming = _new_tuple(
+            Incoming, (delivery_id, tag, data[payload_start:end], message_format, settled, None)
+        )
+        reports = self._reports
+        if reports.link is link:
+            reports.deliveries.append(delivery)
+        else:
+            reports.add_delivery(link, delivery)
+        return True
+
+    def handle(self, performative: Performative, payload: bytes) -> None:
+        """Any frame of the channel but begin. SessionFault if the session cannot go on, ConnectionFault likewise."""
+        if isinstance(performative, End):
+            self._end_received(performative)
+        elif self.state is SessionState.MAPPED:
+            if isinstance(performative, Transfer):
+                self._transfer_received(performative, payload)
+            else:
+                _HANDLERS[type(performative)](self, performative)
+
+    def announce_window_if_due(self) -> None:
+        if self.windows.is_announcement_due and self.state is SessionState.MAPPED:
+            self.send_flow()
+
+    def fail(self, fault: MessagingError) -> None:
+        """The peer broke a rule of the session: end it, and let the application know at once."""
+        if self.state in (SessionState.BEGINNING, SessionState.MAPPED):
+            self._send_end(ErrorCondition.of(fault))
+            self._report_ended(ErrorCondition.of(fault))
+
+    def connection_closed(self, error: ErrorCondition | None) -> None:
+        self._clear(error)
+        self.state = SessionState.ENDED
+        self._report_ended(error)
+
+    # What links call.
+
+    def send(self, performative: Performative) -> None:
+        """After the dispositions made before it: a detach must not overtake them."""
+        self.settlement.flush()
+        self._outbox.send(self.channel, performative)
+
+    def report(self, event: Event) -> None:
+        self._reports.add(event)
+
+    def report_delivery(self, link: IncomingLink, delivery: Incoming) -> None:
+        self._reports.add_delivery(link, delivery)
+
+    def send_flow(
+        self,
+        handle: int | None = None,
+        delivery_count: int | None = None,
+        credit: int | None = None,
+        drain: bool = False,
+    ) -> None:
+        """Every flow tells the whole state of the session, and opens our window fully."""
+        windows = self.windows
+        windows.announce()
+        self.send(
+            Flow(
+                next_incoming_id=windows.next_incoming_id,
+                incoming_window=windows.incoming_window,
+                next_outgoing_id=windows.next_outgoing_id,
+                outgoing_window=windows.outgoing_window,
+                handle=handle,
+                delivery_count=delivery_count,
+                link_credit=credit,
+                drain=drain,
+            )
+        )
+
+    def take_delivery_ids(self, count: int) -> int:
+        """The first of `count` ids in a row, which are used from now on."""
+        first = self._next_delivery_id
+        self._next_delivery_id = (first + count) & MASK
+        return first
+
+    def transmit(self, link: OutgoingLink, parts: list[bytes]) -> None:
+        """Send frames (pairs of parts) as far as the peer's window goes, and keep the others back."""
+        frame_count = len(parts) >> 1
+        if frame_count <= self.windows.remote_incoming_window and not self._held:
+            self._outbox.parts += parts
+            self.windows.sent(frame_count)
+        else:
+            self._held.add(link, parts)
+            self._release_held()
+        self.settlement.bound()
+        if self._held.size > self.settings.held_back_size_max:
+            self.fail(
+                SessionFault(
+                    f"{self._held.size} bytes wait for the incoming-window of this session to open.",
+                    RESOURCE_LIMIT_EXCEEDED,
+                )
+            )
+
+    def transmit_drained(self, link: OutgoingLink) -> None:
+        """The flow that says so must not overtake the transfers before it."""
+        if self._held:
+            self._held.add_drained(link)
+        else:
+            link.send_flow(drain=True)
+
+    def forget_outgoing(self, link: OutgoingLink) -> None:
+        """What the peer says of its deliveries later is ignored, and what waits for the window is dropped."""
+        self.settlement.forget_outgoing(link)
+        if self._held:
+            self._held.drop(link)
+
+    def remove(self, link: Link) -> None:
+        self._links.remove(link)
+
+    def forget_incoming(self, link: IncomingLink) -> None:
+        self._links.stop_receiving(link)
+        self.settlement.forget_incoming(link)
+
+    # What frames do.
+
+    def _attach_received(self, attach: Attach) -> None:
+        self._links.attach_received(attach)
+
+    def _detach_received(self, detach: Detach) -> None:
+        self._links.detach_received(detach)
+
+    def _flow_received(self, flow: Flow) -> None:
+        self.windows.flow_received(flow.next_incoming_id, flow.incoming_window)
+        self._release_held()
+        if flow.handle is None:
+            if flow.echo:
+                self.send_flow()
+            return
+        link = self._link_of(flow.handle)
+        assert isinstance(link, OutgoingLink | IncomingLink)
+        link.flow_received(flow)
+
+    def _transfer_received(self, transfer: Transfer, payload: bytes) -> None:
+        self.windows.incoming_count += 1
+        link = self._link_of(transfer.handle)
+        if isinstance(link, IncomingLink):
+            link.transfer_received(transfer, payload)
+        else:
+            link.fail(LinkFault("A transfer came on a link whose receiver is its sender.", NOT_ALLOWED))
+        self.announce_window_if_due()
+
+    def _disposition_received(self, disposition: Disposition) -> None:
+        self.settlement.received(disposition)
+
+    def _end_received(self, end: End) -> None:
+        if self.state is not SessionState.ENDING:
+            self._send_end(None, end.error)
+        self.state = SessionState.ENDED
+        self._report_ended(end.error)
+
+    def _send_end(self, error: ErrorCondition | None, remote_error: ErrorCondition | None = None) -> None:
+        self.send(End(error=error))
+        self.state = SessionState.ENDING
+        self._clear(error or remote_error)
+
+    def _clear(self, error: ErrorCondition | None) -> None:
+        self.settlement.clear()
+        self._held.clear()
+        self._links.clear(error)
+
+    def _report_ended(self, error: ErrorCondition | None) -> None:
+        if not self._is_reported_ended:
+            self._is_reported_ended = True
+            self.report(SessionEnded(self, error))
+
+    def _link_of(self, handle: int) -> Link:
+        link = self._links.by_remote_handle.get(handle)
+        if link is None:
+            raise SessionFault(f"No link is attached at handle {handle}.", UNATTACHED_HANDLE)
+        return link
+
+    def _release_held(self) -> None:
+        if not self._held:
+            return
+        while self._held:
+            if self._held.is_next_a_transfer and self.windows.remote_incoming_window <= 0:
+                return
+            link, parts = self._held.pop()
+            if parts:
+                self._outbox.parts += parts
+                self.windows.sent(1)
+            else:
+                link.send_flow(drain=True)
+        for link in self._links.outgoing():
+            link.report_credit()
+
+
+_HANDLERS: dict[type[Performative], Callable[[Session, Any], None]] = {
+    Attach: Session._attach_received,
+    Flow: Session._flow_received,
+    Disposition: Session._disposition_received,
+    Detach: Session._detach_received,
+}

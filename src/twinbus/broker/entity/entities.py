@@ -1,0 +1,239 @@
+"""Everything in the namespace that can be sent to or received from, by its path."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from twinbus.broker.entity.fragment_changes import check_available, create_fragments, delete_fragments
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.replies import Reply
+from twinbus.clock import Millis
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, MessagingError
+from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+
+log = logging.getLogger(__name__)
+
+
+class Entities:
+    """The registry of runtime entities. What they are told to be is durable in `twinbus.management.catalog`.
+
+    `restore_*` puts one in place that exists already, at start. `create_*`, `update` and `delete*` touch every fragment
+    or fail whole (contract A6). Names find their entity in any case of letters.
+    """
+
+    def __init__(self, brokers: Sequence[MessageBroker]) -> None:
+        self._brokers = brokers
+        self._entities: dict[str, QueueEntity | TopicEntity] = {}
+
+    # Finding
+
+    def find(self, path: str) -> QueueEntity | TopicEntity | None:
+        return self._entities.get(path.lower())
+
+    def queue(self, path: str) -> QueueEntity:
+        """Raises EntityNotFound; so do the next two."""
+        entity = self.find(path)
+        if not isinstance(entity, QueueEntity):
+            raise EntityNotFound.at(path)
+        return entity
+
+    def topic(self, path: str) -> TopicEntity:
+        entity = self.find(path)
+        if not isinstance(entity, TopicEntity):
+            raise EntityNotFound.at(path)
+        return entity
+
+    def subscription(self, topic: str, name: str) -> SubscriptionEntity:
+        found = self.topic(topic).subscriptions.get(name.lower())
+        if found is None:
+            raise EntityNotFound.at(f"{topic}/Subscriptions/{name}")
+        return found
+
+    def queues(self) -> list[QueueEntity]:
+        return [entity for entity in self._entities.values() if isinstance(entity, QueueEntity)]
+
+    def topics(self) -> list[TopicEntity]:
+        return [entity for entity in self._entities.values() if isinstance(entity, TopicEntity)]
+
+    # Restoring
+
+    def restore_queue(self, entity_id: int, description: QueueDescription) -> QueueEntity:
+        entity = QueueEntity(entity_id, description, self._brokers, self.find)
+        self._entities[description.name.lower()] = entity
+        _serve(entity.fragments)
+        return entity
+
+    def restore_topic(self, entity_id: int, description: TopicDescription) -> TopicEntity:
+        entity = TopicEntity(entity_id, description, self._brokers)
+        self._entities[description.name.lower()] = entity
+        _serve(entity.fragments)
+        return entity
+
+    def restore_subscription(
+        self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription]
+    ) -> SubscriptionEntity:
+        topic = self.topic(description.topic)
+        subscription = SubscriptionEntity(entity_id, description, topic, self.find)
+        topic.add_subscription(subscription, ())
+        for rule in rules:
+            fault = topic.rules.restore_rule(subscription, rule)
+            if fault is not None:
+                # One rule must not keep a whole namespace from starting.
+                fields = {"subscription": subscription.settings.path, "rule": rule.name, "reason": str(fault)}
+                log.error("rule_faulty", extra={"fields": fields})
+        _serve(subscription.fragments)
+        return subscription
+
+    # Creating
+
+    def create_queue(
+        self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[QueueEntity]
+    ) -> None:
+        """EntityAlreadyExists if the name is taken, FragmentUnavailable if a store is ill. So for the next two."""
+        self._create(QueueEntity(entity_id, description, self._brokers, self.find), reply)
+
+    def create_topic(
+        self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[TopicEntity]
+    ) -> None:
+        self._create(TopicEntity(entity_id, description, self._brokers), reply)
+
+    def _create(self, entity: QueueEntity | TopicEntity, reply: Callable[..., None]) -> None:
+        name = entity.description.name
+
+        def created(error: MessagingError | None) -> None:
+            if error is None and self.find(name) is not None:
+                error = EntityAlreadyExists(f"'{name}' was created meanwhile. Choose another name.")
+                delete_fragments(entity.fragments, lambda _: None)
+            if error is None:
+                self._entities[name.lower()] = entity
+            reply(error or entity)
+
+        if self.find(name) is not None:
+            reply(EntityAlreadyExists(f"'{name}' exists already. Choose another name, or delete it first."))
+        else:
+            create_fragments(entity.fragments, created)
+
+    def create_subscription(
+        self,
+        entity_id: int,
+        description: SubscriptionDescription,
+        rules: Iterable[RuleDescription],
+        now: Millis,
+        reply: Reply[SubscriptionEntity],
+    ) -> None:
+        try:
+            topic = self.topic(description.topic)
+        except MessagingError as error:
+            reply(error)
+            return
+        if description.name.lower() in topic.subscriptions:
+            reply(EntityAlreadyExists(f"The topic has a subscription '{description.name}'. Choose another name."))
+            return
+        subscription = SubscriptionEntity(entity_id, description, topic, self.find)
+
+        def created(error: MessagingError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                topic.add_subscription(subscription, rules)
+            except MessagingError as refusal:
+                reply(refusal)
+                return
+            reply(subscription)
+
+        create_fragments(subscription.fragments, created)
+
+    # Changing
+
+    def update(
+        self,
+        description: QueueDescription | TopicDescription | SubscriptionDescription,
+        now: Millis,
+        reply: Reply[None],
+    ) -> None:
+        """Follow a new description of the entity of that name; what cannot change after creation must be the same."""
+        try:
+            self._update(description, now)
+        except MessagingError as error:
+            reply(error)
+            return
+        reply(None)
+
+    def _update(self, description: QueueDescription | TopicDescription | SubscriptionDescription, now: Millis) -> None:
+        match description:
+            case QueueDescription():
+                queue = self.queue(description.name)
+                check_available(queue.fragments)
+                queue.follow_description(description, now)
+            case TopicDescription():
+                topic = self.topic(description.name)
+                check_available(topic.fragments)
+                topic.follow_description(description, now)
+            case SubscriptionDescription():
+                subscription = self.subscription(description.topic, description.name)
+                check_available(subscription.fragments)
+                subscription.follow_description(description, now)
+
+    def delete(self, path: str, now: Millis, reply: Reply[None]) -> None:
+        """Delete a queue, or a topic with its subscriptions, with everything in it."""
+        entity = self.find(path)
+        if entity is None:
+            reply(EntityNotFound.at(path))
+            return
+        fragments = list(entity.fragments)
+        if isinstance(entity, TopicEntity):
+            fragments += [part for each in entity.subscriptions.values() for part in each.fragments]
+
+        def deleted(error: MessagingError | None) -> None:
+            if error is None:
+                self._entities.pop(path.lower(), None)
+                entity.close()
+            reply(error)
+
+        delete_fragments(fragments, deleted)
+
+    def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None:
+        try:
+            subscription = self.subscription(topic, name)
+        except MessagingError as error:
+            reply(error)
+            return
+
+        def deleted(error: MessagingError | None) -> None:
+            if error is None:
+                subscription.topic.remove_subscription(subscription)
+                subscription.close()
+            reply(error)
+
+        delete_fragments(subscription.fragments, deleted)
+
+    def idle(self, now: Millis) -> list[QueueDescription | TopicDescription | SubscriptionDescription]:
+        """What nobody has used for its auto-delete duration. Deleting it, catalog and all, is the control plane's."""
+        found: list[QueueDescription | TopicDescription | SubscriptionDescription] = []
+        for entity in self._entities.values():
+            if entity.is_idle(now, entity.description.auto_delete_on_idle):
+                found.append(entity.description)
+            elif isinstance(entity, TopicEntity):
+                found += [
+                    each.description
+                    for each in entity.subscriptions.values()
+                    if each.is_idle(now, each.description.auto_delete_on_idle)
+                ]
+        return found
+
+    def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None:
+        """EntityAlreadyExists, or ArgumentError where the rule does not parse. Making it durable is not done here."""
+        found = self.subscription(topic, subscription)
+        found.topic.rules.add_rule(found, rule)
+
+    def remove_rule(self, topic: str, subscription: str, name: str) -> None:
+        """EntityNotFound if there is none of that name."""
+        found = self.subscription(topic, subscription)
+        found.topic.rules.remove_rule(found, name)
+
+
+def _serve(fragments: Sequence[Fragment]) -> None:
+    for broker in {id(fragment.broker): fragment.broker for fragment in fragments}.values():
+        broker.add([fragment for fragment in fragments if fragment.broker is broker])

@@ -1,0 +1,168 @@
+"""Messages of one queue handed on to another entity by themselves (contract A11).
+
+    ready --take, lock for good--> sent to the target --durable there--> completed here
+                                      |  missing, disabled, full     --> transfer dead-letter queue
+                                      |  the fifth hop               --> dead-letter queue
+                                      '  cannot be reached now       --> free again after a pause, before which
+                                         nothing else of the fragment is sent on
+
+The message leaves here only when the target has it, so a crash in between forwards it twice: at least once. One run
+of each fragment is under way at a time, which keeps their order.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.hand_over import take
+from twinbus.broker.fragment.hops import HOPS_MAX, hops_of, with_hops, without_hops
+from twinbus.broker.fragment.settlement import settle_each
+from twinbus.broker.metering import meter_forwards
+from twinbus.broker.outcomes import COMPLETE, RELEASE
+from twinbus.broker.receiver import Delivery
+from twinbus.broker.replies import SendReply
+from twinbus.clock import NEVER, Millis
+from twinbus.errors import EntityNotFound, MessagingError
+from twinbus.model.message import Message, read_content, with_annotations
+from twinbus.store.changes import StoredMessage, SubQueue
+
+RUN_MAX = 64
+RETRY_PAUSE: Millis = 1_000
+HOP_LIMIT_REASON = "MaxTransferHopCountExceeded"
+DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
+TRANSFER_DESTINATION = "x-opt-transfer-destination"
+
+
+class Target(Protocol):
+    """A queue or topic."""
+
+    def send_each(
+        self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
+    ) -> None: ...
+
+
+Find = Callable[[str], Target | None]
+
+
+class Forwarder:
+    """The way out of one sub-queue. Where it leads is asked anew for every run, since descriptions change."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+        self._busy: set[int] = set()
+
+    def pump(self, fragment: Fragment, now: Millis) -> None:
+        """Send on what is ready, if the queue forwards and gives messages, and the last run is through."""
+        path = fragment.forwards_to
+        if path is None or fragment.key in self._busy or not fragment.settings.can_receive:
+            return
+        messages = take(fragment, fragment.lane, RUN_MAX, now)
+        if not messages:
+            return
+        deliveries = fragment.locks.lock(messages, NEVER)
+        self._busy.add(fragment.key)
+        ForwardingRun(self, fragment, deliveries, now).send(self._find(path), path)
+
+    def run_ended(self, fragment: Fragment) -> None:
+        self._busy.discard(fragment.key)
+        if fragment.is_available:
+            self.pump(fragment, fragment.broker.clock.now())
+
+
+class RunOwner(Protocol):
+    def run_ended(self, fragment: Fragment) -> None: ...
+
+
+class ForwardingRun:
+    """Messages of one fragment on their way to the target; takes the target's answers."""
+
+    def __init__(self, owner: RunOwner, fragment: Fragment, deliveries: list[Delivery], now: Millis) -> None:
+        self._owner = owner
+        self._fragment = fragment
+        self._deliveries = deliveries
+        self._now = now
+        self._open_count = len(deliveries)
+        self._sent: list[Delivery] = []
+        self._messages: list[Message] = []  # as they were sent on
+        self._waiting: list[bytes] = []
+
+    def send(self, target: Target | None, path: str) -> None:
+        tired = [
+            delivery for delivery in self._deliveries if hops_of(delivery.message.enqueued_sequence_number) >= HOPS_MAX
+        ]
+        self._sent = [delivery for delivery in self._deliveries if delivery not in tired]
+        self._set_aside_tired(tired)
+        if target is None:
+            for place in range(len(self._sent)):
+                self.refused(place, EntityNotFound.at(path))
+        elif self._sent:
+            self._messages = [self._outgoing(delivery.message) for delivery in self._sent]
+            origins = [_next_origin(delivery.message) for delivery in self._sent]
+            target.send_each(self._messages, self._now, self, origins)
+
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int]) -> None:
+        numbers_here = [self._sent[index].message.sequence_number for index in indexes]
+        meter_forwards(self._fragment, [self._messages[index] for index in indexes], numbers_here)
+        tokens = [self._sent[index].lock_token for index in indexes]
+        settle_each(self._fragment, tokens, range(len(tokens)), COMPLETE, self._fragment.broker.clock.now(), self)
+
+    def refused(self, index: int, error: MessagingError) -> None:
+        delivery = self._sent[index]
+        if error.is_transient:
+            self._wait(delivery)
+        else:
+            self._move(delivery, self._fragment.transfer_dead_letters, type(error).__name__, str(error))
+
+    # Answers to settling here. A lock that is gone means that the store was lost: the message will come again.
+
+    def settled(self, indexes: Sequence[int]) -> None:
+        self._close(len(indexes))
+
+    def failed(self, index: int, error: MessagingError) -> None:
+        self._close(1)
+
+    def _set_aside_tired(self, tired: Sequence[Delivery]) -> None:
+        text = f"The message was forwarded {HOPS_MAX} times, which is the limit. Shorten the chain of forwarding."
+        for delivery in tired:
+            target = self._fragment.dead_letters or self._fragment.transfer_dead_letters
+            self._move(delivery, target, HOP_LIMIT_REASON, text)
+
+    def _move(self, delivery: Delivery, target: Fragment | None, reason: str, description: str) -> None:
+        held = self._fragment.locks.held.pop(delivery.lock_token, None)
+        if held is None or target is None:
+            self._close(1)
+            return
+        decision = Decision(self._fragment)
+        decision.move(held[0], target, reason, description)
+        decision.commit(lambda: self._close(1), lambda _: self._close(1))
+
+    def _wait(self, delivery: Delivery) -> None:
+        """All that wait are released together, or the first to be free would overtake those before it."""
+        if not self._waiting:
+            broker = self._fragment.broker
+            broker.wakeups.at(broker.clock.now() + RETRY_PAUSE, self._release)
+        self._waiting.append(delivery.lock_token)
+
+    def _release(self, now: Millis) -> None:
+        # Others of the run may be refused after this, and then wait anew.
+        waiting, self._waiting = self._waiting, []
+        settle_each(self._fragment, waiting, range(len(waiting)), RELEASE, now, self)
+
+    def _outgoing(self, message: StoredMessage) -> Message:
+        content = message.content
+        if self._fragment.sub_queue is SubQueue.DEAD_LETTER:
+            content = with_annotations(content, {DEAD_LETTER_SOURCE: self._fragment.settings.path})
+        elif self._fragment.sub_queue is SubQueue.TRANSFER:
+            content = with_annotations(content, {TRANSFER_DESTINATION: None})
+        return read_content(content)
+
+    def _close(self, count: int) -> None:
+        self._open_count -= count
+        if self._open_count == 0:
+            self._owner.run_ended(self._fragment)
+
+
+def _next_origin(message: StoredMessage) -> int:
+    number = without_hops(message.enqueued_sequence_number) or message.sequence_number
+    return with_hops(number, hops_of(message.enqueued_sequence_number) + 1)

@@ -1,0 +1,326 @@
+"""One sub-queue (main, dead-letter or transfer dead-letter) of a queue or subscription, over all of its fragments."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twinbus.broker.entity.counts import counts_of
+from twinbus.broker.entity.forwarding import Find, Forwarder
+from twinbus.broker.entity.receive_merge import ReceiveMerge
+from twinbus.broker.entity.routing import fragment_at, fragment_of_numbers, fragment_of_tokens, places_by_fragment
+from twinbus.broker.entity.session_desk import NO_WAITER, SessionDesk
+from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.fragment import schedule
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.lane import Lane
+from twinbus.broker.fragment.settlement import check_live, lock_lost, settle_all, settle_each
+from twinbus.broker.operations import browse
+from twinbus.broker.operations.deferred import receive_deferred
+from twinbus.broker.operations.peek_pages import PeekPages
+from twinbus.broker.operations.session_states import SessionList, read_state, write_state
+from twinbus.broker.outcomes import Outcome
+from twinbus.broker.receiver import Delivery, ReceiveMode, Receiver, SessionLock
+from twinbus.broker.replies import QueueCounts, Reply, SettleReply, Waiter
+from twinbus.broker.telling import tell
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError, NotAllowed
+from twinbus.store.changes import StoredMessage, SubQueue
+
+
+class MessageQueue:
+    """Where messages are received from. A receiver cannot tell how many fragments there are (contract A5).
+
+    A dead-letter queue takes and gives no message sessions, whatever its entity requires.
+    """
+
+    def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment], find: Find) -> None:
+        self.settings = settings
+        self.fragments = fragments
+        self.requires_session = settings.requires_session and fragments[0].sub_queue is SubQueue.MAIN
+        self.clock = fragments[0].broker.clock
+        self._merge = ReceiveMerge(fragments)
+        self._forwarder = Forwarder(find)
+        self._desk = SessionDesk(fragments) if self.requires_session else None
+        self._is_claimed_from = False
+        self._after_reading: list[Callable[[], None]] = []
+        for fragment in fragments:
+            fragment.watcher = self
+
+    @property
+    def receiver_count(self) -> int:
+        return len(self._merge) + (len(self._desk) if self._desk is not None else 0)
+
+    @property
+    def is_taken_from(self) -> bool:
+        is_received_from = self._desk is not None or len(self._merge) > 0 or self._is_claimed_from
+        return is_received_from or self.fragments[0].forwards_to is not None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether messages for its receivers are on their way from a store."""
+        return any(fragment.lane.is_filling and fragment.is_available for fragment in self.fragments)
+
+    def after_reading(self, call: Callable[[], None]) -> None:
+        """Call it when nothing is on its way any more, handed over or not: at once where that is so already."""
+        if self.is_reading:
+            self._after_reading.append(call)
+        else:
+            call()
+
+    def expect_claims(self) -> None:
+        """Messages are claimed from it: who claims some has to know where the first ones are that nobody has."""
+        if not self._is_claimed_from:
+            self._is_claimed_from = True
+            self._read_ahead()
+
+    def _read_ahead(self) -> None:
+        for fragment in self.fragments:
+            fragment.refill(fragment.lane)
+
+    # Receiving
+
+    def attach(self, receiver: Receiver, now: Millis) -> None:
+        """Hand messages to it from now on. Raises EntityDisabled, or NotAllowed where sessions do not fit."""
+        self.settings.check_can_receive()
+        self.settings.last_used_at = now
+        self._check_not_forwarding()
+        if self._desk is not None:
+            if receiver.session is None:
+                raise NotAllowed(f"'{self.settings.path}' requires message sessions. Accept a session to receive.")
+            self._desk.attach(receiver, now)
+        else:
+            if receiver.session is not None:
+                raise self._no_sessions()
+            self._merge.add(receiver)
+            self._read_ahead()
+            self.pump(now)
+
+    def detach(self, receiver: Receiver, now: Millis) -> None:
+        """Hand it nothing more. Its message locks live on; its message session, if any, is released at once."""
+        self.settings.last_used_at = now
+        if self._desk is not None:
+            self._desk.detach(receiver, now)
+        else:
+            self._merge.remove(receiver)
+
+    def pump(self, now: Millis, receiver: Receiver | None = None) -> None:
+        """Hand messages to receivers with credit. To be called when credit was raised, with the receiver if there is
+        one: everything else that makes messages ready pumps by itself."""
+        if not self.settings.can_receive:
+            return
+        if self._desk is None:
+            self._forward_all(now)
+            self._merge.pump(now)
+        elif receiver is not None:
+            self._desk.pump(receiver, now)
+        else:
+            self._desk.pump_all(now)
+
+    def close(self, error: MessagingError) -> None:
+        """The entity is gone: whoever receives from it or waits for a session of it is told so."""
+        for receiver in self._merge.remove_all():
+            tell(receiver.session_lost, error)
+        if self._desk is not None:
+            self._desk.close(error)
+
+    # Called by the fragments
+
+    def messages_ready(self, fragment: Fragment, lane: Lane) -> None:
+        if not self.settings.can_receive:
+            return
+        now = self.clock.now()
+        if self._desk is None:
+            self._forwarder.pump(fragment, now)
+            self._merge.pump(now)
+        elif lane.session_id is not None:
+            self._desk.pump_session(lane.session_id, now)
+
+    def messages_read(self) -> None:
+        if self._after_reading and not self.is_reading:
+            waiting, self._after_reading = self._after_reading, []
+            for call in waiting:
+                tell(call)
+
+    def session_free(self) -> None:
+        if self._desk is not None:
+            self._desk.serve_waiters(self.clock.now())
+
+    def fragment_lost(self, fragment: Fragment) -> None:
+        self.messages_read()
+        if self._desk is not None:
+            self._desk.fragment_lost(fragment)
+
+    def _forward_all(self, now: Millis) -> None:
+        if self.fragments[0].forwards_to is not None:
+            for fragment in self.fragments:
+                self._forwarder.pump(fragment, now)
+
+    def _check_not_forwarding(self) -> None:
+        target = self.fragments[0].forwards_to
+        if target is not None:
+            raise NotAllowed(f"'{self.settings.path}' forwards its messages to '{target}'. Receive them from there.")
+
+    # Settling
+
+    def settle_each(self, tokens: Sequence[bytes], outcome: Outcome, now: Millis, reply: SettleReply) -> None:
+        """Settle independent messages: AMQP dispositions."""
+        for fragment_index, places in places_by_fragment(tokens).items():
+            fragment = fragment_at(self.fragments, fragment_index)
+            if fragment is None:
+                for place in places:
+                    reply.failed(place, lock_lost(self.fragments[0]))
+                continue
+            chosen = tokens if len(places) == len(tokens) else [tokens[place] for place in places]
+            settle_each(fragment, chosen, places, outcome, now, reply)
+
+    def settle(self, tokens: Sequence[bytes], outcome: Outcome, now: Millis, reply: Reply[None]) -> None:
+        """Settle all or none; tokens of several fragments are refused with NotAllowed (contract A8)."""
+        try:
+            fragment = fragment_of_tokens(self.fragments, tokens)
+        except MessagingError as error:
+            reply(error)
+            return
+        settle_all(fragment, tokens, outcome, now, lambda: reply(None), reply)
+
+    def renew(self, tokens: Sequence[bytes], now: Millis, reply: Reply[list[Millis]]) -> None:
+        """Start the lock duration anew for all of them or none; replies until when each is locked."""
+        if self._desk is not None:
+            reply(NotAllowed("Messages of a session are locked as long as the session is. Renew its lock."))
+            return
+        groups = [
+            (fragment_at(self.fragments, index) or self.fragments[0], [tokens[place] for place in places])
+            for index, places in places_by_fragment(tokens).items()
+        ]
+        for fragment, chosen in groups:
+            lost = check_live(fragment, chosen, now)
+            if lost is not None:
+                reply(lost)
+                return
+        until = now + self.settings.lock_duration
+        for fragment, chosen in groups:
+            fragment.locks.renew(chosen, until)
+            fragment.wake()
+        reply([until] * len(tokens))
+
+    # Reading by number
+
+    def peek(
+        self,
+        from_number: int,
+        count_max: int,
+        session_id: str | None,
+        now: Millis,
+        reply: Reply[list[StoredMessage]],
+    ) -> None:
+        """Look at messages without taking them; a page may be short, an empty one is the end (contract A12)."""
+        self.settings.last_used_at = now
+        if session_id is not None and self._desk is not None:
+            fragment = self._desk.place(session_id)
+            browse.peek(fragment, from_number, count_max, session_id, now, reply)
+        else:
+            PeekPages(self.fragments, count_max, now, reply).from_number(from_number, session_id)
+
+    def peek_merged(
+        self, positions: Mapping[int, int], count_max: int, now: Millis, reply: Reply[list[StoredMessage]]
+    ) -> None:
+        """Peek over all fragments at once, by enqueued time. `positions`: fragment index -> lowest number wanted."""
+        PeekPages(self.fragments, count_max, now, reply).merged(positions)
+
+    def receive_deferred(
+        self,
+        numbers: Sequence[int],
+        mode: ReceiveMode,
+        session_id: str | None,
+        now: Millis,
+        reply: Reply[list[Delivery]],
+    ) -> None:
+        """Take deferred messages, all of them or MessageNotFound; NotAllowed over several fragments."""
+        self.settings.last_used_at = now
+        try:
+            self.settings.check_can_receive()
+            fragment = fragment_of_numbers(self.fragments, numbers)
+            session = None
+            if self._desk is not None:
+                session = self._desk.sessions_of(fragment), self._held(session_id, now)
+        except MessagingError as error:
+            reply(error)
+            return
+        receive_deferred(fragment, numbers, mode, session, reply)
+
+    def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
+        """Remove scheduled messages, all of them or MessageNotFound."""
+        try:
+            fragment = fragment_of_numbers(self.fragments, numbers)
+        except MessagingError as error:
+            reply(error)
+            return
+        schedule.cancel(fragment, numbers, reply)
+
+    # Message sessions
+
+    def accept_session(
+        self, session_id: str | None, deadline: Millis, now: Millis, reply: Reply[SessionLock]
+    ) -> Waiter:
+        """Lock a named message session, or the next free one (None), waiting for one until `deadline`."""
+        self.settings.last_used_at = now
+        try:
+            self.settings.check_can_receive()
+            return self._sessions().accept(session_id, deadline, now, reply)
+        except MessagingError as error:
+            reply(error)
+            return NO_WAITER
+
+    def release_session(self, lock: SessionLock, now: Millis) -> None:
+        """Give it back in good order: its messages are free at once and no delivery count rises."""
+        self._sessions().release(lock, now)
+
+    def renew_session(self, session_id: str, now: Millis, reply: Reply[Millis]) -> None:
+        try:
+            lock = self._sessions().renew(session_id, now)
+        except MessagingError as error:
+            reply(error)
+            return
+        reply(lock.locked_until)
+
+    def session_state(self, session_id: str, reply: Reply[bytes | None]) -> None:
+        """Only while the session is locked: SessionLockLost otherwise. None: it has no state."""
+        try:
+            self._held(session_id, self.clock.now())
+        except MessagingError as error:
+            reply(error)
+            return
+        read_state(self._sessions().place(session_id), session_id, reply)
+
+    def set_session_state(self, session_id: str, state: bytes | None, now: Millis, reply: Reply[None]) -> None:
+        """Only while the session is locked: SessionLockLost otherwise. None forgets the state."""
+        try:
+            self._held(session_id, now)
+        except MessagingError as error:
+            reply(error)
+            return
+        write_state(self._sessions().place(session_id), session_id, state, now, reply)
+
+    def list_sessions(self, updated_after: Millis | None, skip: int, top: int, reply: Reply[list[str]]) -> None:
+        """Sessions with active messages or a state (None), or whose state was set after a time; by name."""
+        if self._desk is None:
+            reply(self._no_sessions())
+            return
+        SessionList(updated_after, skip, top, reply).collect(self.fragments)
+
+    def _sessions(self) -> SessionDesk:
+        if self._desk is None:
+            raise self._no_sessions()
+        return self._desk
+
+    def _held(self, session_id: str | None, now: Millis) -> str:
+        """The session id, if the session is held by somebody."""
+        if session_id is None:
+            raise NotAllowed(f"'{self.settings.path}' requires message sessions. Say which session is meant.")
+        self._sessions().check_held(session_id, now)
+        return session_id
+
+    def _no_sessions(self) -> NotAllowed:
+        return NotAllowed(f"'{self.settings.path}' has no message sessions. Leave out the session id.")
+
+    # Counting
+
+    def counts(self) -> QueueCounts:
+        return counts_of(self.fragments)

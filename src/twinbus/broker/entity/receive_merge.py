@@ -1,0 +1,110 @@
+"""Hand-over from all fragments of a queue to all of its receivers, fair to both (contract A5).
+
+Whatever is ready is shared out evenly among the receivers with credit, whoever was served last comes last next time,
+and each share is drawn from the fragments in turn. A fragment that is ill has nothing ready and so costs nothing.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.hand_over import take_and_delete, take_and_lock
+from twinbus.broker.receiver import Delivery, ReceiveMode, Receiver
+from twinbus.broker.telling import tell
+from twinbus.clock import Millis
+
+RUN_MAX = 64
+"""So many messages of one fragment, then the next one."""
+
+
+class ReceiveMerge:
+    def __init__(self, fragments: Sequence[Fragment]) -> None:
+        self._fragments = fragments
+        self._receivers: deque[Receiver] = deque()
+        self._turn = 0
+        self._is_pumping = False
+
+    def __len__(self) -> int:
+        return len(self._receivers)
+
+    def add(self, receiver: Receiver) -> None:
+        self._receivers.append(receiver)
+
+    def remove(self, receiver: Receiver) -> bool:
+        before = len(self._receivers)
+        self._receivers = deque(other for other in self._receivers if other is not receiver)
+        return len(self._receivers) < before
+
+    def remove_all(self) -> list[Receiver]:
+        receivers, self._receivers = list(self._receivers), deque()
+        return receivers
+
+    def pump(self, now: Millis) -> None:
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            while self._share_out(now):
+                pass
+        finally:
+            self._is_pumping = False
+
+    def _share_out(self, now: Millis) -> bool:
+        """One round over the receivers; false when nobody has credit or nothing is ready."""
+        # First, since credit is raised all the time on queues that are kept empty, and receivers may be thousands.
+        ready_count = sum([len(fragment.lane.ready) for fragment in self._fragments])
+        if not ready_count:
+            return False
+        hungry = [(place, receiver) for place, receiver in enumerate(self._receivers) if receiver.credit > 0]
+        if not hungry:
+            return False
+        share = -(-ready_count // len(hungry))
+        for place, receiver in hungry[:ready_count]:
+            self._serve(receiver, min(receiver.credit, share), now)
+            last = place
+        self._receivers.rotate(-last - 1)
+        return True
+
+    def _serve(self, receiver: Receiver, count: int, now: Millis) -> None:
+        if receiver.mode is ReceiveMode.PEEK_LOCK:
+            deliveries = self._lock(count, now)
+            if deliveries:
+                receiver.credit -= len(deliveries)
+                tell(receiver.deliver, deliveries)
+        else:
+            self._delete(receiver, count, now)
+
+    def _lock(self, count: int, now: Millis) -> list[Delivery]:
+        if len(self._fragments) == 1:
+            fragment = self._fragments[0]
+            return take_and_lock(fragment, fragment.lane, count, now)
+        deliveries: list[Delivery] = []
+        for fragment in self._next_fragments():
+            deliveries += take_and_lock(fragment, fragment.lane, min(count - len(deliveries), RUN_MAX), now)
+            if len(deliveries) >= count:
+                break
+        return deliveries
+
+    def _delete(self, receiver: Receiver, count: int, now: Millis) -> None:
+        def failed(missing: int) -> None:
+            receiver.credit += missing
+            # Other fragments may have had something ready for it all the time.
+            fragment = self._fragments[0]
+            if fragment.settings.can_receive:
+                self.pump(fragment.broker.clock.now())
+
+        for fragment in self._next_fragments():
+            run = take_and_delete(fragment, fragment.lane, min(count, RUN_MAX), now, receiver.deliver, failed)
+            receiver.credit -= run
+            count -= run
+            if count <= 0:
+                break
+
+    def _next_fragments(self) -> list[Fragment]:
+        """Those with something ready, the one whose turn it is first."""
+        fragments, turn = self._fragments, self._turn
+        ready = [fragment for fragment in [*fragments[turn:], *fragments[:turn]] if fragment.lane.ready]
+        if ready:
+            # Behind the one that is served, and not one further: it would inherit the turns of the empty ones before it.
+            self._turn = (ready[0].index + 1) % len(fragments)
+        return ready

@@ -1,0 +1,227 @@
+"""Who gets which message session of a queue: accepting, waiting, renewing and losing (contract A9, protocol.md 6.3)."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.hand_over import take_and_delete
+from twinbus.broker.fragment.message_sessions import MessageSessions
+from twinbus.broker.receiver import ReceiveMode, Receiver, SessionLock
+from twinbus.broker.replies import Reply, Waiter
+from twinbus.broker.telling import tell
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
+from twinbus.model.partition_key import candidates
+
+# A receiver that sat out exactly the duration of its lock must not meet an error on a quiet link.
+DETACH_SLACK: Millis = 5_000
+
+
+def session_lost() -> SessionLockLost:
+    return SessionLockLost("The lock on the message session is gone. Accept the session again.")
+
+
+class _Waiter:
+    def __init__(self, reply: Reply[SessionLock], deadline: Millis) -> None:
+        self.reply = reply
+        self.deadline = deadline
+        self.is_over = False
+
+    def cancel(self) -> None:
+        self.is_over = True
+
+
+NO_WAITER = _Waiter(lambda _: None, 0)
+"""For a request that was answered at once."""
+
+
+class SessionDesk:
+    """One for each queue that requires message sessions. Every fragment has its `MessageSessions`."""
+
+    def __init__(self, fragments: Sequence[Fragment]) -> None:
+        self._fragments = fragments
+        self._sessions = [MessageSessions(fragment) for fragment in fragments]
+        for fragment, sessions in zip(fragments, self._sessions, strict=True):
+            fragment.sessions = sessions
+        self._receivers: dict[SessionLock, Receiver] = {}
+        self._waiters: list[_Waiter] = []
+        self._turn = 0
+
+    def __len__(self) -> int:
+        """Who receives, and who waits to."""
+        return len(self._receivers) + sum(not waiter.is_over for waiter in self._waiters)
+
+    def place(self, session_id: str) -> Fragment:
+        return self._fragments[candidates(session_id, len(self._fragments), 0)[0]]
+
+    def sessions_of(self, fragment: Fragment) -> MessageSessions:
+        return self._sessions[self._fragments.index(fragment)]
+
+    # Accepting
+
+    def accept(self, session_id: str | None, deadline: Millis, now: Millis, reply: Reply[SessionLock]) -> Waiter:
+        waiter = _Waiter(reply, deadline)
+        if session_id is not None:
+            waiter.is_over = True
+            reply(self._accept_named(session_id, now))
+            return waiter
+        self._waiters.append(waiter)
+        self.serve_waiters(now)
+        if not waiter.is_over:
+            self._fragments[0].broker.wakeups.at(deadline, partial(self._time_out, waiter))
+        return waiter
+
+    def _accept_named(self, session_id: str, now: Millis) -> SessionLock | MessagingError:
+        fragment = self.place(session_id)
+        if not fragment.is_available:
+            return fragment.broker.unavailable()
+        sessions = self.sessions_of(fragment)
+        if sessions.lock_of(session_id, now) is not None:
+            return SessionCannotBeLocked(
+                f"The message session '{session_id}' is held by another receiver. Try again when that one has closed."
+            )
+        return self._hold(fragment, session_id, now)
+
+    def serve_waiters(self, now: Millis) -> None:
+        """Give free sessions to those who wait for any, first come first served."""
+        while True:
+            self._waiters = [waiter for waiter in self._waiters if not waiter.is_over]
+            if not self._waiters:
+                return
+            free = self._oldest_free()
+            if free is None:
+                return
+            waiter = self._waiters.pop(0)
+            waiter.is_over = True
+            tell(waiter.reply, self._hold(*free, now))
+
+    def _oldest_free(self) -> tuple[Fragment, str] | None:
+        """Numbers of different fragments do not compare, so the fragments take turns."""
+        count = len(self._fragments)
+        for step in range(count):
+            turn = (self._turn + step) % count
+            free = self._sessions[turn].first_free() if self._fragments[turn].is_available else None
+            if free is not None:
+                self._turn = turn + 1
+                return self._fragments[turn], free[1]
+        return None
+
+    def _hold(self, fragment: Fragment, session_id: str, now: Millis) -> SessionLock:
+        lock = self.sessions_of(fragment).accept(session_id, now)
+        fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
+        return lock
+
+    def _time_out(self, waiter: _Waiter, now: Millis) -> None:
+        if not waiter.is_over:
+            waiter.is_over = True
+            waiter.reply(OperationTimeout("No message session with messages came free in time. Try again."))
+
+    # Holding
+
+    def attach(self, receiver: Receiver, now: Millis) -> None:
+        lock = receiver.session
+        if lock is None or not lock.is_held:
+            raise session_lost()
+        self._receivers[lock] = receiver
+        self.pump(receiver, now)
+
+    def detach(self, receiver: Receiver, now: Millis) -> bool:
+        lock = receiver.session
+        if lock is None:
+            return False
+        is_known = self._receivers.pop(lock, None) is not None
+        self.release(lock, now)
+        return is_known
+
+    def release(self, lock: SessionLock, now: Millis) -> None:
+        self._receivers.pop(lock, None)
+        if lock.is_held:
+            sessions = self._sessions[lock.fragment_index]
+            if lock.locked_until > now:
+                sessions.release(lock)
+            else:
+                sessions.lose(lock)
+
+    def renew(self, session_id: str, now: Millis) -> SessionLock:
+        lock = self.check_held(session_id, now)
+        lock.locked_until = now + self.place(session_id).settings.lock_duration
+        return lock
+
+    def check_held(self, session_id: str, now: Millis) -> SessionLock:
+        """The lock on it; raises SessionLockLost if there is none."""
+        fragment = self.place(session_id)
+        if not fragment.is_available:
+            raise fragment.broker.unavailable()
+        lock = self.sessions_of(fragment).lock_of(session_id, now)
+        if lock is None:
+            raise session_lost()
+        return lock
+
+    def _look_at(self, fragment: Fragment, lock: SessionLock, now: Millis) -> None:
+        """The lock ends now, unless it was renewed or is long gone."""
+        if not lock.is_held:
+            self._tell_after_slack(fragment, lock)
+        elif lock.locked_until > now:
+            fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
+        else:
+            self.sessions_of(fragment).lose(lock)
+            self._tell_after_slack(fragment, lock)
+
+    def _tell_after_slack(self, fragment: Fragment, lock: SessionLock) -> None:
+        if lock in self._receivers:
+            when = lock.locked_until + DETACH_SLACK
+            fragment.broker.wakeups.at(when, lambda _: self._tell(lock, session_lost()))
+
+    def _tell(self, lock: SessionLock, error: MessagingError) -> None:
+        receiver = self._receivers.pop(lock, None)
+        if receiver is not None:
+            tell(receiver.session_lost, error)
+
+    def fragment_lost(self, fragment: Fragment) -> None:
+        """Every hold on it is gone: those who held one have to know at once."""
+        lost = [lock for lock in self._receivers if not lock.is_held and lock.fragment_index == fragment.index]
+        for lock in lost:
+            self._tell(lock, session_lost())
+
+    def close(self, error: MessagingError) -> None:
+        """There are no sessions any more, for anybody."""
+        for lock in list(self._receivers):
+            self._tell(lock, error)
+        for waiter in self._waiters:
+            if not waiter.is_over:
+                waiter.is_over = True
+                tell(waiter.reply, error)
+
+    # Hand-over
+
+    def pump_all(self, now: Millis) -> None:
+        for receiver in list(self._receivers.values()):
+            self.pump(receiver, now)
+
+    def pump_session(self, session_id: str, now: Millis) -> None:
+        lock = self.sessions_of(self.place(session_id)).lock_of(session_id, now)
+        receiver = self._receivers.get(lock) if lock is not None else None
+        if receiver is not None:
+            self.pump(receiver, now)
+
+    def pump(self, receiver: Receiver, now: Millis) -> None:
+        lock = receiver.session
+        if lock is None or not lock.is_held or lock.locked_until <= now or receiver.credit <= 0:
+            return
+        fragment, sessions = self._fragments[lock.fragment_index], self._sessions[lock.fragment_index]
+        lane = sessions.lane(lock.session_id)
+        while lane.ready and receiver.credit > 0:
+            if receiver.mode is ReceiveMode.PEEK_LOCK:
+                deliveries = sessions.take_and_lock(lock, receiver.credit, now)
+                if deliveries:
+                    receiver.credit -= len(deliveries)
+                    tell(receiver.deliver, deliveries)
+            else:
+                self._delete(fragment, receiver, lock, now)
+
+    def _delete(self, fragment: Fragment, receiver: Receiver, lock: SessionLock, now: Millis) -> None:
+        def failed(missing: int) -> None:
+            receiver.credit += missing
+
+        lane = self.sessions_of(fragment).lane(lock.session_id)
+        receiver.credit -= take_and_delete(fragment, lane, receiver.credit, now, receiver.deliver, failed)

@@ -1,0 +1,159 @@
+"""A topic: what is sent to it is copied to every subscription whose rules match (contract A16)."""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from twinbus.broker.entity import fan_out
+from twinbus.broker.entity.counts import counts_of
+from twinbus.broker.entity.forwarding import Find
+from twinbus.broker.entity.placement import Placement
+from twinbus.broker.entity.routing import fragment_of_numbers
+from twinbus.broker.entity.settings import subscription_settings, topic_settings
+from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
+from twinbus.broker.entity.topic_room import TopicRoom
+from twinbus.broker.fragment import schedule
+from twinbus.broker.fragment.duplicates import DuplicateHistory
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.intake import Staged
+from twinbus.broker.fragment.upkeep import keep_up_with
+from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.replies import QueueCounts, Reply, SendReply
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError
+from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.message import Message, read_content
+from twinbus.model.rules.index import RuleIndex
+from twinbus.model.rules.view import FilterView
+from twinbus.store.changes import Change, Removed, StoredMessage, SubQueue
+
+DUE_COPIES_BYTES_MAX = 64 << 20
+
+
+class SubscriptionEntity(SubQueues):
+    def __init__(self, entity_id: int, description: SubscriptionDescription, topic: "TopicEntity", find: Find) -> None:
+        settings = subscription_settings(description, topic.description)
+        super().__init__(entity_id, settings, [fragment.broker for fragment in topic.fragments], find)
+        self.description = description
+        self.topic = topic
+
+    def fragment(self, index: int) -> Fragment:
+        return self.main.fragments[index]
+
+    def follow_description(self, description: SubscriptionDescription, now: Millis) -> None:
+        self.description = description
+        self.follow(subscription_settings(description, self.topic.description), now)
+
+    @property
+    def rules(self) -> dict[str, RuleDescription]:
+        """By lower-case name, in the order of adding."""
+        return {rule.name.lower(): rule for rule in self.topic.rules.rules(self)}
+
+
+class TopicEntity:
+    def __init__(self, entity_id: int, description: TopicDescription, brokers: Sequence[MessageBroker]) -> None:
+        self.id = entity_id
+        self.description = description
+        self.settings = topic_settings(description)
+        self.fragments = make_fragments(
+            entity_id, SubQueue.MAIN, self.settings, brokers_of(entity_id, self.settings, brokers), self._keep_up
+        )
+        self.settings.last_used_at = brokers[0].clock.now()
+        if self.settings.duplicate_window:
+            for fragment in self.fragments:
+                fragment.duplicates = DuplicateHistory()
+        self.subscriptions: dict[str, SubscriptionEntity] = {}  # by lower-case name
+        self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
+        self._room = TopicRoom(self._parts, self._copy_count)
+        self.placement = Placement(self.settings, self.fragments, self._stage, self._room.check)
+
+    @property
+    def last_used_at(self) -> Millis:
+        return self.settings.last_used_at
+
+    def is_idle(self, now: Millis, duration: Millis) -> bool:
+        """Whether nobody has sent to it or used one of its subscriptions for so long."""
+        is_sent_to = now - self.settings.last_used_at < duration
+        return not is_sent_to and all(each.is_idle(now, duration) for each in self.subscriptions.values())
+
+    def close(self) -> None:
+        """The topic has been deleted, and its subscriptions with it."""
+        self.settings.is_deleted = True
+        for subscription in self.subscriptions.values():
+            subscription.close()
+
+    def counts(self) -> QueueCounts:
+        """Of the topic itself, which holds scheduled messages only; subscriptions count their own."""
+        return counts_of(self.fragments)
+
+    def send_each(
+        self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
+    ) -> None:
+        """As that of a queue; each message and all of its copies are one commit."""
+        self.placement.send_each(messages, now, reply, origins)
+
+    def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
+        """As that of a queue; the numbers are the topic's."""
+        self.placement.send_together(messages, now, reply)
+
+    def schedule(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
+        """As `send_batch`; each is copied to the subscriptions that match at its `scheduled_at`."""
+        self.placement.send_together(messages, now, reply)
+
+    def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
+        """Remove scheduled messages, all of them or MessageNotFound."""
+        try:
+            fragment = fragment_of_numbers(self.fragments, numbers)
+        except MessagingError as error:
+            reply(error)
+            return
+        schedule.cancel(fragment, numbers, reply)
+
+    def follow_description(self, description: TopicDescription, now: Millis) -> None:
+        self.description = description
+        self.settings.follow(topic_settings(description))
+
+    def add_subscription(self, subscription: SubscriptionEntity, rules: Iterable[RuleDescription]) -> None:
+        """All rules or none: what does not parse raises ArgumentError."""
+        try:
+            for rule in rules:
+                self.rules.add_rule(subscription, rule)
+        except MessagingError:
+            self.rules.remove_subscription(subscription)
+            raise
+        self.subscriptions[subscription.description.name.lower()] = subscription
+
+    def remove_subscription(self, subscription: SubscriptionEntity) -> None:
+        self.rules.remove_subscription(subscription)
+        self.subscriptions.pop(subscription.description.name.lower(), None)
+
+    def _parts(self, index: int) -> list[Fragment]:
+        return [subscription.fragment(index) for subscription in self.subscriptions.values()]
+
+    def _copy_count(self, message: Message) -> int:
+        return len(self.rules.match(FilterView(message.content, 0, self.settings.last_used_at)).copies)
+
+    def _stage(
+        self, fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
+    ) -> Staged:
+        return fan_out.stage(self.rules, self._room, fragment, messages, now, origins)
+
+    def _keep_up(self, fragment: Fragment, now: Millis) -> None:
+        keep_up_with(fragment, now, self._publish_due)
+
+    def _publish_due(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
+        """Scheduled messages are copied when they are due; the topic itself keeps nothing of them."""
+        count = self._due_together(rows)
+        if count < len(rows):
+            rows, fragment.next_due = rows[:count], now
+        numbers = [row.sequence_number for row in rows]
+        fragment.count_rows(rows, -1)
+        publishing = fan_out.FanOut(self.rules, self._room, fragment, now)
+        for row in rows:
+            publishing.add(read_content(row.content), row.enqueued_sequence_number)
+        removed: list[Change] = [Removed(fragment.key, numbers)]
+        fragment.change(numbers, removed + publishing.changes(), publishing.take_effect)
+
+    def _due_together(self, rows: Sequence[StoredMessage]) -> int:
+        """How many of them to copy in one commit, so that the copies are not too much for memory; at least one."""
+        sizes = accumulate([len(row.content) * len(self.subscriptions) for row in rows])
+        return max(1, sum([size <= DUE_COPIES_BYTES_MAX for size in sizes]))

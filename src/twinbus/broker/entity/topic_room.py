@@ -1,0 +1,58 @@
+"""Whether a topic has room: the size limit counts what lies in it and in all of its subscriptions.
+
+A topic may have thousands of subscriptions, and a sum over all of them is too much for every send. So the sum is made
+seldom, and in between what is copied is added to it. That is never too little but for what receivers add to messages
+they give back, which the next sum finds; and where it would be too much, the sum is made at once.
+
+All copies of what is sent together are one commit, and a store writes no more than 2 GB at once.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.intake import check_history, check_size
+from twinbus.errors import MessageTooLarge
+from twinbus.model.message import Message
+
+SUM_EVERY = 1_000
+"""Sends after which the sum is made anew in any case."""
+COPIES_BYTES_MAX = 1 << 30
+"""Of what is sent together."""
+UNCHECKED_BYTES_MAX = 512 * 1024
+"""No topic has so many subscriptions that the copies of this pass the limit."""
+
+
+class TopicRoom:
+    """`parts`: the fragments of all subscriptions with an index. `copy_count`: how many of them take a message."""
+
+    def __init__(self, parts: Callable[[int], Iterable[Fragment]], copy_count: Callable[[Message], int]) -> None:
+        self._parts = parts
+        self._copy_count = copy_count
+        self._taken: dict[int, int] = {}  # bytes, or a little more, by index of the fragment
+        self._left: dict[int, int] = {}  # sends until the next sum
+
+    def check(self, fragment: Fragment, messages: Sequence[Message]) -> None:
+        """Raises QuotaExceeded, ServerBusy or MessageTooLarge where the messages cannot be taken."""
+        check_history(fragment, len(messages))
+        index, size_bytes = fragment.index, sum([len(message.content) for message in messages])
+        if size_bytes > UNCHECKED_BYTES_MAX:
+            self._check_copies(messages)
+        left = self._left.get(index, 0) - 1
+        if left < 0 or self._taken[index] + size_bytes > fragment.settings.size_max_bytes:
+            left = SUM_EVERY
+            self._taken[index] = fragment.size_bytes + sum([part.taken_bytes for part in self._parts(index)])
+        self._left[index] = left
+        check_size(fragment, self._taken[index], size_bytes)
+
+    def copied(self, fragment: Fragment, size_bytes: int) -> None:
+        """So much was added to the topic and its subscriptions."""
+        if fragment.index in self._taken:
+            self._taken[fragment.index] += size_bytes
+
+    def _check_copies(self, messages: Sequence[Message]) -> None:
+        size_bytes = sum([len(message.content) * self._copy_count(message) for message in messages])
+        if size_bytes > COPIES_BYTES_MAX:
+            raise MessageTooLarge(
+                f"The copies for all subscriptions that take this have {size_bytes} bytes; {COPIES_BYTES_MAX} are the "
+                "limit. Send less at once."
+            )

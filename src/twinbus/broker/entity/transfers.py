@@ -1,0 +1,128 @@
+"""Send-via: messages for one entity that are sent by way of another (contract A7).
+
+    sent via a queue --> its transfer sub-queue --as auto-forwarding does--> the destination
+                                        '--missing, disabled, full--> the queue's transfer dead-letter queue
+
+The queue they are sent via takes them whole, in the fragment that their via-partition-key chooses, so that they share
+a commit with whatever else a transaction does there. Their own keys count at the destination. Where they are to go is
+written on them as an annotation, which the destination does not get to see.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from twinbus.broker.entity.forwarding import TRANSFER_DESTINATION, Find, ForwardingRun
+from twinbus.broker.entity.placement import Placement
+from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.hand_over import take
+from twinbus.broker.fragment.intake import check_room, stage
+from twinbus.broker.fragment.lane import Lane
+from twinbus.broker.replies import Reply, SendReply
+from twinbus.clock import NEVER, Millis
+from twinbus.model.message import Message, annotation, with_annotations
+from twinbus.store.changes import StoredMessage
+
+RUN_MAX = 64
+
+
+class ViaPlacement(Placement):
+    """The way into a queue for messages that are meant for another entity."""
+
+    def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment], destination: str) -> None:
+        super().__init__(settings, fragments, stage, check_room)
+        self._destination = destination
+
+    def key_of(self, message: Message) -> str | None:
+        return message.via_partition_key
+
+    def prepare(self, messages: Sequence[Message]) -> Sequence[Message]:
+        # A scheduled message is transferred at once and waits for its time at the destination, where it is looked for.
+        return [
+            replace(
+                message,
+                content=with_annotations(message.content, {TRANSFER_DESTINATION: self._destination}),
+                scheduled_at=None,
+            )
+            for message in messages
+        ]
+
+    def send_each(
+        self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
+    ) -> None:
+        super().send_each(self.prepare(messages), now, reply, origins)
+
+    def send_together(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
+        super().send_together(self.prepare(messages), now, reply)
+
+
+class ViaTarget:
+    """Takes messages as a queue does; they end up elsewhere."""
+
+    def __init__(self, placement: ViaPlacement) -> None:
+        self.placement = placement
+
+    def send_each(self, messages: Sequence[Message], now: Millis, reply: SendReply) -> None:
+        """Each is accepted when it is durable here."""
+        self.placement.send_each(messages, now, reply)
+
+    def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
+        self.placement.send_together(messages, now, reply)
+
+
+class Transfers:
+    """The transfer sub-queue of one queue: nobody receives from it, and it hands on what it has."""
+
+    def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment], find: Find) -> None:
+        self.fragments = fragments
+        self._settings = settings
+        self._find = find
+        self._busy: set[int] = set()
+        for fragment in fragments:
+            fragment.watcher = self
+
+    def target(self, destination: str) -> ViaTarget:
+        return ViaTarget(ViaPlacement(self._settings, self.fragments, destination))
+
+    # Called by the fragments
+
+    @property
+    def is_taken_from(self) -> bool:
+        return True
+
+    def messages_ready(self, fragment: Fragment, lane: Lane) -> None:
+        self._pump(fragment, fragment.broker.clock.now())
+
+    def messages_read(self) -> None:
+        """Nobody waits for it."""
+
+    def session_free(self) -> None:
+        """There are no message sessions here."""
+
+    def fragment_lost(self, fragment: Fragment) -> None:
+        """Its run ends by itself, for everybody who waits is told."""
+
+    # Called by the runs
+
+    def run_ended(self, fragment: Fragment) -> None:
+        self._busy.discard(fragment.key)
+        if fragment.is_available:
+            self._pump(fragment, fragment.broker.clock.now())
+
+    def _pump(self, fragment: Fragment, now: Millis) -> None:
+        """Hand on the first messages that are for one destination, if the last run is through."""
+        if fragment.key in self._busy:
+            return
+        messages = take(fragment, fragment.lane, RUN_MAX, now)
+        if not messages:
+            return
+        self._busy.add(fragment.key)
+        path = destination_of(messages[0])
+        count = next((place for place, each in enumerate(messages) if destination_of(each) != path), len(messages))
+        deliveries = fragment.locks.lock(messages[:count], NEVER)
+        fragment.put_back(messages[count:])
+        ForwardingRun(self, fragment, deliveries, now).send(self._find(path), path)
+
+
+def destination_of(message: StoredMessage) -> str:
+    return str(annotation(message.content, TRANSFER_DESTINATION))

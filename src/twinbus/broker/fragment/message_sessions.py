@@ -1,0 +1,158 @@
+"""The message sessions of one fragment: a lane for each, and who holds it (contract A9).
+
+    free --accept--> held --release--> free        its messages are free at once, no count rises
+                       '----lock ends-> free        the delivery counts of its messages rise
+
+Messages of a held session are locked for as long as the session is. A free session keeps nothing of its messages in
+memory; the heap of free ones with messages is ordered by their first number. Entries that are out of date are skipped
+when they come up, or dropped when they make up most of the heap: where every session is accepted by name, none comes up.
+"""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.hand_over import take
+from twinbus.broker.fragment.lane import Lane
+from twinbus.broker.fragment.settlement import give_back
+from twinbus.broker.receiver import Delivery, SessionLock
+from twinbus.clock import NEVER, Millis
+from twinbus.store.changes import MessageState, StoredMessage
+from twinbus.store.messaging_store import SessionSummary
+
+STALE_TOKENS_MAX = 1_024
+STALE_ENTRIES_MAX = 1_024
+
+
+class _Held:
+    __slots__ = ("lock", "tokens")
+
+    def __init__(self, lock: SessionLock) -> None:
+        self.lock = lock
+        self.tokens: list[bytes] = []
+
+
+class MessageSessions:
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+        self._lanes: dict[str, Lane] = {}
+        self._held: dict[str, _Held] = {}
+        self._free: list[tuple[int, str]] = []
+        self._listed: dict[str, int] = {}  # what the heap says of a session, as far as it is true
+
+    def __len__(self) -> int:
+        """How many sessions are kept in memory: those with messages, and those somebody holds."""
+        return len(self._lanes)
+
+    # As a part of the fragment
+
+    def lane(self, session_id: str) -> Lane:
+        lane = self._lanes.get(session_id)
+        if lane is None:
+            lane = self._lanes[session_id] = Lane(session_id, 0, is_open=session_id in self._held)
+        return lane
+
+    def load(self, sessions: Sequence[SessionSummary]) -> None:
+        for session in sessions:
+            if session.active_count:
+                lane = self._lanes[session.session_id] = Lane(session.session_id, session.active_count, is_open=False)
+                lane.first = session.first_sequence_number
+                self.messages_free(lane)
+
+    def drop(self) -> None:
+        for held in self._held.values():
+            held.lock.is_held = False
+        self._lanes, self._held, self._free, self._listed = {}, {}, [], {}
+
+    def messages_free(self, lane: Lane) -> None:
+        session_id = lane.session_id
+        if session_id is None:
+            return
+        if not lane.beyond:
+            # Its messages expired or were purged: nothing is left to be remembered of it.
+            if self._lanes.get(session_id) is lane:
+                self._listed.pop(session_id, None)
+                del self._lanes[session_id]
+            return
+        if session_id not in self._listed:
+            self._listed[session_id] = lane.first
+            heappush(self._free, (lane.first, session_id))
+            if len(self._free) > 2 * len(self._listed) + STALE_ENTRIES_MAX:
+                self._free = [(first, listed) for listed, first in self._listed.items()]
+                heapify(self._free)
+        if self._fragment.watcher is not None:
+            self._fragment.watcher.session_free()
+
+    def is_held(self, message: StoredMessage, now: Millis) -> bool:
+        return message.session_id is not None and self.lock_of(message.session_id, now) is not None
+
+    # Holding
+
+    def lock_of(self, session_id: str, now: Millis) -> SessionLock | None:
+        held = self._held.get(session_id)
+        return held.lock if held is not None and held.lock.locked_until > now else None
+
+    def first_free(self) -> tuple[int, str] | None:
+        """The free session with the oldest message, and that message's number."""
+        free = self._free
+        while free:
+            number, session_id = free[0]
+            if self._listed.get(session_id) == number:
+                if self.lane(session_id).beyond:
+                    return number, session_id
+                del self._listed[session_id], self._lanes[session_id]
+            heappop(free)
+        return None
+
+    def accept(self, session_id: str, now: Millis) -> SessionLock:
+        """Hold a session that is free."""
+        assert self.lock_of(session_id, now) is None
+        stale = self._held.get(session_id)
+        if stale is not None:
+            self.lose(stale.lock)
+        lock = SessionLock(session_id, self._fragment.index, now + self._fragment.settings.lock_duration)
+        self._held[session_id] = _Held(lock)
+        self._listed.pop(session_id, None)
+        self._fragment.open_lane(self.lane(session_id))
+        return lock
+
+    def release(self, lock: SessionLock) -> None:
+        """Given back in good order."""
+        messages = self._give_up(lock)
+        for message in messages:
+            self._fragment.deferred_locked.discard(message.sequence_number)
+        self._close(lock.session_id, [message for message in messages if message.state is MessageState.ACTIVE])
+
+    def lose(self, lock: SessionLock) -> None:
+        """The lock ended before it was given back."""
+        messages = self._give_up(lock)
+        self._close(lock.session_id, [])
+        if messages:
+            give_back(self._fragment, messages)
+
+    # Hand-over
+
+    def take_and_lock(self, lock: SessionLock, count_max: int, now: Millis) -> list[Delivery]:
+        return self.lock(lock, take(self._fragment, self.lane(lock.session_id), count_max, now))
+
+    def lock(self, lock: SessionLock, messages: list[StoredMessage]) -> list[Delivery]:
+        """Lock messages of the session for as long as it is held."""
+        deliveries = self._fragment.locks.lock(messages, NEVER, lock.locked_until)
+        held = self._held[lock.session_id]
+        held.tokens += [delivery.lock_token for delivery in deliveries]
+        if len(held.tokens) > STALE_TOKENS_MAX + 2 * len(self._fragment.locks):
+            held.tokens = [token for token in held.tokens if token in self._fragment.locks.held]
+        return deliveries
+
+    def _give_up(self, lock: SessionLock) -> list[StoredMessage]:
+        """End the hold; what was still locked under it is returned."""
+        lock.is_held = False
+        held = self._held.pop(lock.session_id)
+        locked = self._fragment.locks.held
+        return [locked.pop(token)[0] for token in held.tokens if token in locked]
+
+    def _close(self, session_id: str, returned: Sequence[StoredMessage]) -> None:
+        lane = self._lanes.pop(session_id).closed(returned)
+        if lane.beyond:
+            self._lanes[session_id] = lane
+            self.messages_free(lane)

@@ -1,0 +1,191 @@
+"""What settling does, and what happens to messages that are not settled in time (contract A5, A15; protocol.md 6.1, 6.2).
+
+Complete    the row is removed
+Abandon     delivery count + 1, back to its place; at the limit to the dead-letter queue
+lock ended  as Abandon
+Release     back to its place, nothing written
+Defer       state deferred
+DeadLetter  moved to the dead-letter queue
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.outcomes import Abandon, Complete, DeadLetter, Defer, Outcome, Release
+from twinbus.broker.replies import SettleReply
+from twinbus.clock import Millis
+from twinbus.errors import FragmentUnavailable, MessageLockLost, MessagingError, NotAllowed, SessionLockLost
+from twinbus.store.changes import MessageState, Removed, StoredMessage
+
+MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
+
+Effect = Callable[[], None]
+Failed = Callable[[FragmentUnavailable], None]
+
+
+def settle_each(
+    fragment: Fragment,
+    tokens: Sequence[bytes],
+    indexes: Sequence[int],
+    outcome: Outcome,
+    now: Millis,
+    reply: SettleReply,
+) -> None:
+    """Settle what is still locked; `indexes` are the caller's numbers for the tokens."""
+    refusal = refusal_of(fragment, outcome)
+    if refusal is not None:
+        for index in indexes:
+            reply.failed(index, refusal)
+        return
+    held, messages, good = fragment.locks.held, [], []
+    enlisted = fragment.locks.enlisted
+    sessions = fragment.sessions
+    for index, token in zip(indexes, tokens, strict=True):
+        lock = held.get(token)
+        if lock is None or lock[1] <= now or (sessions is not None and not sessions.is_held(lock[0], now)):
+            reply.failed(index, lock_lost(fragment))
+            continue
+        if token in enlisted:
+            reply.failed(index, in_transaction())
+            continue
+        del held[token]
+        messages.append(lock[0])
+        good.append(index)
+
+    def failed(error: FragmentUnavailable) -> None:
+        for index in good:
+            reply.failed(index, error)
+
+    if messages:
+        apply(fragment, messages, outcome, now, lambda: reply.settled(good), failed)
+
+
+def settle_all(
+    fragment: Fragment,
+    tokens: Sequence[bytes],
+    outcome: Outcome,
+    now: Millis,
+    effect: Effect,
+    failed: Callable[[MessagingError], None],
+) -> None:
+    """Settle all of them in one commit, or none."""
+    error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now)
+    if error is None and not fragment.locks.enlisted.isdisjoint(tokens):
+        error = in_transaction()
+    if error is not None:
+        failed(error)
+        return
+    messages = [fragment.locks.held.pop(token)[0] for token in dict.fromkeys(tokens)]
+    apply(fragment, messages, outcome, now, effect, failed)
+
+
+def check_live(fragment: Fragment, tokens: Sequence[bytes], now: Millis) -> MessagingError | None:
+    """The error, if one of the locks is gone."""
+    locks, sessions = fragment.locks, fragment.sessions
+    for token in tokens:
+        if not locks.is_live(token, now):
+            return lock_lost(fragment)
+        if sessions is not None and not sessions.is_held(locks.held[token][0], now):
+            return lock_lost(fragment)
+    return None
+
+
+def refusal_of(fragment: Fragment, outcome: Outcome) -> MessagingError | None:
+    if isinstance(outcome, DeadLetter) and fragment.dead_letters is None:
+        return NotAllowed("A message in a dead-letter queue cannot be dead-lettered again. Complete or abandon it.")
+    return None
+
+
+def lock_lost(fragment: Fragment) -> MessagingError:
+    if fragment.sessions is not None:
+        return SessionLockLost("The lock on the message session is gone. Accept the session again.")
+    return MessageLockLost(
+        "The lock on the message is gone: it ended, or the message was settled before. Receive the message again."
+    )
+
+
+def in_transaction() -> MessagingError:
+    return NotAllowed("The message is being settled in a transaction. Commit that, or roll it back first.")
+
+
+def apply(
+    fragment: Fragment,
+    messages: list[StoredMessage],
+    outcome: Outcome,
+    now: Millis,
+    effect: Effect,
+    failed: Failed | None = None,
+) -> None:
+    """Do it to messages that were locked and are no longer."""
+    match outcome:
+        case Complete():
+            _complete(fragment, messages, effect, failed)
+        case Release():
+            release(fragment, messages)
+            effect()
+        case Abandon(properties, delay):
+            give_back(fragment, messages, properties, now + delay if delay else 0, effect, failed)
+        case Defer(properties):
+            decision = Decision(fragment)
+            for message in messages:
+                decision.alter(message, MessageState.DEFERRED, properties=properties)
+            decision.commit(effect, failed)
+        case DeadLetter(reason, description, properties):
+            assert fragment.dead_letters is not None
+            decision = Decision(fragment)
+            for message in messages:
+                decision.move(message, fragment.dead_letters, reason, description, properties)
+            decision.commit(effect, failed)
+
+
+def release(fragment: Fragment, messages: Sequence[StoredMessage]) -> None:
+    for message in messages:
+        fragment.deferred_locked.discard(message.sequence_number)
+    fragment.put_back([message for message in messages if message.state is MessageState.ACTIVE])
+
+
+def expire_locks(fragment: Fragment, now: Millis) -> None:
+    messages = fragment.locks.take_expired(now)
+    if messages:
+        give_back(fragment, messages)
+
+
+def give_back(
+    fragment: Fragment,
+    messages: Sequence[StoredMessage],
+    properties: Mapping[str, object] | None = None,
+    due_at: Millis = 0,
+    effect: Effect | None = None,
+    failed: Failed | None = None,
+) -> None:
+    """A delivery failed. A deferred message stays deferred; an active one with `due_at` hides until then."""
+    decision = Decision(fragment)
+    for message in messages:
+        message.delivery_count += 1
+        limit = fragment.settings.max_delivery_count
+        if fragment.dead_letters is not None and message.delivery_count >= limit:
+            text = f"The message was delivered {message.delivery_count} times without being completed; the limit is {limit}."
+            decision.move(message, fragment.dead_letters, MAX_DELIVERY_COUNT_EXCEEDED, text, properties)
+        elif message.state is MessageState.DEFERRED:
+            decision.alter(message, MessageState.DEFERRED, properties=properties)
+        elif due_at:
+            decision.alter(message, MessageState.SCHEDULED, due_at=due_at, properties=properties)
+            fragment.next_due = min(fragment.next_due, due_at)
+        elif decision.alter(message, MessageState.ACTIVE, properties=properties):
+            decision.free(message)
+    decision.commit(effect, failed)
+    fragment.wake()
+
+
+def _complete(fragment: Fragment, messages: list[StoredMessage], effect: Effect, failed: Failed | None) -> None:
+    # The hot path: the same as Decision.remove, in bulk where nothing is deferred.
+    if fragment.deferred_locked:
+        decision = Decision(fragment)
+        decision.remove(messages)
+        decision.commit(effect, failed)
+        return
+    numbers = [message.sequence_number for message in messages]
+    fragment.active_count -= len(messages)
+    fragment.size_bytes -= sum([len(message.content) for message in messages])
+    fragment.change(numbers, [Removed(fragment.key, numbers)], effect, failed)

@@ -1,0 +1,163 @@
+"""`twinbus purge | undefer`, and what else works on many messages at once by operations of our own.
+
+Purging works on any namespace: one that does not know the operation is emptied by receiving.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from twinbus.cli.command import Call, command
+from twinbus.cli.failure import CommandFailed
+from twinbus.cli.messages.message_records import counted, record_of_received
+from twinbus.clock import SystemClock
+from twinbus.errors import ArgumentError, NotImplementedHere
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+
+    from twinbus.client.blocking import BlockingNamespace
+
+CALL_COUNT_MAX = 1_000
+"""So many messages in one request, for the progress that is shown."""
+PEEK_COUNT_MAX = 250
+RECEIVE_WAIT_S = 2.0
+NUMBERS_MAX = 1_000
+SEQUENCE_NUMBER_MAX = 2**63 - 1
+
+EntityArgument = Annotated[str, typer.Argument(help="Path of the queue or topic.")]
+SubscriptionOption = Annotated[str | None, typer.Option("--subscription", "-s", help="Of the topic named.")]
+DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="The dead-letter queue instead.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "purge")(purge)
+    command(app, "undefer")(undefer)
+
+
+def path_of(entity: str, subscription: str | None, dead_letter: bool) -> str:
+    path = entity if subscription is None else f"{entity}/Subscriptions/{subscription}"
+    return f"{path}/$DeadLetterQueue" if dead_letter else path
+
+
+def purge(
+    call: Call,
+    entity: EntityArgument,
+    *,
+    subscription: SubscriptionOption = None,
+    dead_letter: DeadLetterOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove all messages that nobody holds, also deferred and scheduled ones."""
+    path = path_of(entity, subscription, dead_letter)
+    if not yes:
+        _ask(f"Remove all messages from '{path}'?")
+    removed = 0
+    with _progress() as show_progress:
+        for count in _purged(call, path):
+            removed += count
+            show_progress(removed)
+    call.output.done(f"{counted(removed)} removed from '{path}'.", entity=path, removed=removed)
+
+
+def undefer(
+    call: Call,
+    entity: EntityArgument,
+    numbers: Annotated[
+        list[int] | None,
+        typer.Argument(help="Sequence numbers; all if left out.", min=1, max=SEQUENCE_NUMBER_MAX),
+    ] = None,
+    *,
+    subscription: SubscriptionOption = None,
+    dead_letter: DeadLetterOption = False,
+) -> None:
+    """Make deferred messages active again."""
+    path = path_of(entity, subscription, dead_letter)
+    if len(numbers or ()) > NUMBERS_MAX:
+        raise ArgumentError(f"Name at most {NUMBERS_MAX} sequence numbers at a time.")
+    with _namespace(call) as namespace:
+        extras = namespace.extras(path)
+        if numbers:
+            active = namespace.run(extras.undefer([(number, number) for number in numbers]))
+        else:
+            active = sum(_until_none(lambda: namespace.run(extras.undefer_all(CALL_COUNT_MAX))))
+    call.output.done(f"{counted(active)} of '{path}' made active again.", entity=path, active=active)
+
+
+def _ask(question: str) -> None:
+    try:
+        is_agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise ArgumentError("Nobody is here to be asked. Say --yes, and it is done without a question.") from None
+    if not is_agreed:
+        raise CommandFailed("Nothing was removed.")
+
+
+def peek_merged(call: Call, path: str, count_max: int) -> list[dict[str, Any]]:
+    """Records of the oldest messages of all fragments."""
+    from twinbus.client.entity_extras import next_positions
+
+    records: list[dict[str, Any]] = []
+    positions: dict[int, int] = {}
+    with _namespace(call) as namespace:
+        extras = namespace.extras(path)
+        while len(records) < count_max:
+            page = namespace.run(extras.peek_merged(min(PEEK_COUNT_MAX, count_max - len(records)), positions))
+            if not page:
+                break
+            positions = next_positions(page, positions)
+            records += [record_of_received(message) for message in page]
+    return records
+
+
+def give_back(call: Call, path: str, messages: Sequence["ServiceBusReceivedMessage"], delay: timedelta) -> None:
+    """Abandon messages that were received, to be received by nobody before the delay is over."""
+    with _namespace(call) as namespace:
+        extras = namespace.extras(path)
+        for message in messages:
+            # One by one: messages of several fragments are not settled by one request.
+            namespace.run(extras.abandon_for([UUID(str(message.lock_token))], delay))
+
+
+def _namespace(call: Call) -> "BlockingNamespace":
+    from twinbus.client.blocking import BlockingNamespace
+
+    return BlockingNamespace.connect(call.connection_string)
+
+
+def _purged(call: Call, path: str) -> Iterator[int]:
+    """Counts of messages as they are removed. Those that arrive meanwhile stay."""
+    try:
+        with _namespace(call) as namespace:
+            extras, before = namespace.extras(path), SystemClock().now()
+            yield from _until_none(lambda: namespace.run(extras.purge(CALL_COUNT_MAX, before)))
+    except NotImplementedHere:
+        yield from _received(call, path)
+
+
+def _received(call: Call, path: str) -> Iterator[int]:
+    with _namespace(call) as namespace:
+        receiver = namespace.receiver(path, deletes=True)
+        yield from _until_none(lambda: len(receiver.receive(CALL_COUNT_MAX, RECEIVE_WAIT_S)))
+
+
+def _until_none(count: Callable[[], int]) -> Iterator[int]:
+    while found := count():
+        yield found
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int], None]]:
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.completed} removed")
+    with Progress(*columns, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda removed: progress.update(task, completed=removed)

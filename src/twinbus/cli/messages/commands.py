@@ -1,0 +1,232 @@
+"""`twinbus send | receive | peek`: messages by hand."""
+
+import sys
+import uuid
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.command import Call, command
+from twinbus.cli.durations import NEVER_DELTA, parse_duration
+from twinbus.cli.messages.bulk_messages import SEQUENCE_NUMBER_MAX, give_back, path_of, peek_merged
+from twinbus.cli.messages.message_records import counted, record_of, show
+from twinbus.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceiver
+
+BATCH = 100
+PEEK_BATCH_MAX = 250
+COUNT_MAX = 1_000_000
+RECEIVE_WAIT_S = 5.0
+TIME_TO_LIVE_MAX = timedelta(milliseconds=2**32 - 1)
+"""What the header of a message has room for."""
+NEXT_SESSION = "next"
+
+EntityArgument = Annotated[str, typer.Argument(help="Path of the queue or topic.")]
+SubscriptionOption = Annotated[str | None, typer.Option("--subscription", "-s", help="Of the topic named.")]
+DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="The dead-letter queue instead.")]
+CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX, help="How many messages.")]
+SessionOption = Annotated[
+    str | None, typer.Option("--session", help=f"Message session to take; '{NEXT_SESSION}' takes the next free one.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands at the top level, where one looks for them."""
+    command(app, "send")(send)
+    command(app, "receive")(receive)
+    command(app, "peek")(peek)
+
+
+def send(
+    call: Call,
+    entity: EntityArgument,
+    body: Annotated[
+        str | None, typer.Argument(help="Text of the message; without it every line of standard input.")
+    ] = None,
+    *,
+    file: Annotated[
+        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="A file as the body.")
+    ] = None,
+    count: CountOption = 1,
+    message_id: Annotated[str | None, typer.Option("--message-id", help="Drawn if left out.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Message session it belongs to.")] = None,
+    partition_key: Annotated[str | None, typer.Option("--partition-key", help="Pins it to one fragment.")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help="Also known as label.")] = None,
+    property_: Annotated[
+        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="An application property.")
+    ] = None,
+    ttl: Annotated[
+        timedelta | None, typer.Option("--ttl", parser=parse_duration, metavar="DURATION", help="Its life.")
+    ] = None,
+    delay: Annotated[
+        timedelta | None,
+        typer.Option("--delay", parser=parse_duration, metavar="DURATION", help="Schedule it so far ahead."),
+    ] = None,
+) -> None:
+    """Send messages to a queue or topic."""
+    from azure.servicebus import ServiceBusMessage
+
+    properties, life, due_at = _pairs(property_), _time_to_live(ttl), _due_at(delay)
+    if None not in (session, partition_key) and session != partition_key:
+        raise ArgumentError("A message session is a partition key. Leave out --partition-key, or make both the same.")
+
+    def message(content: str | bytes) -> ServiceBusMessage:
+        return ServiceBusMessage(
+            content,
+            message_id=message_id or uuid.uuid4().hex,
+            session_id=session,
+            partition_key=partition_key,
+            subject=subject,
+            application_properties=properties,
+            time_to_live=life,
+            scheduled_enqueue_time_utc=due_at,
+        )
+
+    sent = 0
+    bodies = iter(_bodies(body, file) * count) if body is not None or file is not None else _lines()
+    try:
+        with call.client() as client, client.get_topic_sender(entity) as sender:
+            for content in bodies:
+                sender.send_messages(message(content))
+                sent += 1
+    except BaseException:
+        # Also after Ctrl-C: whoever sends the rest has to know where it begins.
+        if sent:
+            _tell_sent(call, entity, sent)
+        raise
+    _tell_sent(call, entity, sent)
+
+
+def receive(
+    call: Call,
+    entity: EntityArgument,
+    *,
+    subscription: SubscriptionOption = None,
+    dead_letter: DeadLetterOption = False,
+    session: SessionOption = None,
+    count: CountOption = 1,
+    wait: Annotated[
+        timedelta | None,
+        typer.Option("--wait", parser=parse_duration, metavar="DURATION", help="For the next message; 5s if left out."),
+    ] = None,
+    leave: Annotated[bool, typer.Option("--leave", help="Give the messages back instead of completing them.")] = False,
+    delay: Annotated[
+        timedelta | None,
+        typer.Option("--delay", parser=parse_duration, metavar="DURATION", help="With --leave: hide them for so long."),
+    ] = None,
+) -> None:
+    """Take messages and complete them."""
+    if delay is not None and not leave:
+        raise ArgumentError("--delay is for messages that are given back. Add --leave.")
+    wait_s = RECEIVE_WAIT_S if wait is None else wait.total_seconds()
+    if not wait_s:
+        raise ArgumentError("--wait is longer than nothing. Write it like 200ms or 5s.")
+    records: list[dict[str, Any]] = []
+    try:
+        with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
+            while len(records) < count:
+                batch = receiver.receive_messages(min(BATCH, count - len(records)), max_wait_time=wait_s)
+                records += [record_of(each) for each in batch]
+                if leave and delay is not None:
+                    give_back(call, path_of(entity, subscription, dead_letter), batch, delay)
+                    break
+                for each in batch:
+                    receiver.abandon_message(each) if leave else receiver.complete_message(each)
+                if not batch or leave:
+                    break
+    except BaseException:
+        # Also after Ctrl-C: what was completed is nowhere else any more.
+        if records:
+            show(call.output, records)
+        raise
+    show(call.output, records)
+
+
+def peek(
+    call: Call,
+    entity: EntityArgument,
+    *,
+    subscription: SubscriptionOption = None,
+    dead_letter: DeadLetterOption = False,
+    session: SessionOption = None,
+    count: CountOption = 10,
+    start: Annotated[int, typer.Option("--from", min=0, max=SEQUENCE_NUMBER_MAX, help="Lowest sequence number.")] = 0,
+    merged: Annotated[bool, typer.Option("--merged", help="All fragments in one order, the oldest first.")] = False,
+) -> None:
+    """Look at messages without taking them: also locked, deferred and scheduled ones."""
+    if merged:
+        if session is not None or start:
+            raise ArgumentError("--merged shows all fragments from their beginning. Leave out --session and --from.")
+        show(call.output, peek_merged(call, path_of(entity, subscription, dead_letter), count))
+        return
+    records: list[dict[str, Any]] = []
+    with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
+        position = start
+        while len(records) < count:
+            batch = receiver.peek_messages(min(PEEK_BATCH_MAX, count - len(records)), sequence_number=position)
+            if not batch:
+                break
+            records += [record_of(each) for each in batch]
+            position = (batch[-1].sequence_number or 0) + 1
+    show(call.output, records)
+
+
+def _receiver(
+    client: Any, entity: str, subscription: str | None, dead_letter: bool, session: str | None, **options: Any
+) -> "ServiceBusReceiver":
+    from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
+
+    if session is not None:
+        options["session_id"] = NEXT_AVAILABLE_SESSION if session == NEXT_SESSION else session
+    if dead_letter:
+        options["sub_queue"] = ServiceBusSubQueue.DEAD_LETTER
+    if subscription is None:
+        return client.get_queue_receiver(entity, **options)  # type: ignore[no-any-return]
+    return client.get_subscription_receiver(entity, subscription, **options)  # type: ignore[no-any-return]
+
+
+def _tell_sent(call: Call, entity: str, sent: int) -> None:
+    call.output.done(f"{counted(sent)} sent to '{entity}'.", entity=entity, sent=sent)
+
+
+def _bodies(body: str | None, file: Path | None) -> list[str | bytes]:
+    if body is not None and file is not None:
+        raise ArgumentError("Give a text or --file, not both.")
+    return [body if body is not None else (file.read_bytes() if file else b"")]
+
+
+def _lines() -> Any:
+    """As bytes: what encoding they are in is between sender and receiver."""
+    if sys.stdin is None:
+        raise ArgumentError("There is no standard input. Give a text or --file.")
+    return islice((line.removesuffix(b"\n") for line in sys.stdin.buffer), COUNT_MAX)
+
+
+def _time_to_live(given: timedelta | None) -> timedelta | None:
+    if given is None or given >= NEVER_DELTA:
+        return None
+    if not timedelta(0) < given <= TIME_TO_LIVE_MAX:
+        raise ArgumentError("--ttl: a message can say 1ms to 49d. Leave it out for the time to live of the entity.")
+    return given
+
+
+def _due_at(delay: timedelta | None) -> datetime | None:
+    try:
+        return None if delay is None else datetime.now(UTC) + delay
+    except OverflowError:
+        raise ArgumentError("--delay: there is no date so far ahead.") from None
+
+
+def _pairs(given: list[str] | None) -> dict[str | bytes, Any]:
+    pairs: dict[str | bytes, Any] = {}
+    for pair in given or ():
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise ArgumentError(f"'{pair}' is no pair. Write --property NAME=VALUE.")
+        pairs[name] = value
+    return pairs

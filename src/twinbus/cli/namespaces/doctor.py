@@ -1,0 +1,157 @@
+"""`twinbus doctor`: whether this machine has what twinbus needs, and how the namespaces on it are."""
+
+import json
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import typer
+
+from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
+from twinbus.cli.namespaces.running import all_running
+from twinbus.cli.namespaces.two_namespaces import SEATS
+from twinbus.cli.output import Output
+from twinbus.pipeline.java import JavaMissing, choose_java
+
+SYNC_COUNT = 50
+SYNC_SLOW_MS = 20.0
+FREE_BYTES_MIN = 1024**3
+HEALTH_TIMEOUT_S = 5.0
+PACKAGES = ("azure-servicebus", "uvloop", "starlette", "uvicorn", "pyarrow")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    is_good: bool
+    found: str
+    advice: str = ""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(doctor)
+
+
+def doctor(data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+    """Check this machine and the namespaces that run on it; the exit code is 1 if something is wrong."""
+    findings = [*_python(), *_disk(data), *_ports(data), *_namespaces(data), *_pipeline()]
+    output = Output(as_json=as_json)
+    if as_json:
+        output.table((), [asdict(finding) for finding in findings])
+    else:
+        records = [asdict(finding) | {"": "ok" if finding.is_good else "!!"} for finding in findings]
+        output.table(("", "check", "found", "advice"), records)
+    if not all(finding.is_good for finding in findings):
+        raise typer.Exit(1)
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "")
+    for package in PACKAGES:
+        try:
+            yield Finding(package, True, metadata.version(package))
+        except metadata.PackageNotFoundError:
+            yield Finding(package, False, "missing", f"pip install {package}")
+
+
+def _disk(data: Path) -> Iterator[Finding]:
+    existing = next(path for path in (data.absolute(), *data.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        yield Finding("data folder", False, f"{existing} is a file", "choose a folder with --data")
+        return
+    free = shutil.disk_usage(existing).free
+    yield Finding(
+        "disk space",
+        free >= FREE_BYTES_MIN,
+        f"{free // 1024**2} MB free",
+        "" if free >= FREE_BYTES_MIN else "make room",
+    )
+    if not os.access(existing, os.W_OK):
+        yield Finding("data folder", False, f"{existing} cannot be written", "choose another one with --data")
+        return
+    try:
+        sync_ms = _sync_ms(existing)
+    except OSError as fault:
+        yield Finding(
+            "write and sync", False, fault.strerror or str(fault), "make room, or choose another folder with --data"
+        )
+        return
+    advice = "" if sync_ms < SYNC_SLOW_MS else "every acknowledged message waits for this; use a faster disk"
+    yield Finding("write and sync", sync_ms < SYNC_SLOW_MS, f"{sync_ms:.2f} ms", advice)
+
+
+def _sync_ms(folder: Path) -> float:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        start = time.perf_counter()
+        for _ in range(SYNC_COUNT):
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        return (time.perf_counter() - start) * 1000 / SYNC_COUNT
+
+
+def _ports(data: Path) -> Iterator[Finding]:
+    ours = {port for running in all_running(data) for port in (running.amqp_port, running.http_port)}
+    for seat in SEATS:
+        for port in (seat.amqp_port, seat.http_port):
+            if port in ours:
+                yield Finding(f"port {port}", True, "used by a namespace of ours")
+            elif _is_free(port):
+                yield Finding(f"port {port}", True, "free")
+            else:
+                yield Finding(
+                    f"port {port}", False, "used by another program", f"stop it, or serve '{seat.name}' on another port"
+                )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _namespaces(data: Path) -> Iterator[Finding]:
+    for running in all_running(data):
+        name = f"namespace {running.name}"
+        try:
+            with urlopen(f"{running.endpoint}/health", timeout=HEALTH_TIMEOUT_S) as answer:
+                health = json.load(answer)
+        except HTTPError as refused:
+            health = json.load(refused)
+        except (OSError, ValueError) as fault:
+            yield Finding(name, False, f"does not answer: {fault}", f"look at process {running.pid}")
+            continue
+        is_good = health["status"] == "healthy"
+        ill = ", ".join(map(str, health["ill_stores"]))
+        yield Finding(
+            name, is_good, health["status"], "" if is_good else f"twinbus store up {running.name}  (ill: {ill})"
+        )
+
+
+def _pipeline() -> Iterator[Finding]:
+    """Spark and Java are for the pipeline alone: that they are missing is no fault, that they do not fit is one."""
+    try:
+        spark, advice = metadata.version("pyspark"), ""
+    except metadata.PackageNotFoundError:
+        spark, advice = None, "only the pipeline needs it: pip install 'twinbus[spark,jre]'"
+    yield Finding("spark", True, spark or "none", advice)
+    try:
+        java = choose_java(os.environ)
+    except JavaMissing as missing:
+        yield Finding("java (for Spark)", spark is None, "none", str(missing))
+        return
+    yield Finding("java (for Spark)", True, f"{java.version} at {java.home}, found by {java.origin}")

@@ -1,0 +1,85 @@
+"""`twinbus fault`: things that go wrong seldom, on purpose, to see what an application does about them."""
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
+from twinbus.cli.namespaces.namespace_http import ask
+from twinbus.cli.namespaces.running import RunningNamespace, find_running
+from twinbus.cli.output import Output
+
+app = typer.Typer(no_args_is_help=True, help="Make things go wrong on purpose, to test an application.")
+
+NamespaceArgument = Annotated[str, typer.Argument(help="A namespace that runs on this machine.")]
+StoreOption = Annotated[
+    int | None, typer.Option("--store", help="Number of the messaging store; all of them if left out.", min=0)
+]
+EntityOption = Annotated[
+    str | None, typer.Option("--entity", help="Detach the links to this queue, topic or subscription only.")
+]
+
+
+@app.command("slow")
+def slow(
+    namespace: NamespaceArgument,
+    milliseconds: Annotated[int, typer.Argument(help="How much longer every call takes; 0 ends it.", min=0)],
+    store: StoreOption = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Make every call of a messaging store take longer."""
+    running = find_running(data, namespace)
+    changed = [ask(running, "POST", f"/$stores/{index}/slow?ms={milliseconds}") for index in _stores(running, store)]
+    text = f"Every call of {_which(store)} of '{namespace}' takes {milliseconds} ms longer."
+    Output(as_json=as_json).done(text, namespace=namespace, stores=changed)
+
+
+@app.command("lose-ack")
+def lose_ack(
+    namespace: NamespaceArgument,
+    count: Annotated[int, typer.Argument(help="How many commits; 0 ends it.", min=0)] = 1,
+    store: StoreOption = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Let the next commits of a messaging store happen and fail all the same, as when their reply is lost."""
+    running = find_running(data, namespace)
+    changed = [ask(running, "POST", f"/$stores/{index}/lose-ack?count={count}") for index in _stores(running, store)]
+    text = f"The replies to the next {count} commits of {_which(store)} of '{namespace}' will be lost."
+    Output(as_json=as_json).done(text, namespace=namespace, stores=changed)
+
+
+@app.command("disconnect")
+def disconnect(
+    namespace: NamespaceArgument,
+    entity: EntityOption = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Cut the connections of all clients, or detach all links to one entity."""
+    suffix = "" if entity is None else f"?entity={quote(entity, safe='')}"
+    done = ask(find_running(data, namespace), "POST", f"/$connections/disconnect{suffix}")
+    text = (
+        f"{done['connections']} connections to '{namespace}' are cut."
+        if entity is None
+        else f"{done['links']} links to '{entity}' are detached."
+    )
+    Output(as_json=as_json).done(text, namespace=namespace, **done)
+
+
+@app.command("clear")
+def clear(namespace: NamespaceArgument, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+    """End every fault: all messaging stores are on, quick, and lose nothing."""
+    running = find_running(data, namespace)
+    changed = [ask(running, "POST", f"/$stores/{index}/up") for index in _stores(running, None)]
+    Output(as_json=as_json).done(f"All faults of '{namespace}' are over.", namespace=namespace, stores=changed)
+
+
+def _stores(running: RunningNamespace, store: int | None) -> list[int]:
+    return [store] if store is not None else [each["index"] for each in ask(running, "GET", "/$stores")]
+
+
+def _which(store: int | None) -> str:
+    return "every messaging store" if store is None else f"messaging store {store}"

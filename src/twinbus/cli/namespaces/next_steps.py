@@ -1,0 +1,64 @@
+"""What a newcomer reads below two namespaces that have just started: Python that works as it stands, and what to try."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from twinbus.cli.command import DATA_DEFAULT
+from twinbus.cli.namespaces.running import RunningNamespace
+
+SNIPPET = """\
+from contextlib import suppress
+from azure.core.exceptions import ResourceExistsError
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from twinbus.client.administration import administration_client
+
+primary = "{connection_string}"
+with suppress(ResourceExistsError):
+    administration_client(primary, "{endpoint}").create_queue("orders", enable_partitioning=True)
+with ServiceBusClient.from_connection_string(primary) as client:
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage("hello"))
+    with client.get_queue_receiver("orders", max_wait_time=5) as receiver:
+        for message in receiver.receive_messages():
+            print(message)
+            receiver.complete_message(message)
+"""
+
+TRIES = (
+    ("rehearse", "play an outage on a pair of its own: survived, accounted for, priced"),
+    ("send orders hello", "and 'receive orders', in another terminal"),
+    ("store down primary 3", "break a messaging store: a partitioned queue goes on"),
+    ("doctor", "what this machine has, and how the namespaces are"),
+)
+
+
+def next_steps(namespaces: Sequence[RunningNamespace], data: Path) -> str:
+    """`data` is the folder of both, which other commands look for where this one was started unless it is named."""
+    primary = namespaces[0]
+    snippet = SNIPPET.format(connection_string=primary.connection_string, endpoint=primary.endpoint)
+    command = shown_command(Path(sys.argv[0]), shutil.which("twinbus"), Path.cwd())
+    folder = "" if data == DATA_DEFAULT else f" --data {shlex.quote(str(data))}"
+    lines = [(f"{command} {words}{folder}", text) for words, text in TRIES]
+    width = max(len(line) for line, _ in lines)
+    tries = "\n".join(f"  {line:<{width}}   {text}" for line, text in lines)
+    return f"\nA first message, for {_shown(Path(sys.executable), Path.cwd())}:\n\n{snippet}\nWhat to try next:\n\n{tries}\n"
+
+
+def shown_command(started: Path, on_path: str | None, here: Path) -> str:
+    """How to start it again: by its bare name where the shell would find the same."""
+    if started.name != "twinbus":
+        return f"{_shown(Path(sys.executable), here)} -m twinbus"
+    if on_path is not None and Path(on_path).absolute() == started.absolute():
+        return "twinbus"
+    return _shown(started, here)
+
+
+def _shown(file: Path, here: Path) -> str:
+    """From here if it is below, else whole."""
+    # Not resolved: the Python of a virtual environment is a link, and what it leads to has none of the packages.
+    absolute = Path(os.path.normpath(file if file.is_absolute() else here / file))
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)

@@ -1,0 +1,98 @@
+"""`twinbus pipeline bill`: operations logs to counts, money and a report, on Spark."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
+from twinbus.cli.cost.bill_tables import print_bill
+from twinbus.cli.cost.options import LogsArgument, PlanOption, PricesOption, find_logs
+from twinbus.cli.output import Output
+from twinbus.cli.pipeline.spark_options import MasterOption, SettingsOption, spark_job
+from twinbus.cost.price_sheet_file import read_price_sheet
+from twinbus.cost.summary_document import summary_document
+from twinbus.pipeline.masters import CONNECT_SCHEME
+from twinbus.pipeline.session import require_spark
+
+if TYPE_CHECKING:
+    from twinbus.cost.summary import Summary
+    from twinbus.pipeline.bill.job import Ledger
+
+
+def register(app: typer.Typer) -> None:
+    app.command("bill")(bill)
+
+
+def bill(
+    logs: LogsArgument = None,
+    data: DataOption = DATA_DEFAULT,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the bill; 'bill' below --data if not given.")
+    ] = None,
+    month: Annotated[
+        str | None, typer.Option("--month", metavar="YYYY-MM", help="Month to report, the newest if not given.")
+    ] = None,
+    prices: PricesOption = None,
+    plan: PlanOption = None,
+    master: MasterOption = None,
+    conf: SettingsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count and price what the logs hold since the last run, and write the report of a month.
+
+    Parquet and CSV by hour, day and month are in the folder of the bill, beside the report. Files that cannot be read
+    are named and left out; a later run takes them in once they can.
+    """
+    require_spark()
+    from twinbus.pipeline.bill.counts import JVM_SETTINGS, SETTINGS
+    from twinbus.pipeline.bill.job import update_ledger
+    from twinbus.pipeline.bill.report import summary_of, write_report
+
+    sheet = read_price_sheet(prices)
+    chosen = sheet.plan(plan)
+    output = Output(as_json=as_json)
+    found = find_logs(logs, data)
+    folder = out or data / "bill"
+    with _progress(output) as progress:
+        progress("starting Spark")
+        wanted = SETTINGS if (master or "").startswith(CONNECT_SCHEME) else SETTINGS | JVM_SETTINGS
+        settings = [*(f"{name}={value}" for name, value in wanted.items()), *(conf or ())]
+        with spark_job("bill", master, settings) as spark:
+            ledger = update_ledger(spark, found, folder, chosen, progress)
+        summary = summary_of(ledger, folder, sheet, chosen, month)
+    page = None if summary is None else write_report(summary, ledger, folder)
+    _tell(output, summary, ledger, page, found)
+
+
+def _tell(output: Output, summary: "Summary | None", ledger: "Ledger", page: Path | None, logs: Sequence[Path]) -> None:
+    intake = ledger.intake
+    if output.as_json:
+        facts = {
+            "counted_hours": intake.hours,
+            "counted_files": intake.files,
+            "left_out": {**intake.sick, **intake.held_back},
+            "report": None if page is None else str(page),
+        }
+        output.record({**facts, **({} if summary is None else summary_document(summary))})
+        return
+    if summary is None:
+        output.done(f"Nothing is logged in {', '.join(map(str, logs))} so far.")
+    else:
+        print_bill(output.console, summary)
+    for name, reason in sorted({**intake.sick, **intake.held_back}.items()):
+        output.console.print(f"[bold yellow]left out:[/] {name.replace('[', chr(92) + '[')} {reason}", highlight=False)
+    counted = f"Hours counted in this run: {intake.hours:,}, from {intake.files:,} files."
+    output.done(counted if page is None else f"{counted} Report: {page}")
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Callable[[str], None]]:
+    """A line that says what goes on, on a terminal."""
+    if output.as_json or not output.console.is_terminal:
+        yield lambda _: None
+        return
+    with output.console.status("") as status:
+        yield status.update

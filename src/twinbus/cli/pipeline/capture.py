@@ -1,0 +1,121 @@
+"""`twinbus pipeline capture`: messages of entities to Parquet."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+
+from twinbus.cli.command import Call, command
+from twinbus.cli.durations import parse_duration
+from twinbus.cli.failure import CommandFailed
+from twinbus.cli.output import Output, made_table
+from twinbus.cli.pipeline.spark_options import MasterOption, SettingsOption, spark_job
+from twinbus.cli.stopping import stop_by_signal
+from twinbus.errors import ArgumentError
+from twinbus.pipeline.masters import CONNECT_SCHEME
+from twinbus.pipeline.session import require_spark
+
+if TYPE_CHECKING:
+    from twinbus.pipeline.capture import Capture
+
+COLUMNS = ("entity", "state", "messages", "batches", "behind", "last_error")
+SHOWN_PER_SECOND = 2
+INTERVAL_S_MAX = 24 * 3_600.0
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "capture")(capture)
+
+
+def capture(
+    call: Call,
+    entities: Annotated[
+        list[str],
+        typer.Argument(
+            help="Queues, TOPIC/Subscriptions/NAME, either with /$DeadLetterQueue behind it; * and ? are wildcards."
+        ),
+    ],
+    *,
+    lake: Annotated[
+        str, typer.Option("--lake", help="Folder for the Parquet files: a path, or a URL that Spark knows.")
+    ],
+    consume: Annotated[bool, typer.Option("--consume", help="Remove the messages that are in the lake.")] = False,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Stop when all that is there now has been captured.")
+    ] = False,
+    every: Annotated[str, typer.Option("--every", help="Without --available-now: the time between batches.")] = "10s",
+    batch_messages: Annotated[
+        int, typer.Option("--batch-messages", min=1, help="The most messages of an entity in one batch.")
+    ] = 100_000,
+    master: MasterOption = None,
+    conf: SettingsOption = None,
+) -> None:
+    """Write messages to a lake of Parquet files, each of them once; goes on where it was when it is started again.
+
+    Without --available-now, entities that are created later and match a pattern are captured too, within a minute.
+    """
+    require_spark()
+    from twinbus.pipeline.capture import AT_ONCE_DEFAULT, Capture, CaptureMode, CaptureSettings, run_captures
+    from twinbus.pipeline.captured_entities import chosen_entities
+    from twinbus.pipeline.newcomers import Newcomers
+
+    chosen = chosen_entities(entities, lambda: _all_paths(call))
+    settings = CaptureSettings(
+        lake=lake,
+        mode=CaptureMode.CONSUME if consume else CaptureMode.BROWSE,
+        options={"connectionString": call.connection_string, "maxMessagesPerTrigger": str(batch_messages)},
+        interval_s=None if available_now else _interval_s(every),
+    )
+    if (master or "").startswith(CONNECT_SCHEME):
+        raise ArgumentError("A capture writes its batches itself, in the driver: give a master, not a Connect server.")
+    with spark_job("capture", master, conf) as spark:
+        captures = [Capture(spark, entity, settings) for entity in chosen]
+        with stop_by_signal() as stop, _shown(captures, call.output) as show:
+            if available_now:
+                run_captures(captures, stop, show, AT_ONCE_DEFAULT)
+            else:
+                matching = partial(chosen_entities, entities, lambda: _all_paths(call), is_each_matched=False)
+                newcomers = Newcomers(captures, matching, lambda path: Capture(spark, path, settings))
+                run_captures(captures, stop, show, newcomers=newcomers)
+    _tell(captures, call.output)
+
+
+def _all_paths(call: Call) -> list[str]:
+    from twinbus.pipeline.captured_entities import all_paths
+
+    with call.administration() as administration:
+        return all_paths(administration)
+
+
+def _interval_s(text: str) -> float:
+    interval_s = parse_duration(text).total_seconds()
+    if interval_s > INTERVAL_S_MAX:
+        raise ArgumentError(f"--every {text}: a day is the most.")
+    return interval_s
+
+
+@contextmanager
+def _shown(captures: "Sequence[Capture]", output: Output) -> Iterator[Callable[[], None]]:
+    """A table that follows what happens, on a terminal."""
+    if output.as_json or not output.console.is_terminal:
+        yield lambda: None
+        return
+    with Live(console=output.console, refresh_per_second=SHOWN_PER_SECOND, transient=True) as live:
+        yield lambda: live.update(made_table(COLUMNS, _records(captures)))
+
+
+def _tell(captures: "Sequence[Capture]", output: Output) -> None:
+    output.table(COLUMNS, _records(captures))
+    failed = [each.tally.entity for each in captures if each.tally.state == "failed"]
+    if failed:
+        raise CommandFailed(
+            f"Not all is captured: {len(failed)} of {len(captures)} entities failed ({', '.join(failed)})."
+        )
+
+
+def _records(captures: "Sequence[Capture]") -> list[dict[str, object]]:
+    return [asdict(each.tally) for each in captures]

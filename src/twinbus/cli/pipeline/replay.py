@@ -1,0 +1,210 @@
+"""`twinbus pipeline replay`: captured messages and dead letters back to entities."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from twinbus.cli.command import Call, command
+from twinbus.cli.failure import CommandFailed
+from twinbus.cli.output import Output
+from twinbus.cli.pipeline.spark_options import MasterOption, SettingsOption, spark_job
+from twinbus.cli.stopping import stop_by_signal
+from twinbus.errors import ArgumentError
+from twinbus.pipeline.connection_options import CONNECTION_STRING, ConnectionOptions, OptionError
+from twinbus.pipeline.session import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from twinbus.pipeline.replay.dead_letter_job import DeadLetterReplay
+    from twinbus.pipeline.replay.lake_job import LakeReplay
+    from twinbus.pipeline.syphon.stop import StopRequest
+
+    Job = LakeReplay | DeadLetterReplay
+
+COUNT_COLUMNS = ("entity", "destination", "messages", "first", "last")
+DEAD_LETTER_QUEUE = "/$DeadLetterQueue"
+SAMPLE_COUNT_DEFAULT = 10
+INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "replay")(replay)
+
+
+def replay(
+    call: Call,
+    entities: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Queues and TOPIC/Subscriptions/NAME; * and ? are wildcards. Needed with --dead-letters; of a lake all "
+            "if left out."
+        ),
+    ] = None,
+    *,
+    lake: Annotated[str | None, typer.Option("--lake", help="From the lake that `capture` wrote.")] = None,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="From the dead-letter queues of these entities.")
+    ] = False,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help='Only these: Spark SQL over the columns, such as "deliveryCount > 5".'),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Queue or topic for all of them; else where each was before.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.1, help="At most so many messages a second.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and show them, and send nothing.")] = False,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, max=1_000, help="With --dry-run: so many of them are shown.")
+    ] = SAMPLE_COUNT_DEFAULT,
+    master: MasterOption = None,
+    conf: SettingsOption = None,
+) -> None:
+    """Send messages again: a dead letter is removed once its copy is acknowledged, a lake stays as it is.
+
+    Message ids are kept. A replay that is run again sends nothing twice where the destination detects duplicates.
+    """
+    require_spark()
+    from twinbus.pipeline.replay.destinations import destinations_of
+    from twinbus.pipeline.syphon.stop import StopRequest
+
+    if (lake is None) != dead_letters:
+        raise ArgumentError("Say where the messages are: --lake FOLDER, or --dead-letters and entities.")
+    paths = _dead_letter_paths(call, entities or ()) if dead_letters else list(entities or ())
+    with spark_job("replay", master, conf) as spark:
+        chosen = _chosen(spark, call, lake, paths, where, with_bodies=dry_run and sample > 0)
+        if dry_run:
+            _show_plan(chosen, to, sample, call.output)
+            return
+        stop = StopRequest()
+        if lake is None:
+            _move_dead_letters(spark, call, chosen, destinations_of(paths, to), stop, rate)
+        else:
+            _send_captured(spark, call, chosen, to, stop, rate)
+
+
+def _dead_letter_paths(call: Call, entities: Sequence[str]) -> list[str]:
+    from twinbus.pipeline.captured_entities import all_paths, chosen_entities
+
+    if not entities:
+        raise ArgumentError("--dead-letters: name the queues or subscriptions whose dead letters are meant.")
+    wanted = [
+        each if each.lower().endswith(DEAD_LETTER_QUEUE.lower()) else each + DEAD_LETTER_QUEUE for each in entities
+    ]
+    return chosen_entities(wanted, lambda: all_paths(call.administration()))
+
+
+def _chosen(
+    spark: "SparkSession", call: Call, lake: str | None, paths: list[str], where: str | None, *, with_bodies: bool
+) -> "DataFrame":
+    from twinbus.pipeline.replay.choice import captured, dead_letters
+
+    if lake is not None:
+        return captured(spark, lake, paths, where)
+    return dead_letters(spark, {CONNECTION_STRING: call.connection_string}, paths, where, with_bodies=with_bodies)
+
+
+def _check_destinations(call: Call, destinations: set[str]) -> None:
+    """Before anything is sent to one of them, all of them are looked at."""
+    from twinbus.pipeline.sink.options import SinkOptions
+    from twinbus.pipeline.sink.preflight import check_targets
+
+    connection = ConnectionOptions.from_options({CONNECTION_STRING: call.connection_string})
+    for destination in sorted(destinations):
+        try:
+            check_targets(SinkOptions(connection, destination))
+        except OptionError as wrong:
+            raise CommandFailed(str(wrong)) from None
+
+
+def _move_dead_letters(
+    spark: "SparkSession",
+    call: Call,
+    chosen: "DataFrame",
+    destinations: dict[str, str],
+    stop: "StopRequest",
+    rate: float | None,
+) -> None:
+    from twinbus.pipeline.replay.dead_letter_job import DeadLetterReplay
+
+    _check_destinations(call, set(destinations.values()))
+    connection = ConnectionOptions.from_options({CONNECTION_STRING: call.connection_string})
+    job = DeadLetterReplay(spark, connection, stop, rate)
+    with _told(job, stop, call.output):
+        job.run(chosen, destinations)
+
+
+def _send_captured(
+    spark: "SparkSession", call: Call, chosen: "DataFrame", to: str | None, stop: "StopRequest", rate: float | None
+) -> None:
+    from twinbus.pipeline.replay.destinations import destinations_of
+    from twinbus.pipeline.replay.lake_job import LakeReplay, entities_in, hours_of
+
+    hours = hours_of(chosen)
+    destinations = destinations_of(entities_in(hours), to)
+    _check_destinations(call, set(destinations.values()))
+    job = LakeReplay(spark, {CONNECTION_STRING: call.connection_string}, stop, rate)
+    with _told(job, stop, call.output):
+        job.run(chosen, hours, destinations)
+
+
+def _show_plan(chosen: "DataFrame", to: str | None, sample: int, output: Output) -> None:
+    from twinbus.pipeline.replay.choice import SAMPLE_COLUMNS, counts_of, sample_of
+    from twinbus.pipeline.replay.destinations import destinations_of
+
+    counts = counts_of(chosen)
+    destinations = destinations_of([each.entity for each in counts], to)
+    records = [{**asdict(each), "destination": destinations[each.entity]} for each in counts]
+    shown = sample_of(chosen, sample) if sample else []
+    if output.as_json:
+        output.record({"messages": sum(each.messages for each in counts), "entities": records, "sample": shown})
+        return
+    output.table(COUNT_COLUMNS, records)
+    if shown:
+        output.console.print()
+        output.table(SAMPLE_COLUMNS, shown)
+
+
+@contextmanager
+def _told(job: "Job", stop: "StopRequest", output: Output) -> Iterator[None]:
+    """While the job runs it shows how far it is and can be stopped; whatever ends it, it tells what it did."""
+    try:
+        with stop_by_signal(stop.ask), _shown(job, output):
+            yield
+    finally:
+        _tell(job, output)
+    refused = sum(each.refused for each in job.tallies)
+    if refused:
+        said = next(each.last_error for each in job.tallies if each.refused)
+        raise CommandFailed(f"{refused} messages were refused and are where they were: {said}")
+    if stop.is_asked and any(each.left for each in job.tallies):
+        raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def _shown(job: "Job", output: Output) -> Iterator[None]:
+    """A bar for all messages, on a terminal; it moves with each round."""
+    if output.as_json or not output.console.is_terminal:
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=output.console, transient=True) as progress:
+        bar = progress.add_task("replay", total=None)
+
+        def show() -> None:
+            total = sum(each.chosen for each in job.tallies)
+            progress.update(bar, total=total, completed=total - sum(each.left for each in job.tallies))
+
+        job.show = show
+        yield
+
+
+def _tell(job: "Job", output: Output) -> None:
+    from twinbus.pipeline.replay.tally import COLUMNS
+
+    output.table(COLUMNS, [each.record() for each in job.tallies])

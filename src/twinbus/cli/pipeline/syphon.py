@@ -1,0 +1,224 @@
+"""`twinbus pipeline syphon`: the backlog queues of many pairs brought home by a Spark job."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
+from twinbus.cli.durations import parse_duration
+from twinbus.cli.output import Output
+from twinbus.cli.pipeline.spark_options import MasterOption, SettingsOption, spark_job
+from twinbus.cli.stopping import stop_by_signal
+from twinbus.cli.syphon import (
+    PairsOption,
+    PrimaryNameOption,
+    SecondaryEndpointOption,
+    WantedPair,
+    connection_string_of_primary,
+    read_pairs,
+)
+from twinbus.errors import ArgumentError
+from twinbus.pipeline.connection_options import CONNECTION_STRING_ENV, CONNECTION_STRING_FILE, ConnectionOptions
+from twinbus.pipeline.session import choose_master
+from twinbus.pipeline.syphon.key_folder import KeyFolder
+from twinbus.pipeline.syphon.settings import (
+    LANE_TARGET_DEFAULT,
+    POISON_QUOTA_DEFAULT,
+    SyphonSettings,
+)
+
+if TYPE_CHECKING:
+    from twinbus.pipeline.syphon.driver import SyphonJob
+    from twinbus.pipeline.syphon.pairs import PairToSyphon
+    from twinbus.pipeline.syphon.reports import LaneReport
+
+COLUMNS = ("pair", "backlog_queues", "moved", "left", "dead_lettered", "last_error")
+REFERENCES = {"env": CONNECTION_STRING_ENV, "file": CONNECTION_STRING_FILE}
+LOOK_EVERY_S = 2.0
+
+NAMESPACE_HELP = (
+    "env:VARIABLE or file:PATH with a connection string; on a local master also a namespace that runs on this machine, "
+    "or a connection string."
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("syphon")(syphon)
+
+
+def syphon(
+    primary: Annotated[str, typer.Option("--primary", envvar="TWINBUS_PRIMARY", help=NAMESPACE_HELP)] = "primary",
+    secondary: Annotated[
+        str, typer.Option("--secondary", envvar="TWINBUS_SECONDARY", help=NAMESPACE_HELP)
+    ] = "secondary",
+    primary_name: PrimaryNameOption = None,
+    secondary_endpoint: SecondaryEndpointOption = None,
+    pairs: PairsOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Stop when nothing is left in the backlog.")] = False,
+    budget: Annotated[str, typer.Option("--budget", help="How long the tasks of a round work at most.")] = "30s",
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.1, help="At most so many messages a second and pair.")
+    ] = None,
+    destination_rate: Annotated[
+        float | None,
+        typer.Option("--destination-rate", min=0.1, help="At most so many messages a second and destination."),
+    ] = None,
+    lanes_per_queue: Annotated[
+        int,
+        typer.Option("--lanes-per-queue", min=1, help="More than 1 is faster and does not keep the order of messages."),
+    ] = 1,
+    lane_target: Annotated[
+        int, typer.Option("--lane-target", min=1, help="Messages that a queue has for each of its lanes.")
+    ] = LANE_TARGET_DEFAULT,
+    poison_quota: Annotated[
+        int, typer.Option("--poison-quota", min=0, help="Messages of a pair that a round may dead-letter.")
+    ] = POISON_QUOTA_DEFAULT,
+    tasks: Annotated[
+        int | None, typer.Option("--tasks", min=1, help="Tasks of a round; without it as many as Spark has cores.")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="DIR", help="Append a row for every lane and round, as Parquet.")
+    ] = None,
+    stop_file: Annotated[
+        Path | None,
+        typer.Option("--stop-file", help="Stop when this file appears; on a cluster it has to be on a shared disk."),
+    ] = None,
+    master: MasterOption = None,
+    conf: SettingsOption = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Move messages from the backlog queues of pairs to where they were sent, on Spark, until Ctrl-C."""
+    from twinbus.pairing.steady_clock import SteadyClock
+    from twinbus.pipeline.syphon.driver import SyphonJob
+    from twinbus.pipeline.syphon.stop import StopRequest
+
+    output = Output(as_json=as_json)
+    settings = SyphonSettings(
+        budget_s=parse_duration(budget).total_seconds(),
+        lanes_per_queue_max=lanes_per_queue,
+        lane_target=lane_target,
+        rate=rate,
+        destination_rate=destination_rate,
+        poison_quota=poison_quota,
+        tasks_max=tasks,
+    )
+    if stop_file is not None and stop_file.exists():
+        raise ArgumentError(f"{stop_file} is there already: the job would stop before it starts. Remove it first.")
+    wanted = [WantedPair(primary, secondary, primary_name, secondary_endpoint)] if pairs is None else read_pairs(pairs)
+    is_local = (choose_master(master, os.environ) or "").startswith("local")
+    with KeyFolder() as keys:
+        found = [_find(each, keys if is_local else None, data, output) for each in wanted]
+        stop = StopRequest(stop_file or (keys.path / "stop" if is_local else None))
+        with spark_job("syphon", master, conf) as spark:
+            job = SyphonJob(spark, found, settings, SteadyClock(), stop, metrics)
+            try:
+                with stop_by_signal(stop.ask), _shown(job, output):
+                    job.run(until_empty=once)
+            finally:
+                _tell(job, output)
+
+
+def _find(wanted: WantedPair, keys: KeyFolder | None, data: Path, output: Output) -> "PairToSyphon":
+    from twinbus.pairing.syphon.service import find_backlog, name_in
+    from twinbus.pipeline.syphon.pairs import PairToSyphon
+    from twinbus.pipeline.syphon.rounds import PairPlaces
+
+    primary = _reference(wanted.primary, keys, lambda given: connection_string_of_primary(given, data))
+    secondary = _reference(wanted.secondary, keys, lambda given: _call(given, None, data, output).connection_string)
+    # A name stands for a namespace on this machine, whose HTTP port is known by that name.
+    known = secondary.resolve() if _is_reference(wanted.secondary) else wanted.secondary
+    spare = _call(known, wanted.secondary_endpoint, data, output)
+    home = primary.resolve()
+    backlog = find_backlog(home, secondary.resolve(), spare.administration(), wanted.primary_name)
+    return PairToSyphon(wanted.primary_name or name_in(home), PairPlaces(primary, secondary), backlog)
+
+
+def _is_reference(given: str) -> bool:
+    return given.partition(":")[0] in REFERENCES and ":" in given
+
+
+def _call(given: str, endpoint: str | None, data: Path, output: Output) -> Call:
+    return Call(output, given, data, given if "=" in given else None, endpoint)
+
+
+def _reference(given: str, keys: KeyFolder | None, connection_string: Callable[[str], str]) -> ConnectionOptions:
+    if _is_reference(given):
+        kind, _, value = given.partition(":")
+        made = ConnectionOptions.from_options({REFERENCES[kind]: value})
+        made.resolve()
+        return made
+    if keys is None:
+        raise ArgumentError(
+            "On a cluster a namespace is given as env:VARIABLE or file:PATH, known on every node: the plan of a Spark "
+            "job is kept and shown in many places, and no place for a connection string."
+        )
+    return keys.keep(connection_string(given))
+
+
+def _tell(job: "SyphonJob", output: Output) -> None:
+    output.table(
+        COLUMNS,
+        [
+            {
+                "pair": each.name,
+                "backlog_queues": each.queue_count,
+                "moved": each.moved,
+                "left": each.left,
+                "dead_lettered": each.dead_lettered,
+                "last_error": each.last_error,
+            }
+            for each in job.tallies
+        ],
+    )
+
+
+@contextlib.contextmanager
+def _shown(job: "SyphonJob", output: Output) -> Iterator[None]:
+    """A bar per pair on a terminal: of what waited at the start, how much is home; below it the last round."""
+    if output.as_json or not output.console.is_terminal:
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[said]}"), console=output.console) as progress:
+        bars = [progress.add_task(pair.name, total=None, said="") for pair in job.pairs]
+        over = threading.Event()
+        looking = threading.Thread(target=_look, args=(job, progress, bars, over), daemon=True)
+        job.on_round = lambda reports: _show_round(job, progress, bars, reports)
+        looking.start()
+        try:
+            yield
+        finally:
+            over.set()
+            looking.join()
+
+
+def _look(job: "SyphonJob", progress: Progress, bars: Sequence[TaskID], over: threading.Event) -> None:
+    """Reports come at the end of a round; what waits can be seen all the time."""
+    from twinbus.pipeline.syphon.pairs import look_at_depths
+
+    most = [0] * len(bars)
+    while not over.is_set():
+        for pair, depths in look_at_depths(job.pairs).found.items():
+            waiting = sum(depths.values())
+            most[pair] = max(most[pair], waiting)
+            progress.update(bars[pair], total=most[pair], completed=most[pair] - waiting)
+        over.wait(LOOK_EVERY_S)
+
+
+def _show_round(job: "SyphonJob", progress: Progress, bars: Sequence[TaskID], reports: "Sequence[LaneReport]") -> None:
+    for number, bar in enumerate(bars):
+        own = [each for each in reports if each.pair == number]
+        if own:
+            statuses = ", ".join(sorted({each.status.value for each in own}))
+            moved, dead = sum(each.moved for each in own), sum(each.dead_lettered for each in own)
+            progress.update(
+                bar,
+                said=f"round {job.round_count}: {moved} moved, {dead} dead-lettered in {len(own)} lanes, {statuses}",
+            )

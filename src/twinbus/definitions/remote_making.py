@@ -1,0 +1,130 @@
+"""Makes wanted entities over the administration API, and changes those that differ if it is told to.
+
+What is there is read first, so nothing is sent for an entity that is as it shall be: to do it twice is to do it once.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twinbus.definitions.remote_entities import client_properties, read_namespace
+from twinbus.definitions.remote_rules import client_action, client_filter
+from twinbus.definitions.wanted_entities import WantedEntities, queue_steps
+from twinbus.management.rule_validation import DEFAULT_RULE_NAME
+from twinbus.model.descriptions import (
+    AuthorizationRule,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.model.paths import path_key
+
+if TYPE_CHECKING:
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+T = TypeVar("T", QueueDescription, TopicDescription)
+
+DEFAULT_RULES = (RuleDescription(DEFAULT_RULE_NAME),)
+
+
+@dataclass
+class RemoteMaking:
+    """`counts` tells how many entities and rules were made, changed, deleted and left as they were."""
+
+    client: "ServiceBusAdministrationClient"
+    may_change: bool
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def make(self, wanted: WantedEntities) -> None:
+        there = read_namespace(self.client)
+        known_topics = {path_key(topic.name): topic for topic in there.topics}
+        for topic in wanted.topics:
+            self._topic(topic, known_topics.get(path_key(topic.name)))
+        self._queues(wanted.queues, {path_key(queue.name): queue for queue in there.queues})
+        known = {(path_key(each.topic), path_key(each.name)): each for each in there.subscriptions}
+        for subscription in wanted.subscriptions:
+            found = known.get((path_key(subscription.topic), path_key(subscription.name)))
+            self._subscription(subscription, found)
+            rules = None if found is None else there.rules_of(found)
+            self._rules(subscription, wanted.rules_of(subscription), rules)
+
+    def _topic(self, topic: TopicDescription, found: TopicDescription | None) -> None:
+        # What the client cannot send makes no difference.
+        topic = replace(topic, filter_before_publishing=False)
+        if found is None:
+            self.client.create_topic(topic.name, **client_properties(topic))
+            self.counts["made"] += 1
+        elif self._shall_change(found, after := _on_top_of(found, topic)):
+            self.client.update_topic(self.client.get_topic(found.name), **client_properties(after))
+
+    def _queues(self, queues: tuple[QueueDescription, ...], known: dict[str, QueueDescription]) -> None:
+        """Changes come last: only then is every forwarding target there."""
+        unfinished: list[QueueDescription] = []
+        for step in queue_steps(tuple(queue for queue in queues if path_key(queue.name) not in known)):
+            self.client.create_queue(step.made.name, **client_properties(step.made))
+            self.counts["made"] += 1
+            if step.made != step.wanted:
+                unfinished.append(replace(step.wanted, authorization_rules=()))
+        for queue in queues:
+            found = known.get(path_key(queue.name))
+            if found is not None and self._shall_change(found, after := _on_top_of(found, queue)):
+                unfinished.append(after)
+        for queue in unfinished:
+            self.client.update_queue(self.client.get_queue(queue.name), **client_properties(queue))
+
+    def _subscription(self, subscription: SubscriptionDescription, found: SubscriptionDescription | None) -> None:
+        topic, properties = subscription.topic, client_properties(subscription)
+        if found is None:
+            self.client.create_subscription(topic, subscription.name, **properties)
+            self.counts["made"] += 1
+        elif self._shall_change(found, replace(subscription, topic=found.topic, name=found.name)):
+            self.client.update_subscription(topic, self.client.get_subscription(topic, found.name), **properties)
+
+    def _rules(
+        self,
+        subscription: SubscriptionDescription,
+        wanted: tuple[RuleDescription, ...] | None,
+        there: tuple[RuleDescription, ...] | None,
+    ) -> None:
+        """`there` is None for a subscription that was made just now; what becomes of its $Default is no change."""
+        is_new = there is None
+        is_whole = is_new or self.may_change
+        known = {path_key(rule.name): rule for rule in (DEFAULT_RULES if there is None else there)}
+        names = subscription.topic, subscription.name
+        for rule in DEFAULT_RULES if wanted is None and is_whole else wanted or ():
+            found = known.pop(path_key(rule.name), None)
+            chosen: dict[str, Any] = {"filter": client_filter(rule.filter), "action": client_action(rule.action)}
+            if found is None:
+                self.client.create_rule(*names, rule.name, **chosen)
+                self.counts["made"] += 1
+            elif is_whole and replace(rule, name=found.name) != found:
+                self.client.update_rule(*names, self.client.get_rule(*names, found.name), **chosen)
+                self.counts["made" if is_new else "changed"] += 1
+        # Last, so that a subscription that exists is never without a rule meanwhile.
+        for rule in known.values() if is_whole else ():
+            self.client.delete_rule(*names, rule.name)
+            self.counts["deleted"] += not is_new
+
+    def _shall_change(self, found: object, after: object) -> bool:
+        is_change = self.may_change and found != after
+        self.counts["changed" if is_change else "left"] += 1
+        return is_change
+
+
+def _on_top_of(found: T, wanted: T) -> T:
+    """What the entity becomes: the keys that a file does not tell stay, and so do access rules if it names none."""
+    rules = wanted.authorization_rules or found.authorization_rules
+    known = {rule.name: rule for rule in found.authorization_rules}
+    merged = tuple(_with_keys_of(rule, known.get(rule.name)) for rule in rules)
+    return replace(wanted, name=found.name, authorization_rules=merged)
+
+
+def _with_keys_of(rule: AuthorizationRule, found: AuthorizationRule | None) -> AuthorizationRule:
+    if found is None:
+        return rule
+    return replace(
+        rule,
+        primary_key=rule.primary_key or found.primary_key,
+        secondary_key=rule.secondary_key or found.secondary_key,
+    )

@@ -1,0 +1,198 @@
+"""Decides what a link that a client attaches is bound to: an address and rights in, a binding out.
+
+role of the client   address                binding
+sender               $cbs, .../$management  RequestBinding, paired with a ResponseLink
+sender               queue or topic         SenderBinding               needs Send
+receiver             $cbs, .../$management  ResponseLink
+receiver             queue or subscription  ReceiverBinding             needs Listen
+receiver with a session filter              PendingSession, and a ReceiverBinding once a session is locked
+"""
+
+from collections.abc import Callable
+
+from twinbus.amqp.codec.terminus import Coordinator, Source
+from twinbus.amqp.codec.terminus import Target as TargetTerminus
+from twinbus.amqp.codec.types import Symbol, Value
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.link.link import Link
+from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import TopicEntity
+from twinbus.broker.entity.transfers import ViaTarget
+from twinbus.broker.receiver import SessionLock
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError, MessagingError, NotAllowed, Unauthorized
+from twinbus.gateway.addresses import Node, resolve
+from twinbus.gateway.authorization import Grants
+from twinbus.gateway.links.bindings import Bindings
+from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.gateway.links.receiver_attach import ReceiverAttach
+from twinbus.gateway.links.receiver_binding import ReceiverBinding
+from twinbus.gateway.links.sender_binding import CREDIT as SENDER_CREDIT
+from twinbus.gateway.links.sender_binding import SenderBinding, Target
+from twinbus.gateway.namespace_view import NamespaceView
+from twinbus.gateway.nodes.cbs_node import CbsNode
+from twinbus.gateway.nodes.coordinator import CREDIT as COORDINATOR_CREDIT
+from twinbus.gateway.nodes.coordinator import CoordinatorBinding, Transactions
+from twinbus.gateway.nodes.management_node import ASSOCIATED_LINK, ManagementNode
+from twinbus.gateway.nodes.operations import Respond
+from twinbus.gateway.nodes.request_binding import CREDIT as REQUEST_CREDIT
+from twinbus.gateway.nodes.request_binding import Handle, RequestBinding
+from twinbus.gateway.nodes.requests import CBS_NAMES, MANAGEMENT_NAMES, ReplyNames, Request, Response, text_of
+from twinbus.gateway.nodes.response_links import ResponseLink, find_response_link
+from twinbus.model.descriptions import Right
+from twinbus.model.paths import CBS, Address, parse_address, strip_authority
+
+REQUEST_SIZE_FACTOR = 4
+TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
+
+
+class Attachment:
+    """Makes and remembers the bindings of one connection."""
+
+    def __init__(
+        self,
+        namespace: NamespaceView,
+        grants: Grants,
+        bindings: Bindings,
+        wake: Callable[[], None],
+    ) -> None:
+        self._namespace = namespace
+        self._grants = grants
+        self._bindings = bindings
+        self._wake = wake
+        self._transactions = Transactions()
+        self.who = ""  # what the connection called itself when it was opened
+        self._receivers = ReceiverAttach(bindings, namespace.traffic, self._meter_of, self._transactions, wake)
+        self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic)
+        self._management = ManagementNode(grants, namespace, self._transactions)
+
+    def bind(self, link: Link, now: Millis) -> None:
+        """Accept the link, now or once a session is free. Raises MessagingError where it has to be refused."""
+        if isinstance(link, IncomingLink) and isinstance(link.target, Coordinator):
+            # Needs no token: what is done in a transaction is done on other links.
+            link.accept(credit=COORDINATOR_CREDIT)
+            self._bindings[link] = CoordinatorBinding(link, self._transactions, self._wake)
+            return
+        address = _address_of(link)
+        if isinstance(link, IncomingLink):
+            self._bind_incoming(link, address, now)
+        else:
+            assert isinstance(link, OutgoingLink)
+            self._bind_outgoing(link, address, now)
+
+    def tick(self, now: Millis) -> None:
+        self._management.tick(now)
+
+    def _bind_incoming(self, link: IncomingLink, address: str, now: Millis) -> None:
+        parsed, node_name = parse_address(address), strip_authority(address).lower()
+        if node_name == CBS:
+            self._bind_requests(link, node_name, CBS_NAMES, self._answer_cbs)
+        elif parsed.is_management:
+            self._require_any_right(address, now)
+            resolve(self._namespace.entities, parsed)
+            self._bind_requests(
+                link, node_name, MANAGEMENT_NAMES, self._management_of(parsed, strip_authority(address))
+            )
+        else:
+            self._bind_sender(link, parsed, strip_authority(address), now)
+
+    def _bind_sender(self, link: IncomingLink, address: Address, path: str, now: Millis) -> None:
+        self._grants.require(Right.SEND, path, now)
+        node = resolve(self._namespace.entities, address)
+        if node.target is None:
+            raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
+        destination = link.properties.get(TRANSFER_DESTINATION)
+        target: Target = node.target if destination is None else self._via(node.target, destination, now)
+        properties = None if destination is None else {TRANSFER_DESTINATION: destination}
+        size_max = self._namespace.message_size_max
+        link.accept(max_message_size=size_max, credit=SENDER_CREDIT, properties=properties)
+        self._bindings[link] = SenderBinding(
+            link,
+            node,
+            target,
+            path,
+            self._namespace.traffic.of(node.path),
+            self._meter_of(node),
+            self._transactions,
+            now=now,
+            message_size_max=size_max,
+            new_id=self._namespace.new_id,
+            wake=self._wake,
+        )
+
+    def _meter_of(self, node: Node) -> LinkMeter:
+        return LinkMeter.of(self._namespace.book, node, self.who)
+
+    def _via(self, target: QueueEntity | TopicEntity, destination: Value, now: Millis) -> ViaTarget:
+        """Where messages go that are sent by way of this entity: who sends them needs the right for both."""
+        path = strip_authority(text_of(destination))
+        self._grants.require(Right.SEND, path, now)
+        if resolve(self._namespace.entities, parse_address(path)).target is None:
+            raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
+        if not isinstance(target, QueueEntity):
+            raise NotAllowed(f"'{target.description.name}' is a topic: messages are sent via queues only.")
+        return target.via(path)
+
+    def _bind_outgoing(self, link: OutgoingLink, address: str, now: Millis) -> None:
+        parsed, path = parse_address(address), strip_authority(address)
+        if path.lower() == CBS or parsed.is_management:
+            if parsed.is_management:
+                self._require_any_right(address, now)
+                resolve(self._namespace.entities, parsed)
+            link.accept()
+            self._bindings[link] = ResponseLink(link, path.lower())
+            return
+        self._grants.require(Right.LISTEN, path, now)
+        self._receivers.bind(link, resolve(self._namespace.entities, parsed), path, now)
+
+    def _bind_requests(self, link: IncomingLink, node_name: str, names: ReplyNames, handle: Handle) -> None:
+        # A request holds whole messages and more, and its refusal should be the operation's own.
+        size_max = REQUEST_SIZE_FACTOR * self._namespace.message_size_max
+        link.accept(max_message_size=size_max, credit=REQUEST_CREDIT)
+        find, wake = self._find_response_link, self._wake
+        self._bindings[link] = RequestBinding(link, node_name, names, handle, find, wake)
+
+    def _find_response_link(self, link: Link, node: str, reply_to: str | None) -> ResponseLink | None:
+        candidates = [binding for binding in self._bindings.values() if isinstance(binding, ResponseLink)]
+        return find_response_link(candidates, link, node, reply_to)
+
+    def _answer_cbs(self, request: Request, now: Millis, respond: Respond) -> None:
+        respond(self._cbs.answer(request, self._grants, now))
+
+    def _management_of(self, address: Address, path: str) -> Handle:
+        def handle(request: Request, now: Millis, respond: Respond) -> None:
+            self._namespace.traffic.of(address.entity_path).requests += 1
+            try:
+                # Not once for the link: the entity may be deleted and made anew under it.
+                node = resolve(self._namespace.entities, address)
+            except MessagingError as error:
+                respond(Response.failed(error))
+                return
+            session = self._session_of(text_of(request.properties.get(ASSOCIATED_LINK)))
+            self._management.handle(request, node, path, session, self._meter_of(node), now, respond)
+
+        return handle
+
+    def _session_of(self, link_name: str) -> SessionLock | None:
+        if link_name:
+            for link, binding in self._bindings.items():
+                if isinstance(binding, ReceiverBinding) and link.name == link_name:
+                    return binding.session
+        return None
+
+    def _require_any_right(self, address: str, now: Millis) -> None:
+        path = strip_authority(address)
+        if not self._grants.rights_on(path, now):
+            raise Unauthorized(f"No valid token for '{path}'. Put one on $cbs before attaching to it.")
+
+
+def _address_of(link: Link) -> str:
+    terminus = link.target if isinstance(link, IncomingLink) else link.source
+    if (
+        not isinstance(terminus, Source | TargetTerminus)
+        or not isinstance(terminus.address, str)
+        or not terminus.address
+    ):
+        raise ArgumentError("The link has no address: name a queue, topic, subscription or node.")
+    return str(terminus.address)

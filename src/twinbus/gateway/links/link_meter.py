@@ -1,0 +1,269 @@
+"""What one client does on one entity, told to the book of operations: bursts in, rows or sums out (`twinbus.meter.operation`).
+
+    the book has room --> the burst itself is held, for rows of its own
+         '--it has not--> its count and bytes are added to those of its cause and fragment
+
+On the way of every message, so a burst only leaves its mark here; many times a second the book asks for all of them
+together. Above the limit nothing of a message is held until then, not even its size, so that its memory is free for the
+next one as soon as it would be without a meter.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from twinbus.amqp.codec.performatives import Open
+from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.receiver import Delivery
+from twinbus.gateway.addresses import Node
+from twinbus.gateway.links.link_rows import OVERHEAD, LinkRows
+from twinbus.meter.book import OperationsBook
+from twinbus.meter.operation import NO_FRAGMENT, UNIT_BYTES, WHO_LENGTH_MAX, Cause, EntityType, units_of, who_of_agent
+from twinbus.model.message import Message
+from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
+
+_ONE_UNIT_MAX = UNIT_BYTES + OVERHEAD
+"""The largest content that is billed as one."""
+
+_SEND = Cause.SEND
+"""A member of an enum is looked up at the price of a call."""
+
+_Burst: TypeAlias = tuple[Sequence[Message], Sequence[int] | None, Cause, int]
+"""Messages, their numbers, and what `LinkMeter.sent` was told besides."""
+
+
+class _Sums:
+    """Messages of one cause in one fragment since the book asked last."""
+
+    __slots__ = ("count", "further_units", "size")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0  # of the contents, the store's own bytes included
+        self.further_units = 0  # beyond the one of each message
+
+    def add(self, size: int) -> None:
+        self.count += 1
+        self.size += size
+        if size > _ONE_UNIT_MAX:
+            self.further_units += units_of(size - OVERHEAD) - 1
+
+
+_ByFragment: TypeAlias = defaultdict[int, _Sums]
+
+
+class LinkMeter:
+    """`sent`, `delivered` and `settled` only keep what they are told, until the book asks for it."""
+
+    __slots__ = (
+        "_book",
+        "_bursts",
+        "_deliveries",
+        "_is_partitioned",
+        "_is_waiting",
+        "_received",
+        "_rows",
+        "_sent",
+        "_settled_count",
+        "_sums",
+    )
+
+    def __init__(
+        self, book: OperationsBook, entity: str, entity_type: EntityType, who: str, *, is_partitioned: bool
+    ) -> None:
+        self._book = book
+        self._rows = LinkRows(entity, entity_type, who)
+        self._is_partitioned = is_partitioned
+        self._is_waiting = False
+        self._bursts: list[_Burst] = []
+        self._deliveries: list[Delivery] = []
+        self._settled_count = 0
+        self._sums: defaultdict[Cause, _ByFragment] = defaultdict(partial(defaultdict, _Sums))
+        # The hash of a cause is computed in Python each time.
+        self._sent = self._sums[Cause.SEND]
+        self._received = self._sums[Cause.RECEIVE]
+
+    @staticmethod
+    def of(book: OperationsBook | None, node: Node, who: str) -> "LinkMeter":
+        """Without a book, one that does nothing."""
+        if book is None:
+            return UNMETERED
+        settings = _settings_of(node)
+        return LinkMeter(book, settings.path, _entity_type_of(node), who, is_partitioned=settings.is_partitioned)
+
+    def sent(
+        self,
+        messages: Sequence[Message],
+        numbers: Sequence[int] | None,
+        cause: Cause = Cause.SEND,
+        fragment: int = NO_FRAGMENT,
+    ) -> None:
+        """They were accepted, by one fragment. `numbers` are their own, 0 for a duplicate that was dropped; where
+        they are not known, `fragment` says which."""
+        if not messages:
+            return
+        if not self._is_waiting:
+            self._wait()
+        if numbers is not None:
+            fragment = _fragment_of(numbers)
+        if self._book.exact_left >= len(messages):
+            self._bursts.append((messages, numbers, cause, fragment))
+            return
+        size = 0
+        for message in messages:
+            found = len(message.content)
+            if found > _ONE_UNIT_MAX or message.is_ping:
+                self._add_sent(messages, cause, fragment)
+                return
+            size += found
+        sums = (self._sent if cause is _SEND else self._sums[cause])[fragment]
+        sums.count += len(messages)
+        sums.size += size
+
+    def delivered(self, deliveries: Sequence[Delivery]) -> None:
+        if not self._is_waiting:
+            self._wait()
+        if self._book.exact_left >= len(deliveries):
+            self._deliveries += deliveries
+            return
+        if self._is_partitioned:
+            self._add_stored([delivery.message for delivery in deliveries], self._received)
+            return
+        size = 0
+        for delivery in deliveries:
+            found = len(delivery.message.content)
+            if found > _ONE_UNIT_MAX:
+                self._add_stored([delivery.message for delivery in deliveries], self._received)
+                return
+            size += found
+        sums = self._received[0]
+        sums.count += len(deliveries)
+        sums.size += size
+
+    def settled(self, count: int) -> None:
+        if not self._is_waiting:
+            self._wait()
+        self._settled_count += count
+
+    def handed_out(self, messages: Sequence[StoredMessage], cause: Cause = Cause.RECEIVE) -> None:
+        """They were delivered, or shown."""
+        if at := self._book.exact_at(len(messages)):
+            self._book.add_exact(self._rows.of_stored(at, cause, messages))
+            return
+        if not self._is_waiting:
+            self._wait()
+        self._add_stored(messages, self._sums[cause])
+
+    def peeked(self, messages: Sequence[StoredMessage]) -> None:
+        if messages:
+            self.handed_out(messages, Cause.PEEK)
+        else:
+            self.counted(Cause.PEEK)
+
+    def counted(
+        self, cause: Cause, count: int = 1, *, messages: int = 0, size: int = 0, fragment: int = NO_FRAGMENT
+    ) -> None:
+        """Operations without a size of their own, or of which only the number is known."""
+        self._book.turn()
+        units = 0 if not cause.is_billed else units_of(size) if count == 1 else count
+        self._book.add(self._rows.key(cause, fragment), count, messages, size, units)
+
+    def write_down(self) -> None:
+        """Called by the book."""
+        bursts, self._bursts = self._bursts, []
+        deliveries, self._deliveries = self._deliveries, []
+        if bursts:
+            self._write_sent(bursts)
+        if deliveries:
+            self.handed_out([delivery.message for delivery in deliveries])
+        self._write_sums()
+        self._is_waiting = False
+
+    def _wait(self) -> None:
+        self._is_waiting = True
+        self._book.ask_soon(self)
+
+    def _add_sent(self, messages: Sequence[Message], cause: Cause, fragment: int) -> None:
+        for message in messages:
+            self._sums[Cause.PING if message.is_ping else cause][fragment].add(len(message.content))
+
+    def _add_stored(self, messages: Sequence[StoredMessage], sums: _ByFragment) -> None:
+        for message in messages:
+            sums[message.sequence_number >> SEQUENCE_BITS].add(len(message.content))
+
+    def _write_sent(self, bursts: Sequence[_Burst]) -> None:
+        at = self._book.exact_at(sum([len(burst[0]) for burst in bursts]))
+        for messages, numbers, cause, fragment in bursts:
+            if not at:
+                self._add_sent(messages, cause, fragment)
+                continue
+            # Pings are always added up: nobody looks for one.
+            self._add_sent([message for message in messages if message.is_ping], cause, fragment)
+            self._book.add_exact(self._rows.of_sent(at, cause, fragment, messages, numbers))
+
+    def _write_sums(self) -> None:
+        book, rows = self._book, self._rows
+        for cause, by_fragment in self._sums.items():
+            for fragment, sums in by_fragment.items():
+                count = sums.count
+                size, units = sums.size - count * OVERHEAD, count + sums.further_units
+                book.add(rows.key(cause, fragment), count, count, size, units)
+            by_fragment.clear()
+        count, self._settled_count = self._settled_count, 0
+        if count:
+            book.add(rows.key(Cause.SETTLE, NO_FRAGMENT), count, count, 0, 0)
+
+
+class _Unmetered(LinkMeter):
+    """For a namespace without a book."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    def sent(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def delivered(self, *_: Any) -> None:
+        pass
+
+    def settled(self, *_: Any) -> None:
+        pass
+
+    def handed_out(self, *_: Any) -> None:
+        pass
+
+    def counted(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+UNMETERED = _Unmetered()
+
+
+def _fragment_of(numbers: Sequence[int]) -> int:
+    """Of a burst. A duplicate that was dropped has no number and lies nowhere."""
+    number = numbers[-1] or max(numbers)
+    return number >> SEQUENCE_BITS if number else NO_FRAGMENT
+
+
+def _settings_of(node: Node) -> EntitySettings:
+    """With the path as the entity was created, however the client spells it."""
+    if node.queue is not None:
+        return node.queue.settings
+    assert node.target is not None
+    return node.target.settings
+
+
+def _entity_type_of(node: Node) -> EntityType:
+    if node.subscription is not None:
+        return EntityType.SUBSCRIPTION
+    return EntityType.TOPIC if node.queue is None else EntityType.QUEUE
+
+
+def who_of(opened: Open) -> str:
+    """What a connection calls itself: the application's own name where an SDK was given one, else the SDK's."""
+    properties = {str(name): value for name, value in (opened.properties or {}).items()}
+    product, agent = str(properties.get("product") or ""), str(properties.get("user-agent") or "")
+    return who_of_agent(agent) or (product or opened.container_id)[:WHO_LENGTH_MAX]

@@ -1,0 +1,122 @@
+"""Binds the links that clients receive messages on, those of message sessions included (protocol.md 6.3)."""
+
+from collections.abc import Callable
+
+from twinbus.amqp.codec.performatives import SenderSettleMode
+from twinbus.amqp.codec.terminus import Source
+from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.receiver import ReceiveMode, SessionLock
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError, NotAllowed, OperationTimeout, QuotaExceeded
+from twinbus.gateway.addresses import Node
+from twinbus.gateway.links.bindings import Bindings
+from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.gateway.links.pending_session import PendingSession
+from twinbus.gateway.links.receiver_binding import ReceiverBinding
+from twinbus.gateway.links.session_attach import (
+    has_session_filter,
+    session_properties,
+    session_source,
+    unfiltered_source,
+    wait_of,
+    wanted_session,
+)
+from twinbus.gateway.links.traffic import Traffic
+from twinbus.gateway.nodes.coordinator import Transactions
+from twinbus.meter.operation import Cause
+
+MeterOf = Callable[[Node], LinkMeter]
+
+RECEIVERS_MAX = 5_000
+"""Of one entity at a time."""
+
+
+class ReceiverAttach:
+    def __init__(
+        self,
+        bindings: Bindings,
+        traffic: Traffic,
+        meter_of: MeterOf,
+        transactions: Transactions,
+        wake: Callable[[], None],
+    ) -> None:
+        self._bindings = bindings
+        self._meter_of = meter_of
+        self._transactions = transactions
+        self._traffic = traffic
+        self._wake = wake
+
+    def bind(self, link: OutgoingLink, node: Node, path: str, now: Millis) -> None:
+        """Accept the link, now or once a session is free. Raises MessagingError where it has to be refused."""
+        queue, source = node.queue, link.source
+        if queue is None:
+            raise NotAllowed(f"'{path}' is a topic: receive from one of its subscriptions.")
+        if queue.receiver_count >= RECEIVERS_MAX:
+            raise QuotaExceeded(f"'{path}' has {RECEIVERS_MAX} receivers, which is the limit. Close some.")
+        assert source is not None
+        if has_session_filter(source):
+            self._wait_for_session(link, source, queue, PendingSession(node, path, self._meter_of(node)), now)
+            return
+        binding = self._receiver(link, node, path, None, now)
+        queue.attach(binding, now)
+        link.accept(source=unfiltered_source(source))
+        # The client's credit, if some is here already, is the next event.
+        self._bindings[link] = binding
+
+    def _receiver(
+        self, link: OutgoingLink, node: Node, path: str, session: SessionLock | None, now: Millis
+    ) -> ReceiverBinding:
+        is_settled = link.snd_settle_mode is SenderSettleMode.SETTLED
+        mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
+        traffic = self._traffic.of(node.path)
+        meter = self._meter_of(node)
+        return ReceiverBinding(link, node, path, mode, session, traffic, meter, self._transactions, now, self._wake)
+
+    def _wait_for_session(
+        self, link: OutgoingLink, source: Source, queue: MessageQueue, pending: PendingSession, now: Millis
+    ) -> None:
+        if not queue.requires_session:
+            raise NotAllowed(f"'{pending.path}' has no message sessions: receive from it without a session.")
+        wanted = wanted_session(source)
+        self._bindings[link] = pending
+
+        def reply(result: SessionLock | MessagingError) -> None:
+            answered_at = queue.clock.now()
+            if self._bindings.get(link) is not pending:
+                if isinstance(result, SessionLock):
+                    queue.release_session(result, answered_at)
+                return
+            del self._bindings[link]
+            if isinstance(result, MessagingError):
+                if isinstance(result, OperationTimeout):
+                    pending.meter.counted(Cause.EMPTY_RECEIVE)
+                link.refuse(result)
+            else:
+                self._open_session(link, source, queue, pending, result, answered_at)
+            self._wake()
+
+        pending.waiter = queue.accept_session(wanted, now + wait_of(link.properties), now, reply)
+
+    def _open_session(
+        self,
+        link: OutgoingLink,
+        source: Source,
+        queue: MessageQueue,
+        pending: PendingSession,
+        lock: SessionLock,
+        now: Millis,
+    ) -> None:
+        binding = self._receiver(link, pending.node, pending.path, lock, now)
+        try:
+            queue.attach(binding, now)
+        except MessagingError as error:
+            queue.release_session(lock, now)
+            link.refuse(error)
+            return
+        pending.meter.counted(Cause.SESSION)
+        self._bindings[link] = binding
+        link.accept(source=session_source(source, lock), properties=session_properties(lock))
+        # Its credit came while the attach was held back.
+        binding.credit_told(link.credit, drain=link.is_draining)
+        binding.credit_changed(now)

@@ -1,0 +1,289 @@
+"""A client's receiver link, bound to a queue: credit in, messages out, dispositions in, confirmations out.
+
+The link's delivery tags are the lock tokens, so a disposition finds its messages without a map here. Locks outlive the
+link (protocol.md rule 20); a message session does not.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from twinbus.amqp.codec.delivery_state import DeliveryState, Rejected, TransactionalState
+from twinbus.amqp.codec.performatives import ReceiverSettleMode
+from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError
+from twinbus.gateway.addresses import Node
+from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.gateway.links.receive_window import ReceiveWindow
+from twinbus.gateway.links.settlement import confirmation, is_refusal, outcome_of, ranges
+from twinbus.gateway.links.traffic import EntityTraffic
+from twinbus.gateway.nodes.coordinator import Transactions
+from twinbus.meter.operation import Cause
+from twinbus.model.message import encode_delivery
+
+
+class ReceiverBinding:
+    """Keeps the broker's `Receiver` protocol."""
+
+    __slots__ = (
+        "_granted",
+        "_is_drain_due",
+        "_is_end_due",
+        "_is_over",
+        "_is_paused",
+        "_link",
+        "_queue",
+        "_settling",
+        "_traffic",
+        "_transactions",
+        "_under_way",
+        "_used_at",
+        "_wake",
+        "_window",
+        "credit",
+        "meter",
+        "mode",
+        "node",
+        "path",
+        "session",
+    )
+
+    def __init__(
+        self,
+        link: OutgoingLink,
+        node: Node,
+        path: str,
+        mode: ReceiveMode,
+        session: SessionLock | None,
+        traffic: EntityTraffic,
+        meter: LinkMeter,
+        transactions: Transactions,
+        now: Millis,
+        wake: Callable[[], None],
+    ) -> None:
+        assert node.queue is not None
+        self.credit = 0
+        self.mode = mode
+        self.node = node
+        self.session = session
+        self.path = path
+        self._link = link
+        link.is_answer_held = True
+        self._queue = node.queue
+        self._used_at = now
+        self._traffic = traffic
+        self.meter = meter
+        self._window = ReceiveWindow(deletes=mode is ReceiveMode.RECEIVE_AND_DELETE)
+        self._transactions = transactions
+        self._wake = wake
+        self._granted = 0  # what `credit` was set to last
+        self._under_way = 0  # messages the queue took from earlier credit and has not delivered yet
+        self._settling = 0  # settlements that the client waits for
+        self._is_drain_due = False
+        self._is_end_due = False
+        self._is_paused = False
+        self._is_over = False  # the queue has let go of this receiver
+
+    # Called by the queue.
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        encoded: list[tuple[bytes, bytes]] = []
+        size = 0
+        is_locking = self.mode is ReceiveMode.PEEK_LOCK
+        for message, token, locked_until in deliveries:
+            payload = encode_delivery(
+                message.content,
+                sequence_number=message.sequence_number,
+                enqueued_at=message.enqueued_at,
+                delivery_count=message.delivery_count,
+                lock_token=token if is_locking else None,
+                locked_until=locked_until if is_locking else None,
+                state=message.state,
+                enqueued_sequence_number=message.enqueued_sequence_number,
+            )
+            size += len(payload)
+            encoded.append((token, payload))
+        self._link.transfers(encoded, settled=not is_locking)
+        self._under_way -= len(encoded)
+        if self._link.session.is_held_back:
+            # Nothing more while the client's session window is shut; the link tells when it opens.
+            self._grant(0)
+        if self._is_drain_due:
+            self._drain()
+        self._traffic.messages_out += len(encoded)
+        self._traffic.bytes_out += size
+        self._window.delivered(len(encoded))
+        self.meter.delivered(deliveries)
+        self._wake()
+
+    def session_lost(self, error: MessagingError) -> None:
+        self._is_over = True
+        self._grant(0)
+        self._link.detach(error)
+        self._wake()
+
+    # Called by the connection.
+
+    def credit_told(self, credit: int, *, drain: bool) -> None:
+        """The client has spoken of its credit; `credit_changed` follows."""
+        if self._window.told(credit, drain=drain):
+            self.meter.counted(Cause.EMPTY_RECEIVE)
+
+    def credit_changed(self, now: Millis) -> None:
+        """Follow the link's credit, as it is now: events about it may be older."""
+        link = self._link
+        self._used_at = now
+        if not self._is_paused and not self._is_over:
+            self._grant(link.credit)
+            if self.credit > 0:
+                self._queue.pump(now, self)
+        if link.is_draining:
+            self._drain()
+        else:
+            self._is_drain_due = False
+
+    def _grant(self, credit: int) -> None:
+        """Set the queue's credit, less what it has taken of earlier credit and not delivered yet."""
+        self._under_way += self._granted - self.credit
+        self.credit = self._granted = max(0, credit - self._under_way)
+
+    def _drain(self, *, may_wait: bool = True) -> None:
+        """Answered with what is there: the JavaScript SDK closes a link that makes it wait.
+
+        Messages in receive-and-delete are on their way until their removal is durable; they come first, or they
+        would reach a client that has stopped to listen. So do answers to settlements: that SDK drains a link before
+        it closes it, and does not see what comes after. What the queue is about to read is there as well, but a store
+        may hang: it is waited for until the next tick.
+        """
+        if may_wait and self.credit > 0 and self._queue.is_reading:
+            self._is_drain_due = True
+            return
+        self._grant(0)
+        self._is_drain_due = self._under_way > 0 or self._settling > 0
+        if not self._is_drain_due:
+            self._end_receive()
+            self._link.drained()
+            self._wake()
+
+    def _end_receive(self) -> None:
+        if self._window.ended():
+            self.meter.counted(Cause.EMPTY_RECEIVE)
+
+    def pause(self) -> None:
+        """The socket takes no more: nothing is handed over until `resume`."""
+        self._is_paused = True
+        self._grant(0)
+
+    def resume(self, now: Millis) -> None:
+        self._is_paused = False
+        self.credit_changed(now)
+
+    def dispositions(
+        self, deliveries: Sequence[tuple[int, bytes]], state: DeliveryState | None, *, is_settled: bool, now: Millis
+    ) -> None:
+        self._used_at = now
+        if isinstance(state, TransactionalState):
+            self._settle_in_transaction(deliveries, state, is_settled=is_settled, now=now)
+            return
+        outcome = outcome_of(state)
+        if outcome is None or (state is None and not is_settled):
+            return
+        self._traffic.settled += len(deliveries)
+        self._window.settled(len(deliveries))
+        tokens = [tag for _, tag in deliveries]
+        if is_settled:
+            self.meter.settled(len(tokens))
+            self._queue.settle_each(tokens, outcome, now, SILENT)
+            return
+        self._settling += len(deliveries)
+        reply = _SettleReply(self, [delivery_id for delivery_id, _ in deliveries], confirmation(state))
+        self._queue.settle_each(tokens, outcome, now, reply)
+
+    def _settle_in_transaction(
+        self, deliveries: Sequence[tuple[int, bytes]], state: TransactionalState, *, is_settled: bool, now: Millis
+    ) -> None:
+        self._traffic.settled += len(deliveries)
+        self._window.settled(len(deliveries))
+        ids, tokens = [delivery_id for delivery_id, _ in deliveries], [tag for _, tag in deliveries]
+        answer = self._transactions.settle(state, self._queue, tokens, now, is_settled=is_settled)
+        is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
+        if is_taken:
+            self._transactions.after_commit(state.txn_id, partial(self.meter.settled, len(tokens)))
+        if is_settled:
+            return
+        if is_taken and self._link.rcv_settle_mode is ReceiverSettleMode.FIRST:
+            # It waits for no answer, and after a rollback it may settle the same delivery in another way.
+            self._transactions.after_commit(state.txn_id, partial(self.confirm, ids, answer))
+        else:
+            self.confirm(ids, answer)
+
+    def confirm(self, ids: Sequence[int], state: DeliveryState) -> None:
+        for first, last in ranges(ids):
+            self._link.confirm(first, last, state)
+        self._wake()
+
+    def answer(self, ids: Sequence[int], state: DeliveryState) -> None:
+        """Confirm settlements that the queue has decided."""
+        self.confirm(ids, state)
+        self._settling -= len(ids)
+        if self._is_drain_due:
+            self._drain()
+        if self._is_end_due:
+            self._end()
+
+    def is_idle_since(self, when: Millis) -> bool:
+        """One that waits for messages is in use, however long none comes."""
+        return self._used_at < when and not self._link.credit
+
+    def tick(self) -> None:
+        # The store failed while messages were on their way: nobody else says that none will come.
+        if self._is_drain_due:
+            self._drain(may_wait=False)
+
+    def unbind(self, now: Millis) -> None:
+        """The link or the connection is gone."""
+        self._end_receive()
+        self._grant(0)
+        if not self._is_over:
+            self._queue.detach(self, now)
+        self._end()
+
+    def _end(self) -> None:
+        """Answer the client's detach after its settlements: it does not see what comes later, and waits for it."""
+        self._is_end_due = self._settling > 0
+        if not self._is_end_due:
+            self._link.end()
+            self._wake()
+
+
+class _SettleReply:
+    """The queue's answers to the dispositions of one frame, by position in it."""
+
+    __slots__ = ("_binding", "_ids", "_state")
+
+    def __init__(self, binding: ReceiverBinding, ids: list[int], state: DeliveryState) -> None:
+        self._binding = binding
+        self._ids = ids
+        self._state = state
+
+    def settled(self, indexes: Sequence[int]) -> None:
+        ids = self._ids
+        self._binding.meter.settled(len(indexes))
+        self._binding.answer(ids if len(indexes) == len(ids) else [ids[index] for index in indexes], self._state)
+
+    def failed(self, index: int, error: MessagingError) -> None:
+        self._binding.answer([self._ids[index]], Rejected.because(error))
+
+
+class _Silent:
+    """For what the client settled itself: it waits for no answer, and a lost lock shows by the message's return."""
+
+    def settled(self, indexes: Sequence[int]) -> None:
+        pass
+
+    def failed(self, index: int, error: MessagingError) -> None:
+        pass
+
+
+SILENT = _Silent()

@@ -1,0 +1,186 @@
+"""A client's sender link, bound to a queue or topic: deliveries in, settlements back once they are durable.
+
+All transfers of one socket read arrive together and go to the entity together; whatever it answers together is settled
+with one disposition for each run of delivery ids. Only `accepted` and `rejected` are ever used: the Python SDK never
+returns from a send that was answered with any other outcome.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from twinbus.amqp.codec.delivery_state import ACCEPTED, Outcome, Rejected, TransactionalState
+from twinbus.amqp.events import Incoming
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import TopicEntity
+from twinbus.broker.entity.transfers import ViaTarget
+from twinbus.clock import Millis
+from twinbus.errors import MessageTooLarge, MessagingError
+from twinbus.gateway.addresses import Node
+from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.gateway.links.settlement import ranges
+from twinbus.gateway.links.traffic import EntityTraffic
+from twinbus.gateway.nodes.coordinator import Transactions, in_transaction
+from twinbus.model.message import BATCH_FORMAT, Message, split_batch
+from twinbus.model.message_reader import MessageReader
+
+CREDIT = 2_000
+
+Target: TypeAlias = QueueEntity | TopicEntity | ViaTarget
+
+
+class SenderBinding:
+    __slots__ = (
+        "_link",
+        "_message_size_max",
+        "_meter",
+        "_read",
+        "_target",
+        "_traffic",
+        "_transactions",
+        "_used_at",
+        "_wake",
+        "node",
+        "path",
+    )
+
+    def __init__(
+        self,
+        link: IncomingLink,
+        node: Node,
+        target: Target,
+        path: str,
+        traffic: EntityTraffic,
+        meter: LinkMeter,
+        transactions: Transactions,
+        *,
+        now: Millis,
+        message_size_max: int,
+        new_id: Callable[[], str],
+        wake: Callable[[], None],
+    ) -> None:
+        self.node = node
+        self.path = path
+        self._used_at = now
+        self._link = link
+        self._target = target
+        self._traffic = traffic
+        self._meter = meter
+        self._transactions = transactions
+        self._message_size_max = message_size_max
+        self._read = MessageReader(new_id).read
+        self._wake = wake
+
+    def receive(self, deliveries: Sequence[Incoming], now: Millis) -> None:
+        self._used_at = now
+        messages: list[Message] = []
+        ids: list[int] = []
+        size_max, read, size = self._message_size_max, self._read, 0
+        for delivery_id, _, payload, message_format, is_settled, state in deliveries:
+            # An id of -1 is one that nobody waits for.
+            answer_id = -1 if is_settled else delivery_id
+            size += len(payload)
+            try:
+                if isinstance(state, TransactionalState):
+                    self._send_in_transaction(state, payload, message_format, answer_id, now)
+                    continue
+                if len(payload) > size_max:
+                    raise _too_large(len(payload), size_max)
+                if message_format == BATCH_FORMAT:
+                    self._send(messages, ids, now)
+                    messages, ids = [], []
+                    self._send_batch(payload, answer_id, now)
+                else:
+                    messages.append(read(payload))
+                    ids.append(answer_id)
+            except MessagingError as error:
+                self.refused(answer_id, error)
+        self._traffic.bytes_in += size
+        self._send(messages, ids, now)
+
+    def is_idle_since(self, when: Millis) -> bool:
+        return self._used_at < when
+
+    def _send(self, messages: list[Message], ids: list[int], now: Millis) -> None:
+        if messages:
+            self._target.send_each(messages, now, _BurstReply(self, ids, messages))
+
+    def _send_batch(self, payload: bytes, delivery_id: int, now: Millis) -> None:
+        messages = [self._read(part) for part in split_batch(payload)]
+
+        def reply(result: list[int] | MessagingError) -> None:
+            if isinstance(result, MessagingError):
+                self.refused(delivery_id, result)
+            else:
+                self._traffic.messages_in += len(messages) - 1
+                self.accepted([delivery_id], messages, result)
+
+        if messages:
+            self._target.send_batch(messages, now, reply)
+        else:
+            self.accepted([delivery_id], messages, [])
+
+    def _send_in_transaction(
+        self, state: TransactionalState, payload: bytes, message_format: int, delivery_id: int, now: Millis
+    ) -> None:
+        is_batch = message_format == BATCH_FORMAT
+        transaction = self._transactions.find(state.txn_id)
+        outcome: Outcome = ACCEPTED
+        try:
+            if len(payload) > self._message_size_max:
+                raise _too_large(len(payload), self._message_size_max)
+            self._transactions.check_room(len(payload))
+            messages = [self._read(part) for part in (split_batch(payload) if is_batch else [payload])]
+            transaction.send(self._target.placement, messages, now)
+            self._traffic.messages_in += len(messages)
+            count = partial(self._meter.sent, messages, None, fragment=transaction.fragment)
+            self._transactions.after_commit(state.txn_id, count)
+        except MessagingError as error:
+            self._traffic.refused += 1
+            outcome = Rejected.because(error)
+            if delivery_id < 0:
+                transaction.doom(error)
+        if delivery_id >= 0:
+            self._link.settle(delivery_id, delivery_id, in_transaction(state, outcome))
+            self._wake()
+
+    def accepted(self, ids: Sequence[int], messages: Sequence[Message], numbers: Sequence[int]) -> None:
+        self._traffic.messages_in += len(ids)
+        self._meter.sent(messages, numbers)
+        for first, last in ranges(ids):
+            if last >= 0:
+                self._link.settle(max(first, 0), last, ACCEPTED)
+        self._wake()
+
+    def refused(self, delivery_id: int, error: MessagingError) -> None:
+        self._traffic.refused += 1
+        if delivery_id >= 0:
+            self._link.settle(delivery_id, delivery_id, Rejected.because(error))
+        self._wake()
+
+
+def _too_large(size: int, size_max: int) -> MessageTooLarge:
+    return MessageTooLarge(f"The message has {size} bytes; {size_max} are the limit.")
+
+
+class _BurstReply:
+    """The entity's answers to one burst, by position in it."""
+
+    __slots__ = ("_binding", "_ids", "_messages")
+
+    def __init__(self, binding: SenderBinding, ids: list[int], messages: list[Message]) -> None:
+        self._binding = binding
+        self._ids = ids
+        self._messages = messages
+
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int]) -> None:
+        ids, messages = self._ids, self._messages
+        if len(indexes) == len(ids):
+            self._binding.accepted(ids, messages, numbers)
+        else:
+            chosen = [messages[index] for index in indexes]
+            self._binding.accepted([ids[index] for index in indexes], chosen, numbers)
+
+    def refused(self, index: int, error: MessagingError) -> None:
+        self._binding.refused(self._ids[index], error)

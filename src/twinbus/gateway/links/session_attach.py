@@ -1,0 +1,58 @@
+"""Attaching to a message session: the filter of the link's source, and the reply that names the session (protocol.md 6.3)."""
+
+from dataclasses import replace
+
+from twinbus.amqp.codec.terminus import Source
+from twinbus.amqp.codec.types import Described, Long, Symbol, Value
+from twinbus.broker.receiver import SessionLock
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError
+from twinbus.model.identity import ID_LENGTH_MAX
+
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
+LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
+TIMEOUT = "com.microsoft:timeout"
+WAIT_DEFAULT: Millis = 65_000
+TICKS_AT_EPOCH = 621_355_968_000_000_000
+TICKS_PER_MILLI = 10_000
+
+
+def has_session_filter(source: Source) -> bool:
+    return source.filter is not None and SESSION_FILTER in source.filter
+
+
+def wanted_session(source: Source) -> str | None:
+    """The session asked for; None is the next free one."""
+    assert source.filter is not None
+    value = source.filter[SESSION_FILTER]
+    if isinstance(value, Described):
+        value = value.value
+    if value is None:
+        return None
+    if not isinstance(value, str) or isinstance(value, Symbol):
+        raise ArgumentError(
+            "The session filter has to be the session id as a string, or null for the next free session."
+        )
+    if len(value) > ID_LENGTH_MAX:
+        raise ArgumentError(f"The session id has {len(value)} characters; use at most {ID_LENGTH_MAX}.")
+    return value
+
+
+def wait_of(properties: dict[Value, Value] | None) -> Millis:
+    """How long the client waits for a free session."""
+    timeout = (properties or {}).get(TIMEOUT)
+    return timeout if isinstance(timeout, int) and 0 < timeout < WAIT_DEFAULT else WAIT_DEFAULT
+
+
+def session_source(source: Source, lock: SessionLock) -> Source:
+    """The source as the client sent it, with the session it got: a plain string, or no SDK finds it."""
+    return replace(source, filter={SESSION_FILTER: lock.session_id})
+
+
+def unfiltered_source(source: Source) -> Source:
+    """The source as the client sent it, without filters: one that came back would be one that is applied (AMQP part 3, 3.5.3)."""
+    return source if source.filter is None else replace(source, filter=None)
+
+
+def session_properties(lock: SessionLock) -> dict[Value, Value]:
+    return {LOCKED_UNTIL: Long(TICKS_AT_EPOCH + lock.locked_until * TICKS_PER_MILLI)}

@@ -1,0 +1,100 @@
+"""What a receiver's disposition means, and what it is told in return (protocol.md 6.1, rules 2 and 3).
+
+    accepted -> complete      modified -> abandon, or defer if undeliverable here
+    rejected -> dead-letter   released -> release
+
+The confirmation has to be the same outcome without the client's error: an echoed error reads as a failed settlement.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from twinbus.amqp.codec.delivery_state import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    DeliveryState,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+)
+from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
+
+DEAD_LETTER = "com.microsoft:dead-letter"
+REASON = "DeadLetterReason"
+DESCRIPTION = "DeadLetterErrorDescription"
+
+REJECTED = Rejected()
+
+
+def outcome_of(state: DeliveryState | None) -> Outcome | None:
+    """None where the state decides nothing yet, or nothing that we know."""
+    if state is None:
+        # Settled without saying how: the message was not said to be done with, so it stays.
+        return RELEASE
+    if isinstance(state, Accepted):
+        return COMPLETE
+    if isinstance(state, Modified):
+        properties = _texts(state.message_annotations)
+        return Defer(properties) if state.undeliverable_here else Abandon(properties)
+    if isinstance(state, Rejected):
+        return _dead_letter(state)
+    if isinstance(state, Released):
+        return RELEASE
+    return None
+
+
+def confirmation(state: DeliveryState | None) -> DeliveryState:
+    if isinstance(state, Rejected):
+        return REJECTED
+    if isinstance(state, Accepted):
+        return ACCEPTED
+    if state is None or isinstance(state, Received):
+        return RELEASED
+    return state
+
+
+def is_refusal(answer: DeliveryState | None) -> bool:
+    """Whether it tells of a failure, and not that a message was dead-lettered as asked."""
+    return isinstance(answer, Rejected) and answer.error is not None
+
+
+def _dead_letter(state: Rejected) -> DeadLetter:
+    if state.error is None:
+        return DeadLetter()
+    info = dict(_texts(state.error.info))
+    reason, description = info.pop(REASON, None), info.pop(DESCRIPTION, None)
+    if reason is None and description is None and not info:
+        # A client of another make: its error is all that it says. The SDKs' own condition says nothing.
+        reason = None if state.error.condition == DEAD_LETTER else state.error.condition
+        return DeadLetter(reason, state.error.description)
+    return DeadLetter(_text(reason), _text(description), info)
+
+
+def _texts(mapping: Mapping[object, object] | None) -> dict[str, object]:
+    return {} if mapping is None else {str(key): value for key, value in mapping.items()}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Runs of consecutive delivery ids as (first, last), so that one disposition answers for many.
+
+    Each is there once, but for -1, which stands for those that nobody waits for; it may begin a run.
+    """
+    ordered = sorted(numbers)
+    if not ordered:
+        return
+    first, last = ordered[0], ordered[-1]
+    if last - first == len(ordered) - 1 and first >= 0:  # nearly always: a burst of one link, answered whole
+        yield first, last
+        return
+    last = first
+    for number in ordered[1:]:
+        if number != last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last

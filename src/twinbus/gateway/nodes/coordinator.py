@@ -1,0 +1,172 @@
+"""Transactions on the wire (AMQP 1.0 part 4): a control link declares and discharges them, other links name them.
+
+    declare                  -> declared(id)
+    transfer, disposition    state transactional-state(id, outcome) -> the same back, or rejected
+                             inside of it; nothing happens yet
+    discharge(id, fail)      -> accepted once all of it is durable or forgotten, or rejected with the reason
+
+A transaction belongs to the connection that declared it, and ends with the control link it was declared on.
+"""
+
+from collections.abc import Callable, Sequence
+
+from twinbus.amqp.codec.composites import one_of
+from twinbus.amqp.codec.delivery_state import ACCEPTED, Declared, DeliveryState, Received, Rejected, TransactionalState
+from twinbus.amqp.codec.sections import ValueBody, decode_sections
+from twinbus.amqp.codec.transaction_requests import Declare, Discharge
+from twinbus.amqp.events import Incoming
+from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.replies import Reply
+from twinbus.broker.transactions import Transaction
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError, MessagingError, NotImplementedHere, QuotaExceeded, TransactionUnknown
+from twinbus.gateway.links.settlement import confirmation, outcome_of
+
+CREDIT = 100
+OPEN_MAX = 100
+"""Transactions of one connection at a time."""
+SIZE_MAX = 64 * 1024 * 1024
+"""Bytes that the open transactions of one connection hold in memory."""
+
+_REQUEST = one_of("a declare or a discharge", Declare, Discharge)
+
+
+class Transactions:
+    """Those of one connection that are open, by id."""
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, Transaction] = {}
+        self._after_commit: dict[bytes, list[Callable[[], None]]] = {}
+        self._last_id = 0
+
+    def declare(self) -> bytes:
+        if len(self._open) >= OPEN_MAX:
+            raise QuotaExceeded(f"The connection has {OPEN_MAX} transactions open, which is the limit. Discharge some.")
+        self._last_id += 1
+        txn_id = self._last_id.to_bytes(8, "big")
+        self._open[txn_id] = Transaction()
+        return txn_id
+
+    def find(self, txn_id: bytes) -> Transaction:
+        found = self._open.get(txn_id)
+        if found is None:
+            raise TransactionUnknown("No transaction of this connection has this id. Declare one first.")
+        return found
+
+    def check_room(self, size: int) -> None:
+        """QuotaExceeded if so many bytes more are too many; the first message has room, however large messages may be."""
+        held = sum([transaction.size_bytes for transaction in self._open.values()])
+        if held and held + size > SIZE_MAX:
+            raise QuotaExceeded(
+                f"The open transactions of this connection hold {held} bytes; {SIZE_MAX} are the limit. Commit some."
+            )
+
+    def after_commit(self, txn_id: bytes, call: Callable[[], None]) -> None:
+        self._after_commit.setdefault(txn_id, []).append(call)
+
+    def commit(self, txn_id: bytes, now: Millis, reply: Reply[None]) -> None:
+        calls = self._after_commit.pop(txn_id, [])
+
+        def committed(result: MessagingError | None) -> None:
+            if result is None:
+                for call in calls:
+                    call()
+            reply(result)
+
+        # Nobody can add to it any more, or discharge it again.
+        self._open.pop(txn_id).commit(now, committed)
+
+    def rollback(self, txn_id: bytes) -> None:
+        self._after_commit.pop(txn_id, None)
+        self._open.pop(txn_id).rollback()
+
+    def settle(
+        self, state: TransactionalState, queue: MessageQueue, tokens: Sequence[bytes], now: Millis, *, is_settled: bool
+    ) -> DeliveryState:
+        """Settle the messages of one disposition, all or none, and return what to answer.
+
+        `is_settled`: the client waits for no answer, so a refusal has to stop the whole transaction.
+        """
+        try:
+            transaction = self.find(state.txn_id)
+        except TransactionUnknown as error:
+            return Rejected.because(error)
+        try:
+            outcome = outcome_of(state.outcome)
+            if outcome is None or state.outcome is None:
+                raise ArgumentError("A message is settled in a transaction with one of the four outcomes.")
+            transaction.settle(queue, tokens, outcome, now)
+        except MessagingError as error:
+            if is_settled:
+                transaction.doom(error)
+            return in_transaction(state, Rejected.because(error))
+        return in_transaction(state, confirmation(state.outcome))
+
+
+class CoordinatorBinding:
+    """A control link."""
+
+    __slots__ = ("_declared", "_link", "_transactions", "_wake")
+
+    def __init__(self, link: IncomingLink, transactions: Transactions, wake: Callable[[], None]) -> None:
+        self._link = link
+        self._transactions = transactions
+        self._wake = wake
+        self._declared: set[bytes] = set()
+
+    def receive(self, deliveries: Sequence[Incoming], now: Millis) -> None:
+        for delivery in deliveries:
+            # An id of -1 is one that nobody waits for.
+            answer_id = -1 if delivery.settled else delivery.delivery_id
+            try:
+                self._handle(answer_id, read_request(delivery.payload), now)
+            except MessagingError as error:
+                self._answer(answer_id, Rejected.because(error))
+
+    def _handle(self, delivery_id: int, request: Declare | Discharge, now: Millis) -> None:
+        if isinstance(request, Declare):
+            if request.global_id is not None:
+                raise NotImplementedHere("Transactions over several services are not supported. Declare a local one.")
+            txn_id = self._transactions.declare()
+            self._declared.add(txn_id)
+            self._answer(delivery_id, Declared(txn_id=txn_id))
+            return
+        if request.txn_id not in self._declared:
+            raise TransactionUnknown(
+                "No open transaction of this link has this id. Discharge one where it was declared."
+            )
+        self._declared.discard(request.txn_id)
+        if request.fail:
+            self._transactions.rollback(request.txn_id)
+            self._answer(delivery_id, ACCEPTED)
+            return
+
+        def reply(error: MessagingError | None) -> None:
+            self._answer(delivery_id, ACCEPTED if error is None else Rejected.because(error))
+
+        self._transactions.commit(request.txn_id, now, reply)
+
+    def _answer(self, delivery_id: int, state: DeliveryState) -> None:
+        if delivery_id >= 0:
+            self._link.settle(delivery_id, delivery_id, state)
+            self._wake()
+
+    def unbind(self, now: Millis) -> None:
+        """The control link is gone: everything it declared is rolled back."""
+        for txn_id in self._declared:
+            self._transactions.rollback(txn_id)
+        self._declared.clear()
+
+
+def read_request(payload: bytes) -> Declare | Discharge:
+    """DecodeError for anything else."""
+    body = decode_sections(payload).body
+    request: Declare | Discharge = _REQUEST.read(body.value if isinstance(body, ValueBody) else None)
+    return request
+
+
+def in_transaction(state: TransactionalState, outcome: DeliveryState) -> TransactionalState:
+    """The answer to what was done in a transaction."""
+    assert not isinstance(outcome, TransactionalState | Received)
+    return TransactionalState(txn_id=state.txn_id, outcome=outcome)

@@ -1,0 +1,162 @@
+"""The `$management` node of every entity: requests in, replies out, by a table of operations (protocol.md section 9).
+
+The client says how long it waits (`com.microsoft:server-timeout`); whatever is not answered by then is answered with a
+timeout, and what the broker says later is dropped.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from twinbus.broker.receiver import SessionLock
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout, ServerBusy
+from twinbus.gateway.addresses import Node
+from twinbus.gateway.authorization import Grants
+from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.gateway.namespace_view import NamespaceView
+from twinbus.gateway.nodes.coordinator import Transactions
+from twinbus.gateway.nodes.operations import Call, OperationEntry, Respond
+from twinbus.gateway.nodes.request_counts import (
+    as_cancellation,
+    as_peek,
+    as_receive,
+    as_renewal,
+    as_session_renewal,
+    as_session_request,
+    as_settlement,
+    by_itself,
+)
+from twinbus.gateway.nodes.requests import Arguments, Request, Response
+from twinbus.gateway.operations.batch_delete import batch_delete_messages
+from twinbus.gateway.operations.browse import peek_message, receive_by_sequence_number
+from twinbus.gateway.operations.locks import renew_lock, update_disposition
+from twinbus.gateway.operations.own import OWN_OPERATIONS
+from twinbus.gateway.operations.rules import add_rule, enumerate_rules, remove_rule
+from twinbus.gateway.operations.schedule import cancel_scheduled_message, schedule_message
+from twinbus.gateway.operations.sessions import (
+    get_message_sessions,
+    get_session_state,
+    renew_session_lock,
+    set_session_state,
+)
+from twinbus.model.descriptions import Right
+
+SERVER_TIMEOUT = "com.microsoft:server-timeout"
+ASSOCIATED_LINK = "associated-link-name"
+TIMEOUT_DEFAULT: Millis = 60_000
+PENDING_MAX = 5_000
+"""Requests of one connection that wait for an answer."""
+
+OPERATIONS: dict[str, OperationEntry] = {
+    "com.microsoft:renew-lock": OperationEntry(renew_lock, Right.LISTEN, as_renewal),
+    "com.microsoft:update-disposition": OperationEntry(update_disposition, Right.LISTEN, as_settlement, True),
+    "com.microsoft:peek-message": OperationEntry(peek_message, Right.LISTEN, as_peek),
+    "com.microsoft:receive-by-sequence-number": OperationEntry(receive_by_sequence_number, Right.LISTEN, as_receive),
+    "com.microsoft:schedule-message": OperationEntry(schedule_message, Right.SEND, by_itself, True),
+    "com.microsoft:cancel-scheduled-message": OperationEntry(cancel_scheduled_message, Right.SEND, as_cancellation),
+    "com.microsoft:renew-session-lock": OperationEntry(renew_session_lock, Right.LISTEN, as_session_renewal),
+    "com.microsoft:get-session-state": OperationEntry(get_session_state, Right.LISTEN, as_session_request),
+    "com.microsoft:set-session-state": OperationEntry(set_session_state, Right.LISTEN, as_session_request),
+    "com.microsoft:get-message-sessions": OperationEntry(get_message_sessions, Right.LISTEN, as_session_request),
+    "com.microsoft:batch-delete-messages": OperationEntry(batch_delete_messages, Right.LISTEN),
+    "com.microsoft:add-rule": OperationEntry(add_rule, Right.LISTEN),
+    "com.microsoft:remove-rule": OperationEntry(remove_rule, Right.LISTEN),
+    "com.microsoft:enumerate-rules": OperationEntry(enumerate_rules, Right.LISTEN),
+    **OWN_OPERATIONS,
+}
+
+
+class PendingResponse:
+    """Lets the first answer through and drops any later one."""
+
+    __slots__ = ("_answered", "_respond", "deadline", "is_answered")
+
+    def __init__(self, respond: Respond, deadline: Millis, answered: Callable[["PendingResponse"], None]) -> None:
+        self._respond = respond
+        self._answered = answered
+        self.deadline = deadline
+        self.is_answered = False
+
+    def __call__(self, response: Response) -> None:
+        if not self.is_answered:
+            self.is_answered = True
+            self._answered(self)
+            self._respond(response)
+
+
+class ManagementNode:
+    """Serves the management requests of one connection."""
+
+    def __init__(self, grants: Grants, namespace: NamespaceView, transactions: Transactions) -> None:
+        self._grants = grants
+        self._namespace = namespace
+        self._transactions = transactions
+        self._pending: set[PendingResponse] = set()
+
+    def handle(
+        self,
+        request: Request,
+        node: Node,
+        address: str,
+        session: SessionLock | None,
+        meter: LinkMeter,
+        now: Millis,
+        respond: Respond,
+    ) -> None:
+        """Call `respond` once. `address` is the node's own, for the tokens; `session` what the named link holds."""
+        pending = PendingResponse(respond, now + _timeout_of(request), self._pending.discard)
+        try:
+            if len(self._pending) >= PENDING_MAX:
+                raise ServerBusy(f"{PENDING_MAX} requests of this connection wait for an answer. Try again in a while.")
+            entry = OPERATIONS.get(request.operation)
+            if entry is None:
+                raise NotImplementedHere(f"'{request.operation}' is no operation of this node.")
+            self._grants.require(entry.right, address, now)
+            entry.run(self._call(request, entry, node, session, meter, now, pending))
+        except MessagingError as error:
+            pending(Response.failed(error))
+        if not pending.is_answered:
+            self._pending.add(pending)
+
+    def _call(
+        self,
+        request: Request,
+        entry: OperationEntry,
+        node: Node,
+        session: SessionLock | None,
+        meter: LinkMeter,
+        now: Millis,
+        respond: Respond,
+    ) -> Call:
+        transaction = None
+        if request.txn_id is not None:
+            if not entry.can_be_in_transaction:
+                raise NotAllowed(f"'{request.operation}' cannot be part of a transaction. Ask for it outside of one.")
+            transaction = self._transactions.find(request.txn_id)
+        namespace = self._namespace
+        return Call(
+            node=node,
+            arguments=Arguments.of(request),
+            now=now,
+            control=namespace.control,
+            session=session,
+            meter=meter,
+            billed_as=entry.billed_as,
+            message_size_max=namespace.message_size_max,
+            new_id=namespace.new_id,
+            respond=respond,
+            transaction=transaction,
+            after_commit=partial(self._transactions.after_commit, request.txn_id or b""),
+            check_room=self._transactions.check_room,
+        )
+
+    def tick(self, now: Millis) -> None:
+        for each in [each for each in self._pending if each.deadline <= now]:
+            each(Response.failed(OperationTimeout("The operation was not done within its timeout. Try again.")))
+
+
+def _timeout_of(request: Request) -> Millis:
+    timeout = request.properties.get(SERVER_TIMEOUT)
+    if isinstance(timeout, int) and 0 < timeout < TIMEOUT_DEFAULT:
+        return timeout
+    return TIMEOUT_DEFAULT

@@ -1,0 +1,55 @@
+"""`$management`: renew message locks, settle by lock token."""
+
+from functools import partial
+
+from twinbus.amqp.codec.types import Array, Timestamp
+from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Outcome
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError
+from twinbus.gateway.nodes.operations import Call, done, lock_tokens
+from twinbus.gateway.nodes.requests import Arguments, Response
+from twinbus.model.descriptions import DAY
+
+DELAY = "com.twinbus:delay"
+"""Of an abandoned message, in milliseconds: for so long nobody receives it. The service does not know it."""
+DELAY_MAX: Millis = 7 * DAY
+
+
+def renew_lock(call: Call) -> None:
+    def body(ends: list[Millis]) -> Response:
+        return Response.ok({"expirations": Array([Timestamp(end) for end in ends])})
+
+    call.queue().renew(lock_tokens(call.arguments), call.now, call.answer(body))
+
+
+def update_disposition(call: Call) -> None:
+    outcome = outcome_of(call.arguments)
+    if call.transaction is not None:
+        call.transaction.settle(call.queue(), lock_tokens(call.arguments), outcome, call.now)
+        call.after_commit(partial(call.billed_as, call, None))
+        call.respond(Response.ok())
+        return
+    call.queue().settle(lock_tokens(call.arguments), outcome, call.now, call.answer(done))
+
+
+def outcome_of(arguments: Arguments) -> Outcome:
+    status = arguments.text("disposition-status").lower()
+    properties = arguments.mapping("properties-to-modify")
+    if status == "completed":
+        return COMPLETE
+    if status == "abandoned":
+        return Abandon(properties, _delay(arguments))
+    if status == "defered":  # spelt so on the wire
+        return Defer(properties)
+    if status == "suspended":
+        reason = arguments.optional_text("deadletter-reason")
+        description = arguments.optional_text("deadletter-description")
+        return DeadLetter(reason, description, properties)
+    raise ArgumentError(f"'{status}' is no disposition status: use completed, abandoned, defered or suspended.")
+
+
+def _delay(arguments: Arguments) -> Millis:
+    delay = arguments.number(DELAY, 0)
+    if not 0 <= delay <= DELAY_MAX:
+        raise ArgumentError(f"'{DELAY}' is {delay}. Use 0 to {DELAY_MAX} milliseconds.")
+    return delay

@@ -1,0 +1,49 @@
+"""`$management`: schedule messages and cancel them."""
+
+from functools import partial
+
+from twinbus.amqp.codec.types import Array, Long
+from twinbus.errors import ArgumentError, MessageTooLarge
+from twinbus.gateway.nodes.operations import Call, done
+from twinbus.gateway.nodes.requests import Response
+from twinbus.meter.operation import Cause
+from twinbus.model.message import Message, read_message
+
+MESSAGES_MAX = 4_500
+NUMBER_UNKNOWN = 0
+"""In a transaction: a message gets its number with the commit, so that one that is never committed leaves no gap."""
+SEQUENCE_NUMBERS_MAX = 4_096
+
+
+def schedule_message(call: Call) -> None:
+    entries = call.arguments.sequence("messages", dict, "maps", MESSAGES_MAX)
+    messages = [_message(call, entry) for entry in entries]
+
+    def body(numbers: list[int]) -> Response:
+        call.meter.sent(messages, numbers, Cause.SCHEDULE)
+        return numbered(numbers)
+
+    def numbered(numbers: list[int]) -> Response:
+        return Response.ok({"sequence-numbers": Array([Long(number) for number in numbers])})
+
+    if call.transaction is not None:
+        call.check_room(sum([len(message.content) for message in messages]))
+        call.transaction.send(call.target().placement, messages, call.now)
+        call.after_commit(partial(call.meter.sent, messages, None, Cause.SCHEDULE, call.transaction.fragment))
+        call.respond(numbered([NUMBER_UNKNOWN] * len(messages)))
+        return
+    call.target().schedule(messages, call.now, call.answer(body))
+
+
+def _message(call: Call, entry: dict[str, object]) -> Message:
+    payload = entry.get("message")
+    if not isinstance(payload, bytes):
+        raise ArgumentError("Each entry of 'messages' needs the encoded message as binary 'message'.")
+    if len(payload) > call.message_size_max:
+        raise MessageTooLarge(f"A message has {len(payload)} bytes; {call.message_size_max} are the limit.")
+    return read_message(payload, call.new_id)
+
+
+def cancel_scheduled_message(call: Call) -> None:
+    numbers = call.arguments.sequence("sequence-numbers", int, "numbers", SEQUENCE_NUMBERS_MAX)
+    call.target().cancel_scheduled(numbers, call.now, call.answer(done))

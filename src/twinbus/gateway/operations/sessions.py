@@ -1,0 +1,61 @@
+"""`$management`: locks and states of message sessions, and their list."""
+
+from twinbus.amqp.codec.types import Array, Int, Timestamp
+from twinbus.clock import Millis
+from twinbus.errors import MessageTooLarge
+from twinbus.gateway.nodes.operations import Call, done
+from twinbus.gateway.nodes.requests import Response
+
+LIST_COUNT_MAX = 100
+STRING_ARRAY = 0xB1
+
+ALL_SESSIONS: Millis = 253_402_300_799_999
+"""The last moment of year 9999: a client that asks for sessions updated after it wants all of them."""
+
+NO_SESSIONS = Response(204, "No sessions", None, "com.microsoft:session-not-found")
+
+
+def renew_session_lock(call: Call) -> None:
+    session_id = call.arguments.text("session-id")
+    call.require_session(session_id)
+
+    def body(end: Millis) -> Response:
+        return Response.ok({"expiration": Timestamp(end)})
+
+    call.queue().renew_session(session_id, call.now, call.answer(body))
+
+
+def get_session_state(call: Call) -> None:
+    session_id = call.arguments.text("session-id")
+    call.require_session(session_id)
+
+    def body(state: bytes | None) -> Response:
+        return Response.ok({"session-state": state})
+
+    call.queue().session_state(session_id, call.answer(body))
+
+
+def set_session_state(call: Call) -> None:
+    session_id = call.arguments.text("session-id")
+    call.require_session(session_id)
+    state = call.arguments.binary("session-state")
+    size = 0 if state is None else len(state)
+    if size > call.message_size_max:
+        raise MessageTooLarge(
+            f"The session state has {size} bytes; it takes as many as a message, {call.message_size_max}. Keep less in it."
+        )
+    call.queue().set_session_state(session_id, state, call.now, call.answer(done))
+
+
+def get_message_sessions(call: Call) -> None:
+    arguments = call.arguments
+    after = arguments.number("last-updated-time", ALL_SESSIONS)
+    skip = max(arguments.number("skip", 0), 0)
+    top = min(max(arguments.number("top", LIST_COUNT_MAX), 1), LIST_COUNT_MAX)
+
+    def body(names: list[str]) -> Response:
+        if not names:
+            return NO_SESSIONS
+        return Response.ok({"skip": Int(skip + len(names)), "sessions-ids": Array(list(names), STRING_ARRAY)})
+
+    call.queue().list_sessions(None if after >= ALL_SESSIONS else after, skip, top, call.answer(body))

@@ -1,0 +1,287 @@
+"""The administration API over HTTP: Atom entries in and out, in front of the control plane.
+
+Every answer to a wrong request is the service's own `<Error>` with status, sub-code and a text that says what to do;
+nothing a caller sends ends in a 500.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar, assert_never
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from twinbus.errors import (
+    ArgumentError,
+    InternalError,
+    MessagingError,
+    MethodNotAllowed,
+    PreconditionFailed,
+    Unauthorized,
+)
+from twinbus.http.administration_requests import (
+    RequestContext,
+    read_content,
+    read_default_rule,
+    read_entity,
+    read_subscription,
+)
+from twinbus.http.api_version import read_api_version
+from twinbus.http.atom.entity_reader import read_integer
+from twinbus.http.atom.entity_writer import View
+from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_error, write_feed
+from twinbus.http.atom.rule_xml import read_rule_description
+from twinbus.http.presenter import Presenter, etag_of
+from twinbus.management.catalog import Entry
+from twinbus.management.control_plane import ControlPlane
+from twinbus.management.metering import management_operation
+from twinbus.management.records import EntityDescription
+from twinbus.management.resources import (
+    EntityResource,
+    NamespaceResource,
+    QueueList,
+    Resource,
+    RuleList,
+    RuleResource,
+    SubscriptionList,
+    SubscriptionResource,
+    TopicList,
+    read_resource,
+)
+from twinbus.meter.operation import NO_METER, Meter, who_of_agent
+from twinbus.model.descriptions import QueueDescription, Right, TopicDescription
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BODY_SIZE_MAX = 1024 * 1024
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1_000
+
+Authorize: TypeAlias = Callable[[str, str, Right], None]
+"""Token, path of the request and the right needed there; raises Unauthorized."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestSettings:
+    amqp_authority: str  # host:port that forwarding targets are shown with
+    message_size_kb: int
+    new_id: Callable[[], str]
+    new_key: Callable[[], str]
+
+
+class AdministrationApi:
+    """An ASGI application that answers every path: mount it behind the routes of others."""
+
+    def __init__(
+        self, control: ControlPlane, authorize: Authorize, settings: RestSettings, meter: Meter = NO_METER
+    ) -> None:
+        self._control = control
+        self._catalog = control.catalog
+        self._authorize = authorize
+        self._settings = settings
+        self._meter = meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008, "reason": "nothing speaks WebSocket at this path"})
+            return
+        response = await self._handle(Request(scope, receive))
+        await response(scope, receive, send)
+
+    async def _handle(self, request: Request) -> Response:
+        try:
+            return await self._answer(request)
+        except MessagingError as error:
+            return self._failed(error)
+        except Exception:
+            log.exception("administration_failed method=%s path=%s", request.method, request.url.path)
+            return self._failed(InternalError("Something broke on our side. The log of the server says more."))
+
+    async def _answer(self, request: Request) -> Response:
+        resource = read_resource(request.scope["path"])
+        token = request.headers.get("authorization", "")
+        if not token:
+            raise Unauthorized("The request has no Authorization header. Sign it with a shared access key.")
+        # The path as asked for, not the entity's: some clients sign every request for its own URL.
+        self._authorize(token, request.scope["path"].strip("/"), Right.MANAGE)
+        version = read_api_version(request.query_params.get("api-version"))
+        view = View(version, self._settings.message_size_kb, f"sb://{self._settings.amqp_authority}/")
+        response = await self._perform(request, resource, Presenter(self._catalog, self._control.runtime, view))
+        who = who_of_agent(request.headers.get("user-agent", ""))
+        self._meter.record(management_operation(resource, who, self._control.clock.now()))
+        return response
+
+    async def _perform(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
+        match request.method:
+            case "GET":
+                return self._get(request, resource, presenter)
+            case "PUT":
+                return await self._put(request, resource, presenter)
+            case "DELETE":
+                return await self._delete(request, resource)
+        raise MethodNotAllowed(f"{request.method} is not known here. Use GET, PUT or DELETE.")
+
+    def _get(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
+        match resource:
+            case NamespaceResource():
+                return self._one(request, presenter.namespace(self._catalog.namespace))
+            case EntityResource(path):
+                return self._one(request, presenter.entity(self._entity(path)))
+            case SubscriptionResource(topic, name):
+                return self._one(request, presenter.entity(self._control.subscription(topic, name)))
+            case RuleResource(topic, subscription, name):
+                rule = self._control.rule(topic, subscription, name)
+                return self._one(request, presenter.rule(topic, subscription, rule))
+            case QueueList():
+                return self._page(request, "Queues", self._catalog.entries(QueueDescription), presenter.entity)
+            case TopicList():
+                return self._page(request, "Topics", self._catalog.entries(TopicDescription), presenter.entity)
+            case SubscriptionList(topic):
+                self._control.topic(topic)
+                return self._page(request, "Subscriptions", self._catalog.subscriptions(topic), presenter.entity)
+            case RuleList(topic, subscription):
+                rules = self._control.subscription(topic, subscription).rules
+                return self._page(request, "Rules", rules, lambda rule: presenter.rule(topic, subscription, rule))
+        assert_never(resource)
+
+    async def _put(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
+        body = await _read_body(request)
+        match resource:
+            case EntityResource(path):
+                return await self._put_entity(request, path, body, presenter)
+            case SubscriptionResource(topic, name):
+                return await self._put_subscription(request, topic, name, body, presenter)
+            case RuleResource(topic, subscription, name):
+                rule = read_rule_description(name, read_content(body, "RuleDescription"))
+                is_update = self._expects(request, lambda: self._control.rule(topic, subscription, name).created_at)
+                change = self._control.update_rule if is_update else self._control.create_rule
+                entry = presenter.rule(topic, subscription, await change(topic, subscription, rule))
+                return self._one(request, entry, 200 if is_update else 201)
+        raise ArgumentError("A list cannot be written. Put the name of one entity, subscription or rule into the path.")
+
+    async def _put_entity(self, request: Request, path: str, body: bytes, presenter: Presenter) -> Response:
+        is_update = self._expects(request, lambda: self._entity(path).updated_at)
+        before = self._entity(path).description if is_update else None
+        element = read_content(body, "QueueDescription", "TopicDescription")
+        description = read_entity(path, element, before, self._context(presenter.view))
+        self._authorize_forwarding(request, description)
+        if is_update:
+            return self._one(request, presenter.entity(await self._control.update(description)))
+        if isinstance(description, QueueDescription):
+            entry = await self._control.create_queue(description)
+        else:
+            entry = await self._control.create_topic(description)
+        return self._one(request, presenter.entity(entry), 201)
+
+    async def _put_subscription(
+        self, request: Request, topic: str, name: str, body: bytes, presenter: Presenter
+    ) -> Response:
+        is_update = self._expects(request, lambda: self._control.subscription(topic, name).updated_at)
+        before = self._control.subscription(topic, name).description if is_update else None
+        element = read_content(body, "SubscriptionDescription")
+        description = read_subscription(topic, name, element, before)
+        self._authorize_forwarding(request, description)
+        if is_update:
+            return self._one(request, presenter.entity(await self._control.update(description)))
+        entry = await self._control.create_subscription(description, read_default_rule(element))
+        return self._one(request, presenter.entity(entry), 201)
+
+    async def _delete(self, request: Request, resource: Resource) -> Response:
+        match resource:
+            case EntityResource(path):
+                self._expects(request, lambda: self._entity(path).updated_at)
+                await self._control.delete(path)
+            case SubscriptionResource(topic, name):
+                self._expects(request, lambda: self._control.subscription(topic, name).updated_at)
+                await self._control.delete_subscription(topic, name)
+            case RuleResource(topic, subscription, name):
+                self._expects(request, lambda: self._control.rule(topic, subscription, name).created_at)
+                await self._control.delete_rule(topic, subscription, name)
+            case _:
+                raise ArgumentError("A list cannot be deleted. Put the name of one entity into the path.")
+        return Response(status_code=200)
+
+    def _entity(self, path: str) -> Entry:
+        return self._catalog.get(path)
+
+    def _expects(self, request: Request, updated_at: Callable[[], int]) -> bool:
+        """Whether the request is for something that exists: it has If-Match. Raises if that does not hold."""
+        expected = request.headers.get("if-match")
+        if expected is None:
+            return False
+        if expected != "*" and expected != etag_of(updated_at()):
+            raise PreconditionFailed(
+                "The entity was changed meanwhile. Read it again, or send If-Match: * to overwrite it."
+            )
+        return True
+
+    def _authorize_forwarding(self, request: Request, description: EntityDescription) -> None:
+        """Who lets an entity forward has to be allowed to send to the target."""
+        if isinstance(description, TopicDescription):
+            return
+        for target, header in (
+            (description.forward_to, "ServiceBusSupplementaryAuthorization"),
+            (description.forward_dead_letters_to, "ServiceBusDlqSupplementaryAuthorization"),
+        ):
+            if target is not None:
+                tokens = [request.headers.get(header), request.headers["authorization"]]
+                self._authorize_any([token for token in tokens if token], target)
+
+    def _authorize_any(self, tokens: Sequence[str], path: str) -> None:
+        for token in tokens[:-1]:
+            try:
+                return self._authorize(token, path, Right.SEND)
+            except Unauthorized:
+                continue
+        return self._authorize(tokens[-1], path, Right.SEND)
+
+    def _context(self, view: View) -> RequestContext:
+        settings = self._settings
+        return RequestContext(view.api_version, settings.message_size_kb, self._control.clock.now(), settings.new_key)
+
+    def _one(self, request: Request, entry: AtomEntry, status: int = 200) -> Response:
+        return Response(
+            write_entry(entry, _base_url(request)),
+            status,
+            {"ETag": etag_of(entry.updated_at)},
+            "application/atom+xml;type=entry;charset=utf-8",
+        )
+
+    def _page(self, request: Request, title: str, items: Sequence[T], present: Callable[[T], AtomEntry]) -> Response:
+        skip, top = _paging(request)
+        page = [present(item) for item in items[skip : skip + top]]
+        here = str(request.url)
+        following = f"{_base_url(request)}{request.url.path}?$skip={skip + top}&$top={top}"
+        has_more = skip + top < len(items)
+        now = self._control.clock.now()
+        xml = write_feed(title, here, following if has_more else None, page, _base_url(request), now)
+        return Response(xml, 200, media_type="application/atom+xml;type=feed;charset=utf-8")
+
+    def _failed(self, error: MessagingError) -> Response:
+        xml = write_error(error, self._settings.new_id(), self._control.clock.now())
+        return Response(xml, error.status, media_type="application/xml; charset=utf-8")
+
+
+async def _read_body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_SIZE_MAX:
+            raise ArgumentError(f"The body of the request is larger than {BODY_SIZE_MAX} bytes.")
+    return bytes(body)
+
+
+def _base_url(request: Request) -> str:
+    return str(request.base_url).rstrip("/")
+
+
+def _paging(request: Request) -> tuple[int, int]:
+    skip = read_integer(request.query_params.get("$skip", "0"), "$skip")
+    top = read_integer(request.query_params.get("$top", str(PAGE_SIZE_DEFAULT)), "$top")
+    if skip < 0 or top < 1:
+        raise ArgumentError(f"$skip is {skip} and $top is {top}. Use $skip of 0 or more and $top of 1 or more.")
+    return skip, min(top, PAGE_SIZE_MAX)

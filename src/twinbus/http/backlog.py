@@ -1,0 +1,97 @@
+"""What waits in the backlog queues of a namespace for which destination, over HTTP, as JSON. It needs Manage.
+
+GET /$backlog                  of every backlog queue
+GET /$backlog?primary=NAME     of those that the pairs of one primary use
+
+A row for each queue and destination: `queue`, `destination` (null: no paired sender put it there), `waiting`, `size_bytes`, and
+`is_all`, which is false where the queue has more messages than were looked at.
+"""
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, BacklogShares, count_shares
+from twinbus.clock import Clock
+from twinbus.errors import MessagingError, Unauthorized
+from twinbus.http.administration import Authorize
+from twinbus.model.descriptions import Right
+from twinbus.model.transfer import TRANSFER_SEGMENT, is_backlog_queue
+
+LOOKED_AT_MAX = 100_000
+"""Of one queue: counting by reading must end, and a share of so many says what there is to know."""
+
+
+class BacklogApi:
+    def __init__(self, entities: Entities, clock: Clock, authorize: Authorize) -> None:
+        self._entities = entities
+        self._clock = clock
+        self._authorize = authorize
+        self._counting = asyncio.Lock()
+
+    def routes(self) -> list[Route]:
+        return [Route("/$backlog", self._show)]
+
+    async def _show(self, request: Request) -> Response:
+        try:
+            token = request.headers.get("authorization", "")
+            if not token:
+                raise Unauthorized("This needs an Authorization header with a signature that has Manage.")
+            self._authorize(token, "", Right.MANAGE)
+            async with self._counting:  # one at a time: many who look must not become a load
+                return JSONResponse(await self._rows(request.query_params.get("primary")))
+        except MessagingError as error:
+            return JSONResponse({"error": str(error)}, status_code=error.status)
+
+    async def _rows(self, primary: str | None) -> list[dict[str, Any]]:
+        prefix = "" if primary is None else f"{primary}/{TRANSFER_SEGMENT}/".lower()
+        rows: list[dict[str, Any]] = []
+        for queue in self._entities.queues():
+            name = queue.description.name
+            if is_backlog_queue(name) and name.lower().startswith(prefix):
+                rows += _records(name, *await self._count(queue.main))
+        return rows
+
+    async def _count(self, queue: MessageQueue) -> tuple[BacklogShares, bool]:
+        """The shares of a queue, and whether they are those of all its messages."""
+        found = BacklogShares(next_number=0)
+        seen = 0
+        while found.next_number is not None and seen < LOOKED_AT_MAX:
+            page = await self._page(queue, found.next_number)
+            for destination, share in page.by_destination.items():
+                found.add(destination, share.message_count, share.size_bytes)
+                seen += share.message_count
+            found.next_number = page.next_number
+        return found, found.next_number is None
+
+    async def _page(self, queue: MessageQueue, number: int) -> BacklogShares:
+        answered: asyncio.Future[BacklogShares | MessagingError] = asyncio.get_running_loop().create_future()
+
+        def reply(value: BacklogShares | MessagingError) -> None:
+            if not answered.done():
+                answered.set_result(value)
+
+        count_shares(queue, number, SHARES_COUNT_MAX, self._clock.now(), reply)
+        page = await answered
+        if isinstance(page, MessagingError):
+            raise page
+        return page
+
+
+def _records(queue: str, found: BacklogShares, is_all: bool) -> list[dict[str, Any]]:
+    shares = sorted(found.by_destination.items(), key=lambda share: (-share[1].message_count, share[0] or ""))
+    return [
+        {
+            "queue": queue,
+            "destination": destination,
+            "waiting": share.message_count,
+            "size_bytes": share.size_bytes,
+            "is_all": is_all,
+        }
+        for destination, share in shares
+    ]

@@ -1,0 +1,67 @@
+"""A receive of one message for a caller that waits for it, as HTTP does: a receiver with a credit of 1.
+
+waiting --deliver--> answered
+   '----give_up----> answered with None, or with the message whose removal is under way
+"""
+
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.outcomes import RELEASE
+from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
+from twinbus.broker.replies import Reply
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError
+
+
+class SingleReceive:
+    """Keeps the broker's `Receiver` protocol. `reply` is called once, with the message or None."""
+
+    def __init__(self, queue: MessageQueue, mode: ReceiveMode, reply: Reply[Delivery | None]) -> None:
+        self.credit = 1
+        self.mode = mode
+        self.session: SessionLock | None = None
+        self._queue = queue
+        self._reply = reply
+        self._is_answered = False
+        self._is_attached = False
+
+    def start(self, now: Millis) -> None:
+        """Raises MessagingError where nothing can be received from the queue this way."""
+        self._is_attached = True
+        self._queue.attach(self, now)
+
+    @property
+    def is_under_way(self) -> bool:
+        """The queue has taken a message for this receive, and its removal is not durable yet."""
+        return self.credit == 0 and not self._is_answered
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        assert len(deliveries) == 1
+        self._answer(deliveries[0])
+
+    def session_lost(self, error: MessagingError) -> None:
+        """There is no message session here, but the entity may be deleted: then none will come."""
+        self.give_up()
+
+    def give_up(self) -> None:
+        """The waiting is over. A message that is being removed is still waited for: nobody else will get it."""
+        if not self.is_under_way:
+            self.credit = 0
+            self._answer(None)
+
+    def finish(self, now: Millis) -> None:
+        """To be called once at the end, however it ended."""
+        self.credit = 0
+        self._is_answered = True
+        if self._is_attached:
+            self._is_attached = False
+            self._queue.detach(self, now)
+
+    def return_message(self, delivery: Delivery, now: Millis) -> None:
+        """Nobody is there any more to take it: a locked message is free again at once."""
+        if delivery.lock_token:
+            self._queue.settle([delivery.lock_token], RELEASE, now, lambda _: None)
+
+    def _answer(self, delivery: Delivery | None) -> None:
+        if not self._is_answered:
+            self._is_answered = True
+            self._reply(delivery)

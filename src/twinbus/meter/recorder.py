@@ -1,0 +1,133 @@
+"""The thread that writes the operations log: rows in, at once into a spool, and every few minutes into Parquet.
+
+    hand(rows) > spool --5 min, 64 MB or another hour--> closed --rotate--> Parquet, and the spool is removed
+
+Rotating goes on beside appending. What a disk refuses is kept and tried again; `is_behind` tells whoever hands rows
+to add them up meanwhile. Spools that a process left behind when it was killed are rotated by the next one.
+"""
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from twinbus.clock import Millis
+from twinbus.meter.operation import Operation
+from twinbus.meter.spool import Spool, SpoolFacts, spool_files
+from twinbus.meter.ulid import SEED_BITS
+
+AGE_MAX: Millis = 300_000
+SIZE_MAX = 64 * 1024 * 1024
+HOUR: Millis = 3_600_000
+BEHIND_MAX = 20
+"""Times that rows were handed over and not written: about as many seconds."""
+
+log = logging.getLogger(__name__)
+
+Rotate: TypeAlias = Callable[[Path], object]
+"""Make Parquet of the spools in a folder of operations that nobody holds; raises where that fails."""
+Flushed: TypeAlias = Callable[[BaseException | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Handed:
+    now: Millis
+    rows: Sequence[Operation]
+    flushed: Flushed | None = None
+    is_last: bool = False
+
+
+class OperationsRecorder:
+    """`node` is a name for this process, such as can be part of a file's."""
+
+    def __init__(self, folder: Path, namespace: str, node: str, rotate: Rotate) -> None:
+        self._folder = folder
+        self._namespace = namespace
+        self._node = node
+        self._rotate = rotate
+        self._inbox: queue.SimpleQueue[_Handed] = queue.SimpleQueue()
+        self._spool: Spool | None = None
+        self._refused: list[Operation] = []
+        self._rotating = ThreadPoolExecutor(1, thread_name_prefix="twinbus-rotation")
+        self._thread = threading.Thread(target=self._run, name="twinbus-meter", daemon=True)
+
+    def start(self) -> None:
+        self._rotating.submit(self._rotate_closed)
+        self._thread.start()
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self._refused) or self._inbox.qsize() > BEHIND_MAX
+
+    def hand(self, now: Millis, rows: Sequence[Operation]) -> None:
+        """Returns at once. To be called every second, also without rows: it is how time passes here."""
+        if rows or self._inbox.qsize() <= BEHIND_MAX:
+            self._inbox.put(_Handed(now, rows))
+
+    def flush(self, now: Millis, rows: Sequence[Operation], flushed: Flushed) -> None:
+        """`flushed` is called, on a thread of ours, when all that was handed is in Parquet or cannot be brought there."""
+        self._inbox.put(_Handed(now, rows, flushed))
+
+    def stop(self, now: Millis, rows: Sequence[Operation]) -> None:
+        """Write the last rows, rotate everything, and wait for it."""
+        self._inbox.put(_Handed(now, rows, is_last=True))
+        self._thread.join()
+        self._rotating.shutdown()
+
+    def _run(self) -> None:
+        while True:
+            handed = self._inbox.get()
+            self._append(handed)
+            if handed.flushed is not None or handed.is_last or self._is_due(handed.now):
+                self._close_spool()
+                future = self._rotating.submit(self._rotate_closed)
+                if handed.flushed is not None:
+                    future.add_done_callback(_telling(handed.flushed))
+            if handed.is_last:
+                return
+
+    def _append(self, handed: _Handed) -> None:
+        rows = [*self._refused, *handed.rows]
+        if not rows:
+            return
+        try:
+            if self._spool is None:
+                seed = int.from_bytes(os.urandom(SEED_BITS // 8))
+                self._spool = Spool(self._folder, SpoolFacts(self._namespace, self._node, handed.now, seed))
+            self._spool.append(rows)
+        except OSError as error:
+            if not self._refused:
+                log.error("operations_not_written", extra={"fields": {"rows": len(rows), "reason": str(error)}})
+            self._refused = rows
+        else:
+            self._refused = []
+
+    def _is_due(self, now: Millis) -> bool:
+        if self._spool is None:
+            return False
+        started_at = self._spool.facts.started_at
+        is_other_time = not 0 <= now - started_at < AGE_MAX or now // HOUR != started_at // HOUR
+        return is_other_time or self._spool.size >= SIZE_MAX
+
+    def _close_spool(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def _rotate_closed(self) -> None:
+        if not spool_files(self._folder):
+            return
+        try:
+            self._rotate(self._folder)
+        except Exception as error:
+            log.error("operations_not_rotated", extra={"fields": {"reason": str(error)}})
+            raise
+
+
+def _telling(flushed: Flushed) -> Callable[["Future[None]"], None]:
+    return lambda future: flushed(future.exception())

@@ -1,0 +1,114 @@
+"""The process that keeps the messaging stores of a namespace: `main` with FORMAT SOCKET FOLDER ….
+
+Each store has a thread and a socket to the namespace (store_frames). Journals, tables and checkpoints have an
+interpreter of their own here, so that the event loop of the namespace shares its own with nobody.
+
+The process ends when all stores were told to stop, or at once when the namespace is gone: nobody waits then for what is
+under way, and what is durable is in the journals. Signals are not for it: who stops the namespace stops it as well.
+"""
+
+import logging
+import os
+import pickle
+import select
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from twinbus.server.interpreter import tune_interpreter
+from twinbus.server.logs import configure_logs
+from twinbus.server.settings import LogFormat
+from twinbus.server.stores.frames import COMMIT, COUNT, DONE, EVENT, QUERY, FrameBuffer, frame, pickled
+from twinbus.server.stores.served_store import Done, Event
+from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch
+from twinbus.store.durable import DurableStore, StoreLimits
+
+READ_BYTES = 512 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class SocketEnd:
+    """The store's end of its line."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._frames = FrameBuffer()
+        self._space = memoryview(bytearray(READ_BYTES))
+        self._readable = select.poll()
+        self._readable.register(connection, select.POLLIN)
+
+    def receive(self, timeout_s: float | None) -> list[Request]:
+        """Raises EOFError when the namespace is gone.
+
+        It waits in `poll`: who waits in `recv` is woken also when the namespace has read what was sent to it.
+        """
+        requests: list[Request] = []
+        timeout_ms = None if timeout_s is None else 1_000 * timeout_s
+        try:
+            while not requests:
+                if not self._readable.poll(timeout_ms):
+                    return []
+                size = self._connection.recv_into(self._space)
+                if size == 0:
+                    raise EOFError
+                requests += self._requests(self._space[:size])
+        except OSError as error:
+            raise EOFError from error
+        return requests
+
+    def _requests(self, data: memoryview) -> Iterator[Request]:
+        for kind, content in self._frames.take(data):
+            if kind == COMMIT:
+                yield Commit([content])
+            elif kind == QUERY:
+                yield Query(pickle.loads(content))
+            else:
+                yield Switch(*pickle.loads(content))
+
+    def send(self, events: Sequence[Event]) -> None:
+        data = b"".join(
+            [
+                frame(DONE, COUNT.pack(event.commits)) if isinstance(event, Done) else pickled(EVENT, event)
+                for event in events
+            ]
+        )
+        try:
+            self._connection.sendall(data)
+        except OSError as error:
+            raise EOFError from error
+
+
+def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits) -> None:
+    """Keep one store."""
+    open_store = partial(DurableStore, folder, limits)
+    try:
+        StoreWorker(index, open_store, DurableStore.commit_records, SocketEnd(connection)).run()
+    except EOFError:
+        os._exit(1)
+    except BaseException:
+        # A store without its thread would never answer again; a process that ends is started anew.
+        log.exception("store_thread_broken", extra={"fields": {"store": index}})
+        os._exit(1)
+
+
+def main(arguments: Sequence[str]) -> None:
+    log_format, *rest = arguments
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    configure_logs(LogFormat(log_format))
+    tune_interpreter()
+    lines = [socket.socket(fileno=int(descriptor)) for descriptor in rest[::2]]
+    folders = [Path(folder) for folder in rest[1::2]]
+    limits = StoreLimits.shared_by(len(folders))
+    threads = [
+        threading.Thread(target=run, args=(index, line, folder, limits), name=f"store-{index:02}")
+        for index, (line, folder) in enumerate(zip(lines, folders, strict=True))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,53 @@
+"""The message brokers of a namespace, each with its messaging store, whoever keeps those."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import SystemRandom
+
+from twinbus.broker.message_broker import MessageBroker
+from twinbus.clock import Clock
+from twinbus.errors import StoreUnavailable
+from twinbus.server.stores.served_store import OnLost, OnReturned, StoreCondition, StoreKeeper
+
+log = logging.getLogger(__name__)
+
+READY_WAIT_S = 10.0
+READY_POLL_S = 0.005
+
+MakeKeeper = Callable[[OnLost, OnReturned], StoreKeeper]
+
+
+class StorePool:
+    def __init__(self, make_keeper: MakeKeeper, clock: Clock) -> None:
+        self._keeper = make_keeper(self._lost, self._returned)
+        self.stores = self._keeper.stores
+        self.brokers = [MessageBroker(store.index, store, clock, SystemRandom()) for store in self.stores]
+
+    def _lost(self, index: int, error: StoreUnavailable) -> None:
+        log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})
+        self.brokers[index].store_lost(error)
+
+    def _returned(self, index: int) -> None:
+        log.debug("store_opened", extra={"fields": {"store": index}})
+        self.brokers[index].store_returned()
+
+    async def start(self) -> None:
+        """Open the stores, and return when each has loaded or failed. One that hangs is not waited for for long."""
+        await self._keeper.start()
+        deadline = asyncio.get_running_loop().time() + READY_WAIT_S
+        while not self._is_settled() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(READY_POLL_S)
+
+    def _is_settled(self) -> bool:
+        return all(
+            broker.is_available or store.condition in (StoreCondition.LOST, StoreCondition.DOWN)
+            for broker, store in zip(self.brokers, self.stores, strict=True)
+        )
+
+    async def stop(self) -> None:
+        """Finish what was asked of the stores and close them."""
+        await self._keeper.stop()
+
+    def abandon(self) -> None:
+        self._keeper.abandon()

@@ -1,0 +1,239 @@
+"""The messaging stores of a namespace in a process of their own (store_host): requests out as frames, events back.
+
+    no process --start--> running --it ended--> no process --after a pause--> running
+                             '--stop--> every store is closed, and it ends by itself
+
+When the process ends by itself (it was killed, or ran out of memory) all stores are lost, and return from what is
+durable with the next process.
+"""
+
+import asyncio
+import logging
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import twinbus
+from twinbus.server.settings import LogFormat
+from twinbus.server.stores.frames import COMMIT, COUNT, DONE, HEADER, QUERY, SWITCH, FrameBuffer
+from twinbus.server.stores.served_store import STOP_WAIT_S, Done, Event, OnLost, OnReturned, ServedStore
+from twinbus.store.changes import Change
+from twinbus.store.journal_record import encode_changes
+from twinbus.store.messaging_store import MessagingStore
+
+PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.stores.host import main; main(sys.argv[2:])"
+PACKAGE_PLACE = str(Path(twinbus.__file__).parents[1])
+BUFFER_BYTES = 1 << 20
+"""Of a line: what has no room there cannot share the next sync with what has."""
+COMMIT_BYTES_MAX = (1 << 31) - (1 << 20)
+"""A system writes no more in one piece, and a batch is one piece."""
+RESTART_PAUSE_S = 1.0
+KILL_WAIT_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class StoreProcess:
+    """Lives on the loop thread."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        log_format: LogFormat,
+        loop: asyncio.AbstractEventLoop,
+        on_lost: OnLost,
+        on_returned: OnReturned,
+    ) -> None:
+        self.stores = [ServedStore(index, on_lost, on_returned) for index in range(len(paths))]
+        self._paths = paths
+        self._log_format = log_format
+        self._loop = loop
+        self._lines: list[SocketLine] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopping = False
+        self._restart: asyncio.TimerHandle | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._all_closed = asyncio.Event()
+
+    @property
+    def process_id(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    async def start(self) -> None:
+        self._all_closed.clear()
+        pairs = [_socket_pair() for _ in self._paths]
+        self._process = self._spawn([theirs for _, theirs in pairs])
+        for _, theirs in pairs:
+            theirs.close()
+        self._lines = [SocketLine(self._loop, store, self._line_lost) for store in self.stores]
+        for line, (ours, _) in zip(self._lines, pairs, strict=True):
+            await self._loop.create_unix_connection(partial(_given, line), sock=ours)
+
+    def _spawn(self, sockets: Sequence[socket.socket]) -> "subprocess.Popen[bytes]":
+        # -P: a folder here that happens to be called as our package is not it; where ours is, it is told.
+        # A session of its own: Ctrl-C is for us.
+        command = [sys.executable, "-P", "-c", PROGRAM, PACKAGE_PLACE, self._log_format.value]
+        for line, path in zip(sockets, self._paths, strict=True):
+            command += [str(line.fileno()), str(path)]
+        descriptors = [line.fileno() for line in sockets]
+        # Its threads take turns, so a heap for each of them would be memory for nothing.
+        environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, pass_fds=descriptors, start_new_session=True, env=environment
+        )
+
+    async def stop(self) -> None:
+        self._is_stopping = True
+        if self._starting is not None:
+            await asyncio.wait([self._starting])  # or some of the stores would not hear of it
+        for store in self.stores:
+            store.stop()
+        if any(line.is_open for line in self._lines):
+            try:
+                await asyncio.wait_for(self._all_closed.wait(), STOP_WAIT_S)
+            except TimeoutError:
+                log.warning("stores_not_closed", extra={"fields": {"seconds": STOP_WAIT_S}})
+        self.abandon()
+
+    def abandon(self) -> None:
+        self._is_stopping = True
+        if self._restart is not None:
+            self._restart.cancel()
+        for line in self._lines:
+            line.close()
+        if self._process is not None:
+            # What is durable stays so, and nobody waits for the rest.
+            self._end(self._process)
+            self._process = None
+
+    def _line_lost(self) -> None:
+        if any(line.is_open for line in self._lines):
+            if not self._is_stopping and self._process is not None:
+                # One store without the others does not happen; whatever it was, it has to start anew.
+                self._process.kill()
+            return
+        self._all_closed.set()
+        if not self._is_stopping:
+            self._lost()
+
+    def _lost(self) -> None:
+        assert self._process is not None
+        code = self._end(self._process)
+        log.error("store_process_ended", extra={"fields": {"code": code}})
+        for store in self.stores:
+            store.disconnect(f"the process that keeps the messaging stores ended with {code}")
+        self._start_later()
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> int | None:
+        """The exit code; None where the system keeps it from ending, as a disk that hangs does."""
+        process.kill()
+        try:
+            return process.wait(KILL_WAIT_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def _start_later(self) -> None:
+        self._restart = self._loop.call_later(RESTART_PAUSE_S, self._start_again)
+
+    def _start_again(self) -> None:
+        self._starting = self._loop.create_task(self._try_to_start())
+
+    async def _try_to_start(self) -> None:
+        if self._is_stopping:
+            return
+        try:
+            await self.start()
+        except OSError as error:
+            log.error("store_process_not_started", extra={"fields": {"reason": str(error)}})
+            self._start_later()
+
+
+class SocketLine(asyncio.Protocol):
+    """The namespace's end of the line to one store."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, store: ServedStore, lost: Callable[[], None]) -> None:
+        self.is_open = True
+        self._loop = loop
+        self._store = store
+        self._lost = lost
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameBuffer()
+        self._out: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's keeps the interface without being one.
+        self._transport = cast(asyncio.Transport, transport)
+        self._store.connect(self, self._loop.call_soon)
+
+    def data_received(self, data: bytes) -> None:
+        self._store.told([_event(kind, content) for kind, content in self._frames.take(data)])
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.is_open = False
+        self._transport = None
+        self._lost()
+
+    def commit(self, changes: list[Change], /) -> int:
+        try:
+            body = b"".join(encode_changes(changes))
+            if len(body) > COMMIT_BYTES_MAX:
+                raise ValueError(f"it has {len(body)} bytes")
+        except Exception as broken:
+            # As if the store had found it: the broker forgets what it decided, and starts from what is durable.
+            log.exception("commit_not_encoded")
+            self.query(partial(_break, repr(broken)))
+            return 0
+        self._send(COMMIT, body)
+        return len(body)
+
+    def query(self, read: Callable[[MessagingStore], Any], /) -> None:
+        self._send(QUERY, pickle.dumps(read, pickle.HIGHEST_PROTOCOL))
+
+    def switch(self, name: str, /, *arguments: float) -> None:
+        self._send(SWITCH, pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _send(self, kind: int, content: bytes) -> None:
+        """At once while the store has nothing to do; otherwise with what else this turn of the loop asks of it."""
+        is_first = not self._out
+        self._out += (HEADER.pack(kind, len(content)), content)
+        if is_first and self._store.is_idle:
+            self._flush()
+        elif is_first:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        data = b"".join(self._out)
+        self._out.clear()
+        if self._transport is not None:
+            self._transport.write(data)
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    return ours, theirs
+
+
+def _given(line: SocketLine) -> SocketLine:
+    return line
+
+
+def _event(kind: int, content: bytes) -> Event:
+    if kind == DONE:
+        return Done(*COUNT.unpack(content))
+    event: Event = pickle.loads(content)
+    return event
+
+
+def _break(reason: str, _: MessagingStore) -> None:
+    raise ValueError(f"a commit cannot be encoded: {reason}")

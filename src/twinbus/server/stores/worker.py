@@ -1,0 +1,242 @@
+"""What the thread of one messaging store does: requests in, blocking calls on the store, events out.
+
+Batches form by themselves: what arrives while the previous sync runs is taken together when it ends, and neighbouring
+commits are one call. A store that hangs holds up its own thread and nobody else. A store that raises is closed at once,
+everything that waits for it fails, and it is opened anew after a pause, for as long as it takes.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from twinbus.errors import StoreUnavailable
+from twinbus.server.stores.served_store import Answer, Done, Event, Failed, Lost, Returned, StoreCondition
+from twinbus.store.messaging_store import MessagingStore
+
+Store = TypeVar("Store", bound=MessagingStore)
+Result = TypeVar("Result")
+Part = TypeVar("Part")
+"""What a commit is made of: changes, or changes that are encoded already."""
+
+PARTS_PER_COMMIT_MAX = 4_096
+EVENTS_TOGETHER_MAX = 16
+REOPEN_PAUSE_S = 1.0
+DAMAGED_PAUSE_S = 30.0
+"""Each try reads the whole journal, and a person has to look before it can succeed."""
+
+log = logging.getLogger(__name__)
+
+
+class Commit(NamedTuple):
+    parts: Sequence[Any]
+
+
+class Query(NamedTuple):
+    read: Callable[[Any], Any]
+
+
+class Switch(NamedTuple):
+    name: str
+    arguments: Sequence[float] = ()
+
+
+Request: TypeAlias = Commit | Query | Switch
+
+
+class WorkerEnd(Protocol):
+    """Of the line to whom the store belongs (`served_store`)."""
+
+    def receive(self, timeout_s: float | None) -> Sequence[Request]:
+        """All requests there are, at least one; none when the time is over."""
+        ...
+
+    def send(self, events: Sequence[Event]) -> None: ...
+
+
+class _AckLost(StoreUnavailable):
+    """The commit happened and nobody is told so."""
+
+
+class StoreWorker(Generic[Store, Part]):
+    """Lives on the store's thread."""
+
+    def __init__(
+        self, index: int, open_store: Callable[[], Store], commit: Callable[[Store, list[Part]], None], line: WorkerEnd
+    ) -> None:
+        self._name = f"messaging store {index}"
+        self._open_store = open_store
+        self._commit = commit
+        self._line = line
+        self._store: Store | None = None
+        self._condition = StoreCondition.OPENING
+        self._fault = ""
+        self._ahead: list[Request] = []  # received while the store was slow on purpose
+        self._events: list[Event] = []
+        self._is_wanted_up = False  # until somebody says so
+        self._is_loss_told = True
+        self._is_stopping = False
+        self._reopen_at = 0.0
+        self._delay_s = 0.0
+        self._acks_to_lose = 0
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._is_stopping:
+            if self._store is None and self._wait_to_open() == 0.0:
+                self._open()
+            requests, self._ahead = self._ahead, []
+            self._serve(requests or self._receive(self._wait_to_open() if self._store is None else None))
+        if self._store is not None:
+            self._close(self._store)
+
+    def _receive(self, timeout_s: float | None) -> list[Request]:
+        """Slowness begins and ends at once: behind all that waits for a slow store, its end would come hours later."""
+        requests: list[Request] = []
+        for request in self._line.receive(timeout_s):
+            if isinstance(request, Switch) and request.name == "slow":
+                self._delay_s = request.arguments[0]
+            else:
+                requests.append(request)
+        return requests
+
+    def _wait_to_open(self) -> float | None:
+        """None while it must stay closed: it is switched off, or its broker does not know of the loss yet, and so what
+        is asked is meant for the store that is gone."""
+        if self._is_wanted_up and self._is_loss_told:
+            return max(0.0, self._reopen_at - time.monotonic())
+        return None
+
+    def _open(self) -> None:
+        try:
+            self._store = self._open_store()
+        except StoreUnavailable as fault:
+            self._not_opened(str(fault), REOPEN_PAUSE_S if fault.is_transient else DAMAGED_PAUSE_S)
+        except Exception as broken:  # a broken invariant; whoever waits has to be told all the same
+            log.exception("store_not_opened")
+            self._not_opened(f"{self._name} cannot be opened: {broken!r}", REOPEN_PAUSE_S)
+        else:
+            self._condition, self._fault = StoreCondition.UP, ""
+            self._events.append(Returned())
+        self._send()
+
+    def _not_opened(self, fault: str, pause_s: float) -> None:
+        self._reopen_at = time.monotonic() + pause_s
+        self._fault = fault
+        if self._condition is not StoreCondition.LOST:
+            self._report_lost(StoreCondition.LOST, fault)
+
+    def _serve(self, requests: Sequence[Request]) -> None:
+        position = 0
+        while position < len(requests):
+            position = self._serve_run(requests, position)
+            if len(self._events) >= EVENTS_TOGETHER_MAX:
+                self._send()
+        self._send()
+        if self._store is not None:
+            self._try(self._store, self._store.catch_up)
+            self._send()
+
+    def _serve_run(self, requests: Sequence[Request], start: int) -> int:
+        """Serve one switch or query, or all commits up to the next of those as one. Returns where the next run starts."""
+        first = requests[start]
+        if isinstance(first, Switch):
+            getattr(self, f"_{first.name}")(*first.arguments)
+            return start + 1
+        end = start + 1
+        if isinstance(first, Commit):
+            count = len(first.parts)
+            while end < len(requests) and isinstance(request := requests[end], Commit):
+                count += len(request.parts)
+                if count > PARTS_PER_COMMIT_MAX:
+                    break
+                end += 1
+        if self._store is None:
+            reason = self._fault or f"{self._name} is not open"
+            self._events += [Failed(reason)] * (end - start)
+        else:
+            self._use(self._store, requests[start:end])
+        return end
+
+    def _use(self, store: Store, run: Sequence[Request]) -> None:
+        if self._delay_s:
+            self._linger()
+        event = self._try(store, partial(self._call, store, run))
+        self._events += [Failed(self._fault)] * len(run) if event is None else [event]
+
+    def _try(self, store: Store, call: Callable[[], Result]) -> Result | None:
+        """None where it costs us the store."""
+        try:
+            return call()
+        except StoreUnavailable as fault:
+            self._lose(store, str(fault))
+            if isinstance(fault, _AckLost):
+                # Nothing is wrong with the store itself.
+                self._reopen_at = 0.0
+        except Exception as broken:  # a broken invariant ends this store's run; it starts anew from what is durable
+            log.exception("store_broken")
+            self._lose(store, f"{self._name} broke: {broken!r}")
+        return None
+
+    def _call(self, store: Store, run: Sequence[Request]) -> Event:
+        first = run[0]
+        if isinstance(first, Query):
+            return Answer(first.read(store))
+        parts = [part for request in run if isinstance(request, Commit) for part in request.parts]
+        if parts:
+            self._commit(store, parts)
+            if self._acks_to_lose:
+                self._acks_to_lose -= 1
+                raise _AckLost(f"{self._name} lost the reply to a commit, on purpose")
+        return Done(len(run))
+
+    def _linger(self) -> None:
+        """Be slow on purpose, for no longer than that is wanted."""
+        since = time.monotonic()
+        while self._delay_s and (left_s := since + self._delay_s - time.monotonic()) > 0.0:
+            self._ahead += self._receive(left_s)
+
+    def _lose(self, store: Store, fault: str) -> None:
+        self._close(store)
+        self._store = None
+        self._reopen_at = time.monotonic() + REOPEN_PAUSE_S
+        self._report_lost(StoreCondition.LOST, fault)
+
+    def _report_lost(self, condition: StoreCondition, fault: str) -> None:
+        self._condition, self._fault = condition, fault
+        self._is_loss_told = False
+        self._events.append(Lost(condition, fault, self._acks_to_lose))
+
+    def _close(self, store: Store) -> None:
+        try:
+            store.close()
+        except Exception as fault:  # what is durable is so without it, and who waits has to be told
+            log.warning("store_not_closed", extra={"fields": {"reason": str(fault) or repr(fault)}})
+
+    def _send(self) -> None:
+        if self._events:
+            events, self._events = self._events, []
+            self._line.send(events)
+
+    # Switches
+
+    def _down(self) -> None:
+        self._is_wanted_up = False
+        if self._store is not None:
+            self._close(self._store)
+            self._store = None
+        self._report_lost(StoreCondition.DOWN, f"{self._name} is switched off")
+
+    def _up(self) -> None:
+        self._is_wanted_up = True
+        self._reopen_at = 0.0
+
+    def _lose_acks(self, count: float) -> None:
+        self._acks_to_lose = int(count)
+
+    def _loss_told(self) -> None:
+        self._is_loss_told = True
+
+    def _stop(self) -> None:
+        self._is_stopping = True
