@@ -15,7 +15,7 @@ from twinbus.management import quotas, validation
 from twinbus.model import descriptions, message, paths
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.rules import index
-from twinbus.server import settings
+from twinbus.server import server_settings
 from twinbus.testing.messages import make_message
 
 SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
@@ -30,8 +30,8 @@ SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
         (quotas.PARTITIONED_COUNT_MAX, 100),
         (quotas.ENTITY_COUNT_MAX, 10_000),
         (quotas.SUBSCRIPTION_COUNT_MAX, 2_000),
-        (settings.MESSAGE_SIZE_DEFAULT, 256 * 1024),
-        (settings.MESSAGE_SIZE_CEILING, 100 * 1024 * 1024),
+        (server_settings.MESSAGE_SIZE_DEFAULT, 256 * 1024),
+        (server_settings.MESSAGE_SIZE_CEILING, 100 * 1024 * 1024),
         (message.HEADER_SIZE_MAX, 64 * 1024),
         (message.PROPERTY_SIZE_MAX, 32 * 1024),
         (paths.ENTITY_PATH_LENGTH_MAX, 260),
@@ -50,7 +50,7 @@ SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
         (index.CORRELATION_FILTER_COUNT_MAX, 100_000),
         (browse.PEEK_COUNT_MAX, 250),
         (browse.PEEK_BYTES_MAX, 256 * 1024),
-        (settings.CONNECTIONS_MAX_DEFAULT, 5_000),
+        (server_settings.CONNECTIONS_MAX_DEFAULT, 5_000),
         (receiver_attach.RECEIVERS_MAX, 5_000),
         (validation.ACCESS_RULES_MAX, 12),
         (link_watch.IDLE_MAX, 10 * MINUTE),

@@ -9,8 +9,8 @@ from tests.gateway.test_nodes import body, lock_one, status
 from twinbus.amqp.codec.sections import decode_sections
 from twinbus.amqp.codec.types import Array, Int, Long, UInt
 from twinbus.amqp.events import Deliveries
-from twinbus.gateway.operations.locks import DELAY_MAX
-from twinbus.gateway.operations.own import OWN_OPERATIONS
+from twinbus.gateway.requests.locks import DELAY_MAX
+from twinbus.gateway.requests.own import OWN_OPERATIONS
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 
 NODE = "spread/$management"

@@ -15,7 +15,7 @@ from pathlib import Path
 from twinbus.errors import EntityAlreadyExists
 from twinbus.model.descriptions import QueueDescription
 from twinbus.server.serve import serve
-from twinbus.server.settings import ServerSettings
+from twinbus.server.server_settings import ServerSettings
 
 async def ready(server):
     for name, is_partitioned in (("ordinary", False), ("partitioned", True)):

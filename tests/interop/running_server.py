@@ -15,7 +15,7 @@ from twinbus.clock import Millis, SystemClock
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import read_message
 from twinbus.server.namespace import NamespaceServer, new_message_id
-from twinbus.server.settings import ServerSettings
+from twinbus.server.server_settings import ServerSettings
 
 T = TypeVar("T")
 

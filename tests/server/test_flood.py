@@ -20,7 +20,7 @@ from twinbus.errors import ServerBusy
 from twinbus.model.descriptions import QueueDescription
 from twinbus.server.listener import AmqpTransport
 from twinbus.server.namespace import NamespaceServer
-from twinbus.server.settings import ServerSettings
+from twinbus.server.server_settings import ServerSettings
 from twinbus.store.changes import Change
 from twinbus.store.memory import MemoryStore
 

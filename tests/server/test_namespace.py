@@ -14,7 +14,7 @@ import pytest
 from twinbus.errors import ArgumentError, StoreInUse
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.server.namespace import NamespaceServer
-from twinbus.server.settings import ServerSettings
+from twinbus.server.server_settings import ServerSettings
 
 STORE_COUNT = 4
 

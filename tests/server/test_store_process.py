@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.rows import row
 from twinbus.errors import StoreUnavailable
-from twinbus.server.settings import LogFormat
+from twinbus.server.server_settings import LogFormat
 from twinbus.server.stores import process as store_process
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import ServedStore, StoreCondition

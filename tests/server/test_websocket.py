@@ -8,7 +8,7 @@ from websockets.typing import Subprotocol
 
 from twinbus.http.websocket import NOT_BINARY, PATH, SUB_PROTOCOL
 from twinbus.server.namespace import NamespaceServer
-from twinbus.server.settings import ServerSettings
+from twinbus.server.server_settings import ServerSettings
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 

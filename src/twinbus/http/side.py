@@ -25,7 +25,7 @@ from twinbus.gateway.authorization import AccessRules, Grants, verify_token
 from twinbus.http.cased_headers import CasedHttpProtocol
 from twinbus.model.descriptions import Right
 from twinbus.server.metrics import CONTENT_TYPE, NamespaceMetrics
-from twinbus.server.settings import is_loopback
+from twinbus.server.server_settings import is_loopback
 from twinbus.server.sockets import start_listening
 from twinbus.server.stores.served_store import ServedStore, StoreCondition
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from twinbus.server.settings import LogFormat
+from twinbus.server.server_settings import LogFormat
 
 
 class FieldFormatter(logging.Formatter):

@@ -44,7 +44,7 @@ from twinbus.server.development_certificate import development_certificate
 from twinbus.server.listener import AmqpTransport, Connections, listen
 from twinbus.server.metering import Metering
 from twinbus.server.metrics import NamespaceMetrics, SubQueueCounts
-from twinbus.server.settings import ServerSettings
+from twinbus.server.server_settings import ServerSettings
 from twinbus.server.shared_port import SharedPort
 from twinbus.server.sockets import bind, port_of
 from twinbus.server.stores.pool import StorePool

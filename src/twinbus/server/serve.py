@@ -9,7 +9,7 @@ import uvloop
 from twinbus.server.interpreter import tune_interpreter
 from twinbus.server.logs import configure_logs
 from twinbus.server.namespace import NamespaceServer
-from twinbus.server.settings import ServerSettings
+from twinbus.server.server_settings import ServerSettings
 
 
 def serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], Awaitable[None]]) -> None:

@@ -21,7 +21,7 @@ from twinbus.errors import ArgumentError
 from twinbus.gateway.addresses import resolve
 from twinbus.model.paths import parse_address
 from twinbus.server.namespace import NamespaceServer, authority
-from twinbus.server.settings import ServerSettings
+from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.served_store import LOST_ACKS_MAX, SLOW_S_MAX
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from twinbus.model.message import Message
 from twinbus.store.memory import MemoryStore
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.testing.messages import message_id_of
-from twinbus.testing.ports import SteppedPort
 from twinbus.testing.sim_clock import SimClock
+from twinbus.testing.stepped_port import SteppedPort
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.gateway.links.outcome_states import confirmation, is_refusal, outcome_of, ranges
 from twinbus.gateway.links.receive_window import ReceiveWindow
-from twinbus.gateway.links.settlement import confirmation, is_refusal, outcome_of, ranges
 from twinbus.gateway.links.traffic import EntityTraffic
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.meter.operation import Cause

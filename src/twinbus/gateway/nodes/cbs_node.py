@@ -6,7 +6,7 @@ from twinbus.errors import ArgumentError, EntityNotFound, MessagingError, NotImp
 from twinbus.gateway.addresses import resolve
 from twinbus.gateway.authorization import AccessRules, Grants, audience_path, verify_token
 from twinbus.gateway.links.traffic import Traffic
-from twinbus.gateway.nodes.requests import Request, Response, text_of
+from twinbus.gateway.nodes.request_message import Request, Response, text_of
 from twinbus.model.paths import parse_address
 
 PUT_TOKEN = "put-token"

@@ -21,7 +21,7 @@ from twinbus.broker.replies import Reply
 from twinbus.broker.transactions import Transaction
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotImplementedHere, QuotaExceeded, TransactionUnknown
-from twinbus.gateway.links.settlement import confirmation, outcome_of
+from twinbus.gateway.links.outcome_states import confirmation, outcome_of
 
 CREDIT = 100
 OPEN_MAX = 100

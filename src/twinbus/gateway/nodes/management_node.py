@@ -15,7 +15,6 @@ from twinbus.gateway.authorization import Grants
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.coordinator import Transactions
-from twinbus.gateway.nodes.operations import Call, OperationEntry, Respond
 from twinbus.gateway.nodes.request_counts import (
     as_cancellation,
     as_peek,
@@ -26,14 +25,15 @@ from twinbus.gateway.nodes.request_counts import (
     as_settlement,
     by_itself,
 )
-from twinbus.gateway.nodes.requests import Arguments, Request, Response
-from twinbus.gateway.operations.batch_delete import batch_delete_messages
-from twinbus.gateway.operations.browse import peek_message, receive_by_sequence_number
-from twinbus.gateway.operations.locks import renew_lock, update_disposition
-from twinbus.gateway.operations.own import OWN_OPERATIONS
-from twinbus.gateway.operations.rules import add_rule, enumerate_rules, remove_rule
-from twinbus.gateway.operations.schedule import cancel_scheduled_message, schedule_message
-from twinbus.gateway.operations.sessions import (
+from twinbus.gateway.nodes.request_message import Arguments, Request, Response
+from twinbus.gateway.requests.batch_delete import batch_delete_messages
+from twinbus.gateway.requests.browse import peek_message, receive_by_sequence_number
+from twinbus.gateway.requests.call import Call, OperationEntry, Respond
+from twinbus.gateway.requests.locks import renew_lock, update_disposition
+from twinbus.gateway.requests.own import OWN_OPERATIONS
+from twinbus.gateway.requests.rules import add_rule, enumerate_rules, remove_rule
+from twinbus.gateway.requests.schedule import cancel_scheduled_message, schedule_message
+from twinbus.gateway.requests.sessions import (
     get_message_sessions,
     get_session_state,
     renew_session_lock,

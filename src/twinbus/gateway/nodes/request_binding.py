@@ -9,9 +9,9 @@ from twinbus.amqp.link.incoming_link import IncomingLink
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.nodes.coordinator import in_transaction
-from twinbus.gateway.nodes.operations import Respond
-from twinbus.gateway.nodes.requests import ReplyNames, Request, Response, encode_response, read_request
+from twinbus.gateway.nodes.request_message import ReplyNames, Request, Response, encode_response, read_request
 from twinbus.gateway.nodes.response_links import ResponseLink
+from twinbus.gateway.requests.call import Respond
 
 CREDIT = 500
 

@@ -14,7 +14,7 @@ from twinbus.meter.operation import Cause
 from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
 
 if TYPE_CHECKING:
-    from twinbus.gateway.nodes.operations import Call
+    from twinbus.gateway.requests.call import Call
 
 
 def as_request(call: "Call", _: Any) -> None:

@@ -1,6 +1,6 @@
 """The process that keeps the messaging stores of a namespace: `main` with FORMAT SOCKET FOLDER ….
 
-Each store has a thread and a socket to the namespace (store_frames). Journals, tables and checkpoints have an
+Each store has a thread and a socket to the namespace (`line_frames`). Journals, tables and checkpoints have an
 interpreter of their own here, so that the event loop of the namespace shares its own with nobody.
 
 The process ends when all stores were told to stop, or at once when the namespace is gone: nobody waits then for what is
@@ -20,8 +20,8 @@ from pathlib import Path
 
 from twinbus.server.interpreter import tune_interpreter
 from twinbus.server.logs import configure_logs
-from twinbus.server.settings import LogFormat
-from twinbus.server.stores.frames import COMMIT, COUNT, DONE, EVENT, QUERY, FrameBuffer, frame, pickled
+from twinbus.server.server_settings import LogFormat
+from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, EVENT, QUERY, FrameBuffer, frame, pickled
 from twinbus.server.stores.served_store import Done, Event
 from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch
 from twinbus.store.durable import DurableStore, StoreLimits

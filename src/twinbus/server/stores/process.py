@@ -1,4 +1,4 @@
-"""The messaging stores of a namespace in a process of their own (store_host): requests out as frames, events back.
+"""The messaging stores of a namespace in a process of their own (`host`): requests out as frames, events back.
 
     no process --start--> running --it ended--> no process --after a pause--> running
                              '--stop--> every store is closed, and it ends by itself
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import twinbus
-from twinbus.server.settings import LogFormat
-from twinbus.server.stores.frames import COMMIT, COUNT, DONE, HEADER, QUERY, SWITCH, FrameBuffer
+from twinbus.server.server_settings import LogFormat
+from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, HEADER, QUERY, SWITCH, FrameBuffer
 from twinbus.server.stores.served_store import STOP_WAIT_S, Done, Event, OnLost, OnReturned, ServedStore
 from twinbus.store.changes import Change
 from twinbus.store.journal_record import encode_changes

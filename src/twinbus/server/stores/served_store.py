@@ -1,6 +1,6 @@
 """A messaging store as the rest of the server sees it, wherever it runs: the port of its message broker, and switches.
 
-    loop thread                                        the store's thread, here or in another process (store_worker)
+    loop thread                                        the store's thread, here or in another process (`worker`)
     commit, query, switch --requests, in order-->      all that waits is taken together
     done, done, ...       <--events, in the same order--'
 

@@ -4,8 +4,8 @@ from functools import partial
 
 from twinbus.amqp.codec.types import Array, Long
 from twinbus.errors import ArgumentError, MessageTooLarge
-from twinbus.gateway.nodes.operations import Call, done
-from twinbus.gateway.nodes.requests import Response
+from twinbus.gateway.nodes.request_message import Response
+from twinbus.gateway.requests.call import Call, done
 from twinbus.meter.operation import Cause
 from twinbus.model.message import Message, read_message
 

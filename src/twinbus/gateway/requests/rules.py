@@ -5,8 +5,8 @@ from uuid import UUID
 
 from twinbus.amqp.codec.types import Described, Timestamp, ULong, Value
 from twinbus.errors import ArgumentError, EntityNotFound, NotAllowed
-from twinbus.gateway.nodes.operations import Call, done
-from twinbus.gateway.nodes.requests import Arguments, Response
+from twinbus.gateway.nodes.request_message import Arguments, Response
+from twinbus.gateway.requests.call import Call, done
 from twinbus.model.descriptions import (
     CorrelationFilter,
     FalseFilter,

@@ -13,7 +13,7 @@ from twinbus.amqp.codec.delivery_state import (
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.types import Symbol
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
-from twinbus.gateway.links.settlement import confirmation, outcome_of, ranges
+from twinbus.gateway.links.outcome_states import confirmation, outcome_of, ranges
 
 
 def rejected(info: dict[object, object] | None) -> Rejected:

@@ -12,7 +12,7 @@ from twinbus.amqp.codec.sections import (
 )
 from twinbus.amqp.codec.types import Array, Int, Symbol, ULong
 from twinbus.errors import ArgumentError, MessageLockLost
-from twinbus.gateway.nodes.requests import (
+from twinbus.gateway.nodes.request_message import (
     CBS_NAMES,
     MANAGEMENT_NAMES,
     Arguments,

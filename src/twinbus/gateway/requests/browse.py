@@ -7,8 +7,8 @@ from twinbus.amqp.codec.section_bounds import section_bounds
 from twinbus.broker.operations.browse import PEEK_COUNT_MAX
 from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import MessageNotFound
-from twinbus.gateway.nodes.operations import Call
-from twinbus.gateway.nodes.requests import Arguments, Response
+from twinbus.gateway.nodes.request_message import Arguments, Response
+from twinbus.gateway.requests.call import Call
 from twinbus.model.message import encode_delivery
 from twinbus.store.changes import MessageState, StoredMessage
 

@@ -6,8 +6,8 @@ from twinbus.amqp.codec.types import Array, Timestamp
 from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Outcome
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
-from twinbus.gateway.nodes.operations import Call, done, lock_tokens
-from twinbus.gateway.nodes.requests import Arguments, Response
+from twinbus.gateway.nodes.request_message import Arguments, Response
+from twinbus.gateway.requests.call import Call, done, lock_tokens
 from twinbus.model.descriptions import DAY
 
 DELAY = "com.twinbus:delay"

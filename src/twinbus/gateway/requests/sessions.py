@@ -3,8 +3,8 @@
 from twinbus.amqp.codec.types import Array, Int, Timestamp
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge
-from twinbus.gateway.nodes.operations import Call, done
-from twinbus.gateway.nodes.requests import Response
+from twinbus.gateway.nodes.request_message import Response
+from twinbus.gateway.requests.call import Call, done
 
 LIST_COUNT_MAX = 100
 STRING_ARRAY = 0xB1

@@ -20,7 +20,7 @@ from twinbus.errors import MessagingError, NotAllowed, SessionLockLost
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.nodes.request_counts import as_request
-from twinbus.gateway.nodes.requests import Arguments, Response
+from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import Right
 

@@ -2,8 +2,8 @@
 
 from twinbus.broker.fragment.fragment import ACTIVE_ONLY
 from twinbus.broker.operations import bulk
-from twinbus.gateway.nodes.operations import Call
-from twinbus.gateway.operations.own import count_of
+from twinbus.gateway.requests.call import Call
+from twinbus.gateway.requests.own import count_of
 
 COUNT_MAX = 4_000
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from twinbus.errors import ArgumentError
-from twinbus.server.settings import ServerSettings
+from twinbus.server.server_settings import ServerSettings
 
 
 def settings(**values: Any) -> ServerSettings:
