@@ -4,26 +4,40 @@ python -m tests.contract_a.coverage > docs/contract-coverage.md
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.contract_a.rules import PARTS, RULES
-
 ROOT = Path(__file__).parents[2]
+CONTRACT = ROOT / "docs" / "contract.md"
 PAGE = ROOT / "docs" / "contract-coverage.md"
+
+HEADING = re.compile(r"^(?P<level>###?) (?P<text>(?P<name>[A-D]\d*)\b.*)$", re.MULTILINE)
 
 HEAD = """# Which test proves which rule
 
-Made from the marks `@pytest.mark.rule("A5")` in the tests by `make docs`; a test checks that it is current and that no rule is
-without one.
+The rules are on the page of the [contract](contract.md). `make docs` generates this page from the marks `@pytest.mark.rule("A5")` in the
+tests; a test checks that it is current and that every rule has a test.
 """
+
+
+@cache
+def headings() -> dict[str, str]:
+    """The headings of the contract by what sources and tests cite: "A5" of a rule, "D" of a whole part."""
+    return {found["name"]: found["text"] for found in HEADING.finditer(CONTRACT.read_text())}
+
+
+@cache
+def rules() -> list[str]:
+    """The names of the numbered rules."""
+    return [name for name in headings() if len(name) > 1]
 
 
 @cache
 def marked_tests() -> dict[str, list[str]]:
     """Places of tests by rule, in the order of files and lines."""
-    found: dict[str, list[str]] = {rule: [] for rule in RULES}
+    found: dict[str, list[str]] = {rule: [] for rule in rules()}
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         for rule, name in _marks_in(ast.parse(file.read_text())):
             found.setdefault(rule, []).append(f"{file.relative_to(ROOT).as_posix()}::{name}")
@@ -40,13 +54,9 @@ def _marks_in(module: ast.Module) -> Iterator[tuple[str, str]]:
 
 def page() -> str:
     lines = [HEAD]
-    for part in PARTS:
-        lines.append(f"\n## {part.title}\n")
-        for rule, text in part.rules.items():
-            lines.append(f"\n### {rule}\n\n{text}.\n\n")
-            lines += [
-                f"- `{place.rpartition('::')[2]}` ({place.partition('::')[0]})\n" for place in marked_tests()[rule]
-            ]
+    for rule in rules():
+        lines.append(f"\n## {headings()[rule]}\n\n")
+        lines += [f"- `{place.rpartition('::')[2]}` ({place.partition('::')[0]})\n" for place in marked_tests()[rule]]
     return "".join(lines)
 
 

@@ -11,6 +11,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from tests.interop.running_server import RunningServer
 
 
+@pytest.mark.rule("A19")
 def test_messages_pass_over_websocket(server: RunningServer) -> None:
     queue = server.create_queue("over-websocket")
     client = ServiceBusClient.from_connection_string(
@@ -36,6 +37,7 @@ def secure_server(tmp_path: Path) -> Iterator[RunningServer]:
     server.stop()
 
 
+@pytest.mark.rule("A19")
 def test_messages_pass_over_tls(secure_server: RunningServer) -> None:
     queue, server = secure_server.create_queue("over-tls"), secure_server.server
     text = f"Endpoint=sb://localhost;SharedAccessKeyName={server.root_rule.name};SharedAccessKey={server.root_rule.primary_key}"
@@ -52,6 +54,7 @@ def test_messages_pass_over_tls(secure_server: RunningServer) -> None:
         assert len(str(message)) == 200_000
 
 
+@pytest.mark.rule("A19")
 def test_the_stock_administration_client_works_over_https(secure_server: RunningServer) -> None:
     server = secure_server.server
     assert server.tls_connection_string is not None

@@ -1,0 +1,48 @@
+"""The contract: every rule has a test, every citation leads to a rule, and the page of rules and tests is current."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract_a.coverage import PAGE, headings, marked_tests, page, rules
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [path for folder in ("src", "tests", "bench") for path in sorted((ROOT / folder).rglob("*.py"))]
+CITATION = re.compile(r"\bcontract(?:\.md)?,? (?=[A-D]\d|[A-D]\b)((?:[A-D]\d*(?:, | and | to )?)+)")
+
+
+def citations(text: str) -> Iterator[str]:
+    for found in CITATION.findall(text):
+        yield from re.findall(r"[A-D]\d*", found)
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_every_rule_of_the_contract_has_a_test(rule: str) -> None:
+    assert marked_tests()[rule]
+
+
+def test_no_test_claims_a_rule_that_does_not_exist() -> None:
+    assert list(marked_tests()) == rules()
+
+
+def test_the_page_of_rules_and_tests_is_current() -> None:
+    assert PAGE.read_text() == page(), "run: make docs"
+
+
+def test_a_citation_of_several_rules_is_read_as_several() -> None:
+    assert list(citations("(contract A2, A3 and B11) contract D; contract D2 to D4")) == [
+        "A2",
+        "A3",
+        "B11",
+        "D",
+        "D2",
+        "D4",
+    ]
+
+
+def test_every_rule_that_a_source_cites_is_on_the_page() -> None:
+    cited = {name: path for path in SOURCES for name in citations(path.read_text())}
+    assert len(cited) > 15
+    assert {name: path.name for name, path in cited.items() if name not in headings()} == {}
