@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bench.scenarios import Scenario
 from bench.targets import Target, own_targets
-from twinbus.broker.receiver import Delivery
+from twinbus.broker.consumer import TakenMessage
 from twinbus.clock import SystemClock
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.meter.book import OperationsBook
@@ -47,7 +47,7 @@ def _way_of_messages(payload: bytes, burst: int, meter: LinkMeter, book: Operati
     messages = [read_message(payload, lambda: "new") for _ in range(burst)]
     numbers = list(range(1, burst + 1))
     deliveries = [
-        Delivery(StoredMessage(number, each.content, 0, 0), b"", 0)
+        TakenMessage(StoredMessage(number, each.content, 0, 0), b"", 0)
         for number, each in zip(numbers, messages, strict=True)
     ]
 

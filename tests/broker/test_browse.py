@@ -2,10 +2,10 @@
 
 import pytest
 
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.operations import browse
 from twinbus.broker.outcomes import Abandon, Complete, Defer, Release
-from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import MessageNotFound, MessageTooLarge, NotAllowed
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import MessageState, StoredMessage
@@ -31,8 +31,8 @@ def ids(rows: list[StoredMessage]) -> list[str]:
 
 def take_deferred(
     sim: Simulation, queue: MessageQueue, *numbers: int, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
-) -> Answer[list[Delivery]]:
-    answer: Answer[list[Delivery]] = Answer()
+) -> Answer[list[TakenMessage]]:
+    answer: Answer[list[TakenMessage]] = Answer()
     queue.receive_deferred(numbers, mode, None, sim.now, answer)
     sim.run()
     return answer

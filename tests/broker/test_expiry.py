@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.operations.row_reads import BYTES_MAX
 from twinbus.broker.outcomes import Abandon, Defer, Release
-from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import application_properties
 from twinbus.store.changes import FragmentKey, StoredMessage
@@ -92,7 +92,7 @@ def test_a_deferred_message_does_not_expire(sim: Simulation, queue: QueueEntity)
     sim.settle(queue.main, deliveries, Defer())
     sim.advance(100_000)
     assert queue.main.counts().deferred == 1
-    answer: Answer[list[Delivery]] = Answer()
+    answer: Answer[list[TakenMessage]] = Answer()
     number = deliveries[0].message.sequence_number
     queue.main.receive_deferred([number], ReceiveMode.RECEIVE_AND_DELETE, None, sim.now, answer)
     sim.run()

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity.forwarding import RETRY_PAUSE, RUN_MAX
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.fragment.hops import HOPS_MAX
 from twinbus.broker.outcomes import DeadLetter
-from twinbus.broker.receiver import Delivery
 from twinbus.errors import NotAllowed
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import application_properties, encode_delivery, read_content
@@ -22,11 +22,11 @@ def sim() -> Simulation:
     return Simulation(16)
 
 
-def reason_of(delivery: Delivery) -> object:
+def reason_of(delivery: TakenMessage) -> object:
     return application_properties(delivery.message.content)["DeadLetterReason"]
 
 
-def only(sim: Simulation, queue: MessageQueue) -> Delivery:
+def only(sim: Simulation, queue: MessageQueue) -> TakenMessage:
     (delivery,) = sim.receiver(queue, 9).take()
     return delivery
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
 from twinbus.broker.fragment.message_sessions import STALE_ENTRIES_MAX, MessageSessions
 from twinbus.broker.outcomes import Abandon, Defer
-from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import (
     FragmentUnavailable,
@@ -396,8 +396,8 @@ def test_a_deferred_message_of_a_session_needs_the_session(sim: Simulation, queu
     number = deliveries[0].message.sequence_number
     sim.settle(queue.main, deliveries, Defer())
 
-    def fetch(session_id: str | None) -> Answer[list[Delivery]]:
-        answer: Answer[list[Delivery]] = Answer()
+    def fetch(session_id: str | None) -> Answer[list[TakenMessage]]:
+        answer: Answer[list[TakenMessage]] = Answer()
         queue.main.receive_deferred([number], ReceiveMode.PEEK_LOCK, session_id, sim.now, answer)
         sim.run()
         return answer

@@ -3,9 +3,9 @@
 import pytest
 
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.message_broker import WAITING_BYTES_MAX
 from twinbus.broker.outcomes import DeadLetter
-from twinbus.broker.transactions import Transaction
 from twinbus.errors import EntityDisabled, FragmentUnavailable, NotAllowed, QuotaExceeded, ServerBusy
 from twinbus.model.descriptions import EntityStatus, QueueDescription
 from twinbus.store.changes import SEQUENCE_BITS
@@ -286,7 +286,7 @@ def test_a_message_that_only_a_store_far_behind_can_take_is_refused_for_now(
     assert pinned.good == {1}
     behind(sim, *range(16))
     assert type(sim.send(queue, make_message("c")).errors[0]) is ServerBusy
-    transaction = Transaction()
+    transaction = FragmentTransaction()
     with pytest.raises(ServerBusy):
         transaction.send(queue.placement, [make_message("d", partition_key="order-2")], sim.now)
 

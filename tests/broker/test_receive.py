@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
+from twinbus.broker.consumer import ReceiveMode
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX
 from twinbus.broker.outcomes import Abandon, Release
-from twinbus.broker.receiver import ReceiveMode
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import fragment_parts
 from twinbus.testing.faulty_store import Fault

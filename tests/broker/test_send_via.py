@@ -4,8 +4,8 @@ import pytest
 
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.transfers import RUN_MAX
+from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE
-from twinbus.broker.transactions import Transaction
 from twinbus.errors import NotAllowed
 from twinbus.management.counts import queue_counts
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
@@ -26,7 +26,7 @@ def send_via(sim: Simulation, queue: QueueEntity, destination: str, *messages: M
     return reply
 
 
-def committed(sim: Simulation, transaction: Transaction) -> None:
+def committed(sim: Simulation, transaction: FragmentTransaction) -> None:
     answer: Answer[None] = Answer()
     transaction.commit(sim.now, answer)
     sim.run()
@@ -62,7 +62,7 @@ def test_a_message_moves_on_in_one_transaction_with_the_completion_of_its_cause(
     via, target = sim.queue(QueueDescription("via")), sim.queue(QueueDescription("target"))
     sim.send(via, make_message("order"))
     (order,) = sim.receiver(via.main, 1).take()
-    transaction = Transaction()
+    transaction = FragmentTransaction()
     transaction.settle(via.main, [order.lock_token], COMPLETE, sim.now)
     transaction.send(via.via("target").placement, [make_message("invoice")], sim.now)
     transaction.send(via.via("elsewhere").placement, [make_message("lost")], sim.now)
@@ -75,7 +75,7 @@ def test_a_message_moves_on_in_one_transaction_with_the_completion_of_its_cause(
 
 def test_nothing_is_transferred_after_a_rollback(sim: Simulation) -> None:
     via, target = sim.queue(QueueDescription("via")), sim.queue(QueueDescription("target"))
-    transaction = Transaction()
+    transaction = FragmentTransaction()
     transaction.send(via.via("target").placement, [make_message("m")], sim.now)
     transaction.rollback()
     sim.run()
@@ -114,7 +114,7 @@ def test_on_a_partitioned_queue_the_via_partition_key_is_the_key_of_the_transact
     placement = via.via("target").placement
     sim.send(via, make_message("cause", partition_key="order-1"))
     (cause,) = sim.receiver(via.main, 1).take()
-    transaction = Transaction()
+    transaction = FragmentTransaction()
     transaction.settle(via.main, [cause.lock_token], COMPLETE, sim.now)
     for refused, words in (
         (make_message("a", partition_key="order-1"), "via-partition-key"),

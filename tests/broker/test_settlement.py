@@ -2,9 +2,9 @@
 
 import pytest
 
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Abandon, DeadLetter, Defer, Release
-from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import MessageLockLost, NotAllowed
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import application_properties
@@ -23,7 +23,7 @@ def queue(sim: Simulation) -> QueueEntity:
     return sim.queue(QueueDescription("q", max_delivery_count=3))
 
 
-def receive_one(sim: Simulation, queue: QueueEntity) -> Delivery:
+def receive_one(sim: Simulation, queue: QueueEntity) -> TakenMessage:
     receiver = sim.receiver(queue.main, 1)
     (delivery,) = receiver.take()
     queue.main.detach(receiver, sim.now)
@@ -222,7 +222,7 @@ def test_a_deferred_message_has_its_state_in_the_store(sim: Simulation, queue: Q
     sim.restart()
     queue = sim.entities.queue("q")
     assert queue.main.counts().deferred == 1
-    answer: Answer[list[Delivery]] = Answer()
+    answer: Answer[list[TakenMessage]] = Answer()
     queue.main.receive_deferred([delivery.message.sequence_number], ReceiveMode.PEEK_LOCK, None, sim.now, answer)
     sim.run()
     assert answer.value[0].message.state is MessageState.DEFERRED

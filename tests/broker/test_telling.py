@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.receiver import Delivery
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessagingError, StoreUnavailable
@@ -33,7 +33,7 @@ class BrokenReply(EachReply):
 
 
 class BrokenReceiver(SimReceiver):
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
         raise ZeroDivisionError
 
     def session_lost(self, error: MessagingError) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.front import Front
 from twinbus.amqp.connection.settings import ConnectionSettings
 from twinbus.amqp.events import LinkDetached
-from twinbus.broker import message_broker, transactions
+from twinbus.broker import fragment_transaction, message_broker
 from twinbus.broker.fragment import hops
 from twinbus.broker.operations import browse
 from twinbus.gateway.links import link_watch, receiver_attach
@@ -44,8 +44,8 @@ SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
         (validation.DELIVERY_COUNT_MAX, 2_147_483_647),
         (hops.HOPS_MAX, 4),
         (validation.AUTO_DELETE_ON_IDLE_MIN, 5 * MINUTE),
-        (transactions.MESSAGES_MAX, 100),
-        (transactions.DURATION_MAX, 2 * MINUTE),
+        (fragment_transaction.MESSAGES_MAX, 100),
+        (fragment_transaction.DURATION_MAX, 2 * MINUTE),
         (index.SQL_FILTER_COUNT_MAX, 2_000),
         (index.CORRELATION_FILTER_COUNT_MAX, 100_000),
         (browse.PEEK_COUNT_MAX, 250),

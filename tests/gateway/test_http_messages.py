@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from twinbus.amqp.codec.sections import Sections, SequenceBody, ValueBody, encode_sections
 from twinbus.amqp.codec.types import Timestamp
-from twinbus.broker.receiver import Delivery
+from twinbus.broker.consumer import TakenMessage
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
 from twinbus.http.header_values import read_header_value, write_header_value
@@ -43,7 +43,7 @@ BROKER = st.fixed_dictionaries(
 
 def delivered(payload: bytes, expires_at: Millis = NEVER) -> HttpMessage:
     message = read_message(payload, lambda: "new")
-    return http_message(Delivery(StoredMessage(7, message.content, START, expires_at), b"", 0))
+    return http_message(TakenMessage(StoredMessage(7, message.content, START, expires_at), b"", 0))
 
 
 @settings(max_examples=100, deadline=None)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.broker.receiver import Delivery
+from twinbus.broker.consumer import TakenMessage
 from twinbus.gateway.links.link_meter import UNMETERED, LinkMeter
 from twinbus.gateway.links.link_rows import OVERHEAD
 from twinbus.meter.book import OperationsBook
@@ -90,8 +90,8 @@ def stored(fragment: int, messages: Sequence[Message]) -> list[StoredMessage]:
     return [StoredMessage(number, each.content, 0, 0) for number, each in zip(numbers, messages, strict=True)]
 
 
-def deliveries(fragment: int, messages: Sequence[Message]) -> list[Delivery]:
-    return [Delivery(each, b"", 0) for each in stored(fragment, messages)]
+def deliveries(fragment: int, messages: Sequence[Message]) -> list[TakenMessage]:
+    return [TakenMessage(each, b"", 0) for each in stored(fragment, messages)]
 
 
 @pytest.mark.rule("D1")

@@ -2,8 +2,8 @@
 
 import pytest
 
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import NotAllowed
 from twinbus.http.single_receive import SingleReceive
 from twinbus.model.descriptions import QueueDescription
@@ -16,7 +16,7 @@ class Scene:
     def __init__(self, mode: ReceiveMode = ReceiveMode.PEEK_LOCK) -> None:
         self.sim = Simulation()
         self.queue: QueueEntity = self.sim.queue(QueueDescription("orders"))
-        self.answer: Answer[Delivery | None] = Answer()
+        self.answer: Answer[TakenMessage | None] = Answer()
         self.receive = SingleReceive(self.queue.main, mode, self.answer)
 
     def send(self, *ids: str) -> None:

@@ -12,7 +12,7 @@ from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Symbol, Timestamp, Value
 from twinbus.amqp.link.incoming_link import IncomingLink
 from twinbus.amqp.link.outgoing_link import OutgoingLink
-from twinbus.broker.transactions import DURATION_MAX, MESSAGES_MAX
+from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX
 from twinbus.gateway.nodes import coordinator
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 

@@ -18,7 +18,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.amqp.codec.sections import DataBody, Sections, decode_sections
 from twinbus.amqp.codec.types import Symbol
-from twinbus.broker.entity.settings import MEGABYTE
+from twinbus.broker.entity_settings import MEGABYTE
 from twinbus.client import namespace_http
 from twinbus.client.administration import administration_client
 from twinbus.client.message import encode_message
@@ -49,7 +49,7 @@ class NamespaceProcess:
     def __init__(self, folder: Path, name: str, *, megabyte: int = MEGABYTE) -> None:
         self.folder = folder
         self._name = name
-        self._serve = f"from twinbus.broker import settings; settings.MEGABYTE = {megabyte}; {SERVE}"
+        self._serve = f"from twinbus.broker import entity_settings; entity_settings.MEGABYTE = {megabyte}; {SERVE}"
         self._process: subprocess.Popen[str] | None = None
         self._counting: ServiceBusAdministrationClient | None = None
         # Not whatever is free: a client that tries the port of a killed one again and again could be given it as its own.

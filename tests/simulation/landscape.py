@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from tests.simulation.outlets import Mouth, Outlet, OutletReceiver, OutletSettling
+from twinbus.broker.consumer import ReceiveMode, SessionLock
 from twinbus.broker.entity.sub_queues import SubQueues
 from twinbus.broker.operations import bulk
 from twinbus.broker.operations.bulk_pages import Numbers
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Outcome
-from twinbus.broker.receiver import ReceiveMode, SessionLock
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.message import Message

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, Outcome
-from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.testing.auditor import Auditor
@@ -40,11 +40,11 @@ class Outlet:
 class OutletReceiver(SimReceiver):
     def __init__(self, outlet: Outlet, sim: Simulation, credit: int, session: SessionLock | None) -> None:
         super().__init__(credit, outlet.mode, session)
-        self.held: dict[bytes, Delivery] = {}
+        self.held: dict[bytes, TakenMessage] = {}
         self._outlet = outlet
         self._sim = sim
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
         auditor = self._outlet.auditor
         for delivery in deliveries:
             name, number = message_id_of(delivery.message.content), delivery.message.sequence_number
@@ -61,7 +61,7 @@ class OutletReceiver(SimReceiver):
 class OutletSettling:
     """How one settlement went, for the auditor."""
 
-    def __init__(self, outlet: Outlet, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
+    def __init__(self, outlet: Outlet, deliveries: Sequence[TakenMessage], outcome: Outcome) -> None:
         self._outlet = outlet
         self._outcome = outcome
         self._messages = [(message_id_of(each.message.content), each.message.sequence_number) for each in deliveries]

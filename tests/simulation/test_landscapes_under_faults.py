@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.landscape import LOCK_DURATION, Landscape
 from tests.simulation.outlets import Mouth, Outlet
-from twinbus.broker.receiver import ReceiveMode
+from twinbus.broker.consumer import ReceiveMode
 from twinbus.model.descriptions import (
     CorrelationFilter,
     QueueDescription,

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tests.simulation.turmoil import KEYS, OUTCOMES, AuditedReceiver, Turmoil
+from twinbus.broker.consumer import TakenMessage
+from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE, Defer, Outcome
-from twinbus.broker.receiver import Delivery
-from twinbus.broker.transactions import Transaction
 from twinbus.errors import MessagingError
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import read_content
@@ -24,7 +24,7 @@ class Attempt:
     """One transaction: what it sends and settles, and what became of it."""
 
     key: str
-    transaction: Transaction = field(default_factory=Transaction)
+    transaction: FragmentTransaction = field(default_factory=FragmentTransaction)
     names: list[str] = field(default_factory=list)
     settled: list[tuple[StoredMessage, Outcome]] = field(default_factory=list)
     is_answered: bool = False
@@ -107,7 +107,7 @@ class TransactionalTurmoil(Turmoil):
 
     # Watching
 
-    def delivered(self, receiver: AuditedReceiver, delivery: Delivery) -> None:
+    def delivered(self, receiver: AuditedReceiver, delivery: TakenMessage) -> None:
         self._seen.add(message_id_of(delivery.message.content))
         super().delivered(receiver, delivery)
 

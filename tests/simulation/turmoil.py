@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
+from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome, Release
-from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import FragmentKey, MessageState, StoredMessage
@@ -23,9 +23,9 @@ class AuditedReceiver(SimReceiver):
     def __init__(self, turmoil: "Turmoil", credit: int, session: SessionLock | None) -> None:
         super().__init__(credit, ReceiveMode.PEEK_LOCK, session)
         self._turmoil = turmoil
-        self.held: dict[bytes, Delivery] = {}
+        self.held: dict[bytes, TakenMessage] = {}
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
         for delivery in deliveries:
             self._turmoil.delivered(self, delivery)
 
@@ -37,7 +37,7 @@ class SettleAudit:
     one that was deferred or dead-lettered has left the queue.
     """
 
-    def __init__(self, turmoil: "Turmoil", deliveries: Sequence[Delivery], outcome: Outcome) -> None:
+    def __init__(self, turmoil: "Turmoil", deliveries: Sequence[TakenMessage], outcome: Outcome) -> None:
         self._turmoil = turmoil
         self._messages = [delivery.message for delivery in deliveries]
         self._names = [message_id_of(message.content) for message in self._messages]
@@ -176,7 +176,7 @@ class Turmoil:
         if receiver is None or receiver.session is not None or not self.deferred:
             return
 
-        def answered(answer: list[Delivery] | MessagingError) -> None:
+        def answered(answer: list[TakenMessage] | MessagingError) -> None:
             if isinstance(answer, list):
                 receiver.deliver(answer)
 
@@ -229,7 +229,7 @@ class Turmoil:
 
     # Watching
 
-    def delivered(self, receiver: AuditedReceiver, delivery: Delivery) -> None:
+    def delivered(self, receiver: AuditedReceiver, delivery: TakenMessage) -> None:
         name = message_id_of(delivery.message.content)
         self.auditor.delivered(name, delivery.message.sequence_number)
         if receiver.session is not None:

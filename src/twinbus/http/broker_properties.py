@@ -12,7 +12,7 @@ from uuid import UUID
 
 from twinbus.amqp.codec.sections import Header, MessageProperties, Sections
 from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
-from twinbus.broker.receiver import Delivery
+from twinbus.broker.consumer import TakenMessage
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
 from twinbus.http.header_values import as_json, checked_text, read_json, read_time, read_time_span, write_http_time
@@ -102,7 +102,7 @@ def _text(values: Mapping[str, object], name: str) -> str | None:
     return checked_text(value, name)
 
 
-def write_broker_properties(delivery: Delivery) -> dict[str, Any]:
+def write_broker_properties(delivery: TakenMessage) -> dict[str, Any]:
     """What a receiver over HTTP is told of a message besides its body and custom properties."""
     row, fields, facts = delivery.message, properties(delivery.message.content), read_content(delivery.message.content)
     shown: dict[str, Any] = {

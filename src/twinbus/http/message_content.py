@@ -27,7 +27,7 @@ from twinbus.amqp.codec.sections import (
 )
 from twinbus.amqp.codec.types import Symbol, Value
 from twinbus.amqp.errors import DecodeError
-from twinbus.broker.receiver import Delivery
+from twinbus.broker.consumer import TakenMessage
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.http.broker_properties import apply_broker_properties, read_broker_properties, write_broker_properties
@@ -162,7 +162,7 @@ def _header(headers: Headers, wanted: str) -> str | None:
     return next((text for name, text in headers if name.casefold() == wanted), None)
 
 
-def http_message(delivery: Delivery) -> HttpMessage:
+def http_message(delivery: TakenMessage) -> HttpMessage:
     """What a receiver gets. Custom properties whose names HTTP cannot carry, or uses itself, are left out."""
     content = delivery.message.content
     headers = [(BROKER_PROPERTIES, json.dumps(write_broker_properties(delivery), separators=(",", ":")))]

@@ -25,9 +25,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.outcomes import COMPLETE, Abandon, Outcome
-from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.broker.replies import Reply
 from twinbus.clock import Clock
 from twinbus.errors import (
@@ -198,7 +198,7 @@ class HttpMessaging:
 
     async def _receive_one(
         self, request: Request, queue: MessageQueue, mode: ReceiveMode, timeout_s: float
-    ) -> Delivery | None:
+    ) -> TakenMessage | None:
         if len(self._waiting) >= RECEIVES_MAX:
             raise ServerBusy(f"{RECEIVES_MAX} requests wait for messages already. Try again in a while.")
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -214,7 +214,7 @@ class HttpMessaging:
             await asyncio.wait((answered,), timeout=UNDER_WAY_WAIT_S)
             if not answered.done():
                 raise ServerBusy("The messaging store did not answer in time. Try again in a while.")
-            delivery: Delivery | None = answered.result()
+            delivery: TakenMessage | None = answered.result()
             if has_left and delivery is not None:
                 receive.return_message(delivery, self._clock.now())
                 raise ClientDisconnect

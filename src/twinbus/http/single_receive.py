@@ -4,18 +4,18 @@ waiting --deliver--> answered
    '----give_up----> answered with None, or with the message whose removal is under way
 """
 
+from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.outcomes import RELEASE
-from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 
 
 class SingleReceive:
-    """Keeps the broker's `Receiver` protocol. `reply` is called once, with the message or None."""
+    """Keeps the broker's `Consumer` protocol. `reply` is called once, with the message or None."""
 
-    def __init__(self, queue: MessageQueue, mode: ReceiveMode, reply: Reply[Delivery | None]) -> None:
+    def __init__(self, queue: MessageQueue, mode: ReceiveMode, reply: Reply[TakenMessage | None]) -> None:
         self.credit = 1
         self.mode = mode
         self.session: SessionLock | None = None
@@ -34,7 +34,7 @@ class SingleReceive:
         """The queue has taken a message for this receive, and its removal is not durable yet."""
         return self.credit == 0 and not self._is_answered
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
         assert len(deliveries) == 1
         self._answer(deliveries[0])
 
@@ -56,12 +56,12 @@ class SingleReceive:
             self._is_attached = False
             self._queue.detach(self, now)
 
-    def return_message(self, delivery: Delivery, now: Millis) -> None:
+    def return_message(self, delivery: TakenMessage, now: Millis) -> None:
         """Nobody is there any more to take it: a locked message is free again at once."""
         if delivery.lock_token:
             self._queue.settle([delivery.lock_token], RELEASE, now, lambda _: None)
 
-    def _answer(self, delivery: Delivery | None) -> None:
+    def _answer(self, delivery: TakenMessage | None) -> None:
         if not self._is_answered:
             self._is_answered = True
             self._reply(delivery)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Generic, TypeVar
 
+from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.outcomes import COMPLETE, Outcome
-from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
@@ -92,16 +92,16 @@ class SimReceiver:
         self.credit = credit
         self.mode = mode
         self.session = session
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[TakenMessage] = []
         self.lost: MessagingError | None = None
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
         self.deliveries += deliveries
 
     def session_lost(self, error: MessagingError) -> None:
         self.lost = error
 
-    def take(self) -> list[Delivery]:
+    def take(self) -> list[TakenMessage]:
         """What came since the last time."""
         taken, self.deliveries = self.deliveries, []
         return taken
@@ -226,7 +226,7 @@ class Simulation:
         self.run()
         return receiver
 
-    def settle(self, queue: MessageQueue, deliveries: Sequence[Delivery], outcome: Outcome = COMPLETE) -> EachReply:
+    def settle(self, queue: MessageQueue, deliveries: Sequence[TakenMessage], outcome: Outcome = COMPLETE) -> EachReply:
         reply = EachReply()
         queue.settle_each([delivery.lock_token for delivery in deliveries], outcome, self.now, reply)
         self.run()

@@ -8,13 +8,13 @@ commit that writes it.
 from collections.abc import Sequence
 from typing import Protocol
 
-from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.entity.metering import meter_copies
 from twinbus.broker.entity.topic_room import TopicRoom
+from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import HEADER_SIZE_EXCEEDED, HEADER_SIZE_EXCEEDED_TEXT, dead_letter_row
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.intake import DROPPED, Staged, expiry_of, take_fresh
-from twinbus.broker.metering import meter_copies
 from twinbus.clock import Millis
 from twinbus.errors import FilterError
 from twinbus.model.message import Message, is_front_too_large, read_content

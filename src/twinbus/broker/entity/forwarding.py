@@ -13,14 +13,14 @@ of each fragment is under way at a time, which keeps their order.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from twinbus.broker.consumer import TakenMessage
+from twinbus.broker.entity.metering import meter_forwards
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.hops import HOPS_MAX, hops_of, with_hops, without_hops
 from twinbus.broker.fragment.settlement import settle_each
-from twinbus.broker.metering import meter_forwards
 from twinbus.broker.outcomes import COMPLETE, RELEASE
-from twinbus.broker.receiver import Delivery
 from twinbus.broker.replies import SendReply
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import EntityNotFound, MessagingError
@@ -77,13 +77,13 @@ class RunOwner(Protocol):
 class ForwardingRun:
     """Messages of one fragment on their way to the target; takes the target's answers."""
 
-    def __init__(self, owner: RunOwner, fragment: Fragment, deliveries: list[Delivery], now: Millis) -> None:
+    def __init__(self, owner: RunOwner, fragment: Fragment, deliveries: list[TakenMessage], now: Millis) -> None:
         self._owner = owner
         self._fragment = fragment
         self._deliveries = deliveries
         self._now = now
         self._open_count = len(deliveries)
-        self._sent: list[Delivery] = []
+        self._sent: list[TakenMessage] = []
         self._messages: list[Message] = []  # as they were sent on
         self._waiting: list[bytes] = []
 
@@ -122,13 +122,13 @@ class ForwardingRun:
     def failed(self, index: int, error: MessagingError) -> None:
         self._close(1)
 
-    def _set_aside_tired(self, tired: Sequence[Delivery]) -> None:
+    def _set_aside_tired(self, tired: Sequence[TakenMessage]) -> None:
         text = f"The message was forwarded {HOPS_MAX} times, which is the limit. Shorten the chain of forwarding."
         for delivery in tired:
             target = self._fragment.dead_letters or self._fragment.transfer_dead_letters
             self._move(delivery, target, HOP_LIMIT_REASON, text)
 
-    def _move(self, delivery: Delivery, target: Fragment | None, reason: str, description: str) -> None:
+    def _move(self, delivery: TakenMessage, target: Fragment | None, reason: str, description: str) -> None:
         held = self._fragment.locks.held.pop(delivery.lock_token, None)
         if held is None or target is None:
             self._close(1)
@@ -137,7 +137,7 @@ class ForwardingRun:
         decision.move(held[0], target, reason, description)
         decision.commit(lambda: self._close(1), lambda _: self._close(1))
 
-    def _wait(self, delivery: Delivery) -> None:
+    def _wait(self, delivery: TakenMessage) -> None:
         """All that wait are released together, or the first to be free would overtake those before it."""
         if not self._waiting:
             broker = self._fragment.broker

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.counts import counts_of
 from twinbus.broker.entity.forwarding import Find, Forwarder
 from twinbus.broker.entity.receive_merge import ReceiveMerge
 from twinbus.broker.entity.routing import fragment_at, fragment_of_numbers, fragment_of_tokens, places_by_fragment
 from twinbus.broker.entity.session_desk import NO_WAITER, SessionDesk
-from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment import schedule
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.lane import Lane
@@ -17,7 +18,6 @@ from twinbus.broker.operations.deferred import receive_deferred
 from twinbus.broker.operations.peek_pages import PeekPages
 from twinbus.broker.operations.session_states import SessionList, read_state, write_state
 from twinbus.broker.outcomes import Outcome
-from twinbus.broker.receiver import Delivery, ReceiveMode, Receiver, SessionLock
 from twinbus.broker.replies import QueueCounts, Reply, SettleReply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
@@ -77,7 +77,7 @@ class MessageQueue:
 
     # Receiving
 
-    def attach(self, receiver: Receiver, now: Millis) -> None:
+    def attach(self, receiver: Consumer, now: Millis) -> None:
         """Hand messages to it from now on. Raises EntityDisabled, or NotAllowed where sessions do not fit."""
         self.settings.check_can_receive()
         self.settings.last_used_at = now
@@ -93,7 +93,7 @@ class MessageQueue:
             self._read_ahead()
             self.pump(now)
 
-    def detach(self, receiver: Receiver, now: Millis) -> None:
+    def detach(self, receiver: Consumer, now: Millis) -> None:
         """Hand it nothing more. Its message locks live on; its message session, if any, is released at once."""
         self.settings.last_used_at = now
         if self._desk is not None:
@@ -101,7 +101,7 @@ class MessageQueue:
         else:
             self._merge.remove(receiver)
 
-    def pump(self, now: Millis, receiver: Receiver | None = None) -> None:
+    def pump(self, now: Millis, receiver: Consumer | None = None) -> None:
         """Hand messages to receivers with credit. To be called when credit was raised, with the receiver if there is
         one: everything else that makes messages ready pumps by itself."""
         if not self.settings.can_receive:
@@ -230,7 +230,7 @@ class MessageQueue:
         mode: ReceiveMode,
         session_id: str | None,
         now: Millis,
-        reply: Reply[list[Delivery]],
+        reply: Reply[list[TakenMessage]],
     ) -> None:
         """Take deferred messages, all of them or MessageNotFound; NotAllowed over several fragments."""
         self.settings.last_used_at = now

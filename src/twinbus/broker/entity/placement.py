@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.intake import Staged
 from twinbus.broker.replies import Reply, SendReply

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from twinbus.broker.entity.counts import counts_of
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.placement import Placement
-from twinbus.broker.entity.settings import queue_settings
 from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
 from twinbus.broker.entity.transfers import Transfers, ViaTarget
+from twinbus.broker.entity_settings import queue_settings
 from twinbus.broker.fragment.intake import check_room, stage
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.replies import QueueCounts, Reply, SendReply

@@ -7,9 +7,9 @@ and each share is drawn from the fragments in turn. A fragment that is ill has n
 from collections import deque
 from collections.abc import Sequence
 
+from twinbus.broker.consumer import Consumer, ReceiveMode, TakenMessage
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take_and_delete, take_and_lock
-from twinbus.broker.receiver import Delivery, ReceiveMode, Receiver
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 
@@ -20,22 +20,22 @@ RUN_MAX = 64
 class ReceiveMerge:
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self._fragments = fragments
-        self._receivers: deque[Receiver] = deque()
+        self._receivers: deque[Consumer] = deque()
         self._turn = 0
         self._is_pumping = False
 
     def __len__(self) -> int:
         return len(self._receivers)
 
-    def add(self, receiver: Receiver) -> None:
+    def add(self, receiver: Consumer) -> None:
         self._receivers.append(receiver)
 
-    def remove(self, receiver: Receiver) -> bool:
+    def remove(self, receiver: Consumer) -> bool:
         before = len(self._receivers)
         self._receivers = deque(other for other in self._receivers if other is not receiver)
         return len(self._receivers) < before
 
-    def remove_all(self) -> list[Receiver]:
+    def remove_all(self) -> list[Consumer]:
         receivers, self._receivers = list(self._receivers), deque()
         return receivers
 
@@ -65,7 +65,7 @@ class ReceiveMerge:
         self._receivers.rotate(-last - 1)
         return True
 
-    def _serve(self, receiver: Receiver, count: int, now: Millis) -> None:
+    def _serve(self, receiver: Consumer, count: int, now: Millis) -> None:
         if receiver.mode is ReceiveMode.PEEK_LOCK:
             deliveries = self._lock(count, now)
             if deliveries:
@@ -74,18 +74,18 @@ class ReceiveMerge:
         else:
             self._delete(receiver, count, now)
 
-    def _lock(self, count: int, now: Millis) -> list[Delivery]:
+    def _lock(self, count: int, now: Millis) -> list[TakenMessage]:
         if len(self._fragments) == 1:
             fragment = self._fragments[0]
             return take_and_lock(fragment, fragment.lane, count, now)
-        deliveries: list[Delivery] = []
+        deliveries: list[TakenMessage] = []
         for fragment in self._next_fragments():
             deliveries += take_and_lock(fragment, fragment.lane, min(count - len(deliveries), RUN_MAX), now)
             if len(deliveries) >= count:
                 break
         return deliveries
 
-    def _delete(self, receiver: Receiver, count: int, now: Millis) -> None:
+    def _delete(self, receiver: Consumer, count: int, now: Millis) -> None:
         def failed(missing: int) -> None:
             receiver.credit += missing
             # Other fragments may have had something ready for it all the time.

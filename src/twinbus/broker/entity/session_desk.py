@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from functools import partial
 
+from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take_and_delete
 from twinbus.broker.fragment.message_sessions import MessageSessions
-from twinbus.broker.receiver import ReceiveMode, Receiver, SessionLock
 from twinbus.broker.replies import Reply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
@@ -43,7 +43,7 @@ class SessionDesk:
         self._sessions = [MessageSessions(fragment) for fragment in fragments]
         for fragment, sessions in zip(fragments, self._sessions, strict=True):
             fragment.sessions = sessions
-        self._receivers: dict[SessionLock, Receiver] = {}
+        self._receivers: dict[SessionLock, Consumer] = {}
         self._waiters: list[_Waiter] = []
         self._turn = 0
 
@@ -118,14 +118,14 @@ class SessionDesk:
 
     # Holding
 
-    def attach(self, receiver: Receiver, now: Millis) -> None:
+    def attach(self, receiver: Consumer, now: Millis) -> None:
         lock = receiver.session
         if lock is None or not lock.is_held:
             raise session_lost()
         self._receivers[lock] = receiver
         self.pump(receiver, now)
 
-    def detach(self, receiver: Receiver, now: Millis) -> bool:
+    def detach(self, receiver: Consumer, now: Millis) -> bool:
         lock = receiver.session
         if lock is None:
             return False
@@ -204,7 +204,7 @@ class SessionDesk:
         if receiver is not None:
             self.pump(receiver, now)
 
-    def pump(self, receiver: Receiver, now: Millis) -> None:
+    def pump(self, receiver: Consumer, now: Millis) -> None:
         lock = receiver.session
         if lock is None or not lock.is_held or lock.locked_until <= now or receiver.credit <= 0:
             return
@@ -219,7 +219,7 @@ class SessionDesk:
             else:
                 self._delete(fragment, receiver, lock, now)
 
-    def _delete(self, fragment: Fragment, receiver: Receiver, lock: SessionLock, now: Millis) -> None:
+    def _delete(self, fragment: Fragment, receiver: Consumer, lock: SessionLock, now: Millis) -> None:
         def failed(missing: int) -> None:
             receiver.credit += missing
 

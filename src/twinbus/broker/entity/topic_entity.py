@@ -8,9 +8,9 @@ from twinbus.broker.entity.counts import counts_of
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity.routing import fragment_of_numbers
-from twinbus.broker.entity.settings import subscription_settings, topic_settings
 from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
 from twinbus.broker.entity.topic_room import TopicRoom
+from twinbus.broker.entity_settings import subscription_settings, topic_settings
 from twinbus.broker.fragment import schedule
 from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.fragment import Fragment

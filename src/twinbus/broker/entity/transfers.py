@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from twinbus.broker.entity.forwarding import TRANSFER_DESTINATION, Find, ForwardingRun
 from twinbus.broker.entity.placement import Placement
-from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.intake import check_room, stage

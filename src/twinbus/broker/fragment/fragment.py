@@ -16,7 +16,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Protocol
 
-from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.lane import Lane

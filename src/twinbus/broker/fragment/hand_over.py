@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.fragment.expiry import expire
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.lane import Lane
-from twinbus.broker.receiver import Delivery
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.store.changes import Removed, StoredMessage
@@ -23,7 +23,7 @@ def take(fragment: Fragment, lane: Lane, count_max: int, now: Millis) -> list[St
     return taken
 
 
-def take_and_lock(fragment: Fragment, lane: Lane, count_max: int, now: Millis) -> list[Delivery]:
+def take_and_lock(fragment: Fragment, lane: Lane, count_max: int, now: Millis) -> list[TakenMessage]:
     """For peek-lock. The clock of the lock runs from here."""
     messages = take(fragment, lane, count_max, now)
     if not messages:
@@ -38,7 +38,7 @@ def take_and_delete(
     lane: Lane,
     count_max: int,
     now: Millis,
-    deliver: Callable[[list[Delivery]], None],
+    deliver: Callable[[list[TakenMessage]], None],
     failed: Callable[[int], None],
 ) -> int:
     """For receive-and-delete: handed over once the removal is durable, so never twice. Returns how many are under way.
@@ -55,7 +55,7 @@ def take_and_delete(
 def delete(
     fragment: Fragment,
     messages: list[StoredMessage],
-    deliver: Callable[[list[Delivery]], None],
+    deliver: Callable[[list[TakenMessage]], None],
     failed: Callable[[FragmentUnavailable], None],
 ) -> None:
     numbers = [message.sequence_number for message in messages]
@@ -63,6 +63,6 @@ def delete(
     fragment.change(
         numbers,
         [Removed(fragment.key, numbers)],
-        lambda: deliver([Delivery(message, b"", 0) for message in messages]),
+        lambda: deliver([TakenMessage(message, b"", 0) for message in messages]),
         failed,
     )

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from random import Random
 
-from twinbus.broker.receiver import Delivery
+from twinbus.broker.consumer import TakenMessage
 from twinbus.clock import NEVER, Millis
 from twinbus.store.changes import StoredMessage
 
@@ -45,7 +45,7 @@ class LockTable:
 
     def lock(
         self, messages: Sequence[StoredMessage], until: Millis, shown_until: Millis | None = None
-    ) -> list[Delivery]:
+    ) -> list[TakenMessage]:
         """Lock them all until then. `shown_until` is what receivers are told, if that is something else."""
         first = self._counter
         self._counter = last = first + len(messages)
@@ -55,7 +55,7 @@ class LockTable:
         if until < NEVER:
             self._watch(until, tokens)
         shown = repeat(until if shown_until is None else shown_until)
-        return list(map(Delivery._make, zip(messages, tokens, shown, strict=False)))
+        return list(map(TakenMessage._make, zip(messages, tokens, shown, strict=False)))
 
     def is_live(self, token: bytes, now: Millis) -> bool:
         held = self.held.get(token)

@@ -11,11 +11,11 @@ when they come up, or dropped when they make up most of the heap: where every se
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
+from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.settlement import give_back
-from twinbus.broker.receiver import Delivery, SessionLock
 from twinbus.clock import NEVER, Millis
 from twinbus.store.changes import MessageState, StoredMessage
 from twinbus.store.messaging_store import SessionSummary
@@ -132,10 +132,10 @@ class MessageSessions:
 
     # Hand-over
 
-    def take_and_lock(self, lock: SessionLock, count_max: int, now: Millis) -> list[Delivery]:
+    def take_and_lock(self, lock: SessionLock, count_max: int, now: Millis) -> list[TakenMessage]:
         return self.lock(lock, take(self._fragment, self.lane(lock.session_id), count_max, now))
 
-    def lock(self, lock: SessionLock, messages: list[StoredMessage]) -> list[Delivery]:
+    def lock(self, lock: SessionLock, messages: list[StoredMessage]) -> list[TakenMessage]:
         """Lock messages of the session for as long as it is held."""
         deliveries = self._fragment.locks.lock(messages, NEVER, lock.locked_until)
         held = self._held[lock.session_id]

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import delete
 from twinbus.broker.fragment.message_sessions import MessageSessions
 from twinbus.broker.fragment.settlement import lock_lost
 from twinbus.broker.operations.browse import read_deferred
-from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.broker.replies import Reply
 from twinbus.errors import MessagingError
 from twinbus.store.changes import StoredMessage
@@ -18,7 +18,7 @@ def receive_deferred(
     numbers: Sequence[int],
     mode: ReceiveMode,
     session: tuple[MessageSessions, str] | None,
-    reply: Reply[list[Delivery]],
+    reply: Reply[list[TakenMessage]],
 ) -> None:
     """All of them, locked or removed, or MessageNotFound. Those of a session are locked as long as it is held."""
 
@@ -35,7 +35,7 @@ def receive_deferred(
 
 def _lock(
     fragment: Fragment, rows: list[StoredMessage], session: tuple[MessageSessions, str] | None
-) -> list[Delivery] | MessagingError:
+) -> list[TakenMessage] | MessagingError:
     now = fragment.broker.clock.now()
     if session is None:
         deliveries = fragment.locks.lock(rows, now + fragment.settings.lock_duration)

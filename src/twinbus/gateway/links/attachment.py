@@ -16,10 +16,10 @@ from twinbus.amqp.codec.types import Symbol, Value
 from twinbus.amqp.link.incoming_link import IncomingLink
 from twinbus.amqp.link.link import Link
 from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
-from twinbus.broker.receiver import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotAllowed, Unauthorized
 from twinbus.gateway.addresses import Node, resolve

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from twinbus.amqp.codec.performatives import Open
-from twinbus.broker.entity.settings import EntitySettings
-from twinbus.broker.receiver import Delivery
+from twinbus.broker.consumer import TakenMessage
+from twinbus.broker.entity_settings import EntitySettings
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.links.link_rows import OVERHEAD, LinkRows
 from twinbus.meter.book import OperationsBook
@@ -77,7 +77,7 @@ class LinkMeter:
         self._is_partitioned = is_partitioned
         self._is_waiting = False
         self._bursts: list[_Burst] = []
-        self._deliveries: list[Delivery] = []
+        self._deliveries: list[TakenMessage] = []
         self._settled_count = 0
         self._sums: defaultdict[Cause, _ByFragment] = defaultdict(partial(defaultdict, _Sums))
         # The hash of a cause is computed in Python each time.
@@ -121,7 +121,7 @@ class LinkMeter:
         sums.count += len(messages)
         sums.size += size
 
-    def delivered(self, deliveries: Sequence[Delivery]) -> None:
+    def delivered(self, deliveries: Sequence[TakenMessage]) -> None:
         if not self._is_waiting:
             self._wait()
         if self._book.exact_left >= len(deliveries):

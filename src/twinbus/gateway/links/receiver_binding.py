@@ -10,7 +10,7 @@ from functools import partial
 from twinbus.amqp.codec.delivery_state import DeliveryState, Rejected, TransactionalState
 from twinbus.amqp.codec.performatives import ReceiverSettleMode
 from twinbus.amqp.link.outgoing_link import OutgoingLink
-from twinbus.broker.receiver import Delivery, ReceiveMode, SessionLock
+from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.addresses import Node
@@ -24,7 +24,7 @@ from twinbus.model.message import encode_delivery
 
 
 class ReceiverBinding:
-    """Keeps the broker's `Receiver` protocol."""
+    """Keeps the broker's `Consumer` protocol."""
 
     __slots__ = (
         "_granted",
@@ -87,7 +87,7 @@ class ReceiverBinding:
 
     # Called by the queue.
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
         encoded: list[tuple[bytes, bytes]] = []
         size = 0
         is_locking = self.mode is ReceiveMode.PEEK_LOCK

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from twinbus.amqp.codec.terminus import Source
 from twinbus.amqp.codec.types import Described, Long, Symbol, Value
-from twinbus.broker.receiver import SessionLock
+from twinbus.broker.consumer import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model.identity import ID_LENGTH_MAX

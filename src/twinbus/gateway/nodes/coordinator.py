@@ -17,8 +17,8 @@ from twinbus.amqp.codec.transaction_requests import Declare, Discharge
 from twinbus.amqp.events import Incoming
 from twinbus.amqp.link.incoming_link import IncomingLink
 from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.replies import Reply
-from twinbus.broker.transactions import Transaction
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotImplementedHere, QuotaExceeded, TransactionUnknown
 from twinbus.gateway.links.outcome_states import confirmation, outcome_of
@@ -36,7 +36,7 @@ class Transactions:
     """Those of one connection that are open, by id."""
 
     def __init__(self) -> None:
-        self._open: dict[bytes, Transaction] = {}
+        self._open: dict[bytes, FragmentTransaction] = {}
         self._after_commit: dict[bytes, list[Callable[[], None]]] = {}
         self._last_id = 0
 
@@ -45,10 +45,10 @@ class Transactions:
             raise QuotaExceeded(f"The connection has {OPEN_MAX} transactions open, which is the limit. Discharge some.")
         self._last_id += 1
         txn_id = self._last_id.to_bytes(8, "big")
-        self._open[txn_id] = Transaction()
+        self._open[txn_id] = FragmentTransaction()
         return txn_id
 
-    def find(self, txn_id: bytes) -> Transaction:
+    def find(self, txn_id: bytes) -> FragmentTransaction:
         found = self._open.get(txn_id)
         if found is None:
             raise TransactionUnknown("No transaction of this connection has this id. Declare one first.")

@@ -7,7 +7,7 @@ timeout, and what the broker says later is dropped.
 from collections.abc import Callable
 from functools import partial
 
-from twinbus.broker.receiver import SessionLock
+from twinbus.broker.consumer import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout, ServerBusy
 from twinbus.gateway.addresses import Node

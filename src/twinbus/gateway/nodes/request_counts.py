@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.operations.range_peek import RangePage
-from twinbus.broker.receiver import Delivery
 from twinbus.clock import Millis
 from twinbus.meter.operation import Cause
 from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
@@ -29,7 +29,7 @@ def as_range_peek(call: "Call", page: RangePage) -> None:
     call.meter.peeked(page.rows)
 
 
-def as_receive(call: "Call", deliveries: Sequence[Delivery]) -> None:
+def as_receive(call: "Call", deliveries: Sequence[TakenMessage]) -> None:
     call.meter.handed_out([delivery.message for delivery in deliveries])
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from uuid import UUID
 
 from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.operations.browse import PEEK_COUNT_MAX
-from twinbus.broker.receiver import Delivery, ReceiveMode
 from twinbus.errors import MessageNotFound
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import Call
@@ -80,11 +80,11 @@ def receive_by_sequence_number(call: Call) -> None:
     call.queue().receive_deferred(numbers, mode, session_id, call.now, call.answer(_received))
 
 
-def _received(deliveries: list[Delivery]) -> Response:
+def _received(deliveries: list[TakenMessage]) -> Response:
     return Response.ok({"messages": [_received_one(delivery) for delivery in deliveries]})
 
 
-def _received_one(delivery: Delivery) -> dict[str, object]:
+def _received_one(delivery: TakenMessage) -> dict[str, object]:
     message, token, locked_until = delivery
     payload = encode_delivery(
         message.content,

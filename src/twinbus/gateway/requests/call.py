@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
-from twinbus.broker.receiver import SessionLock
+from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.replies import Reply
-from twinbus.broker.transactions import Transaction
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, SessionLockLost
 from twinbus.gateway.addresses import Node
@@ -50,7 +50,7 @@ class Call:
     message_size_max: int
     new_id: Callable[[], str]
     respond: Respond
-    transaction: Transaction | None = None  # what the request is part of
+    transaction: FragmentTransaction | None = None  # what the request is part of
 
     def queue(self) -> MessageQueue:
         if self.node.queue is None:

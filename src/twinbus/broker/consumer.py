@@ -13,7 +13,7 @@ class ReceiveMode(Enum):
     RECEIVE_AND_DELETE = 0
 
 
-class Delivery(NamedTuple):
+class TakenMessage(NamedTuple):
     """One message handed over. The token is 16 bytes in .NET GUID order, and empty in receive-and-delete."""
 
     message: StoredMessage
@@ -37,7 +37,7 @@ class SessionLock:
         self.is_held = True
 
 
-class Receiver(Protocol):
+class Consumer(Protocol):
     """A receiving link, as a queue sees it. The gateway implements it."""
 
     credit: int
@@ -46,7 +46,7 @@ class Receiver(Protocol):
     session: SessionLock | None
     """The message session this receiver accepted; None where the entity has none."""
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
         """Take these messages. Must not call back into the queue."""
         ...
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity.routing import fragment_of_tokens
-from twinbus.broker.entity.settings import EntitySettings
+from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.intake import Staged
 from twinbus.broker.fragment.settlement import apply, check_live, in_transaction, refusal_of
@@ -62,7 +62,7 @@ class _Place:
     key: str | None  # None: an ordinary entity, whose one fragment takes all keys
 
 
-class Transaction:
+class FragmentTransaction:
     """Lives on the loop thread. Operations raise what is wrong with them, and are then no part of it."""
 
     def __init__(self) -> None:
