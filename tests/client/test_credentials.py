@@ -95,8 +95,8 @@ async def test_a_namespace_that_takes_no_such_tokens_says_so_in_one_line(
         with pytest.raises(Unauthorized) as caught:
             await namespace.receiver("guarded")
     assert str(caught.value) == (
-        "The namespace refused our token for 'guarded': The token is no shared access signature. "
-        "JSON web tokens are not accepted here: connect with a shared access key."
+        "The namespace refused our token for 'guarded': The token is not a shared access signature. "
+        "JSON web tokens are not accepted: connect with a shared access key."
     )
     assert not caught.value.is_transient
 

@@ -10,12 +10,14 @@ from twinbus.gateway.authorization import (
     CLOCK_SKEW,
     Grant,
     Grants,
+    TokenGate,
     covers,
     signature,
     verify_key,
     verify_token,
 )
 from twinbus.model.descriptions import AuthorizationRule, Right
+from twinbus.testing.sim_clock import SimClock
 
 NOW = 1_800_000_000_000
 LATER = str(NOW // 1_000 + 3_600)
@@ -87,7 +89,7 @@ def test_an_entity_rule_opens_its_entity_and_no_other() -> None:
         (signed("sb://localhost:5672/invoices"), "does not cover"),
         (signed("sb://localhost:5672/order"), "does not cover"),
         (signed(AUDIENCE, expiry=str(NOW // 1_000 - 60)), "expired"),
-        (signed(AUDIENCE, expiry="soon"), "no number"),
+        (signed(AUDIENCE, expiry="soon"), "not a number"),
         (signed(AUDIENCE).replace("&se=", "&xx="), "no field 'se'"),
         ("eyJhbGciOiJIUzI1NiJ9.e30.x", "JSON web tokens"),
         ("SharedAccessSignature " + "x" * 9_000, "limit"),
@@ -180,3 +182,24 @@ def test_a_grant_that_ran_out_opens_nothing() -> None:
     assert not grants.is_any_valid(NOW + CLOCK_SKEW)
     with pytest.raises(Unauthorized, match="No valid token"):
         grants.require(Right.SEND, "orders", NOW + CLOCK_SKEW)
+
+
+def test_a_request_with_a_token_of_its_own_needs_the_right_on_the_path_it_names() -> None:
+    gate = TokenGate(RULES, SimClock(NOW))
+    sending = signed(AUDIENCE, "orders-key", "OrdersOnly")
+    gate.require(sending, "orders", Right.SEND)
+    gate.require(signed(AUDIENCE), "orders", Right.LISTEN)
+    with pytest.raises(Unauthorized, match="'Listen' claim is required"):
+        gate.require(sending, "orders", Right.LISTEN)
+    with pytest.raises(Unauthorized, match="does not cover"):
+        gate.require(sending, "orders-of-others", Right.SEND)
+    with pytest.raises(Unauthorized, match="does not cover"):
+        gate.require(signed(AUDIENCE), "", Right.MANAGE)
+    with pytest.raises(Unauthorized, match="has no token"):
+        gate.require("", "orders", Right.SEND)
+
+
+def test_a_token_of_a_request_that_ran_out_opens_nothing() -> None:
+    gate = TokenGate(RULES, SimClock(int(LATER) * 1_000 + CLOCK_SKEW))
+    with pytest.raises(Unauthorized, match="expired"):
+        gate.require(signed(AUDIENCE), "orders", Right.SEND)

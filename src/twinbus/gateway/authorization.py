@@ -1,4 +1,4 @@
-"""Shared access signatures: a token and an audience go in, a grant comes out, or Unauthorized is raised.
+"""The one place that checks rights: shared access signatures in, grants out, and Unauthorized for anything they do not allow.
 
     SharedAccessSignature sr=<uri>&sig=<base64>&se=<seconds>&skn=<rule>      fields in any order, each percent-encoded
 
@@ -6,8 +6,10 @@ The signature is HMAC-SHA256, keyed with the text of the key as it stands, over 
 feed and `se`. Raw, because the SDKs encode the same URI in different ways and some not at all. What a token opens is
 the audience it was put for; its `sr` must be that audience or a prefix of it.
 
-A connection collects its grants in `Grants`, one for each audience: a later token for the same audience replaces the
-earlier one, also when it gives less.
+Two kinds of clients ask here. A connection puts tokens on `$cbs` and collects what they give in `Grants`: links ask it when
+they attach and again while they live, `$management` asks it for every request. A later token for the same audience replaces
+the earlier one, even if it gives less. A request over HTTP brings its token along and asks `TokenGate`, which keeps nothing.
+Control links of transactions need no right: what is done in a transaction is done on links that were asked for theirs.
 """
 
 import base64
@@ -18,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_plus
 
-from twinbus.clock import NEVER, Millis
+from twinbus.clock import NEVER, Clock, Millis
 from twinbus.errors import ArgumentError, Unauthorized
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.model.paths import parse_address, path_key
@@ -90,7 +92,7 @@ def _scopes_over(path: str) -> Iterator[str]:
 def parse_token(token: str) -> SignedToken:
     if not token.startswith(TOKEN_PREFIX):
         raise Unauthorized(
-            "The token is no shared access signature. JSON web tokens are not accepted here: connect with a shared access key."
+            "The token is not a shared access signature. JSON web tokens are not accepted: connect with a shared access key."
         )
     if len(token) > TOKEN_LENGTH_MAX:
         raise Unauthorized(f"The token has {len(token)} characters; {TOKEN_LENGTH_MAX} are the limit.")
@@ -142,7 +144,7 @@ def _entity_of(path: str) -> str:
 
 def _expiry(text: str) -> Millis:
     if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Unauthorized("The field 'se' of the token is no number of seconds.")
+        raise Unauthorized("The field 'se' of the token is not a number of seconds.")
     return int(text) * 1_000
 
 
@@ -184,21 +186,52 @@ class Grants:
         return rights
 
     def require(self, right: Right, path: str, now: Millis) -> None:
-        """Raise Unauthorized unless some grant that is still good gives this right on the path."""
-        rights = self.rights_on(path, now)
-        # Manage includes the other two, as it does for the rules of the service.
-        if right in rights or Right.MANAGE in rights:
-            return
-        if rights:
-            raise Unauthorized(f"'{right.value}' claim is required for '{path}'. Use a key whose rule has it.")
-        raise Unauthorized(f"No valid token for '{path}'. Put one on $cbs before attaching to it.")
+        """Raise Unauthorized unless some grant that is still valid gives this right on the path."""
+        if not self.allows(right, path, now):
+            self.require_any(path, now)
+            raise _missing(right, path)
+
+    def require_any(self, path: str, now: Millis) -> None:
+        """Raise Unauthorized unless some grant that is still valid gives any right on the path."""
+        if not self.rights_on(path, now):
+            raise Unauthorized(f"No valid token for '{path}'. Put one on $cbs before attaching to it.")
+
+    def allows(self, right: Right, path: str, now: Millis) -> bool:
+        return _includes(self.rights_on(path, now), right)
 
     def is_any_valid(self, now: Millis) -> bool:
         return any(grant.expires_at + CLOCK_SKEW > now for grant in self._by_scope.values())
 
     def next_expiry(self, now: Millis) -> Millis:
-        """When the next grant that is still good runs out; NEVER if none does."""
+        """When the next grant that is still valid runs out; NEVER if none does."""
         ends = [
             grant.expires_at + CLOCK_SKEW for grant in self._by_scope.values() if grant.expires_at < NEVER - CLOCK_SKEW
         ]
         return min((end for end in ends if end > now), default=NEVER)
+
+
+class TokenGate:
+    """For requests that bring their token along, as those over HTTP do."""
+
+    def __init__(self, rules: AccessRules, clock: Clock) -> None:
+        self._rules = rules
+        self._clock = clock
+
+    def require(self, token: str, path: str, right: Right) -> None:
+        """Raise Unauthorized unless the token gives this right on the path ("" is the namespace)."""
+        if not token:
+            raise Unauthorized(
+                f"The request has no token. Send an Authorization header with a shared access signature that has {right.value}."
+            )
+        # A grant is for the very path the token was verified at, so its scope needs no second look.
+        if not _includes(verify_token(token, path, self._rules, self._clock.now()).rights, right):
+            raise _missing(right, path)
+
+
+def _includes(rights: frozenset[Right], right: Right) -> bool:
+    # Manage includes the other two, as it does for the rules of the service.
+    return right in rights or Right.MANAGE in rights
+
+
+def _missing(right: Right, path: str) -> Unauthorized:
+    return Unauthorized(f"'{right.value}' claim is required for '{path}'. Use a key whose rule has it.")

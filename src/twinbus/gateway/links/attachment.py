@@ -21,7 +21,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
 from twinbus.clock import Millis
-from twinbus.errors import ArgumentError, MessagingError, NotAllowed, Unauthorized
+from twinbus.errors import ArgumentError, MessagingError, NotAllowed
 from twinbus.gateway.addresses import Node, resolve
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.links.bindings import Bindings
@@ -89,7 +89,7 @@ class Attachment:
         if node_name == CBS:
             self._bind_requests(link, node_name, CBS_NAMES, self._answer_cbs)
         elif parsed.is_management:
-            self._require_any_right(address, now)
+            self._grants.require_any(strip_authority(address), now)
             resolve(self._namespace.entities, parsed)
             self._bind_requests(
                 link, node_name, MANAGEMENT_NAMES, self._management_of(parsed, strip_authority(address))
@@ -138,7 +138,7 @@ class Attachment:
         parsed, path = parse_address(address), strip_authority(address)
         if path.lower() == CBS or parsed.is_management:
             if parsed.is_management:
-                self._require_any_right(address, now)
+                self._grants.require_any(path, now)
                 resolve(self._namespace.entities, parsed)
             link.accept()
             self._bindings[link] = ResponseLink(link, path.lower())
@@ -180,11 +180,6 @@ class Attachment:
                 if isinstance(binding, ReceiverBinding) and link.name == link_name:
                     return binding.session
         return None
-
-    def _require_any_right(self, address: str, now: Millis) -> None:
-        path = strip_authority(address)
-        if not self._grants.rights_on(path, now):
-            raise Unauthorized(f"No valid token for '{path}'. Put one on $cbs before attaching to it.")
 
 
 def _address_of(link: Link) -> str:

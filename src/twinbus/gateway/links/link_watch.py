@@ -3,7 +3,7 @@
 from twinbus.amqp.errors import DETACH_FORCED, LinkFault
 from twinbus.amqp.link.link import Link
 from twinbus.clock import NEVER, Millis
-from twinbus.errors import EntityNotFound, MessagingError, TokenExpired, Unauthorized
+from twinbus.errors import EntityNotFound, MessagingError, TokenExpired
 from twinbus.gateway.addresses import is_current
 from twinbus.gateway.authorization import Grants, covers
 from twinbus.gateway.links.bindings import Binding, Bindings, EntityBinding
@@ -65,11 +65,7 @@ class LinkWatch:
 
     def _is_authorized(self, binding: EntityBinding, now: Millis) -> bool:
         right = Right.SEND if isinstance(binding, SenderBinding) else Right.LISTEN
-        try:
-            self._grants.require(right, binding.path, now)
-        except Unauthorized:
-            return False
-        return True
+        return self._grants.allows(right, binding.path, now)
 
 
 def unbind(binding: Binding, now: Millis) -> None:
