@@ -14,10 +14,10 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.codec.sasl import SaslCode
 from twinbus.amqp.codec.sections import DataBody, Header, MessageProperties, Sections, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, Event, LinkAttached, SaslInit
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.clock import NEVER
 from twinbus.model.message import encode_delivery, read_message
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed, StoredMessage, fragment_key

@@ -25,9 +25,9 @@ from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.sasl import ANONYMOUS, PLAIN, SaslCredentials
 from twinbus.amqp.codec.sections import DataBody, Header, MessageProperties, Sections, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.connection.settings import ConnectionSettings
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.connection_settings import ConnectionSettings
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.client.wire import Wire

@@ -16,10 +16,10 @@ from bench.layers import payload_of
 from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.codec.sasl import plain_credentials
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import Deliveries, Event
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.links.traffic import Traffic
 from twinbus.gateway.namespace_view import NamespaceView

@@ -10,7 +10,7 @@ from tests.amqp.wire import NOON, Wire, frames_in
 from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_HEADER
 from twinbus.amqp.codec.performatives import Close
 from twinbus.amqp.codec.sasl import SaslCode
-from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import (
     ConnectionClosed,
     Event,
@@ -21,8 +21,8 @@ from twinbus.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 
 
 @functools.cache

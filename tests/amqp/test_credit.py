@@ -1,5 +1,5 @@
-from twinbus.amqp.codec.serial_number import MASK
-from twinbus.amqp.link.credit import ReceiverCredit, SenderCredit
+from twinbus.amqp.credit import ReceiverCredit, SenderCredit
+from twinbus.amqp.serial_number import MASK
 
 
 def test_credit_counts_from_the_receivers_count() -> None:

@@ -27,8 +27,8 @@ from twinbus.amqp.events import (
     LinkOpened,
     OversizeDelivery,
 )
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.errors import EntityNotFound, Unauthorized
 
 

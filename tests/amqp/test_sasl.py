@@ -8,7 +8,7 @@ from twinbus.amqp.codec.composites import Composite, encode_composite
 from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from twinbus.amqp.codec.performatives import Open
 from twinbus.amqp.codec.sasl import SaslCode, SaslCredentials, decode_sasl, plain_credentials, read_plain
-from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import ConnectionClosed, Opened, SaslInit
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.codec.serial_number import HALF, MASK, add, distance, span
+from twinbus.amqp.serial_number import HALF, MASK, add, distance, span
 
 NUMBERS = st.integers(0, MASK)
 

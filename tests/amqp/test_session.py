@@ -11,7 +11,7 @@ from twinbus.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.errors import ServerBusy
 
 

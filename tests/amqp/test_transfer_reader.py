@@ -10,10 +10,10 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, Modified, Rejected, Rele
 from twinbus.amqp.codec.encode import encode_list, encode_value
 from twinbus.amqp.codec.frames import encode_frame
 from twinbus.amqp.codec.performatives import RECEIVER, Disposition, Transfer, decode_performative
+from twinbus.amqp.codec.transfer_reader import read_disposition, read_transfer
+from twinbus.amqp.codec.transfer_writer import TransferWriter, encode_disposition
 from twinbus.amqp.codec.types import UInt
 from twinbus.amqp.errors import DecodeError
-from twinbus.amqp.link.transfer_reader import read_disposition, read_transfer
-from twinbus.amqp.link.transfer_writer import TransferWriter, encode_disposition
 from twinbus.errors import MessageLockLost
 
 UINT = st.sampled_from([0, 1, 255, 256, 2**32 - 1]) | st.integers(0, 2**32 - 1)

@@ -15,7 +15,7 @@ from twinbus.amqp.events import (
     LinkDetached,
     OversizeDelivery,
 )
-from twinbus.amqp.link.reassembly import PartialDelivery
+from twinbus.amqp.incoming_link import PartialDelivery
 from twinbus.errors import MessageTooLarge
 
 FRAME = 512

@@ -1,5 +1,5 @@
-from twinbus.amqp.codec.serial_number import MASK
-from twinbus.amqp.session.windows import SessionWindows
+from twinbus.amqp.serial_number import MASK
+from twinbus.amqp.windows import SessionWindows
 
 
 def windows(incoming_window: int = 100, remote: int = 10) -> SessionWindows:

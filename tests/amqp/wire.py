@@ -22,12 +22,12 @@ from twinbus.amqp.codec.performatives import (
 )
 from twinbus.amqp.codec.sasl import SaslCode
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import Event, LinkAttached, LinkOpened, Opened, SaslInit, SessionBegun
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.link import Link
-from twinbus.amqp.link.outgoing_link import OutgoingLink
-from twinbus.amqp.session.session import Session
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.link import Link
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.session import Session
 
 E = TypeVar("E")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.running_server import RunningServer, wait_until
-from twinbus.amqp.codec.serial_number import MASK
+from twinbus.amqp.serial_number import MASK
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.front import Front
-from twinbus.amqp.connection.settings import ConnectionSettings
+from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.events import LinkDetached
 from twinbus.broker import fragment_transaction, message_broker
 from twinbus.broker.fragment import hops

@@ -20,8 +20,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from tests.gateway.front import Client, Front
 from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.events import Deliveries
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.clock import NEVER, Millis
 from twinbus.cost.deployment import Deployment
 from twinbus.meter.operation import SYPHON_PRODUCT, Operation

@@ -6,7 +6,7 @@ from twinbus.amqp.codec.sections import Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.terminus import Coordinator
 from twinbus.amqp.codec.types import Described, ULong, Value
 from twinbus.amqp.events import Deliveries, Dispositions, Incoming
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 
 DECLARE, DISCHARGE = 0x31, 0x32
 

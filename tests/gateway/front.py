@@ -17,11 +17,11 @@ from twinbus.amqp.codec.sections import (
 )
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Value
-from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import Deliveries, Event
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
-from twinbus.amqp.session.session import Session
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.session import Session
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.authorization import signature

@@ -10,8 +10,8 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, Modified, Outc
 from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Symbol, Timestamp, Value
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX
 from twinbus.gateway.nodes import coordinator
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription

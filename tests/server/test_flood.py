@@ -11,9 +11,9 @@ from twinbus.amqp.codec.delivery_state import Rejected
 from twinbus.amqp.codec.sasl import plain_credentials
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.codec.terminus import Target
-from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import Dispositions, Event
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker import message_broker
 from twinbus.clock import SystemClock
 from twinbus.errors import ServerBusy

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from twinbus.amqp.connection.settings import BUFFER_SIZE
+from twinbus.amqp.connection_settings import BUFFER_SIZE
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.testing.local_namespace import LocalNamespace

@@ -13,10 +13,10 @@ from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import Open
 
 if TYPE_CHECKING:
-    from twinbus.amqp.link.incoming_link import IncomingLink
-    from twinbus.amqp.link.link import Link
-    from twinbus.amqp.link.outgoing_link import OutgoingLink
-    from twinbus.amqp.session.session import Session
+    from twinbus.amqp.incoming_link import IncomingLink
+    from twinbus.amqp.link import Link
+    from twinbus.amqp.outgoing_link import OutgoingLink
+    from twinbus.amqp.session import Session
 
 
 class Incoming(NamedTuple):
@@ -149,3 +149,65 @@ Event: TypeAlias = (
     | SessionEnded
     | ConnectionClosed
 )
+
+
+class Reports:
+    """Events that wait to be read.
+
+    Hundreds of transfers of one link follow each other in one read, and clients that settle one message per
+    frame send as many dispositions. Each such run becomes one event, which grows while the run lasts.
+    """
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self.runs: list[Deliveries] = []
+        """Deliveries since the last `take`: whoever counts them does it per run."""
+        self.link: IncomingLink | None = None
+        """The link whose deliveries are the last event, and can be added to `deliveries`."""
+        self.deliveries: list[Incoming] = []
+        self._dispositions: Dispositions | None = None
+        self.ranged_count = 0
+        """Deliveries that dispositions with a range were about since the last `take`, one counted as often as named."""
+
+    def add(self, event: Event) -> None:
+        self.link = None
+        self._dispositions = None
+        self._events.append(event)
+
+    def add_delivery(self, link: "IncomingLink", delivery: Incoming) -> None:
+        if self.link is link:
+            self.deliveries.append(delivery)
+            return
+        run = Deliveries(link, [delivery])
+        self.add(run)
+        self.runs.append(run)
+        self.link = link
+        self.deliveries = run.deliveries
+
+    def add_disposition(
+        self,
+        link: "OutgoingLink | IncomingLink",
+        delivery: tuple[int, bytes],
+        state: DeliveryState | None,
+        settled: bool,
+    ) -> None:
+        last = self._dispositions
+        if (
+            last is not None
+            and last.link is link
+            and last.settled is settled
+            and (last.state is state or last.state == state)
+        ):
+            last.deliveries.append(delivery)
+            return
+        event = Dispositions(link, [delivery], state, settled)
+        self.add(event)
+        self._dispositions = event
+
+    def take(self) -> list[Event]:
+        events, self._events = self._events, []
+        self.runs.clear()
+        self.ranged_count = 0
+        self.link = None
+        self._dispositions = None
+        return events

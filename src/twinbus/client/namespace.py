@@ -22,9 +22,9 @@ from twinbus.amqp.codec.performatives import ReceiverSettleMode, SenderSettleMod
 from twinbus.amqp.codec.sasl import SaslCredentials
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Symbol, UInt, Value
-from twinbus.amqp.connection.connection import ConnectionSettings
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.connection import ConnectionSettings
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.client.connection_string import ConnectionString, parse_connection_string
 from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.entity_node import EntityNode

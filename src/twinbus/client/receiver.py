@@ -14,7 +14,7 @@ from contextlib import suppress
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, DeliveryState, Rejected, Released
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, Event
-from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.client.outcomes import Outcomes
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.remote_errors import ConnectionLost, error_of

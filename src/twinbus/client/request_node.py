@@ -11,8 +11,8 @@ from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, 
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import Deliveries, Dispositions, Event, Incoming
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.client.remote_errors import error_named, error_of
 from twinbus.client.wire import Wire
 from twinbus.errors import MessagingError, OperationTimeout

@@ -15,9 +15,9 @@ from itertools import repeat
 from struct import Struct
 
 from twinbus.amqp.codec.delivery_state import Accepted, DeliveryState, Rejected, TransactionalState
-from twinbus.amqp.codec.serial_number import MASK
 from twinbus.amqp.events import CreditChanged, Dispositions, Event
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.serial_number import MASK
 from twinbus.client.batches import BATCH_SIZE_DEFAULT, BATCH_SIZE_MAX, plan_batches
 from twinbus.client.outcomes import Outcomes, Settles, SharedOutcome
 from twinbus.client.remote_errors import ConnectionLost, error_of

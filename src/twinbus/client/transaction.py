@@ -24,11 +24,10 @@ from twinbus.amqp.codec.delivery_state import (
     TransactionalState,
 )
 from twinbus.amqp.codec.sections import Sections, ValueBody, encode_sections
-from twinbus.amqp.codec.terminus import Coordinator, Source
-from twinbus.amqp.codec.transaction_requests import Declare, Discharge
+from twinbus.amqp.codec.terminus import Coordinator, Declare, Discharge, Source
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import Dispositions, Event
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.remote_errors import ConnectionLost, error_of

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from twinbus.amqp.codec.error_condition import ErrorCondition
-from twinbus.amqp.connection.connection import Connection, ConnectionSettings, Role, State
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role, State
 from twinbus.amqp.events import (
     ConnectionClosed,
     CreditChanged,
@@ -25,8 +25,8 @@ from twinbus.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
-from twinbus.amqp.link.link import Link
-from twinbus.amqp.session.session import Session
+from twinbus.amqp.link import Link
+from twinbus.amqp.session import Session
 from twinbus.client.dialling import dial, dial_websocket, within
 from twinbus.client.remote_errors import ConnectionLost, error_of
 from twinbus.clock import NEVER, Clock, SystemClock

@@ -12,7 +12,7 @@ from typing import Any
 
 from twinbus.amqp.codec.delivery_state import Rejected
 from twinbus.amqp.codec.sasl import ANONYMOUS, MSSBCBS, PLAIN, SaslCode, read_plain
-from twinbus.amqp.connection.connection import Connection
+from twinbus.amqp.connection import Connection
 from twinbus.amqp.errors import CONNECTION_FORCED, AmqpError
 from twinbus.amqp.events import (
     CreditChanged,

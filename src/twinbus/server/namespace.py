@@ -19,8 +19,8 @@ from uuid import uuid4
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from twinbus.amqp.connection.connection import Connection, Role
-from twinbus.amqp.connection.settings import BUFFER_SIZE, ConnectionSettings
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.connection_settings import BUFFER_SIZE, ConnectionSettings
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, SystemClock
 from twinbus.gateway.connection_gateway import ConnectionGateway

@@ -1,0 +1,10 @@
+"""The AMQP 1.0 encoding: bytes in, values out, and back. No state of a connection, session or link is kept or known here.
+
+types, layout               AMQP's primitive types as Python values; how many bytes each encoding takes (part 1)
+decode, encode, arrays      any value from bytes, and back
+composites                  described lists as dataclasses: the one place that decides how their fields are read and written
+error_condition, delivery_state, terminus, performatives, sasl   the composites that the specification defines (parts 2 to 5)
+frames                      cutting received bytes into frames
+transfer_reader, transfer_writer   the two frames that come with every message, by hand and fast
+sections, section_bounds    a message: decoded as a whole, or only its sections located (part 3)
+"""

@@ -6,8 +6,9 @@ Written with all fields: the Python SDK reads nested composites without a look a
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from twinbus.amqp.codec.composites import ANY, BOOLEAN, MAP, SYMBOL, SYMBOLS, UINT, Composite, one_of
+from twinbus.amqp.codec.composites import ANY, BINARY, BOOLEAN, MAP, SYMBOL, SYMBOLS, UINT, Composite, one_of
 from twinbus.amqp.codec.delivery_state import DELIVERY_STATE, DeliveryState
+from twinbus.amqp.codec.types import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,27 @@ class Coordinator(Composite):
     NAME: ClassVar[str] = "amqp:coordinator:list"
 
     capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declare(Composite):
+    """Open a transaction; the answer is the state `Declared`."""
+
+    CODE: ClassVar[int] = 0x31
+    NAME: ClassVar[str] = "amqp:declare:list"
+
+    global_id: Annotated[Value, ANY] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discharge(Composite):
+    """Commit a transaction, or roll it back with `fail`."""
+
+    CODE: ClassVar[int] = 0x32
+    NAME: ClassVar[str] = "amqp:discharge:list"
+
+    txn_id: Annotated[bytes, BINARY]
+    fail: Annotated[bool, BOOLEAN] = False
 
 
 SOURCE = one_of("a source", Source)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from twinbus.amqp.codec.terminus import Coordinator, Source
 from twinbus.amqp.codec.terminus import Target as TargetTerminus
 from twinbus.amqp.codec.types import Symbol, Value
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.link import Link
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.link import Link
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity

@@ -2,7 +2,7 @@
 
 from typing import TypeAlias
 
-from twinbus.amqp.link.link import Link
+from twinbus.amqp.link import Link
 from twinbus.gateway.links.pending_session import PendingSession
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.gateway.links.sender_binding import SenderBinding

@@ -1,7 +1,7 @@
 """Looks after the links of a connection as time passes: tokens that run out, entities that go, links nobody uses."""
 
 from twinbus.amqp.errors import DETACH_FORCED, LinkFault
-from twinbus.amqp.link.link import Link
+from twinbus.amqp.link import Link
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import EntityNotFound, MessagingError, TokenExpired
 from twinbus.gateway.addresses import is_current

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.terminus import Source
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.clock import Millis

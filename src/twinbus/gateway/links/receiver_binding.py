@@ -9,7 +9,7 @@ from functools import partial
 
 from twinbus.amqp.codec.delivery_state import DeliveryState, Rejected, TransactionalState
 from twinbus.amqp.codec.performatives import ReceiverSettleMode
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Outcome, Rejected, TransactionalState
 from twinbus.amqp.events import Incoming
-from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget

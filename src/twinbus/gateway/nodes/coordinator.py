@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from twinbus.amqp.codec.composites import one_of
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Declared, DeliveryState, Received, Rejected, TransactionalState
 from twinbus.amqp.codec.sections import ValueBody, decode_sections
-from twinbus.amqp.codec.transaction_requests import Declare, Discharge
+from twinbus.amqp.codec.terminus import Declare, Discharge
 from twinbus.amqp.events import Incoming
-from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.replies import Reply

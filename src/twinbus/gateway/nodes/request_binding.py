@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState, Rejected, TransactionalState
 from twinbus.amqp.events import Incoming
-from twinbus.amqp.link.incoming_link import IncomingLink
+from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.nodes.coordinator import in_transaction

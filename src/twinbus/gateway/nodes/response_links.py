@@ -8,8 +8,8 @@ on the same AMQP session and the request's `reply-to` is the reply link's target
 from collections import deque
 
 from twinbus.amqp.codec.terminus import Target
-from twinbus.amqp.link.link import Link
-from twinbus.amqp.link.outgoing_link import OutgoingLink
+from twinbus.amqp.link import Link
+from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.clock import Millis
 from twinbus.errors import QuotaExceeded
 

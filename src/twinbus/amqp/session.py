@@ -25,19 +25,18 @@ from twinbus.amqp.codec.performatives import (
     SenderSettleMode,
     Transfer,
 )
-from twinbus.amqp.codec.serial_number import MASK
 from twinbus.amqp.codec.terminus import Coordinator, Source, Target
+from twinbus.amqp.codec.transfer_reader import read_transfer
+from twinbus.amqp.connection_context import ConnectionContext
+from twinbus.amqp.dispositions import SessionDispositions
 from twinbus.amqp.errors import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, UNATTACHED_HANDLE, LinkFault, SessionFault
 from twinbus.amqp.events import Event, Incoming, SessionBegun, SessionEnded
-from twinbus.amqp.link.held_back import HeldBack
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.link import Link
-from twinbus.amqp.link.outgoing_link import OutgoingLink
-from twinbus.amqp.link.settlement import Settlement
-from twinbus.amqp.link.transfer_reader import read_transfer
-from twinbus.amqp.session.context import ConnectionContext
-from twinbus.amqp.session.link_table import LinkTable
-from twinbus.amqp.session.windows import SessionWindows
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.link import Link
+from twinbus.amqp.link_table import LinkTable
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.serial_number import MASK
+from twinbus.amqp.windows import HeldBack, SessionWindows
 from twinbus.errors import MessagingError
 
 _new_tuple = tuple.__new__
@@ -57,7 +56,7 @@ class Session:
         self.remote_channel: int | None = None
         self.state = SessionState.BEGINNING
         self.windows = SessionWindows(context.settings.incoming_window)
-        self.settlement = Settlement(context, channel)
+        self.dispositions = SessionDispositions(context, channel)
         self.settings = context.settings
         self.inflow = context.inflow
         self.reassembly = context.reassembly
@@ -185,7 +184,7 @@ class Session:
 
     def send(self, performative: Performative) -> None:
         """After the dispositions made before it: a detach must not overtake them."""
-        self.settlement.flush()
+        self.dispositions.flush()
         self._outbox.send(self.channel, performative)
 
     def report(self, event: Event) -> None:
@@ -232,7 +231,7 @@ class Session:
         else:
             self._held.add(link, parts)
             self._release_held()
-        self.settlement.bound()
+        self.dispositions.bound()
         if self._held.size > self.settings.held_back_size_max:
             self.fail(
                 SessionFault(
@@ -250,7 +249,7 @@ class Session:
 
     def forget_outgoing(self, link: OutgoingLink) -> None:
         """What the peer says of its deliveries later is ignored, and what waits for the window is dropped."""
-        self.settlement.forget_outgoing(link)
+        self.dispositions.forget_outgoing(link)
         if self._held:
             self._held.drop(link)
 
@@ -259,7 +258,7 @@ class Session:
 
     def forget_incoming(self, link: IncomingLink) -> None:
         self._links.stop_receiving(link)
-        self.settlement.forget_incoming(link)
+        self.dispositions.forget_incoming(link)
 
     # What frames do.
 
@@ -290,7 +289,7 @@ class Session:
         self.announce_window_if_due()
 
     def _disposition_received(self, disposition: Disposition) -> None:
-        self.settlement.received(disposition)
+        self.dispositions.received(disposition)
 
     def _end_received(self, end: End) -> None:
         if self.state is not SessionState.ENDING:
@@ -304,7 +303,7 @@ class Session:
         self._clear(error or remote_error)
 
     def _clear(self, error: ErrorCondition | None) -> None:
-        self.settlement.clear()
+        self.dispositions.clear()
         self._held.clear()
         self._links.clear(error)
 

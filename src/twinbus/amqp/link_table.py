@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import RECEIVER, UINT_MAX, Attach, Detach
+from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.errors import HANDLE_IN_USE, RESOURCE_LIMIT_EXCEEDED, ConnectionFault, LinkFault, SessionFault
 from twinbus.amqp.events import LinkAttached, LinkOpened
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.link import Link, LinkState
-from twinbus.amqp.link.outgoing_link import OutgoingLink
-from twinbus.amqp.session.context import ConnectionContext
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.link import Link, LinkState
+from twinbus.amqp.outgoing_link import OutgoingLink
 
 if TYPE_CHECKING:
-    from twinbus.amqp.session.session import Session
+    from twinbus.amqp.session import Session
 
 
 class LinkTable:

@@ -22,7 +22,7 @@ from twinbus.amqp.events import LinkDetached
 from twinbus.errors import MessagingError
 
 if TYPE_CHECKING:
-    from twinbus.amqp.session.session import Session
+    from twinbus.amqp.session import Session
 
 
 class LinkState(Enum):

@@ -6,9 +6,9 @@ channel after its end is ignored, since the Python SDK ends a session first and 
 
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import Begin, Performative
+from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.errors import ILLEGAL_STATE, RESOURCE_LIMIT_EXCEEDED, ConnectionFault, SessionFault
-from twinbus.amqp.session.context import ConnectionContext
-from twinbus.amqp.session.session import Session, SessionState
+from twinbus.amqp.session import Session, SessionState
 
 
 class Channels:

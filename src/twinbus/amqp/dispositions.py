@@ -5,23 +5,42 @@ leaves the delivery unsettled, and waits for the sender to settle it: both kinds
 delivery-id until they are settled, or their link is gone.
 """
 
+from typing import Generic, TypeVar
+
 from twinbus.amqp.codec.delivery_state import DeliveryState
 from twinbus.amqp.codec.performatives import RECEIVER, Disposition
-from twinbus.amqp.codec.serial_number import add, span
+from twinbus.amqp.codec.transfer_reader import read_disposition
+from twinbus.amqp.codec.transfer_writer import encode_disposition
+from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED, ConnectionFault
-from twinbus.amqp.link.incoming_link import IncomingLink
-from twinbus.amqp.link.outgoing_link import OutgoingLink
-from twinbus.amqp.link.transfer_reader import read_disposition
-from twinbus.amqp.link.transfer_writer import encode_disposition
-from twinbus.amqp.link.unsettled import Unsettled
-from twinbus.amqp.session.context import ConnectionContext
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.serial_number import add, distance, span
 
 RANGES_FACTOR = 10
 """How often a peer may speak of all deliveries that it can have unsettled in what is read at once. A frame is small and
 its range is not: without a limit a few thousand frames would take all memory."""
 
 
-class Settlement:
+L = TypeVar("L")
+
+
+class Unsettled(dict[int, tuple[L, bytes]], Generic[L]):
+    """delivery-id to (link, delivery-tag), oldest first."""
+
+    def known(self, first: int, last: int) -> list[int]:
+        """The ids of first..last that are here, in order."""
+        count = span(first, last)
+        if count <= len(self):
+            return [number for step in range(count) if (number := add(first, step)) in self]
+        return [number for number in self if distance(first, number) >= 0 and distance(number, last) >= 0]
+
+    def forget(self, link: L) -> None:
+        for number in [number for number, entry in self.items() if entry[0] is link]:
+            del self[number]
+
+
+class SessionDispositions:
     def __init__(self, context: ConnectionContext, channel: int) -> None:
         self._channel = channel
         self._outbox = context.outbox

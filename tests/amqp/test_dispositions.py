@@ -5,12 +5,11 @@ from tests.amqp.wire import Script, Wire
 from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState, Modified, Rejected, Released
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import RECEIVER, SENDER, Detach, Disposition, Flow
-from twinbus.amqp.codec.serial_number import MASK, add
+from twinbus.amqp.dispositions import RANGES_FACTOR, Unsettled
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions
-from twinbus.amqp.link.outgoing_link import OutgoingLink
-from twinbus.amqp.link.settlement import RANGES_FACTOR
-from twinbus.amqp.link.unsettled import Unsettled
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.serial_number import MASK, add
 
 
 def receiving(count: int, **server: int) -> tuple[Script, OutgoingLink]:

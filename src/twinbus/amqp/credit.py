@@ -7,7 +7,7 @@ receive: the Python SDK starts sending on credit of its own making.
 
 from dataclasses import dataclass
 
-from twinbus.amqp.codec.serial_number import add, distance
+from twinbus.amqp.serial_number import add, distance
 
 
 @dataclass(slots=True)

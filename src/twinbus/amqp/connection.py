@@ -19,13 +19,14 @@ The shell passes bytes and time:
 
 from enum import Enum, auto
 
+from twinbus.amqp.channels import Channels
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_SIZE_MIN, PROTOCOL_HEADER, SASL_FRAME, FrameReader
 from twinbus.amqp.codec.performatives import Close, Open, Performative, decode_performative
 from twinbus.amqp.codec.sasl import SaslCode, decode_sasl
-from twinbus.amqp.connection.channels import Channels
-from twinbus.amqp.connection.handshake import Handshake, Role
-from twinbus.amqp.connection.settings import ConnectionSettings
+from twinbus.amqp.codec.transfer_reader import DISPOSITION_MARK, TRANSFER_MARK
+from twinbus.amqp.connection_context import ConnectionContext
+from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.errors import (
     DECODE_ERROR,
     ILLEGAL_STATE,
@@ -37,9 +38,8 @@ from twinbus.amqp.errors import (
     SessionFault,
 )
 from twinbus.amqp.events import ConnectionClosed, Event, Opened
-from twinbus.amqp.link.transfer_reader import DISPOSITION_MARK, TRANSFER_MARK
-from twinbus.amqp.session.context import ConnectionContext
-from twinbus.amqp.session.session import Session
+from twinbus.amqp.handshake import Handshake, Role
+from twinbus.amqp.session import Session
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError
 
@@ -176,7 +176,7 @@ class Connection:
                     continue
             elif mark == DISPOSITION_MARK and frame_type == AMQP_FRAME:
                 session = sessions.get(channel)
-                if session is not None and session.settlement.frame(data, start, end):
+                if session is not None and session.dispositions.frame(data, start, end):
                     continue
             self._frame_received(frame_type, channel, data[start:end])
             if self._handshake.is_deciding or self.state is State.CLOSED:

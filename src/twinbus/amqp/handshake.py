@@ -14,9 +14,9 @@ from twinbus.amqp.codec import sasl
 from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from twinbus.amqp.codec.sasl import SaslCode, SaslFrame
+from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, UNAUTHORIZED_ACCESS, ConnectionFault
 from twinbus.amqp.events import SaslInit
-from twinbus.amqp.session.context import ConnectionContext
 
 
 class Role(Enum):

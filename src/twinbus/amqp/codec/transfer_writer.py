@@ -10,8 +10,8 @@ from struct import Struct
 from twinbus.amqp.codec.delivery_state import DeliveryState, encode_state
 from twinbus.amqp.codec.encode import ENCODED_NULL, encode_binary, encode_list, encode_value
 from twinbus.amqp.codec.frames import encode_frame
+from twinbus.amqp.codec.transfer_reader import DISPOSITION_MARK, TRANSFER_MARK
 from twinbus.amqp.codec.types import UInt
-from twinbus.amqp.link.transfer_reader import DISPOSITION_MARK, TRANSFER_MARK
 
 _DISPOSITION_HEAD = Struct(">IBBHIBBBBIBIB")
 _FRAME_HEAD = Struct(">IBBH")

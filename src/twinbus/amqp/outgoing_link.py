@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from twinbus.amqp.codec.delivery_state import DeliveryState
 from twinbus.amqp.codec.performatives import SENDER, Attach, Flow
-from twinbus.amqp.codec.serial_number import MASK, add
 from twinbus.amqp.codec.terminus import Coordinator, Source, Target
+from twinbus.amqp.codec.transfer_writer import TransferWriter
+from twinbus.amqp.credit import SenderCredit
 from twinbus.amqp.events import CreditChanged
-from twinbus.amqp.link.credit import SenderCredit
-from twinbus.amqp.link.link import Link, LinkState
-from twinbus.amqp.link.transfer_writer import TransferWriter
+from twinbus.amqp.link import Link, LinkState
+from twinbus.amqp.serial_number import MASK, add
 
 if TYPE_CHECKING:
-    from twinbus.amqp.session.session import Session
+    from twinbus.amqp.session import Session
 
 
 class OutgoingLink(Link):
@@ -75,7 +75,7 @@ class OutgoingLink(Link):
             return None
         delivery_id = self.session.take_delivery_ids(1)
         if not settled:
-            self.session.settlement.outgoing[delivery_id] = (self, delivery_tag)
+            self.session.dispositions.outgoing[delivery_id] = (self, delivery_tag)
             self.unsettled_count += 1
         self._credit.sent(1)
         if message_format == 0 and state is None:
@@ -95,11 +95,11 @@ class OutgoingLink(Link):
         if not settled:
             tags = [tag for tag, _ in deliveries]
             if first + count <= MASK:
-                self.session.settlement.outgoing.update(
+                self.session.dispositions.outgoing.update(
                     zip(range(first, first + count), zip(repeat(self), tags), strict=False)
                 )
             else:
-                self.session.settlement.outgoing.update(
+                self.session.dispositions.outgoing.update(
                     (add(first, step), (self, tag)) for step, tag in enumerate(tags)
                 )
             self.unsettled_count += count
@@ -110,8 +110,8 @@ class OutgoingLink(Link):
     def confirm(self, first_id: int, last_id: int, state: DeliveryState | None) -> None:
         """Settle deliveries that the peer gave a state to and left unsettled, with the outcome that came of it."""
         if self.state in (LinkState.ATTACHED, LinkState.ENDING):
-            self.session.settlement.settle_outgoing(first_id, last_id)
-            self.session.settlement.send(SENDER, first_id, last_id, True, state)
+            self.session.dispositions.settle_outgoing(first_id, last_id)
+            self.session.dispositions.send(SENDER, first_id, last_id, True, state)
 
     def drained(self) -> None:
         """There is nothing more to send for the credit given: use it up, and say so."""

@@ -1,22 +1,61 @@
 """A link on which we receive: transfer frames in, whole deliveries out, credit granted as they are settled."""
 
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from twinbus.amqp.codec.delivery_state import DeliveryState
 from twinbus.amqp.codec.performatives import RECEIVER, Attach, Flow, Transfer
-from twinbus.amqp.codec.serial_number import span
 from twinbus.amqp.codec.terminus import Coordinator, Source, Target
+from twinbus.amqp.credit import ReceiverCredit
 from twinbus.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, LinkFault
 from twinbus.amqp.events import CreditChanged, Incoming, OversizeDelivery
-from twinbus.amqp.link.credit import ReceiverCredit
-from twinbus.amqp.link.link import Link, LinkState
-from twinbus.amqp.link.reassembly import PartialDelivery
+from twinbus.amqp.link import Link, LinkState
+from twinbus.amqp.serial_number import span
 
 if TYPE_CHECKING:
-    from twinbus.amqp.session.session import Session
+    from twinbus.amqp.session import Session
 
 _IS_SETTLED = itemgetter(Incoming._fields.index("settled"))
+
+
+@dataclass(slots=True)
+class PartialDelivery:
+    """One message that comes in several transfer frames: frames in, a whole payload or its size out.
+
+    A message over its limit is read to its end and its bytes are dropped: this one message can then be
+    refused as too large, and the link and everything after it on the link goes on.
+    """
+
+    delivery_id: int
+    delivery_tag: bytes
+    message_format: int
+    settled: bool
+    state: DeliveryState | None
+    size_max: int
+    size: int = 0
+    parts: list[bytes] = field(default_factory=list)
+
+    @property
+    def is_oversize(self) -> bool:
+        return self.size > self.size_max
+
+    @property
+    def held_size(self) -> int:
+        return 0 if self.is_oversize else self.size
+
+    def belongs_to(self, transfer: Transfer) -> bool:
+        return transfer.delivery_id is None or transfer.delivery_id == self.delivery_id
+
+    def add(self, transfer: Transfer, payload: bytes) -> None:
+        self.size += len(payload)
+        # Any frame may say that the delivery is settled, and none can take it back (section 2.7.5).
+        self.settled = self.settled or bool(transfer.settled)
+        self.state = transfer.state or self.state
+        if self.is_oversize:
+            self.parts.clear()
+        elif payload:
+            self.parts.append(payload)
 
 
 class IncomingLink(Link):
@@ -88,14 +127,14 @@ class IncomingLink(Link):
         """Settle a range of this link's deliveries with one outcome. Ranges next to each other are sent as one."""
         if self.state is not LinkState.ATTACHED:
             return
-        self.session.settlement.send(RECEIVER, first_id, last_id, True, state)
+        self.session.dispositions.send(RECEIVER, first_id, last_id, True, state)
         self._count_settled(span(first_id, last_id))
 
     def update(self, first_id: int, last_id: int, state: DeliveryState, tags: tuple[bytes, ...] = ()) -> None:
         """Tell the sender an outcome and wait for it to settle: `Dispositions` reports its answer."""
         if self.state is LinkState.ATTACHED:
-            self.session.settlement.await_peer(self, first_id, last_id, tags)
-            self.session.settlement.send(RECEIVER, first_id, last_id, False, state)
+            self.session.dispositions.await_peer(self, first_id, last_id, tags)
+            self.session.dispositions.send(RECEIVER, first_id, last_id, False, state)
 
     def settled_by_peer(self, count: int) -> None:
         self._count_settled(count)
