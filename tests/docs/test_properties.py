@@ -74,7 +74,7 @@ def test_every_element_of_a_rule_is_on_the_page() -> None:
 
 
 def test_every_element_of_the_namespace_is_on_the_page() -> None:
-    written = set(LEAF.findall((ROOT / "src" / "twinbus" / "http" / "presenter.py").read_text()))
+    written = set(LEAF.findall((ROOT / "src" / "twinbus" / "http" / "administration" / "presenter.py").read_text()))
     assert len(written) == 6
     assert written - named("The namespace") == set()
 

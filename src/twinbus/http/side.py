@@ -22,9 +22,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from twinbus.clock import Clock
 from twinbus.errors import Unauthorized
 from twinbus.gateway.authorization import AccessRules, Grants, verify_token
-from twinbus.http.cased_headers import CasedHttpProtocol
+from twinbus.http.messaging.cased_headers import CasedHttpProtocol
+from twinbus.http.own.metrics import CONTENT_TYPE, NamespaceMetrics
 from twinbus.model.descriptions import Right
-from twinbus.server.metrics import CONTENT_TYPE, NamespaceMetrics
 from twinbus.server.server_settings import is_loopback
 from twinbus.server.sockets import start_listening
 from twinbus.server.stores.served_store import ServedStore, StoreCondition

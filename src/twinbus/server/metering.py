@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from twinbus.clock import Clock, Millis
 from twinbus.errors import InternalError, MessagingError, Unauthorized
-from twinbus.http.administration import Authorize
+from twinbus.http.administration.administration_api import Authorize
 from twinbus.meter.book import SECOND, OperationsBook
 from twinbus.meter.recorder import OperationsRecorder, Rotate
 from twinbus.meter.rotation import rotate_in_child

@@ -26,11 +26,12 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.links.traffic import Traffic
 from twinbus.gateway.namespace_view import NamespaceView
-from twinbus.http.access_rules import AccessApi
-from twinbus.http.administration import AdministrationApi, RestSettings
-from twinbus.http.backlog import BacklogApi
-from twinbus.http.faults import FaultSwitches
-from twinbus.http.messaging import HttpMessaging
+from twinbus.http.administration.administration_api import AdministrationApi, RestSettings
+from twinbus.http.messaging.messaging_api import HttpMessaging
+from twinbus.http.own.access_rules import AccessApi
+from twinbus.http.own.backlog import BacklogApi
+from twinbus.http.own.faults import FaultSwitches
+from twinbus.http.own.metrics import NamespaceMetrics, SubQueueCounts
 from twinbus.http.side import HttpServer, HttpSide
 from twinbus.http.websocket import websocket_route
 from twinbus.management.access import AccessControl
@@ -43,7 +44,6 @@ from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
 from twinbus.server.development_certificate import development_certificate
 from twinbus.server.listener import AmqpTransport, Connections, listen
 from twinbus.server.metering import Metering
-from twinbus.server.metrics import NamespaceMetrics, SubQueueCounts
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.shared_port import SharedPort
 from twinbus.server.sockets import bind, port_of

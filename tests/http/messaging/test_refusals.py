@@ -6,8 +6,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from tests.http.conftest import RULES, ClientWith
 from tests.interop.running_server import RunningServer
-from tests.rest.conftest import RULES, ClientWith
 from twinbus.client.shared_access import sign
 
 NOBODY = str(uuid4())

@@ -12,8 +12,8 @@ from twinbus.amqp.codec.types import Timestamp
 from twinbus.broker.consumer import TakenMessage
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
-from twinbus.http.header_values import read_header_value, write_header_value
-from twinbus.http.message_content import (
+from twinbus.http.messaging.header_values import read_header_value, write_header_value
+from twinbus.http.messaging.message_content import (
     BATCH_COUNT_MAX,
     PROPERTY_COUNT_MAX,
     HttpMessage,

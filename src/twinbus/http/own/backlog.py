@@ -19,7 +19,7 @@ from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, BacklogShares, count_shares
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError, Unauthorized
-from twinbus.http.administration import Authorize
+from twinbus.http.administration.administration_api import Authorize
 from twinbus.model.descriptions import Right
 from twinbus.model.transfer import TRANSFER_SEGMENT, is_backlog_queue
 

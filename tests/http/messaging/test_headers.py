@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.running_server import RunningServer
 from twinbus.client.shared_access import sign
-from twinbus.http.cased_headers import HEADERS_SIZE_MAX
+from twinbus.http.messaging.cased_headers import HEADERS_SIZE_MAX
 
 CHUNK = b"x" * 64 * 1024
 FAR = 4_000_000_000

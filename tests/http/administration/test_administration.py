@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from tests.management.conftest import NOON
 from tests.management.memory_runtime import MemoryRuntime, MemorySubQueue
 from twinbus.broker.replies import QueueCounts
-from twinbus.http.administration import AdministrationApi
+from twinbus.http.administration.administration_api import AdministrationApi
 from twinbus.http.atom.xml_reader import Element, parse_xml
 from twinbus.model.descriptions import DAY
 from twinbus.model.iso8601 import write_time

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.http.conftest import RULES, ClientWith
 from tests.interop.running_server import RunningServer
-from tests.rest.conftest import RULES, ClientWith
 from twinbus.client.shared_access import sign
 
 FAR = 4_000_000_000

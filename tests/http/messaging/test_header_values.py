@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from twinbus.amqp.codec.types import Symbol, Timestamp
 from twinbus.errors import ArgumentError
-from twinbus.http.header_values import (
+from twinbus.http.messaging.header_values import (
     read_header_value,
     read_json,
     read_json_value,

@@ -21,7 +21,8 @@ from twinbus.errors import (
     PreconditionFailed,
     Unauthorized,
 )
-from twinbus.http.administration_requests import (
+from twinbus.http.administration.presenter import Presenter, etag_of
+from twinbus.http.administration.put_requests import (
     RequestContext,
     read_content,
     read_default_rule,
@@ -33,7 +34,6 @@ from twinbus.http.atom.entity_reader import read_integer
 from twinbus.http.atom.entity_writer import View
 from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_error, write_feed
 from twinbus.http.atom.rule_xml import read_rule_description
-from twinbus.http.presenter import Presenter, etag_of
 from twinbus.management.catalog import Entry
 from twinbus.management.control_plane import ControlPlane
 from twinbus.management.metering import management_operation

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+from tests.http.conftest import ClientWith
 from tests.interop.running_server import RunningServer, wait_until
-from tests.rest.conftest import ClientWith
 from twinbus.client.shared_access import sign
-from twinbus.http import messaging as http_messaging
+from twinbus.http.messaging import messaging_api as http_messaging
 
 
 def lock(http: httpx.Client, path: str) -> httpx.Response:

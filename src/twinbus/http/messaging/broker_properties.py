@@ -15,7 +15,14 @@ from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.broker.consumer import TakenMessage
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
-from twinbus.http.header_values import as_json, checked_text, read_json, read_time, read_time_span, write_http_time
+from twinbus.http.messaging.header_values import (
+    as_json,
+    checked_text,
+    read_json,
+    read_time,
+    read_time_span,
+    write_http_time,
+)
 from twinbus.model.header import TIME_TO_LIVE_MAX
 from twinbus.model.message import properties, read_content
 from twinbus.store.changes import MessageState

@@ -30,8 +30,12 @@ from twinbus.amqp.errors import DecodeError
 from twinbus.broker.consumer import TakenMessage
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
-from twinbus.http.broker_properties import apply_broker_properties, read_broker_properties, write_broker_properties
-from twinbus.http.header_values import (
+from twinbus.http.messaging.broker_properties import (
+    apply_broker_properties,
+    read_broker_properties,
+    write_broker_properties,
+)
+from twinbus.http.messaging.header_values import (
     as_json,
     checked_text,
     read_header_value,

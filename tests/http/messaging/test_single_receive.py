@@ -5,7 +5,7 @@ import pytest
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.errors import NotAllowed
-from twinbus.http.single_receive import SingleReceive
+from twinbus.http.messaging.single_receive import SingleReceive
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message

@@ -5,9 +5,9 @@ import pytest
 
 from twinbus.client.shared_access import sign
 from twinbus.gateway.links.traffic import Traffic
+from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.side import HttpSide
 from twinbus.model.descriptions import AuthorizationRule, Right
-from twinbus.server.metrics import NamespaceMetrics
 from twinbus.testing.sim_clock import START, SimClock
 
 HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from twinbus.errors import ArgumentError, MessagingError, Unauthorized
-from twinbus.http.administration import Authorize
+from twinbus.http.administration.administration_api import Authorize
 from twinbus.http.atom.access_xml import RIGHTS_ORDER
 from twinbus.management.access import AccessControl
 from twinbus.model.descriptions import AuthorizationRule, Right, WhichKey

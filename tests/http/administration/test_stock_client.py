@@ -31,7 +31,7 @@ from twinbus.client.connection_string import parse_connection_string
 from twinbus.clock import SystemClock
 from twinbus.errors import Unauthorized
 from twinbus.gateway.authorization import verify_token
-from twinbus.http.administration import AdministrationApi, RestSettings
+from twinbus.http.administration.administration_api import AdministrationApi, RestSettings
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import AuthorizationRule as AccessRule

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from tests.management.test_rest import entry
-from twinbus.http.administration import AdministrationApi
+from tests.http.administration.test_administration import entry
+from twinbus.http.administration.administration_api import AdministrationApi
 
 NAMES = st.sampled_from(
     [

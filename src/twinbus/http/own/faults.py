@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from twinbus.clock import Clock
 from twinbus.errors import ArgumentError, MessagingError, Unauthorized
-from twinbus.http.administration import Authorize
+from twinbus.http.administration.administration_api import Authorize
 from twinbus.model.descriptions import Right
 from twinbus.server.listener import Connections
 from twinbus.server.stores.served_store import LOST_ACKS_MAX, SLOW_S_MAX, ServedStore

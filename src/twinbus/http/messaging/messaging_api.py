@@ -43,11 +43,17 @@ from twinbus.errors import (
 from twinbus.gateway.addresses import Node, is_current, resolve
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.namespace_view import NamespaceView
-from twinbus.http.administration import Authorize
-from twinbus.http.cased_headers import request_headers
-from twinbus.http.message_content import http_message, is_batch, payload_of_request, payloads_of_batch, read_timeout
+from twinbus.http.administration.administration_api import Authorize
+from twinbus.http.messaging.cased_headers import request_headers
+from twinbus.http.messaging.message_content import (
+    http_message,
+    is_batch,
+    payload_of_request,
+    payloads_of_batch,
+    read_timeout,
+)
+from twinbus.http.messaging.single_receive import SingleReceive
 from twinbus.http.refusals import refusal
-from twinbus.http.single_receive import SingleReceive
 from twinbus.meter.operation import Cause, who_of_agent
 from twinbus.model.descriptions import Right
 from twinbus.model.message import Message, read_message

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from tests.cost.operation_rows import read_log
+from tests.http.conftest import ClientWith
 from tests.interop.running_server import RunningServer
-from tests.rest.conftest import ClientWith
 
 
 @pytest.fixture(scope="module")
