@@ -8,7 +8,8 @@ from twinbus.broker.operations import browse
 from twinbus.broker.outcomes import Abandon, Complete, Defer, Release
 from twinbus.errors import MessageNotFound, MessageTooLarge, NotAllowed
 from twinbus.model.descriptions import QueueDescription
-from twinbus.store.changes import MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import StoredMessage
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, Simulation
 

@@ -15,7 +15,8 @@ from twinbus.broker.replies import Reply
 from twinbus.errors import ArgumentError, EntityDisabled, FragmentUnavailable, MessagingError
 from twinbus.model.content import unpack
 from twinbus.model.descriptions import EntityStatus, QueueDescription
-from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.changes import StoredMessage
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, Simulation
 

@@ -8,7 +8,7 @@ from twinbus.broker.message_broker import WAITING_BYTES_MAX
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.errors import EntityDisabled, FragmentUnavailable, NotAllowed, QuotaExceeded, ServerBusy
 from twinbus.model.descriptions import EntityStatus, QueueDescription
-from twinbus.store.changes import SEQUENCE_BITS
+from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, EachReply, Simulation

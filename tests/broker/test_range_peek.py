@@ -10,7 +10,7 @@ from twinbus.broker.operations.bulk_pages import Numbers
 from twinbus.broker.operations.range_peek import RangePage, peek_range
 from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
-from twinbus.store.changes import SEQUENCE_BITS, MessageState
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 

@@ -8,7 +8,7 @@ from twinbus.broker.outcomes import Abandon, DeadLetter, Defer, Release
 from twinbus.errors import MessageLockLost, NotAllowed
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import application_properties
-from twinbus.store.changes import MessageState
+from twinbus.model.wire_names import MessageState
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 

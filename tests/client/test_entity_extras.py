@@ -8,9 +8,9 @@ from tests.interop.running_server import RunningServer
 from twinbus.client.entity_extras import EntityExtras, next_positions
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
-from twinbus.client.received_message import MessageState
 from twinbus.client.request_node import Answer
 from twinbus.errors import NotImplementedHere
+from twinbus.model.wire_names import MessageState
 
 WAIT_S = 5.0
 COUNT = 40

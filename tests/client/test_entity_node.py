@@ -8,7 +8,7 @@ import pytest
 from tests.interop.running_server import RunningServer
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import (
     ArgumentError,
     EntityNotFound,
@@ -17,6 +17,7 @@ from twinbus.errors import (
     MessageTooLarge,
     NotImplementedHere,
 )
+from twinbus.model.wire_names import MessageState
 
 WAIT_S = 5.0
 

@@ -14,9 +14,10 @@ from twinbus.amqp.codec.sections import DataBody, SequenceBody, ValueBody, decod
 from twinbus.amqp.codec.types import Timestamp
 from twinbus.amqp.errors import DecodeError
 from twinbus.client.message import encode_message
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import ArgumentError
 from twinbus.model.message import encode_delivery, read_message
+from twinbus.model.wire_names import MessageState
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 TOKEN = UUID("00112233-4455-6677-8899-aabbccddeeff")

@@ -1,7 +1,8 @@
 """Short ways to write rows and commits in the contract tests."""
 
 from twinbus.clock import NEVER, Millis
-from twinbus.store.changes import Change, Enqueued, FragmentCreated, MessageState, StoredMessage, fragment_key
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Change, Enqueued, FragmentCreated, StoredMessage, fragment_key
 from twinbus.store.messaging_store import MessagingStore
 
 ACTIVE, DEFERRED, SCHEDULED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED

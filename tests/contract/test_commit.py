@@ -19,9 +19,9 @@ from tests.contract.rows import (
 )
 from twinbus.clock import NEVER
 from twinbus.errors import ChangeRefused, StoreUnavailable
+from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import (
-    SEQUENCE_BITS,
     Activated,
     Altered,
     Change,

@@ -30,7 +30,7 @@ SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
         (quotas.PARTITIONED_COUNT_MAX, 100),
         (quotas.ENTITY_COUNT_MAX, 10_000),
         (quotas.SUBSCRIPTION_COUNT_MAX, 2_000),
-        (server_settings.MESSAGE_SIZE_DEFAULT, 256 * 1024),
+        (message.MESSAGE_SIZE_MAX, 256 * 1024),
         (server_settings.MESSAGE_SIZE_CEILING, 100 * 1024 * 1024),
         (message.HEADER_SIZE_MAX, 64 * 1024),
         (message.PROPERTY_SIZE_MAX, 32 * 1024),

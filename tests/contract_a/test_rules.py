@@ -3,9 +3,9 @@
 import pytest
 
 from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.fragment.settlement import MAX_DELIVERY_COUNT_EXCEEDED
 from twinbus.broker.outcomes import Abandon, DeadLetter, Defer
 from twinbus.errors import FragmentUnavailable, NotAllowed
+from twinbus.model.dead_letter_reasons import MAX_DELIVERY_COUNT_EXCEEDED
 from twinbus.model.descriptions import (
     QueueDescription,
     RuleDescription,

@@ -14,7 +14,8 @@ from twinbus.gateway.links.link_rows import OVERHEAD
 from twinbus.meter.book import OperationsBook
 from twinbus.meter.operation import NO_FRAGMENT, UNIT_BYTES, Cause, EntityType, Operation
 from twinbus.model.message import Message
-from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.changes import StoredMessage
 from twinbus.testing.messages import make_message
 from twinbus.testing.sim_clock import SimClock
 

@@ -380,6 +380,14 @@ def test_a_request_that_is_not_answered_in_time_times_out_once(front: Front) -> 
     assert node.answers() == []
 
 
+async def test_names_are_compared_alike_by_the_catalog_and_by_the_broker(front: Front) -> None:
+    """A name that only one of the two knew as another's left a queue that took messages until a restart forgot it."""
+    control = front.view.control
+    await front.settled(control.create_queue(QueueDescription("strasse")))
+    await front.settled(control.delete("stra\N{LATIN SMALL LETTER SHARP S}e"))
+    assert front.sim.entities.find("strasse") is None
+
+
 async def test_rules_are_added_listed_and_removed(front: Front) -> None:
     control = front.view.control
     for change in (
@@ -405,6 +413,19 @@ async def test_rules_are_added_listed_and_removed(front: Front) -> None:
     await front.until_answered(client)
     assert status(node.answers()[0]) == (200, None)
     assert status(node.ask("com.microsoft:enumerate-rules", {"skip": Int(1), "top": Int(10)}))[0] == 204
+
+
+@pytest.mark.rule("A16")
+@pytest.mark.parametrize("action", [{"expression": ""}, {"expression": None}, {}])
+async def test_an_empty_sql_action_is_no_action(front: Front, action: dict[str, str | None]) -> None:
+    client = await with_subscription(front)
+    node = client.node("news/Subscriptions/all/$management")
+    description = {"sql-filter": {"expression": "size > 5"}, "sql-rule-action": action}
+    node.send("com.microsoft:add-rule", {"rule-name": "big", "rule-description": description})
+    await front.until_answered(client)
+    assert status(node.answers()[0]) == (200, None)
+    rules = front.view.control.subscription("news", "all").rules
+    assert [rule.action for rule in rules if rule.name == "big"] == [None]
 
 
 async def with_subscription(front: Front) -> Client:

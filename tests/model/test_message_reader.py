@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.model.messages import annotations, application, body, header, properties_section, section
 from twinbus.amqp.codec.types import Symbol, UInt
 from twinbus.errors import MessagingError
-from twinbus.model import message_reader
-from twinbus.model.identity import PING_CONTENT_TYPE
+from twinbus.model import message_reader, wire_names
 from twinbus.model.message import Message, read_message
 from twinbus.model.message_reader import PATIENCE_MAX, MessageReader
 
@@ -20,7 +19,7 @@ FRONTS: list[Callable[[str], bytes]] = [
     lambda name: header(True, None, UInt(5_000)) + properties_section(name, group_id="s1"),
     lambda name: annotations({"x-opt-partition-key": "k"}) + properties_section(name, subject="x" * 300),
     lambda name: properties_section(name) + application({"kind": "order", "n": 7}),
-    lambda name: properties_section(name, content_type=Symbol(PING_CONTENT_TYPE)),
+    lambda name: properties_section(name, content_type=Symbol(wire_names.PING_CONTENT_TYPE)),
     lambda name: section(0x73, [name.encode()]),
     lambda _: b"",
 ]

@@ -25,7 +25,7 @@ from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError, QuotaExceeded
-from twinbus.pairing.transfer import PATH
+from twinbus.model import wire_names
 from twinbus.rehearsal.throwaway_stage import free_ports
 
 SERVE = "import sys; from twinbus.cli.app import run; sys.exit(run(sys.argv[1:]))"
@@ -196,7 +196,10 @@ class NamespaceProcess:
         async with await Namespace.connect(self.connection_string) as namespace:
             entity, number = namespace.entity(path), 0
             while messages := await entity.peek(PEEK_MAX, from_number=number):
-                found += [(str(each.message_id), each.application_properties.get(PATH)) for each in messages]
+                found += [
+                    (str(each.message_id), each.application_properties.get(wire_names.TRANSFER_PATH))
+                    for each in messages
+                ]
                 number = (messages[-1].sequence_number or 0) + 1
         return found
 

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from twinbus.client.blocking import BlockingNamespace
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.sink.columns import SchemaError
 from twinbus.pipeline.sink.delivery import WriteFailed

@@ -14,11 +14,12 @@ import pytest
 
 from tests.contract.rows import row
 from twinbus.errors import StoreUnavailable
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.server.server_settings import LogFormat
 from twinbus.server.stores import process as store_process
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import ServedStore, StoreCondition
-from twinbus.store.changes import SEQUENCE_BITS, Change, Enqueued, FragmentCreated, MessageState, Removed, fragment_key
+from twinbus.store.changes import Change, Enqueued, FragmentCreated, Removed, fragment_key
 from twinbus.store.durable import DurableStore
 from twinbus.store.messaging_store import MessagingStore
 

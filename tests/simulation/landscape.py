@@ -16,7 +16,8 @@ from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Outc
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.message import Message
-from twinbus.store.changes import MessageState, fragment_parts
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import fragment_parts
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, Simulation

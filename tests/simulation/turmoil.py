@@ -7,7 +7,8 @@ from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome, Release
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
-from twinbus.store.changes import FragmentKey, MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.messaging_store import FragmentSummary
 from twinbus.testing.auditor import Auditor
 from twinbus.testing.faulty_store import Fault

@@ -13,7 +13,8 @@ from twinbus.amqp.codec.encode import encode_value
 from twinbus.amqp.codec.types import Int, Long, Timestamp
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.failures import reason_of
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from random import Random
 
 from twinbus.clock import NEVER
+from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
     Altered,
@@ -13,7 +14,6 @@ from twinbus.store.changes import (
     FragmentCreated,
     FragmentDeleted,
     FragmentKey,
-    MessageState,
     Removed,
     SessionStateSet,
     StoredMessage,

@@ -14,15 +14,8 @@ from tests.contract.rows import DEFERRED, HERE, UNLIMITED, everything, holding, 
 from tests.store.held_tasks import HeldTasks
 from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
-from twinbus.store.changes import (
-    Altered,
-    Enqueued,
-    FragmentCreated,
-    FragmentDeleted,
-    MessageState,
-    Removed,
-    fragment_key,
-)
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Altered, Enqueued, FragmentCreated, FragmentDeleted, Removed, fragment_key
 from twinbus.store.durable import DurableStore, StoreLimits
 from twinbus.store.journal import segment_numbers, segment_path
 from twinbus.store.tables import FILE_NAME

@@ -14,7 +14,8 @@ import pytest
 
 from tests.store.held_tasks import HeldTasks
 from tests.store.random_changes import FRAGMENTS, SESSIONS, RandomChanges
-from twinbus.store.changes import FragmentKey, MessageState
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import FragmentKey
 from twinbus.store.durable import DurableStore, StoreLimits
 from twinbus.store.memory import MemoryStore
 from twinbus.store.messaging_store import MessagingStore

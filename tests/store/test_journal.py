@@ -9,6 +9,7 @@ import pytest
 from tests.contract.rows import DEFERRED, HERE, NOON, row
 from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
     Altered,
@@ -18,7 +19,6 @@ from twinbus.store.changes import (
     Enqueued,
     FragmentCreated,
     FragmentDeleted,
-    MessageState,
     Removed,
     SessionStateSet,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.store import committing_process
 from tests.store.committing_process import FRAGMENT, content
-from twinbus.store.changes import MessageState
+from twinbus.model.wire_names import MessageState
 from twinbus.store.durable import DurableStore
 
 

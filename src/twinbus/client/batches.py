@@ -22,6 +22,7 @@ from twinbus.amqp.codec.sections import (
 )
 from twinbus.amqp.codec.types import Symbol
 from twinbus.errors import ArgumentError, MessagingError
+from twinbus.model import wire_names
 from twinbus.model.annotations import read_annotations
 from twinbus.model.content import compound_start
 from twinbus.model.identity import read_identity
@@ -31,7 +32,7 @@ BATCH_SIZE_DEFAULT = 256 * 1024
 """Where the peer announces no limit."""
 BATCH_SIZE_MAX = 1_048_576
 """The service takes no larger batch, even where it takes larger messages."""
-PARTITION_KEY = Symbol("x-opt-partition-key")
+PARTITION_KEY = Symbol(wire_names.PARTITION_KEY)
 
 _SECTION = Struct(">3sBI")
 _DATA_DESCRIPTOR = encode_descriptor(DATA)

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from twinbus.amqp.codec.types import Array, Int, Long, Timestamp, UInt, Value
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.request_node import Answer
 from twinbus.clock import Millis
+from twinbus.model import wire_names
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 
 Ask = Callable[[str, str, dict[str, Value]], Awaitable[Answer]]
 Range = tuple[int, int]
@@ -22,7 +24,6 @@ RANGE_COUNT_MAX = 1_000
 """Messages in one page of a range at most; a page also ends at about 1 MiB."""
 
 _NO_CONTENT = 204
-_FRAGMENT_SHIFT = 48
 
 
 class FragmentHead(NamedTuple):
@@ -67,7 +68,7 @@ class EntityExtras:
         body: dict[str, Value] = {"message-count": Int(count_max)}
         if positions:
             body["from-sequence-numbers"] = Array([Long(number) for number in positions.values()])
-        answer = await self._request("peek-merged", body)
+        answer = await self._request(wire_names.PEEK_MERGED, body)
         return [ReceivedMessage(found["message"]) for found in answer.get("messages", ())]
 
     async def peek_range(
@@ -91,7 +92,7 @@ class EntityExtras:
         }
         if states:
             body["states"] = Array([state.name.lower() for state in states])
-        answer = await self._request("peek-range", body)
+        answer = await self._request(wire_names.PEEK_RANGE, body)
         messages = [ReceivedMessage(found["message"]) for found in answer.get("messages", ())]
         following = answer.get("next-sequence-number")
         return RangePage(messages, None if following is None else int(following))
@@ -101,26 +102,26 @@ class EntityExtras:
         body: dict[str, Value] = {"message-count": Int(count_max)}
         if before is not None:
             body["enqueued-time-utc"] = Timestamp(before)
-        return _count(await self._request("purge", body))
+        return _count(await self._request(wire_names.PURGE, body))
 
     async def undefer(self, ranges: Iterable[Range]) -> int:
         """Make the deferred messages with these numbers active again; how many it were."""
-        return _count(await self._request("undefer", {"ranges": _ends(ranges)}))
+        return _count(await self._request(wire_names.UNDEFER, {"ranges": _ends(ranges)}))
 
     async def undefer_all(self, count_max: int) -> int:
-        return _count(await self._request("undefer", {"message-count": Int(count_max)}))
+        return _count(await self._request(wire_names.UNDEFER, {"message-count": Int(count_max)}))
 
     async def abandon_for(self, lock_tokens: Sequence[UUID], delay: timedelta) -> None:
         """Give back messages of one fragment, to be received by nobody before the delay is over."""
         body = {
             "disposition-status": "abandoned",
             "lock-tokens": Array(list(lock_tokens)),
-            "com.twinbus:delay": UInt(delay // timedelta(milliseconds=1)),
+            wire_names.ABANDON_DELAY: UInt(delay // timedelta(milliseconds=1)),
         }
-        (await self._ask(self.path, "com.microsoft:update-disposition", body)).require_ok()
+        (await self._ask(self.path, wire_names.UPDATE_DISPOSITION, body)).require_ok()
 
     async def fragment_heads(self) -> list[FragmentHead]:
-        return [_head(found) for found in (await self._request("fragment-heads", {})).get("fragments", ())]
+        return [_head(found) for found in (await self._request(wire_names.FRAGMENT_HEADS, {})).get("fragments", ())]
 
     async def claim(
         self,
@@ -141,17 +142,17 @@ class EntityExtras:
             body["fragment"] = Int(fragment)
         if last_number is not None:
             body["last-sequence-number"] = Long(last_number)
-        ends = (await self._request("claim", body)).get("ranges")
+        ends = (await self._request(wire_names.CLAIM, body)).get("ranges")
         numbers = [int(end) for end in ends.values] if isinstance(ends, Array) else []
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     async def delete_claimed(self, ranges: Iterable[Range]) -> int:
         """Remove the deferred messages with these numbers. May be repeated: those that are gone are no error."""
-        return _count(await self._request("delete-claimed", {"ranges": _ends(ranges)}))
+        return _count(await self._request(wire_names.DELETE_CLAIMED, {"ranges": _ends(ranges)}))
 
     async def backlog(self, from_number: int = 0) -> BacklogPage:
         """What waits in a backlog queue for which destination, counted over the next messages of it."""
-        answer = await self._request("backlog", {"from-sequence-number": Long(from_number)})
+        answer = await self._request(wire_names.BACKLOG, {"from-sequence-number": Long(from_number)})
         following = answer.get("next-sequence-number")
         shares = [
             BacklogShare(found["path"], int(found["message-count"]), int(found["size-in-bytes"]))
@@ -160,7 +161,7 @@ class EntityExtras:
         return BacklogPage(shares, None if following is None else int(following))
 
     async def _request(self, operation: str, body: dict[str, Value]) -> dict[str, Any]:
-        answer = (await self._ask(self.path, f"com.twinbus:{operation}", body)).require_ok()
+        answer = (await self._ask(self.path, operation, body)).require_ok()
         return {} if answer.status == _NO_CONTENT or not answer.body else dict(answer.body)
 
 
@@ -169,7 +170,7 @@ def next_positions(seen: Iterable[ReceivedMessage], positions: Mapping[int, int]
     following = dict(positions or {})
     for message in seen:
         number = message.sequence_number or 0
-        following[number >> _FRAGMENT_SHIFT] = number + 1
+        following[number >> SEQUENCE_BITS] = number + 1
     return following
 
 

@@ -17,6 +17,8 @@ from twinbus.client.received_message import ReceivedMessage, time_of
 from twinbus.client.request_node import Answer
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.model import wire_names
+from twinbus.model.wire_names import SEQUENCE_BITS
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,7 +27,6 @@ Ask = Callable[[str, str, dict[str, Value]], Awaitable[Answer]]
 ALL_SESSIONS: Millis = 253_402_300_800_000
 """Asks for every message session that has messages or a state, rather than for those whose state was set lately."""
 _NO_CONTENT = 204
-_FRAGMENT_SHIFT = 48
 _RECEIVE_AND_DELETE, _PEEK_LOCK = UInt(0), UInt(1)
 
 
@@ -41,7 +42,7 @@ class EntityNode:
     ) -> list[ReceivedMessage]:
         """Messages from a sequence number on, whatever their state; none are locked. May be fewer than there are."""
         body: dict[str, Value] = {"from-sequence-number": Long(from_number), "message-count": Int(count_max)}
-        answer = await self._request("peek-message", body, session_id)
+        answer = await self._request(wire_names.PEEK_MESSAGE, body, session_id)
         return [ReceivedMessage(found["message"]) for found in _list(answer, "messages")]
 
     async def receive_deferred(
@@ -60,7 +61,7 @@ class EntityNode:
         """Until when each of them is locked now. Raises MessageLockLost where a lock was gone already."""
 
         async def renew(part: list[ReceivedMessage]) -> list[datetime]:
-            answer = await self._request("renew-lock", {"lock-tokens": _tokens(part)})
+            answer = await self._request(wire_names.RENEW_LOCK, {"lock-tokens": _tokens(part)})
             return [time_of(end) for end in _list(answer, "expirations")]
 
         return await _in_parts(messages, _fragment_of_message, renew)
@@ -91,49 +92,52 @@ class EntityNode:
 
         async def schedule(part: list[bytes]) -> list[int]:
             body: dict[str, Value] = {"messages": [_scheduled(payload) for payload in part]}
-            return [int(number) for number in _list(await self._request("schedule-message", body), "sequence-numbers")]
+            return [
+                int(number)
+                for number in _list(await self._request(wire_names.SCHEDULE_MESSAGE, body), "sequence-numbers")
+            ]
 
         return await _in_parts(payloads, _key_of, schedule)
 
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         async def cancel(part: list[int]) -> list[None]:
-            await self._request("cancel-scheduled-message", {"sequence-numbers": _longs(part)})
+            await self._request(wire_names.CANCEL_SCHEDULED_MESSAGE, {"sequence-numbers": _longs(part)})
             return [None] * len(part)
 
         await _in_parts(numbers, _fragment_of, cancel)
 
     async def sessions(self, *, skip: int = 0, top: int = 100, updated_after: Millis = ALL_SESSIONS) -> list[str]:
         body = {"last-updated-time": Timestamp(updated_after), "skip": Int(skip), "top": Int(top)}
-        return [str(name) for name in _list(await self._request("get-message-sessions", body), "sessions-ids")]
+        return [str(name) for name in _list(await self._request(wire_names.GET_MESSAGE_SESSIONS, body), "sessions-ids")]
 
     async def renew_session(self, session_id: str) -> datetime:
         """Until when the message session is locked now."""
-        answer = await self._request("renew-session-lock", {}, session_id)
+        answer = await self._request(wire_names.RENEW_SESSION_LOCK, {}, session_id)
         return time_of(answer.body["expiration"])
 
     async def session_state(self, session_id: str) -> bytes | None:
-        answer = await self._request("get-session-state", {}, session_id)
+        answer = await self._request(wire_names.GET_SESSION_STATE, {}, session_id)
         state = (answer.body or {}).get("session-state")
         return None if state is None else bytes(state)
 
     async def set_session_state(self, session_id: str, state: bytes | None) -> None:
         """None clears it."""
-        await self._request("set-session-state", {"session-state": state}, session_id)
+        await self._request(wire_names.SET_SESSION_STATE, {"session-state": state}, session_id)
 
     async def _settle(self, messages: Sequence[ReceivedMessage], body: dict[str, Value]) -> None:
         async def settle(part: list[ReceivedMessage]) -> list[None]:
-            await self._request("update-disposition", {**body, "lock-tokens": _tokens(part)})
+            await self._request(wire_names.UPDATE_DISPOSITION, {**body, "lock-tokens": _tokens(part)})
             return [None] * len(part)
 
         await _in_parts(messages, _fragment_of_message, settle)
 
     async def _by_number(self, body: dict[str, Value], session_id: str | None) -> Answer:
-        return await self._request("receive-by-sequence-number", body, session_id)
+        return await self._request(wire_names.RECEIVE_BY_SEQUENCE_NUMBER, body, session_id)
 
     async def _request(self, operation: str, body: dict[str, Value], session_id: str | None = None) -> Answer:
         if session_id is not None:
             body = {**body, "session-id": session_id}
-        return (await self._ask(self.path, f"com.microsoft:{operation}", body)).require_ok()
+        return (await self._ask(self.path, operation, body)).require_ok()
 
 
 async def _in_parts(
@@ -151,7 +155,7 @@ async def _in_parts(
 
 
 def _fragment_of(number: int) -> int:
-    return number >> _FRAGMENT_SHIFT
+    return number >> SEQUENCE_BITS
 
 
 def _fragment_of_message(message: ReceivedMessage) -> int:

@@ -30,11 +30,12 @@ from twinbus.amqp.codec.sections import (
 from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.model import wire_names
 from twinbus.model.header import TIME_TO_LIVE_MAX
 
-PARTITION_KEY = Symbol("x-opt-partition-key")
-VIA_PARTITION_KEY = Symbol("x-opt-via-partition-key")
-SCHEDULED_TIME = Symbol("x-opt-scheduled-enqueue-time")
+PARTITION_KEY = Symbol(wire_names.PARTITION_KEY)
+VIA_PARTITION_KEY = Symbol(wire_names.VIA_PARTITION_KEY)
+SCHEDULED_TIME = Symbol(wire_names.SCHEDULED_ENQUEUE_TIME)
 
 _MILLISECOND = timedelta(milliseconds=1)
 _HEADER, _ANNOTATIONS, _PROPERTIES, _APPLICATION, _DATA, _SEQUENCE, _VALUE = map(

@@ -38,13 +38,13 @@ from twinbus.client.transport import Address, Transport, address_of
 from twinbus.client.wire import Wire
 from twinbus.clock import Clock, Millis, SystemClock
 from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
+from twinbus.model import wire_names
 
 TIMEOUT_S = 60.0
 PRODUCT = "twinbus"
-SESSION_FILTER = Symbol("com.microsoft:session-filter")
-SESSION_WAIT = Symbol("com.microsoft:timeout")
-TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
-SESSION_LOCKED_UNTIL = "com.microsoft:locked-until-utc"
+SESSION_FILTER = Symbol(wire_names.SESSION_FILTER)
+SESSION_WAIT = Symbol(wire_names.SESSION_TIMEOUT)
+TRANSFER_DESTINATION = Symbol(wire_names.TRANSFER_DESTINATION_ADDRESS)
 MESSAGE_SIZE_MAX = 128 * 1_048_576
 """What we take in one piece: more than any tier of the service sends."""
 _CREDIT_DEFAULT = 1_000
@@ -284,5 +284,5 @@ def _session_of(link: IncomingLink) -> str | None:
 
 
 def _session_end(link: IncomingLink) -> Millis | None:
-    ticks = link.properties.get(SESSION_LOCKED_UNTIL)
+    ticks = link.properties.get(wire_names.SESSION_LOCKED_UNTIL)
     return (ticks - _TICKS_AT_EPOCH) // _TICKS_PER_MILLI if isinstance(ticks, int) else None

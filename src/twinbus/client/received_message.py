@@ -6,7 +6,6 @@ decoded before. The value never changes; what was read once is kept.
 
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from enum import IntEnum
 from functools import cached_property
 from uuid import UUID
 
@@ -25,6 +24,8 @@ from twinbus.amqp.codec.sections import (
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
+from twinbus.model import wire_names
+from twinbus.model.wire_names import MessageState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DESCRIPTOR_SIZE = 3
@@ -33,14 +34,6 @@ _HEADER_FIELD_COUNT = len(fields(Header))
 _DATA_SHORT, _DATA_LONG = b"\x75\xa0", b"\x75\xb0"
 # Places of the sections in what `section_bounds` returns.
 _HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS, _PROPERTIES, _APPLICATION_PROPERTIES, _BODY = range(6)
-
-
-class MessageState(IntEnum):
-    """As peek tells it; a message that is received, and was not asked for by its number, is active."""
-
-    ACTIVE = 0
-    DEFERRED = 1
-    SCHEDULED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,31 +97,31 @@ class ReceivedMessage:
 
     @property
     def partition_key(self) -> str | None:
-        return self.annotations.get("x-opt-partition-key")
+        return self.annotations.get(wire_names.PARTITION_KEY)
 
     @property
     def sequence_number(self) -> int | None:
-        return self.annotations.get("x-opt-sequence-number")
+        return self.annotations.get(wire_names.SEQUENCE_NUMBER)
 
     @property
     def enqueued_sequence_number(self) -> int | None:
-        return self.annotations.get("x-opt-enqueue-sequence-number")
+        return self.annotations.get(wire_names.ENQUEUED_SEQUENCE_NUMBER)
 
     @property
     def enqueued_at(self) -> datetime | None:
-        return _time(self.annotations.get("x-opt-enqueued-time"))
+        return _time(self.annotations.get(wire_names.ENQUEUED_TIME))
 
     @property
     def scheduled_at(self) -> datetime | None:
-        return _time(self.annotations.get("x-opt-scheduled-enqueue-time"))
+        return _time(self.annotations.get(wire_names.SCHEDULED_ENQUEUE_TIME))
 
     @property
     def locked_until(self) -> datetime | None:
-        return _time(self.annotations.get("x-opt-locked-until"))
+        return _time(self.annotations.get(wire_names.LOCKED_UNTIL))
 
     @property
     def state(self) -> MessageState:
-        return MessageState(self.annotations.get("x-opt-message-state", MessageState.ACTIVE))
+        return MessageState(self.annotations.get(wire_names.MESSAGE_STATE, MessageState.ACTIVE))
 
     @property
     def delivery_count(self) -> int:
@@ -146,11 +139,11 @@ class ReceivedMessage:
 
     @property
     def dead_letter_reason(self) -> str | None:
-        return self.application_properties.get("DeadLetterReason")
+        return self.application_properties.get(wire_names.DEAD_LETTER_REASON)
 
     @property
     def dead_letter_description(self) -> str | None:
-        return self.application_properties.get("DeadLetterErrorDescription")
+        return self.application_properties.get(wire_names.DEAD_LETTER_DESCRIPTION)
 
     @cached_property
     def _ordered(self) -> tuple[bytes, tuple[int, ...]]:

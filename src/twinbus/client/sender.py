@@ -24,9 +24,9 @@ from twinbus.client.remote_errors import ConnectionLost, error_of
 from twinbus.client.settlements import outcome_in
 from twinbus.client.wire import BURST_SIZE_MAX, Wire
 from twinbus.errors import InternalError, MessageTooLarge, MessagingError
+from twinbus.model import wire_names
 
 _tag = Struct(">I").pack
-_BATCH_SIZE_PROPERTY = "com.microsoft:max-message-batch-size"
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Sender:
     @property
     def batch_size_max(self) -> int:
         """Bytes that a batch may have: less than a message, where the peer takes very large ones."""
-        announced = None if self._link is None else self._link.properties.get(_BATCH_SIZE_PROPERTY)
+        announced = None if self._link is None else self._link.properties.get(wire_names.BATCH_SIZE_MAX)
         if isinstance(announced, int) and announced > 0:
             return int(announced)
         return min(self._size_max, BATCH_SIZE_MAX) if self._size_max else BATCH_SIZE_DEFAULT

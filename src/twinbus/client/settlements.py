@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from twinbus.amqp.codec.delivery_state import DeliveryState, Modified, Outcome, Rejected, TransactionalState
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.types import Symbol, Value
-
-DEAD_LETTER = "com.microsoft:dead-letter"
+from twinbus.model import wire_names
 
 
 def outcome_in(state: DeliveryState | None) -> DeliveryState | None:
@@ -27,10 +26,10 @@ def dead_lettered(
 ) -> Outcome:
     info = {**(_symbols(properties) or {})}
     if reason is not None:
-        info[Symbol("DeadLetterReason")] = reason
+        info[Symbol(wire_names.DEAD_LETTER_REASON)] = reason
     if description is not None:
-        info[Symbol("DeadLetterErrorDescription")] = description
-    return Rejected(error=ErrorCondition(condition=DEAD_LETTER, info=info))
+        info[Symbol(wire_names.DEAD_LETTER_DESCRIPTION)] = description
+    return Rejected(error=ErrorCondition(condition=wire_names.DEAD_LETTER_CONDITION, info=info))
 
 
 def _symbols(properties: Mapping[str, Value] | None) -> dict[Symbol, Value] | None:

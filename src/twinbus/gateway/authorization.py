@@ -73,13 +73,13 @@ def audience_path(uri: str) -> str:
 
 def covers(scope: str, path: str) -> bool:
     """Whether `path` is `scope` or lies below it. Paths compare without case, and whole segments only."""
-    scope, path = scope.casefold(), path.casefold()
+    scope, path = path_key(scope), path_key(path)
     return not scope or path == scope or path.startswith(scope + "/")
 
 
 def _scopes_over(path: str) -> Iterator[str]:
     """Every scope that covers the path and can be an entity's, in the form that is compared: one for each of its segments."""
-    path = path.casefold()
+    path = path_key(path)
     yield ""
     place = path.find("/")
     # A path of many thousand segments, which any client may send, must not cost its square.
@@ -172,7 +172,7 @@ class Grants:
     _by_scope: dict[str, Grant] = field(default_factory=dict)
 
     def add(self, grant: Grant) -> None:
-        scope = grant.scope.casefold()
+        scope = path_key(grant.scope)
         if scope not in self._by_scope and len(self._by_scope) >= AUDIENCES_MAX:
             raise ArgumentError(f"A connection holds tokens for at most {AUDIENCES_MAX} audiences; open another one.")
         self._by_scope[scope] = grant

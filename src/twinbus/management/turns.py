@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from twinbus.errors import OperationInProgress
+from twinbus.model.paths import path_key
 
 
 @dataclass(slots=True)
@@ -22,7 +23,7 @@ class Turns:
     @asynccontextmanager
     async def of(self, name: str) -> AsyncIterator[None]:
         """Raises OperationInProgress if the name is not free in time. Names that differ in case only are one."""
-        key = name.casefold()
+        key = path_key(name)
         turn = self._turns.setdefault(key, _Turn())
         turn.user_count += 1
         try:

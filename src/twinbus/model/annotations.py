@@ -12,6 +12,7 @@ from twinbus.amqp.codec.layout import SIZE8, WIDTHS, skip_value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
+from twinbus.model import wire_names
 from twinbus.model.decimal128 import to_net_layout
 
 _U32 = Struct(">I").unpack_from
@@ -22,20 +23,20 @@ _DROPPED, _PARTITION_KEY, _VIA_PARTITION_KEY, _SCHEDULED = range(4)
 
 # A message that is received and sent again brings these back in; they speak of its former life.
 _BROKER_OWN = (
-    b"x-opt-sequence-number",
-    b"x-opt-enqueued-time",
-    b"x-opt-enqueue-sequence-number",
-    b"x-opt-locked-until",
-    b"x-opt-message-state",
-    b"x-opt-deadletter-source",
-    b"x-opt-partition-id",
-    b"x-opt-lock-token",
+    wire_names.SEQUENCE_NUMBER.encode(),
+    wire_names.ENQUEUED_TIME.encode(),
+    wire_names.ENQUEUED_SEQUENCE_NUMBER.encode(),
+    wire_names.LOCKED_UNTIL.encode(),
+    wire_names.MESSAGE_STATE.encode(),
+    wire_names.DEAD_LETTER_SOURCE.encode(),
+    wire_names.PARTITION_ID.encode(),
+    wire_names.LOCK_TOKEN.encode(),
 )
 _MEANINGS: dict[bytes, int] = {
     **dict.fromkeys(_BROKER_OWN, _DROPPED),
-    b"x-opt-partition-key": _PARTITION_KEY,
-    b"x-opt-via-partition-key": _VIA_PARTITION_KEY,
-    b"x-opt-scheduled-enqueue-time": _SCHEDULED,
+    wire_names.PARTITION_KEY.encode(): _PARTITION_KEY,
+    wire_names.VIA_PARTITION_KEY.encode(): _VIA_PARTITION_KEY,
+    wire_names.SCHEDULED_ENQUEUE_TIME.encode(): _SCHEDULED,
 }
 
 

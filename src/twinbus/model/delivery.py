@@ -12,17 +12,18 @@ from struct import Struct
 from twinbus.amqp.codec.encode import encode_symbol, encode_value
 from twinbus.amqp.codec.types import Long, UInt
 from twinbus.clock import Millis
+from twinbus.model import wire_names
 from twinbus.model.content import PREFIX
 
 _unpack_prefix = PREFIX.unpack_from
 _PREFIX_SIZE = PREFIX.size
 
-_LOCK_TOKEN = encode_symbol("x-opt-lock-token") + b"\x98"
-_ENQUEUED_TIME = encode_symbol("x-opt-enqueued-time") + b"\x83"
-_SEQUENCE_NUMBER = encode_symbol("x-opt-sequence-number") + b"\x81"
-_LOCKED_UNTIL = encode_symbol("x-opt-locked-until") + b"\x83"
-_MESSAGE_STATE = encode_symbol("x-opt-message-state")
-_ENQUEUE_SEQUENCE_NUMBER = encode_symbol("x-opt-enqueue-sequence-number")
+_LOCK_TOKEN = encode_symbol(wire_names.LOCK_TOKEN) + b"\x98"
+_ENQUEUED_TIME = encode_symbol(wire_names.ENQUEUED_TIME) + b"\x83"
+_SEQUENCE_NUMBER = encode_symbol(wire_names.SEQUENCE_NUMBER) + b"\x81"
+_LOCKED_UNTIL = encode_symbol(wire_names.LOCKED_UNTIL) + b"\x83"
+_MESSAGE_STATE = encode_symbol(wire_names.MESSAGE_STATE)
+_ENQUEUE_SEQUENCE_NUMBER = encode_symbol(wire_names.ENQUEUED_SEQUENCE_NUMBER)
 
 _DELIVERY_ANNOTATIONS = b"\x00\x53\x71"
 _NO_DELIVERY_ANNOTATIONS = _DELIVERY_ANNOTATIONS + b"\xc1\x01\x00"

@@ -16,13 +16,13 @@ from twinbus.amqp.codec.types import Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.model import wire_names
 
 ID_LENGTH_MAX = 128
 LIFETIME_MAX: Millis = 922_337_203_685_477
 """The service's longest span of time, that of .NET; two timestamps can be further apart."""
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 
-_PING = PING_CONTENT_TYPE.encode()
+_PING = wire_names.PING_CONTENT_TYPE.encode()
 _NULL = 0x40
 _FIELD_COUNT = 13
 _GROUP_ID = 10
@@ -110,7 +110,7 @@ def is_ping(data: bytes, pos: int, end: int) -> bool:
     """Whether the properties section's content type says that this is a ping."""
     if data.find(_PING, pos, end) < 0:
         return False
-    return _decoded(data, pos).content_type == PING_CONTENT_TYPE
+    return _decoded(data, pos).content_type == wire_names.PING_CONTENT_TYPE
 
 
 def lifetime(data: bytes, pos: int) -> Millis | None:

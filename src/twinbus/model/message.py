@@ -36,11 +36,10 @@ from twinbus.model.content import (
 )
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.header import NO_HEADER, TIME_TO_LIVE_MAX, read_header
-from twinbus.model.identity import PING_CONTENT_TYPE, is_ping, lifetime, read_identity, with_message_id
+from twinbus.model.identity import is_ping, lifetime, read_identity, with_message_id
 
 __all__ = [
     "BATCH_FORMAT",
-    "PING_CONTENT_TYPE",
     "Message",
     "MessageProperties",
     "annotation",
@@ -59,6 +58,8 @@ __all__ = [
 BATCH_FORMAT = 0x80013700
 """message-format of a transfer whose data sections are whole messages."""
 
+MESSAGE_SIZE_MAX = 256 * 1024
+"""Of one message, unless a namespace is told otherwise."""
 HEADER_SIZE_MAX = 64 * 1024
 PROPERTY_SIZE_MAX = 32 * 1024
 

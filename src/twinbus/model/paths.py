@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from twinbus.errors import ArgumentError
+from twinbus.model.wire_names import TRANSFER_SEGMENT
 
 ENTITY_PATH_LENGTH_MAX = 260
 SUBSCRIPTION_NAME_LENGTH_MAX = 50
@@ -66,6 +67,11 @@ class Address:
 def path_key(path: str) -> str:
     """By what paths and names are compared."""
     return path.casefold()
+
+
+def is_backlog_queue(path: str) -> bool:
+    """Whether a queue of this path takes the messages of paired senders during an outage."""
+    return f"/{TRANSFER_SEGMENT}/" in path_key(path)
 
 
 def strip_authority(text: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from twinbus.model.transfer import TRANSFER_SEGMENT
+from twinbus.model import wire_names
 
 CREATE_TRIES_MAX = 3
 LOCK_DURATION = timedelta(minutes=1)
@@ -43,7 +43,7 @@ def primary_name(fully_qualified_namespace: str) -> str:
 
 
 def backlog_queue_path(primary: str, index: int) -> str:
-    return f"{primary}/{TRANSFER_SEGMENT}/{index}"
+    return f"{primary}/{wire_names.TRANSFER_SEGMENT}/{index}"
 
 
 def existing_indexes(primary: str, queue_names: Iterable[str]) -> set[int]:

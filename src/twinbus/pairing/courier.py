@@ -19,6 +19,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 
 from twinbus.clock import Clock, Millis
 from twinbus.meter.operation import Cause
+from twinbus.model import wire_names
 from twinbus.pairing.batch import PairedMessageBatch
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.failover import Route
@@ -26,7 +27,7 @@ from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import millis
 from twinbus.pairing.preflight import check
 from twinbus.pairing.send_availability import SendAvailability
-from twinbus.pairing.transfer import SCHEDULED_ENQUEUE_TIME_ANNOTATION, AnyMessage, set_aside
+from twinbus.pairing.transfer import AnyMessage, set_aside
 
 UNNUMBERED = 0
 """Stands for the sequence number of a message that was scheduled while failed over: it has none yet."""
@@ -234,7 +235,7 @@ def _schedule(message: AnyMessage, at: datetime) -> None:
     if isinstance(message, ServiceBusMessage):
         message.scheduled_enqueue_time_utc = at
     else:
-        message.annotations = {**(message.annotations or {}), SCHEDULED_ENQUEUE_TIME_ANNOTATION: at}
+        message.annotations = {**(message.annotations or {}), wire_names.SCHEDULED_ENQUEUE_TIME: at}
 
 
 def _messages_of(outgoing: Outgoing) -> list[AnyMessage]:

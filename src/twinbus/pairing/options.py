@@ -8,6 +8,7 @@ from typing import Any
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.meter.operation import NO_METER, Meter
+from twinbus.model.message import MESSAGE_SIZE_MAX
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.failures import Classifier, classify
 
@@ -17,7 +18,6 @@ PING_INTERVAL_MIN = timedelta(seconds=1)
 PING_INTERVAL_MAX = timedelta(minutes=30)
 PING_TIMEOUT = timedelta(minutes=2)
 PARTNER_CLOSE_GRACE = timedelta(seconds=5)
-MESSAGE_SIZE_MAX_DEFAULT = 256 * 1024
 
 
 def _ignore(_: PairingEvent) -> None:
@@ -47,7 +47,7 @@ class SendAvailabilityPairedNamespaceOptions:
     on_event: Callable[[PairingEvent], None] = field(default=_ignore)
     operation_timeout: timedelta = timedelta(seconds=60)
     readmission_interval: timedelta = timedelta(minutes=1)
-    message_size_max: int = MESSAGE_SIZE_MAX_DEFAULT
+    message_size_max: int = MESSAGE_SIZE_MAX
     primary_name: str | None = None
     ping_jitter: float = 0.05
     recovery_ramp: timedelta = timedelta(0)

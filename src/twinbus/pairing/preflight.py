@@ -12,12 +12,12 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.servicebus.exceptions import MessageSizeExceededError
 
+from twinbus.model.message import HEADER_SIZE_MAX
 from twinbus.pairing.transfer import RESERVED_NAMES, AnyMessage, annotated, set_aside
 
 # Properties of a message may take 64 KB in all, and what is set aside about 0.5 KB more.
-PROPERTIES_SIZE_MAX = 64 * 1024
 SET_ASIDE_SIZE_MAX = 1024
-MEASURED_PROPERTIES_SIZE = PROPERTIES_SIZE_MAX // 4
+MEASURED_PROPERTIES_SIZE = HEADER_SIZE_MAX // 4
 """Of the application's own in texts and bytes, from where all that stands before the body is measured."""
 
 LONGEST_MADE_ID = "0" * 36
@@ -63,7 +63,7 @@ def check(message: AnyMessage, destination: str, size_max: int) -> None:
             size += len(part)
     else:
         size = _size_bound(raw.body)
-    if size > size_max - PROPERTIES_SIZE_MAX - SET_ASIDE_SIZE_MAX:
+    if size > size_max - HEADER_SIZE_MAX - SET_ASIDE_SIZE_MAX:
         _check_exact_size(message, destination, size_max)
 
 
@@ -86,9 +86,9 @@ def _check_front_size(message: AnyMessage, destination: str) -> None:
     rewritten = set_aside(message, destination, lambda: LONGEST_MADE_ID, 0)
     parts: dict[str, Any] = {name: getattr(rewritten, name) for name in _FRONT}
     front = AmqpAnnotatedMessage(data_body=b"", **parts)
-    if not _fits(front, PROPERTIES_SIZE_MAX):
+    if not _fits(front, HEADER_SIZE_MAX):
         raise MessageSizeExceededError(
-            message=f"The properties of the message would pass {PROPERTIES_SIZE_MAX} bytes once it is rewritten for a "
+            message=f"The properties of the message would pass {HEADER_SIZE_MAX} bytes once it is rewritten for a "
             "backlog queue, so it could not be sent during an outage. Give it fewer or shorter ones."
         )
 

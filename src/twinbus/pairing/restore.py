@@ -21,32 +21,25 @@ from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
-from twinbus.pairing.transfer import (
-    PATH,
-    RESERVED_NAMES,
-    SCHEDULED_AT,
-    SCHEDULED_ENQUEUE_TIME_ANNOTATION,
-    SESSION_ID,
-    TIME_TO_LIVE,
-)
+from twinbus.model import wire_names
+from twinbus.pairing.transfer import RESERVED_NAMES
 
 DESCRIPTOR_SIZE = 3
-PARTITION_KEY_ANNOTATION = "x-opt-partition-key"
 ABSOLUTE_EXPIRY_MAX = 253_402_300_799_000  # the last second of the year 9999
 TTL_MAX = 2**32 - 1
 
 # What a broker writes into a delivery; to the destination it would be somebody else's bookkeeping.
 BROKER_ANNOTATIONS = frozenset(
     {
-        "x-opt-sequence-number",
-        "x-opt-enqueued-time",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-locked-until",
-        "x-opt-message-state",
-        "x-opt-deadletter-source",
+        wire_names.SEQUENCE_NUMBER,
+        wire_names.ENQUEUED_TIME,
+        wire_names.ENQUEUED_SEQUENCE_NUMBER,
+        wire_names.LOCKED_UNTIL,
+        wire_names.MESSAGE_STATE,
+        wire_names.DEAD_LETTER_SOURCE,
     }
 )
-BROKER_DELIVERY_ANNOTATIONS = frozenset({"x-opt-lock-token"})
+BROKER_DELIVERY_ANNOTATIONS = frozenset({wire_names.LOCK_TOKEN})
 
 
 class NotATransfer(MessagingError):
@@ -81,13 +74,13 @@ def restore(payload: bytes) -> Restored:
 def _restore(sections: Sections, rest: bytes) -> Restored:
     aside = sections.application_properties or {}
     path = take_path(aside)
-    session_id = take_text(aside, SESSION_ID)
-    time_to_live = take_millis(aside, TIME_TO_LIVE)
-    scheduled_at = take_millis(aside, SCHEDULED_AT)
+    session_id = take_text(aside, wire_names.TRANSFER_SESSION_ID)
+    time_to_live = take_millis(aside, wire_names.TRANSFER_TIME_TO_LIVE)
+    scheduled_at = take_millis(aside, wire_names.TRANSFER_SCHEDULED_ENQUEUE_TIME)
     kept = {name: value for name, value in aside.items() if name not in RESERVED_NAMES}
     annotations = without(sections.message_annotations, BROKER_ANNOTATIONS)
     if scheduled_at is not None:
-        annotations[Symbol(SCHEDULED_ENQUEUE_TIME_ANNOTATION)] = Timestamp(scheduled_at)
+        annotations[Symbol(wire_names.SCHEDULED_ENQUEUE_TIME)] = Timestamp(scheduled_at)
     properties = sections.properties or MessageProperties()
     properties.group_id = session_id
     front = Sections(
@@ -97,7 +90,7 @@ def _restore(sections: Sections, rest: bytes) -> Restored:
         properties=properties,
         application_properties=kept or None,
     )
-    partition_key = annotations.get(PARTITION_KEY_ANNOTATION)
+    partition_key = annotations.get(wire_names.PARTITION_KEY)
     number, locked_until = delivery_facts(sections)
     return Restored(
         path, encode_sections(front) + rest, properties.message_id, session_id, partition_key, number, locked_until
@@ -107,16 +100,18 @@ def _restore(sections: Sections, rest: bytes) -> Restored:
 def delivery_facts(sections: Sections) -> tuple[int, Millis]:
     """Sequence number and end of the lock, as the broker of the backlog queue wrote them."""
     annotations = sections.message_annotations or {}
-    return annotations.get("x-opt-sequence-number", 0), annotations.get("x-opt-locked-until", 0)
+    return annotations.get(wire_names.SEQUENCE_NUMBER, 0), annotations.get(wire_names.LOCKED_UNTIL, 0)
 
 
 def take_path(aside: dict[str, Value]) -> str:
-    path = take_text(aside, PATH)
+    path = take_text(aside, wire_names.TRANSFER_PATH)
     if not path:
-        raise NotATransfer(f"The message has no {PATH} property, so its destination is unknown.")
+        raise NotATransfer(f"The message has no {wire_names.TRANSFER_PATH} property, so its destination is unknown.")
     if "$" in path:
         # Such a node takes messages as requests and keeps none of them: what is sent there is gone.
-        raise NotATransfer(f"The property {PATH} is {path!r}, which is neither a queue nor a topic.")
+        raise NotATransfer(
+            f"The property {wire_names.TRANSFER_PATH} is {path!r}, which is neither a queue nor a topic."
+        )
     return path
 
 

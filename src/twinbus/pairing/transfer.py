@@ -20,15 +20,17 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.clock import Millis
-from twinbus.model.transfer import DESTINATION_PROPERTY
+from twinbus.model import wire_names
 
-PATH = DESTINATION_PROPERTY
-SESSION_ID = "x-ms-sessionid"
-TIME_TO_LIVE = "x-ms-timetolive"
-SCHEDULED_AT = "x-ms-scheduledenqueuetimeutc"
-RESERVED_NAMES = frozenset({PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED_AT})
+RESERVED_NAMES = frozenset(
+    {
+        wire_names.TRANSFER_PATH,
+        wire_names.TRANSFER_SESSION_ID,
+        wire_names.TRANSFER_TIME_TO_LIVE,
+        wire_names.TRANSFER_SCHEDULED_ENQUEUE_TIME,
+    }
+)
 
-SCHEDULED_ENQUEUE_TIME_ANNOTATION = "x-opt-scheduled-enqueue-time"
 
 # The SDK writes a bare int as AMQP int, which ends at 24 days of milliseconds. A value of this
 # form carries its AMQP type.
@@ -50,14 +52,14 @@ def set_aside(
     copy = clone(raw)
     properties = AmqpMessageProperties() if raw.properties is None else clone(raw.properties)
     aside: dict[str | bytes, Any] = dict(raw.application_properties) if raw.application_properties else {}
-    aside[PATH] = destination
+    aside[wire_names.TRANSFER_PATH] = destination
     if properties.message_id is None:
         properties.message_id = new_message_id()
     if properties.group_id is not None:
-        aside[SESSION_ID] = _text(properties.group_id)
+        aside[wire_names.TRANSFER_SESSION_ID] = _text(properties.group_id)
         properties.group_id = None
     if raw.header is not None and raw.header.time_to_live is not None:
-        aside[TIME_TO_LIVE] = {_TYPE: "LONG", _VALUE: int(raw.header.time_to_live)}
+        aside[wire_names.TRANSFER_TIME_TO_LIVE] = {_TYPE: "LONG", _VALUE: int(raw.header.time_to_live)}
         header = clone(raw.header)
         header.time_to_live = None
         copy.header = header
@@ -66,7 +68,7 @@ def set_aside(
         copy.annotations = dict(raw.annotations)
         scheduled_at = _take_scheduled_time(copy.annotations)
         if scheduled_at is not None:
-            aside[SCHEDULED_AT] = scheduled_at
+            aside[wire_names.TRANSFER_SCHEDULED_ENQUEUE_TIME] = scheduled_at
     copy.properties = properties
     copy.application_properties = aside
     return copy
@@ -100,9 +102,9 @@ def clone(value: T) -> T:
 
 def _take_scheduled_time(annotations: dict[str | bytes, Any]) -> datetime | dict[str, Any] | None:
     """Remove the scheduled time and return it as the SDK writes a timestamp."""
-    value = annotations.pop(SCHEDULED_ENQUEUE_TIME_ANNOTATION, None)
+    value = annotations.pop(wire_names.SCHEDULED_ENQUEUE_TIME, None)
     if value is None:
-        value = annotations.pop(SCHEDULED_ENQUEUE_TIME_ANNOTATION.encode(), None)
+        value = annotations.pop(wire_names.SCHEDULED_ENQUEUE_TIME.encode(), None)
     if value is None or isinstance(value, datetime):
         return value
     return {_TYPE: "TIMESTAMP", _VALUE: value[_VALUE] if isinstance(value, dict) else int(value)}

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator
 
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.received_message import ReceivedMessage
+from twinbus.model.descriptions import FRAGMENT_COUNT
+from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.rehearsal.entities import SESSIONS, EntityKind, RehearsedEntity
 from twinbus.rehearsal.ledger import Arrival, Ledger
 from twinbus.rehearsal.stage import Stage
 
 PEEK_MAX = 250
-FRAGMENT_COUNT = 16
-FRAGMENT_SHIFT = 48
 DEAD_LETTERS = "/$DeadLetterQueue"
 
 
@@ -49,11 +49,11 @@ def _look(
     is_partitioned = entity is not None and entity.kind is EntityKind.PARTITIONED
     node = namespace.entity(path)
     for fragment in range(FRAGMENT_COUNT if is_partitioned else 1):
-        next_number = fragment << FRAGMENT_SHIFT
+        next_number = fragment << SEQUENCE_BITS
         while page := [
             message
             for message in namespace.run(node.peek(PEEK_MAX, from_number=next_number, session_id=session_id))
-            if not is_partitioned or (message.sequence_number or 0) >> FRAGMENT_SHIFT == fragment
+            if not is_partitioned or (message.sequence_number or 0) >> SEQUENCE_BITS == fragment
         ]:
             yield from page
             next_number = max(message.sequence_number or 0 for message in page) + 1

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from twinbus.errors import ArgumentError
 from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
+from twinbus.model.message import MESSAGE_SIZE_MAX
 
 AMQP_PORT_DEFAULT = 5672
 HTTP_PORT_DEFAULT = 5300
 STORE_COUNT_DEFAULT = 16
 STORE_COUNT_MAX = 64
-MESSAGE_SIZE_DEFAULT = 256 * 1024
 MESSAGE_SIZE_CEILING = 100 * 1024 * 1024
 CONNECTIONS_MAX_DEFAULT = 5_000
 PORT_MAX = 65_535
@@ -35,7 +35,7 @@ class ServerSettings:
     http_port: int = HTTP_PORT_DEFAULT
     tls_port: int | None = None  # None: no TLS listener
     store_count: int = STORE_COUNT_DEFAULT
-    message_size_max: int = MESSAGE_SIZE_DEFAULT
+    message_size_max: int = MESSAGE_SIZE_MAX
     connections_max: int = CONNECTIONS_MAX_DEFAULT
     tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is made
     tls_key: Path | None = None

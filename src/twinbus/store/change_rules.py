@@ -12,8 +12,8 @@ from operator import lt
 from typing import TypeAlias
 
 from twinbus.errors import ChangeRefused
+from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import (
-    SEQUENCE_BITS,
     Activated,
     Change,
     DuplicatesSeen,

@@ -10,17 +10,16 @@ integer, so that a dead-letter move is two changes in the same store and so in o
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TypeAlias
 
 from twinbus.clock import Millis
 from twinbus.model.paths import SubQueue as SubQueue
+from twinbus.model.wire_names import MessageState
 
 FragmentKey: TypeAlias = int
 
 
 FRAGMENT_INDEX_MAX = 63
-SEQUENCE_BITS = 48
 
 
 def fragment_key(entity_id: int, index: int, sub_queue: SubQueue = SubQueue.MAIN) -> FragmentKey:
@@ -38,14 +37,6 @@ class FragmentParts:
 
 def fragment_parts(key: FragmentKey) -> FragmentParts:
     return FragmentParts(key >> 8, key >> 2 & FRAGMENT_INDEX_MAX, SubQueue(key & 3))
-
-
-class MessageState(IntEnum):
-    """As the wire has it in `x-opt-message-state`."""
-
-    ACTIVE = 0
-    DEFERRED = 1
-    SCHEDULED = 2
 
 
 @dataclass(slots=True)

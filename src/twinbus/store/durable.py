@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 from twinbus.clock import Millis
 from twinbus.errors import ChangeRefused, StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.model.wire_names import MessageState
 from twinbus.store.change_rules import LastNumbers, check_changes
-from twinbus.store.changes import Change, FragmentKey, MessageState, StoredMessage
+from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
 from twinbus.store.fragment_view import FragmentView, HiddenFront
 from twinbus.store.journal import Segment, make_folder

@@ -16,7 +16,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from twinbus.clock import NEVER, Millis
-from twinbus.store.changes import FragmentKey, MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row, stored_message
 from twinbus.store.messaging_store import SessionSummary
 from twinbus.store.overlay import FragmentOverlay, Layer

@@ -7,6 +7,7 @@ garbage collector does not follow tuples of numbers and texts. The constants nam
 from typing import Final, NamedTuple, TypeAlias
 
 from twinbus.clock import Millis
+from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
     DuplicatesForgotten,
@@ -14,7 +15,6 @@ from twinbus.store.changes import (
     FragmentCreated,
     FragmentDeleted,
     FragmentKey,
-    MessageState,
     Removed,
     SessionStateSet,
     StoredMessage,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import StoreUnavailable
+from twinbus.model.wire_names import MessageState
 from twinbus.store.change_rules import check_changes
 from twinbus.store.changes import (
     Activated,
@@ -21,7 +22,6 @@ from twinbus.store.changes import (
     FragmentCreated,
     FragmentDeleted,
     FragmentKey,
-    MessageState,
     Removed,
     SessionStateSet,
     StoredMessage,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twinbus.clock import Millis
-from twinbus.store.changes import Change, FragmentKey, MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Change, FragmentKey, StoredMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TypeAlias
 
 from twinbus.clock import NEVER, Millis
+from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
     DuplicatesForgotten,
@@ -18,7 +19,6 @@ from twinbus.store.changes import (
     FragmentCreated,
     FragmentDeleted,
     FragmentKey,
-    MessageState,
     Removed,
     SessionStateSet,
 )

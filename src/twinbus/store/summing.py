@@ -3,7 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from twinbus.store.changes import FragmentKey, MessageState
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import FragmentKey
 from twinbus.store.fragment_view import FragmentView
 from twinbus.store.located_changes import SIZE, STATE
 from twinbus.store.messaging_store import FragmentSummary

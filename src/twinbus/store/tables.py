@@ -13,8 +13,9 @@ from pathlib import Path
 
 from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.change_rules import COUNTER_BITS
-from twinbus.store.changes import FRAGMENT_INDEX_MAX, SEQUENCE_BITS, FragmentKey, MessageState
+from twinbus.store.changes import FRAGMENT_INDEX_MAX, FragmentKey
 from twinbus.store.located_changes import SESSION_ID, Row
 from twinbus.store.private_file import make_private
 from twinbus.store.statements import load_schema, load_statements

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from twinbus.clock import Millis
 from twinbus.errors import StoreUnavailable
-from twinbus.store.changes import Change, FragmentKey, MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
 
 Result = TypeVar("Result")

@@ -3,9 +3,8 @@
 from twinbus.amqp.codec.sections import DataBody, Header, MessageProperties, Sections, encode_sections
 from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.clock import Millis
+from twinbus.model import wire_names
 from twinbus.model.message import Message, properties, read_message
-
-PING = "application/vnd.ms-servicebus-ping"
 
 
 def make_message(
@@ -22,16 +21,18 @@ def make_message(
 ) -> Message:
     annotations: dict[Value, Value] = {}
     if partition_key is not None:
-        annotations[Symbol("x-opt-partition-key")] = partition_key
+        annotations[Symbol(wire_names.PARTITION_KEY)] = partition_key
     if via_partition_key is not None:
-        annotations[Symbol("x-opt-via-partition-key")] = via_partition_key
+        annotations[Symbol(wire_names.VIA_PARTITION_KEY)] = via_partition_key
     if scheduled_at is not None:
-        annotations[Symbol("x-opt-scheduled-enqueue-time")] = Timestamp(scheduled_at)
+        annotations[Symbol(wire_names.SCHEDULED_ENQUEUE_TIME)] = Timestamp(scheduled_at)
     sections = Sections(
         header=Header(ttl=UInt(time_to_live)) if time_to_live is not None else None,
         message_annotations=annotations or None,
         properties=MessageProperties(
-            message_id=message_id, group_id=session_id, content_type=Symbol(PING) if is_ping else None
+            message_id=message_id,
+            group_id=session_id,
+            content_type=Symbol(wire_names.PING_CONTENT_TYPE) if is_ping else None,
         ),
         application_properties=application_properties,
         body=DataBody([body]),

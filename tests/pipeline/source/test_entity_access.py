@@ -8,9 +8,10 @@ from tests.pipeline.source.bus import Bus, names, rows
 from twinbus.client.entity_extras import RangePage
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.request_node import Answer
 from twinbus.errors import EntityNotFound, NotAllowed, ServerBusy
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.connections import Detect
 from twinbus.pipeline.source.entity_access import ALL_STATES, EntityAccess
 from twinbus.pipeline.source.live_entity import detected, own, plain

@@ -10,10 +10,10 @@ from twinbus.amqp.codec.sections import Header, MessageProperties, Sections, Seq
 from twinbus.amqp.codec.types import Array, Described, Symbol, Timestamp, UInt
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
+from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source import message_rows
 from twinbus.pipeline.source.columns import COLUMNS, NAMES, arrow_schema, chosen
-from twinbus.pipeline.source.entity_access import CLAIMED_BY
 from twinbus.pipeline.source.message_rows import record_batch, record_batches
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -121,7 +121,7 @@ def test_ids_of_any_type_are_text(given: object, shown: str) -> None:
 
 
 def test_the_owner_of_a_claim_is_not_a_property_of_the_message() -> None:
-    message = received(application_properties={CLAIMED_BY: "job", "n": 1})
+    message = received(application_properties={wire_names.CLAIMED_BY: "job", "n": 1})
     assert only(message, "properties") == [("n", "1")]
 
 

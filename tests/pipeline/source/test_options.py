@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from twinbus.client.received_message import MessageState
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.option_table import BATCH, SOURCE_OPTIONS, STREAM
 from twinbus.pipeline.source.options import AdoptDeferred, Edge, Mode, SourceOptions

@@ -12,6 +12,7 @@ from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, MessagingError
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.paths import path_key
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class Entities:
     # Finding
 
     def find(self, path: str) -> QueueEntity | TopicEntity | None:
-        return self._entities.get(path.lower())
+        return self._entities.get(path_key(path))
 
     def queue(self, path: str) -> QueueEntity:
         """Raises EntityNotFound; so do the next two."""
@@ -46,7 +47,7 @@ class Entities:
         return entity
 
     def subscription(self, topic: str, name: str) -> SubscriptionEntity:
-        found = self.topic(topic).subscriptions.get(name.lower())
+        found = self.topic(topic).subscriptions.get(path_key(name))
         if found is None:
             raise EntityNotFound.at(f"{topic}/Subscriptions/{name}")
         return found
@@ -61,13 +62,13 @@ class Entities:
 
     def restore_queue(self, entity_id: int, description: QueueDescription) -> QueueEntity:
         entity = QueueEntity(entity_id, description, self._brokers, self.find)
-        self._entities[description.name.lower()] = entity
+        self._entities[path_key(description.name)] = entity
         _serve(entity.fragments)
         return entity
 
     def restore_topic(self, entity_id: int, description: TopicDescription) -> TopicEntity:
         entity = TopicEntity(entity_id, description, self._brokers)
-        self._entities[description.name.lower()] = entity
+        self._entities[path_key(description.name)] = entity
         _serve(entity.fragments)
         return entity
 
@@ -107,7 +108,7 @@ class Entities:
                 error = EntityAlreadyExists(f"'{name}' was created meanwhile. Choose another name.")
                 delete_fragments(entity.fragments, lambda _: None)
             if error is None:
-                self._entities[name.lower()] = entity
+                self._entities[path_key(name)] = entity
             reply(error or entity)
 
         if self.find(name) is not None:
@@ -128,7 +129,7 @@ class Entities:
         except MessagingError as error:
             reply(error)
             return
-        if description.name.lower() in topic.subscriptions:
+        if path_key(description.name) in topic.subscriptions:
             reply(EntityAlreadyExists(f"The topic has a subscription '{description.name}'. Choose another name."))
             return
         subscription = SubscriptionEntity(entity_id, description, topic, self.find)
@@ -188,7 +189,7 @@ class Entities:
 
         def deleted(error: MessagingError | None) -> None:
             if error is None:
-                self._entities.pop(path.lower(), None)
+                self._entities.pop(path_key(path), None)
                 entity.close()
             reply(error)
 

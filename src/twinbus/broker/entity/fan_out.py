@@ -11,20 +11,24 @@ from typing import Protocol
 from twinbus.broker.entity.metering import meter_copies
 from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity_settings import EntitySettings
-from twinbus.broker.fragment.decision import HEADER_SIZE_EXCEEDED, HEADER_SIZE_EXCEEDED_TEXT, dead_letter_row
+from twinbus.broker.fragment.decision import dead_letter_row
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.intake import DROPPED, Staged, expiry_of, take_fresh
 from twinbus.clock import Millis
 from twinbus.errors import FilterError
+from twinbus.model.dead_letter_reasons import (
+    FILTER_FAILED,
+    HEADER_SIZE_EXCEEDED,
+    HEADER_SIZE_EXCEEDED_TEXT,
+    SESSION_ID_IS_NULL,
+    SESSION_ID_IS_NULL_TEXT,
+)
 from twinbus.model.message import Message, is_front_too_large, read_content
 from twinbus.model.rules.index import Copy, RuleIndex
 from twinbus.model.rules.view import FilterView
-from twinbus.store.changes import Change, Enqueued, MessageState, Removed, StoredMessage
-
-SESSION_ID_IS_NULL = "Session ID is null"
-SESSION_ID_IS_NULL_TEXT = "The subscription requires message sessions and the message has no session id."
-FILTER_FAILED = "FilterError"
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Change, Enqueued, Removed, StoredMessage
 
 
 class Subscriber(Protocol):

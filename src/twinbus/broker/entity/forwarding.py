@@ -24,14 +24,13 @@ from twinbus.broker.outcomes import COMPLETE, RELEASE
 from twinbus.broker.replies import SendReply
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import EntityNotFound, MessagingError
+from twinbus.model import wire_names
+from twinbus.model.dead_letter_reasons import HOP_COUNT_EXCEEDED, hop_count_text
 from twinbus.model.message import Message, read_content, with_annotations
 from twinbus.store.changes import StoredMessage, SubQueue
 
 RUN_MAX = 64
 RETRY_PAUSE: Millis = 1_000
-HOP_LIMIT_REASON = "MaxTransferHopCountExceeded"
-DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
-TRANSFER_DESTINATION = "x-opt-transfer-destination"
 
 
 class Target(Protocol):
@@ -123,10 +122,10 @@ class ForwardingRun:
         self._close(1)
 
     def _set_aside_tired(self, tired: Sequence[TakenMessage]) -> None:
-        text = f"The message was forwarded {HOPS_MAX} times, which is the limit. Shorten the chain of forwarding."
+        text = hop_count_text(HOPS_MAX)
         for delivery in tired:
             target = self._fragment.dead_letters or self._fragment.transfer_dead_letters
-            self._move(delivery, target, HOP_LIMIT_REASON, text)
+            self._move(delivery, target, HOP_COUNT_EXCEEDED, text)
 
     def _move(self, delivery: TakenMessage, target: Fragment | None, reason: str, description: str) -> None:
         held = self._fragment.locks.held.pop(delivery.lock_token, None)
@@ -152,9 +151,9 @@ class ForwardingRun:
     def _outgoing(self, message: StoredMessage) -> Message:
         content = message.content
         if self._fragment.sub_queue is SubQueue.DEAD_LETTER:
-            content = with_annotations(content, {DEAD_LETTER_SOURCE: self._fragment.settings.path})
+            content = with_annotations(content, {wire_names.DEAD_LETTER_SOURCE: self._fragment.settings.path})
         elif self._fragment.sub_queue is SubQueue.TRANSFER:
-            content = with_annotations(content, {TRANSFER_DESTINATION: None})
+            content = with_annotations(content, {wire_names.TRANSFER_DESTINATION: None})
         return read_content(content)
 
     def _close(self, count: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.locks import fragment_index_of
 from twinbus.errors import MessageLockLost, MessageNotFound, NotAllowed
-from twinbus.store.changes import SEQUENCE_BITS
+from twinbus.model.wire_names import SEQUENCE_BITS
 
 
 def places_by_fragment(tokens: Sequence[bytes]) -> dict[int, Sequence[int]]:

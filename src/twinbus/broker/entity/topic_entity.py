@@ -22,6 +22,7 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message, read_content
+from twinbus.model.paths import path_key
 from twinbus.model.rules.index import RuleIndex
 from twinbus.model.rules.view import FilterView
 from twinbus.store.changes import Change, Removed, StoredMessage, SubQueue
@@ -45,8 +46,8 @@ class SubscriptionEntity(SubQueues):
 
     @property
     def rules(self) -> dict[str, RuleDescription]:
-        """By lower-case name, in the order of adding."""
-        return {rule.name.lower(): rule for rule in self.topic.rules.rules(self)}
+        """By `path_key`, in the order of adding."""
+        return {path_key(rule.name): rule for rule in self.topic.rules.rules(self)}
 
 
 class TopicEntity:
@@ -61,7 +62,7 @@ class TopicEntity:
         if self.settings.duplicate_window:
             for fragment in self.fragments:
                 fragment.duplicates = DuplicateHistory()
-        self.subscriptions: dict[str, SubscriptionEntity] = {}  # by lower-case name
+        self.subscriptions: dict[str, SubscriptionEntity] = {}  # by `path_key`
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
         self._room = TopicRoom(self._parts, self._copy_count)
         self.placement = Placement(self.settings, self.fragments, self._stage, self._room.check)
@@ -120,11 +121,11 @@ class TopicEntity:
         except MessagingError:
             self.rules.remove_subscription(subscription)
             raise
-        self.subscriptions[subscription.description.name.lower()] = subscription
+        self.subscriptions[path_key(subscription.description.name)] = subscription
 
     def remove_subscription(self, subscription: SubscriptionEntity) -> None:
         self.rules.remove_subscription(subscription)
-        self.subscriptions.pop(subscription.description.name.lower(), None)
+        self.subscriptions.pop(path_key(subscription.description.name), None)
 
     def _parts(self, index: int) -> list[Fragment]:
         return [subscription.fragment(index) for subscription in self.subscriptions.values()]

@@ -11,7 +11,7 @@ written on them as an annotation, which the destination does not get to see.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from twinbus.broker.entity.forwarding import TRANSFER_DESTINATION, Find, ForwardingRun
+from twinbus.broker.entity.forwarding import Find, ForwardingRun
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
@@ -20,6 +20,7 @@ from twinbus.broker.fragment.intake import check_room, stage
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import NEVER, Millis
+from twinbus.model import wire_names
 from twinbus.model.message import Message, annotation, with_annotations
 from twinbus.store.changes import StoredMessage
 
@@ -41,7 +42,7 @@ class ViaPlacement(Placement):
         return [
             replace(
                 message,
-                content=with_annotations(message.content, {TRANSFER_DESTINATION: self._destination}),
+                content=with_annotations(message.content, {wire_names.TRANSFER_DESTINATION: self._destination}),
                 scheduled_at=None,
             )
             for message in messages
@@ -125,4 +126,4 @@ class Transfers:
 
 
 def destination_of(message: StoredMessage) -> str:
-    return str(annotation(message.content, TRANSFER_DESTINATION))
+    return str(annotation(message.content, wire_names.TRANSFER_DESTINATION))

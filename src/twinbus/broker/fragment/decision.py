@@ -10,18 +10,14 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import hops_of, with_hops, without_hops
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
+from twinbus.model import dead_letter_reasons, wire_names
 from twinbus.model.message import (
-    HEADER_SIZE_MAX,
     is_front_too_large,
     with_annotations,
     with_application_properties,
 )
-from twinbus.store.changes import Altered, Change, MessageState, Removed, StoredMessage
-
-REASON = "DeadLetterReason"
-DESCRIPTION = "DeadLetterErrorDescription"
-HEADER_SIZE_EXCEEDED = "HeaderSizeExceeded"
-HEADER_SIZE_EXCEEDED_TEXT = f"Properties that were set made all before the body larger than {HEADER_SIZE_MAX} bytes."
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Altered, Change, Removed, StoredMessage
 
 
 class Decision:
@@ -63,7 +59,8 @@ class Decision:
             content = with_annotations(content or message.content, annotations)
         if content is not None and is_front_too_large(content):
             if fragment.dead_letters is not None:
-                self.move(message, fragment.dead_letters, HEADER_SIZE_EXCEEDED, HEADER_SIZE_EXCEEDED_TEXT)
+                reason = dead_letter_reasons.HEADER_SIZE_EXCEEDED
+                self.move(message, fragment.dead_letters, reason, dead_letter_reasons.HEADER_SIZE_EXCEEDED_TEXT)
                 return False
             content = None  # a dead letter has nowhere to go, and keeps what it has
         fragment.count_state(message.state, -1)
@@ -127,7 +124,11 @@ def dead_letter_row(
     description: str | None,
     properties: Mapping[str, object] | None = None,
 ) -> StoredMessage:
-    reasons = {name: text for name, text in ((REASON, reason), (DESCRIPTION, description)) if text is not None}
+    reasons = {
+        name: text
+        for name, text in ((wire_names.DEAD_LETTER_REASON, reason), (wire_names.DEAD_LETTER_DESCRIPTION, description))
+        if text is not None
+    }
     changed = {**(properties or {}), **reasons}
     content = with_application_properties(message.content, changed) if changed else message.content
     if properties and is_front_too_large(content):

@@ -13,11 +13,10 @@ from twinbus.broker.fragment.withdrawal import withdraw
 from twinbus.broker.operations.row_reads import read_some
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
+from twinbus.model.dead_letter_reasons import TTL_EXPIRED, TTL_EXPIRED_TEXT
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.messaging_store import MessagingStore
 
-TTL_EXPIRED = "TTLExpiredException"
-TTL_EXPIRED_TEXT = "The message expired and was dead lettered."
 SWEEP_COUNT_MAX = 256
 # What is expired but locked is looked at again after this.
 RETRY_AFTER: Millis = 1_000

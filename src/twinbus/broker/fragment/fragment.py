@@ -26,16 +26,8 @@ from twinbus.broker.fragment.session_lanes import SessionLanes
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
-from twinbus.store.changes import (
-    SEQUENCE_BITS,
-    Change,
-    Enqueued,
-    FragmentKey,
-    MessageState,
-    StoredMessage,
-    SubQueue,
-    fragment_parts,
-)
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.store.changes import Change, Enqueued, FragmentKey, StoredMessage, SubQueue, fragment_parts
 
 ACTIVE_ONLY = (MessageState.ACTIVE,)
 

@@ -14,7 +14,8 @@ from twinbus.clock import NEVER, Millis
 from twinbus.errors import QuotaExceeded, ServerBusy
 from twinbus.model.message import Message
 from twinbus.model.partition_key import pinning_key
-from twinbus.store.changes import Change, DuplicatesSeen, Enqueued, MessageState, Removed, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Change, DuplicatesSeen, Enqueued, Removed, StoredMessage
 
 DROPPED = 0
 """In place of the sequence number of a duplicate."""

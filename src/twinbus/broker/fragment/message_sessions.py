@@ -17,7 +17,8 @@ from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.settlement import give_back
 from twinbus.clock import NEVER, Millis
-from twinbus.store.changes import MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import StoredMessage
 from twinbus.store.messaging_store import SessionSummary
 
 STALE_TOKENS_MAX = 1_024

@@ -13,7 +13,8 @@ from twinbus.broker.operations.row_reads import read_some
 from twinbus.broker.replies import Reply
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound
-from twinbus.store.changes import Activated, Altered, Change, FragmentKey, MessageState, Removed, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Activated, Altered, Change, FragmentKey, Removed, StoredMessage
 from twinbus.store.messaging_store import MessagingStore
 
 DUE_COUNT_MAX = 256

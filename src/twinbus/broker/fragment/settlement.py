@@ -16,9 +16,9 @@ from twinbus.broker.outcomes import Abandon, Complete, DeadLetter, Defer, Outcom
 from twinbus.broker.replies import SettleReply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessageLockLost, MessagingError, NotAllowed, SessionLockLost
-from twinbus.store.changes import MessageState, Removed, StoredMessage
-
-MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
+from twinbus.model.dead_letter_reasons import MAX_DELIVERY_COUNT_EXCEEDED, max_delivery_count_text
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Removed, StoredMessage
 
 Effect = Callable[[], None]
 Failed = Callable[[FragmentUnavailable], None]
@@ -165,7 +165,7 @@ def give_back(
         message.delivery_count += 1
         limit = fragment.settings.max_delivery_count
         if fragment.dead_letters is not None and message.delivery_count >= limit:
-            text = f"The message was delivered {message.delivery_count} times without being completed; the limit is {limit}."
+            text = max_delivery_count_text(message.delivery_count, limit)
             decision.move(message, fragment.dead_letters, MAX_DELIVERY_COUNT_EXCEEDED, text, properties)
         elif message.state is MessageState.DEFERRED:
             decision.alter(message, MessageState.DEFERRED, properties=properties)

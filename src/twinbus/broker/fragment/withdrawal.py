@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.lane import Lane
-from twinbus.store.changes import MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import StoredMessage
 
 
 def withdraw(fragment: Fragment, rows: Sequence[StoredMessage]) -> list[Lane]:

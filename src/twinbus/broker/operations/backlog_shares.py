@@ -13,9 +13,10 @@ from twinbus.broker.operations.browse import ANY_STATE, shown
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
+from twinbus.model import wire_names
 from twinbus.model.content import application_properties
-from twinbus.model.transfer import DESTINATION_PROPERTY
-from twinbus.store.changes import SEQUENCE_BITS, FragmentKey
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.changes import FragmentKey
 from twinbus.store.messaging_store import MessagingStore
 
 SHARES_COUNT_MAX = 10_000
@@ -109,5 +110,5 @@ def _page(key: FragmentKey, number: int, count_max: int, now: Millis, store: Mes
 
 
 def _destination(content: bytes) -> str | None:
-    path = application_properties(content).get(DESTINATION_PROPERTY)
+    path = application_properties(content).get(wire_names.TRANSFER_PATH)
     return path if isinstance(path, str) else None

@@ -8,7 +8,8 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound, MessageTooLarge, MessagingError
-from twinbus.store.changes import FragmentKey, MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.messaging_store import MessagingStore
 
 PEEK_COUNT_MAX = 250

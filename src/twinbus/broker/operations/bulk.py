@@ -19,14 +19,15 @@ from twinbus.broker.operations.bulk_pages import ByNumber, Numbers, Pages, Rows,
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError
-from twinbus.store.changes import SEQUENCE_BITS, MessageState, StoredMessage
+from twinbus.model import wire_names
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.store.changes import StoredMessage
 
 STEP_COUNT_MAX = 500
 CALL_COUNT_MAX = 10_000
 """Messages that one call changes at most."""
 NUMBERS_MAX = 100_000
 """Sequence numbers that one call names at most."""
-CLAIMED_BY = "x-opt-claimed-by"
 ANY_STATE = tuple(MessageState)
 DEFERRED_ONLY = (MessageState.DEFERRED,)
 
@@ -73,7 +74,7 @@ def claim(
         return
 
     def defer(decision: Decision, rows: Sequence[StoredMessage]) -> None:
-        annotations = None if owner is None else {CLAIMED_BY: owner}
+        annotations = None if owner is None else {wire_names.CLAIMED_BY: owner}
         for row in rows:
             decision.alter(row, MessageState.DEFERRED, annotations=annotations)
 

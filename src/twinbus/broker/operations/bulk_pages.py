@@ -6,7 +6,8 @@ from operator import methodcaller
 from typing import Protocol, TypeAlias
 
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.store.changes import MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import StoredMessage
 from twinbus.store.messaging_store import MessagingStore
 
 STEP_BYTES_MAX = 1024 * 1024

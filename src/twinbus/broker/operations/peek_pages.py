@@ -8,7 +8,8 @@ from twinbus.broker.operations.browse import ANY_STATE, PEEK_BYTES_MAX, PEEK_COU
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.store.changes import SEQUENCE_BITS, FragmentKey, StoredMessage
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.messaging_store import MessagingStore
 
 _Run = tuple[Rows, bool]

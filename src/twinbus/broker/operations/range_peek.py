@@ -14,7 +14,7 @@ from twinbus.broker.operations.browse import Rows, shown
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable
-from twinbus.store.changes import SEQUENCE_BITS, MessageState
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 
 RANGE_COUNT_MAX = 1_000
 RANGE_BYTES_MAX = 1024 * 1024

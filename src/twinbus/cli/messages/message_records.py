@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.output import Output
+from twinbus.model import wire_names
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -42,7 +43,7 @@ def record_of_received(message: "ReceivedMessage") -> dict[str, Any]:
         "enqueued_at": message.enqueued_at,
         "delivery_count": message.delivery_count,
         "state": message.state.name.lower(),
-        "dead_letter_reason": properties.get("DeadLetterReason"),
+        "dead_letter_reason": properties.get(wire_names.DEAD_LETTER_REASON),
         "properties": properties,
         "body": str(_decoded(message.body)),
     }

@@ -40,11 +40,12 @@ from twinbus.gateway.nodes.request_binding import Handle, RequestBinding
 from twinbus.gateway.nodes.request_message import CBS_NAMES, MANAGEMENT_NAMES, ReplyNames, Request, Response, text_of
 from twinbus.gateway.nodes.response_links import ResponseLink, find_response_link
 from twinbus.gateway.requests.call import Respond
+from twinbus.model import wire_names
 from twinbus.model.descriptions import Right
 from twinbus.model.paths import CBS, Address, parse_address, strip_authority
 
 REQUEST_SIZE_FACTOR = 4
-TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
+TRANSFER_DESTINATION = Symbol(wire_names.TRANSFER_DESTINATION_ADDRESS)
 
 
 class Attachment:

@@ -21,7 +21,8 @@ from twinbus.gateway.links.link_rows import OVERHEAD, LinkRows
 from twinbus.meter.book import OperationsBook
 from twinbus.meter.operation import NO_FRAGMENT, UNIT_BYTES, WHO_LENGTH_MAX, Cause, EntityType, units_of, who_of_agent
 from twinbus.model.message import Message
-from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.changes import StoredMessage
 
 _ONE_UNIT_MAX = UNIT_BYTES + OVERHEAD
 """The largest content that is billed as one."""

@@ -7,7 +7,8 @@ from twinbus.meter.book import Key
 from twinbus.meter.operation import Cause, EntityType, Operation, path_of, units_of
 from twinbus.model.content import PREFIX
 from twinbus.model.message import Message, message_id_of
-from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.changes import StoredMessage
 
 OVERHEAD = PREFIX.size
 """Bytes of a stored message that are the store's own."""

@@ -19,10 +19,7 @@ from twinbus.amqp.codec.delivery_state import (
     Released,
 )
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
-
-DEAD_LETTER = "com.microsoft:dead-letter"
-REASON = "DeadLetterReason"
-DESCRIPTION = "DeadLetterErrorDescription"
+from twinbus.model import wire_names
 
 REJECTED = Rejected()
 
@@ -63,10 +60,13 @@ def _dead_letter(state: Rejected) -> DeadLetter:
     if state.error is None:
         return DeadLetter()
     info = dict(_texts(state.error.info))
-    reason, description = info.pop(REASON, None), info.pop(DESCRIPTION, None)
+    reason, description = (
+        info.pop(wire_names.DEAD_LETTER_REASON, None),
+        info.pop(wire_names.DEAD_LETTER_DESCRIPTION, None),
+    )
     if reason is None and description is None and not info:
         # A client of another make: its error is all that it says. The SDKs' own condition says nothing.
-        reason = None if state.error.condition == DEAD_LETTER else state.error.condition
+        reason = None if state.error.condition == wire_names.DEAD_LETTER_CONDITION else state.error.condition
         return DeadLetter(reason, state.error.description)
     return DeadLetter(_text(reason), _text(description), info)
 

@@ -7,11 +7,11 @@ from twinbus.amqp.codec.types import Described, Long, Symbol, Value
 from twinbus.broker.consumer import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.model import wire_names
 from twinbus.model.identity import ID_LENGTH_MAX
 
-SESSION_FILTER = Symbol("com.microsoft:session-filter")
-LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
-TIMEOUT = "com.microsoft:timeout"
+SESSION_FILTER = Symbol(wire_names.SESSION_FILTER)
+LOCKED_UNTIL = Symbol(wire_names.SESSION_LOCKED_UNTIL)
 WAIT_DEFAULT: Millis = 65_000
 TICKS_AT_EPOCH = 621_355_968_000_000_000
 TICKS_PER_MILLI = 10_000
@@ -40,7 +40,7 @@ def wanted_session(source: Source) -> str | None:
 
 def wait_of(properties: dict[Value, Value] | None) -> Millis:
     """How long the client waits for a free session."""
-    timeout = (properties or {}).get(TIMEOUT)
+    timeout = (properties or {}).get(wire_names.SESSION_TIMEOUT)
     return timeout if isinstance(timeout, int) and 0 < timeout < WAIT_DEFAULT else WAIT_DEFAULT
 
 

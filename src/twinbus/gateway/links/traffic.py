@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from twinbus.model.paths import path_key
+
 ENTITIES_MAX = 20_000
 """Twice as many as a namespace holds at a time."""
 
@@ -27,7 +29,7 @@ class Traffic:
     entities: dict[str, EntityTraffic] = field(default_factory=dict)
 
     def of(self, path: str) -> EntityTraffic:
-        key = path.lower()
+        key = path_key(path)
         traffic = self.entities.get(key)
         if traffic is None:
             if len(self.entities) >= ENTITIES_MAX:

@@ -39,29 +39,29 @@ from twinbus.gateway.requests.sessions import (
     renew_session_lock,
     set_session_state,
 )
+from twinbus.model import wire_names
 from twinbus.model.descriptions import Right
 
-SERVER_TIMEOUT = "com.microsoft:server-timeout"
 ASSOCIATED_LINK = "associated-link-name"
 TIMEOUT_DEFAULT: Millis = 60_000
 PENDING_MAX = 5_000
 """Requests of one connection that wait for an answer."""
 
 OPERATIONS: dict[str, OperationEntry] = {
-    "com.microsoft:renew-lock": OperationEntry(renew_lock, Right.LISTEN, as_renewal),
-    "com.microsoft:update-disposition": OperationEntry(update_disposition, Right.LISTEN, as_settlement, True),
-    "com.microsoft:peek-message": OperationEntry(peek_message, Right.LISTEN, as_peek),
-    "com.microsoft:receive-by-sequence-number": OperationEntry(receive_by_sequence_number, Right.LISTEN, as_receive),
-    "com.microsoft:schedule-message": OperationEntry(schedule_message, Right.SEND, by_itself, True),
-    "com.microsoft:cancel-scheduled-message": OperationEntry(cancel_scheduled_message, Right.SEND, as_cancellation),
-    "com.microsoft:renew-session-lock": OperationEntry(renew_session_lock, Right.LISTEN, as_session_renewal),
-    "com.microsoft:get-session-state": OperationEntry(get_session_state, Right.LISTEN, as_session_request),
-    "com.microsoft:set-session-state": OperationEntry(set_session_state, Right.LISTEN, as_session_request),
-    "com.microsoft:get-message-sessions": OperationEntry(get_message_sessions, Right.LISTEN, as_session_request),
-    "com.microsoft:batch-delete-messages": OperationEntry(batch_delete_messages, Right.LISTEN),
-    "com.microsoft:add-rule": OperationEntry(add_rule, Right.LISTEN),
-    "com.microsoft:remove-rule": OperationEntry(remove_rule, Right.LISTEN),
-    "com.microsoft:enumerate-rules": OperationEntry(enumerate_rules, Right.LISTEN),
+    wire_names.RENEW_LOCK: OperationEntry(renew_lock, Right.LISTEN, as_renewal),
+    wire_names.UPDATE_DISPOSITION: OperationEntry(update_disposition, Right.LISTEN, as_settlement, True),
+    wire_names.PEEK_MESSAGE: OperationEntry(peek_message, Right.LISTEN, as_peek),
+    wire_names.RECEIVE_BY_SEQUENCE_NUMBER: OperationEntry(receive_by_sequence_number, Right.LISTEN, as_receive),
+    wire_names.SCHEDULE_MESSAGE: OperationEntry(schedule_message, Right.SEND, by_itself, True),
+    wire_names.CANCEL_SCHEDULED_MESSAGE: OperationEntry(cancel_scheduled_message, Right.SEND, as_cancellation),
+    wire_names.RENEW_SESSION_LOCK: OperationEntry(renew_session_lock, Right.LISTEN, as_session_renewal),
+    wire_names.GET_SESSION_STATE: OperationEntry(get_session_state, Right.LISTEN, as_session_request),
+    wire_names.SET_SESSION_STATE: OperationEntry(set_session_state, Right.LISTEN, as_session_request),
+    wire_names.GET_MESSAGE_SESSIONS: OperationEntry(get_message_sessions, Right.LISTEN, as_session_request),
+    wire_names.BATCH_DELETE_MESSAGES: OperationEntry(batch_delete_messages, Right.LISTEN),
+    wire_names.ADD_RULE: OperationEntry(add_rule, Right.LISTEN),
+    wire_names.REMOVE_RULE: OperationEntry(remove_rule, Right.LISTEN),
+    wire_names.ENUMERATE_RULES: OperationEntry(enumerate_rules, Right.LISTEN),
     **OWN_OPERATIONS,
 }
 
@@ -156,7 +156,7 @@ class ManagementNode:
 
 
 def _timeout_of(request: Request) -> Millis:
-    timeout = request.properties.get(SERVER_TIMEOUT)
+    timeout = request.properties.get(wire_names.SERVER_TIMEOUT)
     if isinstance(timeout, int) and 0 < timeout < TIMEOUT_DEFAULT:
         return timeout
     return TIMEOUT_DEFAULT

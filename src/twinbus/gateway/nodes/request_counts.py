@@ -11,7 +11,8 @@ from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.operations.range_peek import RangePage
 from twinbus.clock import Millis
 from twinbus.meter.operation import Cause
-from twinbus.store.changes import SEQUENCE_BITS, StoredMessage
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.changes import StoredMessage
 
 if TYPE_CHECKING:
     from twinbus.gateway.requests.call import Call

@@ -10,7 +10,8 @@ from twinbus.errors import MessageNotFound
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import Call
 from twinbus.model.message import encode_delivery
-from twinbus.store.changes import MessageState, StoredMessage
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import StoredMessage
 
 SEQUENCE_NUMBERS_MAX = 4_096
 

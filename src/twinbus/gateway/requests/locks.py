@@ -8,10 +8,9 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import Call, done, lock_tokens
+from twinbus.model import wire_names
 from twinbus.model.descriptions import DAY
 
-DELAY = "com.twinbus:delay"
-"""Of an abandoned message, in milliseconds: for so long nobody receives it. The service does not know it."""
 DELAY_MAX: Millis = 7 * DAY
 
 
@@ -49,7 +48,7 @@ def outcome_of(arguments: Arguments) -> Outcome:
 
 
 def _delay(arguments: Arguments) -> Millis:
-    delay = arguments.number(DELAY, 0)
+    delay = arguments.number(wire_names.ABANDON_DELAY, 0)
     if not 0 <= delay <= DELAY_MAX:
-        raise ArgumentError(f"'{DELAY}' is {delay}. Use 0 to {DELAY_MAX} milliseconds.")
+        raise ArgumentError(f"'{wire_names.ABANDON_DELAY}' is {delay}. Use 0 to {DELAY_MAX} milliseconds.")
     return delay

@@ -17,8 +17,9 @@ from twinbus.gateway.nodes.request_counts import as_claim, as_peek, as_range_pee
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.browse import encode_peeked, encode_without_body, peeked_body
 from twinbus.gateway.requests.call import Call, OperationEntry
+from twinbus.model import wire_names
 from twinbus.model.descriptions import FRAGMENT_COUNT, Right
-from twinbus.store.changes import SEQUENCE_BITS, MessageState
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 
 RANGE_ENDS_MAX = 8_192
 OWNER_LENGTH_MAX = 128
@@ -158,12 +159,12 @@ def _head(head: FragmentHead) -> dict[str, Value]:
 
 
 OWN_OPERATIONS: dict[str, OperationEntry] = {
-    "com.twinbus:peek-merged": OperationEntry(peek_merged, Right.LISTEN, as_peek),
-    "com.twinbus:peek-range": OperationEntry(peek_range_of_fragment, Right.LISTEN, as_range_peek),
-    "com.twinbus:purge": OperationEntry(purge, Right.LISTEN),
-    "com.twinbus:undefer": OperationEntry(undefer, Right.LISTEN),
-    "com.twinbus:fragment-heads": OperationEntry(heads, Right.LISTEN),
-    "com.twinbus:claim": OperationEntry(claim, Right.LISTEN, as_claim),
-    "com.twinbus:delete-claimed": OperationEntry(delete_claimed, Right.LISTEN, as_removal),
-    "com.twinbus:backlog": OperationEntry(backlog, Right.LISTEN),
+    wire_names.PEEK_MERGED: OperationEntry(peek_merged, Right.LISTEN, as_peek),
+    wire_names.PEEK_RANGE: OperationEntry(peek_range_of_fragment, Right.LISTEN, as_range_peek),
+    wire_names.PURGE: OperationEntry(purge, Right.LISTEN),
+    wire_names.UNDEFER: OperationEntry(undefer, Right.LISTEN),
+    wire_names.FRAGMENT_HEADS: OperationEntry(heads, Right.LISTEN),
+    wire_names.CLAIM: OperationEntry(claim, Right.LISTEN, as_claim),
+    wire_names.DELETE_CLAIMED: OperationEntry(delete_claimed, Right.LISTEN, as_removal),
+    wire_names.BACKLOG: OperationEntry(backlog, Right.LISTEN),
 }

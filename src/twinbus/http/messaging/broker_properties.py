@@ -23,9 +23,10 @@ from twinbus.http.messaging.header_values import (
     read_time_span,
     write_http_time,
 )
+from twinbus.model import wire_names
 from twinbus.model.header import TIME_TO_LIVE_MAX
 from twinbus.model.message import properties, read_content
-from twinbus.store.changes import MessageState
+from twinbus.model.wire_names import MessageState
 
 LONGEST_TIME_TO_LIVE_S = 922_337_203_685.4775
 """What the service shows for a message that never expires: .NET's longest span of time."""
@@ -43,10 +44,10 @@ PROPERTY_FIELDS = {
     "ReplyToSessionId": "reply_to_group_id",
 }
 ANNOTATIONS = {
-    "PartitionKey": Symbol("x-opt-partition-key"),
-    "ViaPartitionKey": Symbol("x-opt-via-partition-key"),
+    "PartitionKey": Symbol(wire_names.PARTITION_KEY),
+    "ViaPartitionKey": Symbol(wire_names.VIA_PARTITION_KEY),
 }
-SCHEDULED_FOR = Symbol("x-opt-scheduled-enqueue-time")
+SCHEDULED_FOR = Symbol(wire_names.SCHEDULED_ENQUEUE_TIME)
 
 
 def read_broker_properties(text: str | None) -> Mapping[str, object]:

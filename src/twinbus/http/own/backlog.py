@@ -20,8 +20,9 @@ from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, BacklogSh
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError, Unauthorized
 from twinbus.http.administration.administration_api import Authorize
+from twinbus.model import wire_names
 from twinbus.model.descriptions import Right
-from twinbus.model.transfer import TRANSFER_SEGMENT, is_backlog_queue
+from twinbus.model.paths import is_backlog_queue, path_key
 
 LOOKED_AT_MAX = 100_000
 """Of one queue: counting by reading must end, and a share of so many says what there is to know."""
@@ -49,11 +50,11 @@ class BacklogApi:
             return JSONResponse({"error": str(error)}, status_code=error.status)
 
     async def _rows(self, primary: str | None) -> list[dict[str, Any]]:
-        prefix = "" if primary is None else f"{primary}/{TRANSFER_SEGMENT}/".lower()
+        prefix = "" if primary is None else path_key(f"{primary}/{wire_names.TRANSFER_SEGMENT}/")
         rows: list[dict[str, Any]] = []
         for queue in self._entities.queues():
             name = queue.description.name
-            if is_backlog_queue(name) and name.lower().startswith(prefix):
+            if is_backlog_queue(name) and path_key(name).startswith(prefix):
                 rows += _records(name, *await self._count(queue.main))
         return rows
 

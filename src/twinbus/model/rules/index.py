@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, FilterError, QuotaExceeded
 from twinbus.model.descriptions import CorrelationFilter, RuleDescription, SqlFilter
+from twinbus.model.paths import path_key
 from twinbus.model.rules.actions import CompiledAction
 from twinbus.model.rules.compiled import CompiledRule, Reach, compile_rule, faulty_rule
 from twinbus.model.rules.compiler import NewIdSource
@@ -118,19 +119,19 @@ class RuleIndex(Generic[S]):
     def _add(self, subscription: S, rule: CompiledRule) -> None:
         description = rule.description
         rules = self._rules.get(subscription, {})
-        if description.name.lower() in rules:
+        if path_key(description.name) in rules:
             raise EntityAlreadyExists(
                 f"The subscription has a rule '{description.name}'. Remove it first, or choose another name."
             )
         self._count(description, +1)
         entry = _Entry(subscription, rule)
-        self._rules.setdefault(subscription, rules)[description.name.lower()] = entry
+        self._rules.setdefault(subscription, rules)[path_key(description.name)] = entry
         self._file(entry)
 
     def remove_rule(self, subscription: S, name: str) -> None:
         """EntityNotFound if the subscription has no such rule."""
         rules = self._rules.get(subscription, {})
-        entry = rules.pop(name.lower(), None)
+        entry = rules.pop(path_key(name), None)
         if entry is None:
             raise EntityNotFound(f"The subscription has no rule '{name}'. Check the spelling of its name.")
         if not rules:

@@ -11,8 +11,10 @@ the service numbers them, and the SDKs compare them exactly.
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
+from uuid import UUID
 
-from twinbus.amqp.codec.types import Described, ULong, Value
+from twinbus.amqp.codec.types import Described, Timestamp, ULong, Value
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import (
@@ -24,7 +26,8 @@ from twinbus.model.descriptions import (
     SqlFilter,
     TrueFilter,
 )
-from twinbus.model.rules.values import encodable, understood
+from twinbus.model.rules.arithmetic import INTEGER_MAX
+from twinbus.model.rules.values import EPOCH, MILLISECOND, encodable, understood
 
 RULE = ULong(0x13700000004)
 EMPTY_ACTION = ULong(0x13700000005)
@@ -69,8 +72,30 @@ def _read_correlation(fields: Mapping[Value, Value]) -> CorrelationFilter:
     texts = {name: _text_or_none(fields.get(name.replace("_", "-")), name) for name in CORRELATION_FIELDS}
     properties = fields.get("properties")
     named = {} if properties is None else _map(properties, "properties of the correlation-filter")
-    pairs = tuple((_text(key, "name of a property"), value) for key, value in named.items())
-    return CorrelationFilter(**texts, properties=pairs)
+    pairs = [(_text(key, "name of a property"), value) for key, value in named.items()]
+    return CorrelationFilter(**texts, properties=tuple((name, _comparable(name, value)) for name, value in pairs))
+
+
+def _comparable(name: str, value: Value) -> object:
+    """A value to compare with, in the class that descriptions have for it however they arrive: AMQP has more classes."""
+    match understood(value):
+        case bool() | UUID() | timedelta() as kept:
+            return kept
+        case Timestamp() as moment:
+            try:
+                return EPOCH + moment * MILLISECOND
+            except OverflowError:
+                raise ArgumentError(f"The time of property '{name}' is beyond the calendar.") from None
+        case int() as number if number <= INTEGER_MAX:
+            return int(number)
+        case float() as number:
+            return float(number)
+        case str() as text:
+            return str(text)
+    raise ArgumentError(
+        f"A correlation filter cannot compare property '{name}' with this {type(value).__name__}. "
+        "Use a string, a number of at most 64 bits, a boolean, a GUID, a time or a duration."
+    )
 
 
 def _read_action(fields: Mapping[Value, Value]) -> SqlAction | None:

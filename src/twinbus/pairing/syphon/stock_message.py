@@ -10,6 +10,7 @@ from typing import Any
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 
+from twinbus.model import wire_names
 from twinbus.pairing.restore import (
     BROKER_ANNOTATIONS,
     BROKER_DELIVERY_ANNOTATIONS,
@@ -19,13 +20,7 @@ from twinbus.pairing.restore import (
     take_text,
 )
 from twinbus.pairing.syphon.transport import Transfer
-from twinbus.pairing.transfer import (
-    RESERVED_NAMES,
-    SCHEDULED_AT,
-    SCHEDULED_ENQUEUE_TIME_ANNOTATION,
-    SESSION_ID,
-    TIME_TO_LIVE,
-)
+from twinbus.pairing.transfer import RESERVED_NAMES
 
 INT_MAX = 2**31 - 1
 PROPERTIES_SIZE_GUESS = 2048
@@ -36,13 +31,16 @@ def transfer_of(received: ServiceBusReceivedMessage) -> Transfer | NotATransfer:
     aside = {_text(name): _typed(value) for name, value in (raw.application_properties or {}).items()}
     try:
         path = take_path(aside)
-        session_id = take_text(aside, SESSION_ID)
-        time_to_live, scheduled_at = _millis(aside, TIME_TO_LIVE), _millis(aside, SCHEDULED_AT)
+        session_id = take_text(aside, wire_names.TRANSFER_SESSION_ID)
+        time_to_live, scheduled_at = (
+            _millis(aside, wire_names.TRANSFER_TIME_TO_LIVE),
+            _millis(aside, wire_names.TRANSFER_SCHEDULED_ENQUEUE_TIME),
+        )
     except NotATransfer as error:
         return error
     annotations = _named(raw.annotations, BROKER_ANNOTATIONS)
     if scheduled_at is not None:
-        annotations[SCHEDULED_ENQUEUE_TIME_ANNOTATION] = {"TYPE": "TIMESTAMP", "VALUE": scheduled_at}
+        annotations[wire_names.SCHEDULED_ENQUEUE_TIME] = {"TYPE": "TIMESTAMP", "VALUE": scheduled_at}
     message = _same_body(raw)
     message.header = _header(raw.header, time_to_live)
     message.properties = _properties(raw.properties, session_id)

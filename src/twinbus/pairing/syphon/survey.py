@@ -9,7 +9,7 @@ from twinbus.amqp.errors import DecodeError
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import NotImplementedHere
-from twinbus.pairing.transfer import PATH
+from twinbus.model import wire_names
 
 PEEK_MAX = 250
 COUNTED_MAX = 1_000_000
@@ -81,7 +81,7 @@ async def _peek(namespace: Namespace, queue: str) -> _Tally:
 
 def _destination(message: ReceivedMessage) -> str | None:
     try:
-        path = message.application_properties.get(PATH)
+        path = message.application_properties.get(wire_names.TRANSFER_PATH)
     except DecodeError:
         return None
     return path if isinstance(path, str) else None

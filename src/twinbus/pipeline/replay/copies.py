@@ -8,11 +8,11 @@ has expired would expire again at once.
 from twinbus.amqp.codec.sections import Header, MessageProperties, Sections, encode_sections
 from twinbus.amqp.codec.types import Timestamp, Value
 from twinbus.clock import Millis
+from twinbus.model import wire_names
 from twinbus.pairing.restore import BROKER_ANNOTATIONS, read_front, without
-from twinbus.pipeline.source.entity_access import CLAIMED_BY
 
-DEAD_LETTER_PROPERTIES = frozenset({"DeadLetterReason", "DeadLetterErrorDescription"})
-_ANNOTATIONS = BROKER_ANNOTATIONS | {"x-opt-scheduled-enqueue-time", CLAIMED_BY}
+DEAD_LETTER_PROPERTIES = frozenset({wire_names.DEAD_LETTER_REASON, wire_names.DEAD_LETTER_DESCRIPTION})
+_ANNOTATIONS = BROKER_ANNOTATIONS | {wire_names.SCHEDULED_ENQUEUE_TIME, wire_names.CLAIMED_BY}
 
 
 def copy_of(payload: bytes, now: Millis) -> bytes:

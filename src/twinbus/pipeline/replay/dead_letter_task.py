@@ -30,6 +30,7 @@ from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError, NotAllowed
+from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.replay.copies import copy_of
 from twinbus.pipeline.sink.pace import Pace
@@ -252,7 +253,7 @@ class _Mover:
     def _hold(self, message: ReceivedMessage) -> None:
         """It does not count against the credit any more; its number and its lock are all that is kept of it."""
         number = Long(message.sequence_number or 0)
-        stand_in = encode_message(annotations={"x-opt-sequence-number": number})
+        stand_in = encode_message(annotations={wire_names.SEQUENCE_NUMBER: number})
         self._held.append(ReceivedMessage(stand_in, message.delivery_tag))
         self._receiver.forget([message])
 

@@ -3,6 +3,7 @@
 from twinbus.amqp.codec.sections import Sections, decode_sections, encode_sections
 from twinbus.client.message import SCHEDULED_TIME
 from twinbus.client.received_message import ReceivedMessage
+from twinbus.model import wire_names
 
 REASON = "MessageSizeExceeded"
 
@@ -15,7 +16,7 @@ def notice_of(payload: bytes, entity: str, size_max: int) -> bytes:
     description = (
         f"'{entity}' takes messages of up to {size_max} bytes; this one has {len(payload)}. Its body is left out."
     )
-    reasons = {"DeadLetterReason": REASON, "DeadLetterErrorDescription": description}
+    reasons = {wire_names.DEAD_LETTER_REASON: REASON, wire_names.DEAD_LETTER_DESCRIPTION: description}
     annotations = dict(sections.message_annotations or {})
     annotations.pop(SCHEDULED_TIME, None)
     return encode_sections(

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinbus.client.entity_extras import RangePage
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.model import wire_names
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.ranges import Range
 
 ALL_STATES = tuple(MessageState)
-CLAIMED_BY = "x-opt-claimed-by"
-"""Where a claim says whose it is: an annotation, or a property on a namespace that can defer but not claim."""
 
 
 class Head(NamedTuple):
@@ -69,5 +69,5 @@ def mean_size(heads: Sequence[Head]) -> int:
 
 def owner_of(message: ReceivedMessage) -> str | None:
     """Who claimed it; None if it is deferred for another reason."""
-    owner = message.annotations.get(CLAIMED_BY) or message.application_properties.get(CLAIMED_BY)
+    owner = message.annotations.get(wire_names.CLAIMED_BY) or message.application_properties.get(wire_names.CLAIMED_BY)
     return owner if isinstance(owner, str) else None

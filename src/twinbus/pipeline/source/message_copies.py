@@ -5,10 +5,10 @@ the delivery count starts over, and so does the time to live.
 """
 
 from twinbus.amqp.codec.sections import Header, Sections, encode_sections
+from twinbus.model import wire_names
 from twinbus.pairing.restore import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
-from twinbus.pipeline.source.entity_access import CLAIMED_BY
 
-_LEFT_BEHIND = BROKER_ANNOTATIONS | {CLAIMED_BY}
+_LEFT_BEHIND = BROKER_ANNOTATIONS | {wire_names.CLAIMED_BY}
 
 
 def copy_of(payload: bytes) -> bytes:
@@ -21,6 +21,6 @@ def copy_of(payload: bytes) -> bytes:
         delivery_annotations=without(sections.delivery_annotations, BROKER_DELIVERY_ANNOTATIONS) or None,
         message_annotations=without(sections.message_annotations, _LEFT_BEHIND) or None,
         properties=sections.properties,
-        application_properties=without(sections.application_properties, frozenset({CLAIMED_BY})) or None,
+        application_properties=without(sections.application_properties, frozenset({wire_names.CLAIMED_BY})) or None,
     )
     return encode_sections(front) + rest

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from twinbus.amqp.codec.types import Array, Described, Value
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.model import wire_names
 from twinbus.model.header import TIME_TO_LIVE_MAX
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.pipeline.property_values import property_text
 from twinbus.pipeline.source.columns import ARROW_TYPES, COLUMNS, NAMES, arrow_schema
-from twinbus.pipeline.source.entity_access import CLAIMED_BY
 from twinbus.pipeline.source.message_parts import ANNOTATIONS, APPLICATION, BODY, HEADER, PROPERTIES, Parts, parts_of
-from twinbus.pipeline.source.ranges import FRAGMENT_SHIFT
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 BATCH_ROWS_MAX = 10_000
@@ -30,7 +30,11 @@ _INT_MAX = 2**31 - 1
 _KINDS = {column.name: column.kind for column in COLUMNS}
 _ENTITY = "entity"
 _STATES = {int(state): state.name.lower() for state in MessageState}
-_SEQUENCE_NUMBER, _ENQUEUED_TIME, _MESSAGE_STATE = "x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-message-state"
+_SEQUENCE_NUMBER, _ENQUEUED_TIME, _MESSAGE_STATE = (
+    wire_names.SEQUENCE_NUMBER,
+    wire_names.ENQUEUED_TIME,
+    wire_names.MESSAGE_STATE,
+)
 # Places of fields in their sections.
 _TIME_TO_LIVE, _DELIVERY_COUNT, _ABSOLUTE_EXPIRY, _CREATION = 2, 4, 8, 9
 
@@ -139,7 +143,7 @@ def _number(value: Value) -> int | None:
 
 def _fragment(parts: Parts) -> int:
     number = parts.annotations.get(_SEQUENCE_NUMBER) if parts.annotations else None
-    return (number or 0) >> FRAGMENT_SHIFT
+    return (number or 0) >> SEQUENCE_BITS
 
 
 def _delivery_count(parts: Parts) -> int:
@@ -175,7 +179,7 @@ def _properties(parts: Parts) -> list[tuple[str, str]] | None:
     given = parts.application
     if not given:
         return None if given is None else []
-    return [(str(name), property_text(value)) for name, value in given.items() if name != CLAIMED_BY]
+    return [(str(name), property_text(value)) for name, value in given.items() if name != wire_names.CLAIMED_BY]
 
 
 _READERS: dict[str, Reader] = {
@@ -184,9 +188,9 @@ _READERS: dict[str, Reader] = {
     "sequenceNumber": _annotation(_SEQUENCE_NUMBER, _number),
     "fragment": Reader(_fragment, (ANNOTATIONS,)),
     "enqueuedTime": _annotation(_ENQUEUED_TIME, _micros),
-    "enqueuedSequenceNumber": _annotation("x-opt-enqueue-sequence-number", _number),
+    "enqueuedSequenceNumber": _annotation(wire_names.ENQUEUED_SEQUENCE_NUMBER, _number),
     "sessionId": _property(10),
-    "partitionKey": _annotation("x-opt-partition-key", _text),
+    "partitionKey": _annotation(wire_names.PARTITION_KEY, _text),
     "correlationId": _property(5),
     "subject": _property(3),
     "to": _property(2),
@@ -197,10 +201,10 @@ _READERS: dict[str, Reader] = {
     "state": Reader(_state, (ANNOTATIONS,)),
     "expiresAt": Reader(_expires_at, (HEADER, ANNOTATIONS, PROPERTIES)),
     "timeToLive": Reader(_time_to_live, (HEADER, PROPERTIES)),
-    "scheduledEnqueueTime": _annotation("x-opt-scheduled-enqueue-time", _micros),
-    "deadLetterReason": _application("DeadLetterReason"),
-    "deadLetterErrorDescription": _application("DeadLetterErrorDescription"),
-    "deadLetterSource": _annotation("x-opt-deadletter-source", _text),
+    "scheduledEnqueueTime": _annotation(wire_names.SCHEDULED_ENQUEUE_TIME, _micros),
+    "deadLetterReason": _application(wire_names.DEAD_LETTER_REASON),
+    "deadLetterErrorDescription": _application(wire_names.DEAD_LETTER_DESCRIPTION),
+    "deadLetterSource": _annotation(wire_names.DEAD_LETTER_SOURCE, _text),
     "properties": Reader(_properties, (APPLICATION,)),
     _ENTITY: Reader(lambda parts: None),
 }

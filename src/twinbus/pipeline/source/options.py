@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
-from twinbus.client.received_message import MessageState
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model.paths import check_entity_path, check_subscription_name
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.connection_options import CONNECTION_OPTIONS, ConnectionOptions, OptionError
 from twinbus.pipeline.source import option_table as names
 from twinbus.pipeline.source.option_table import BATCH, BOTH, SOURCE_OPTIONS

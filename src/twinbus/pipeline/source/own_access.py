@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from twinbus.client.entity_extras import EntityExtras, RangePage
 from twinbus.client.namespace import Namespace
-from twinbus.client.received_message import MessageState
 from twinbus.errors import ServerBusy
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.entity_access import Claim, Head
 from twinbus.pipeline.source.ranges import Range, by_fragment, count, half_open, in_pieces, inclusive
 

@@ -9,8 +9,9 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from twinbus.client.entity_extras import RangePage
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.entity_access import EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity, own, plain
 from twinbus.pipeline.source.message_rows import record_batches

@@ -12,13 +12,15 @@ from twinbus.amqp.codec.section_bounds import section_bounds
 from twinbus.amqp.codec.sections import canonical
 from twinbus.client.entity_extras import RangePage
 from twinbus.client.namespace import Namespace
-from twinbus.client.received_message import MessageState, ReceivedMessage
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.errors import MessageNotFound, MessagingError, NotAllowed
+from twinbus.model import wire_names
 from twinbus.model.paths import SubQueue, parse_address
-from twinbus.pipeline.source.entity_access import CLAIMED_BY, Claim, Head
-from twinbus.pipeline.source.ranges import FRAGMENT_SHIFT, Range, by_fragment, fragment_of, in_pieces, runs
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.pipeline.source.entity_access import Claim, Head
+from twinbus.pipeline.source.ranges import Range, by_fragment, fragment_of, in_pieces, runs
 
 PEEK_COUNT_MAX = 250
 CREDIT_MAX = 1_000
@@ -46,14 +48,14 @@ class PlainAccess:
         number = self._ends.get(0, 0)
         while (found := await self._first_from(number)) is not None:
             fragment = fragment_of(found)
-            known = self._ends.get(fragment, fragment << FRAGMENT_SHIFT)
+            known = self._ends.get(fragment, fragment << SEQUENCE_BITS)
             if found < known:
                 number = known
                 continue
             self._firsts.setdefault(fragment, found)
             self._ends[fragment] = await self._end_of(found)
             following = fragment + 1
-            number = self._ends.get(following, following << FRAGMENT_SHIFT)
+            number = self._ends.get(following, following << SEQUENCE_BITS)
         return [self._head(fragment) for fragment in sorted(self._ends)]
 
     def _head(self, fragment: int) -> Head:
@@ -75,7 +77,7 @@ class PlainAccess:
     async def _end_of(self, number: int) -> int:
         """One above the last number of its fragment."""
         fragment, last, step = fragment_of(number), number, 1
-        beyond = (fragment + 1) << FRAGMENT_SHIFT
+        beyond = (fragment + 1) << SEQUENCE_BITS
         while last + 1 < beyond:
             probe = min(last + step, beyond - 1)
             found = await self._first_from(probe)
@@ -193,7 +195,7 @@ async def _defer(
         (others if is_late else wanted).append(message)
     if others:
         await receiver.release(others)
-    outcomes = await receiver.defer(wanted, {CLAIMED_BY: owner})
+    outcomes = await receiver.defer(wanted, {wire_names.CLAIMED_BY: owner})
     _raise_if_in_doubt(outcomes)
     return [_number(message) for message, error in zip(wanted, outcomes, strict=True) if error is None]
 

@@ -9,14 +9,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-FRAGMENT_SHIFT = 48
+from twinbus.model.wire_names import SEQUENCE_BITS
 
 Range: TypeAlias = tuple[int, int]
 """The first sequence number, and the one behind the last."""
 
 
 def fragment_of(number: int) -> int:
-    return number >> FRAGMENT_SHIFT
+    return number >> SEQUENCE_BITS
 
 
 def runs(numbers: Iterable[int]) -> list[Range]:

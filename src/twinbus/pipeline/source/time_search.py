@@ -6,9 +6,8 @@ without bodies. Not in a dead-letter queue: its messages keep their times and ge
 
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import Millis
+from twinbus.model import wire_names
 from twinbus.pipeline.source.entity_access import ALL_STATES, EntityAccess
-
-ENQUEUED_TIME = "x-opt-enqueued-time"
 
 
 async def first_at(access: EntityAccess, first: int, end: int, time: Millis) -> int:
@@ -25,7 +24,7 @@ async def first_at(access: EntityAccess, first: int, end: int, time: Millis) -> 
 
 
 def enqueued_at(message: ReceivedMessage) -> Millis:
-    return message.annotations.get(ENQUEUED_TIME) or 0
+    return message.annotations.get(wire_names.ENQUEUED_TIME) or 0
 
 
 async def _next_time(access: EntityAccess, first: int, end: int) -> tuple[int, Millis] | None:
