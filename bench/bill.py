@@ -23,11 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from twinbus.cost.price_sheet_file import read_price_sheet
-from twinbus.meter.columns import CURRENT_VERSION
-from twinbus.meter.log import SCHEMA, hour_folder
+from twinbus.meter.log_format import ALPHABET, CURRENT_VERSION, hour_folder, ulid
+from twinbus.meter.log_writer import SCHEMA
 from twinbus.meter.operation import UNIT_BYTES, Cause
 from twinbus.meter.operation import Path as OperationPath
-from twinbus.meter.ulid import ALPHABET, ulid
 from twinbus.pipeline.bill.counts import JVM_SETTINGS, SETTINGS
 from twinbus.pipeline.bill.job import Ledger, update_ledger
 from twinbus.pipeline.session import spark_session

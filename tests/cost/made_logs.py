@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from twinbus.clock import Millis
-from twinbus.meter.log import write_operations
+from twinbus.meter.log_writer import write_operations
 from twinbus.meter.operation import Cause, Operation, path_of, units_of
 
 PRIMARY, SECONDARY = "contoso", "contoso-spare"

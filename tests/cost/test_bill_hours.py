@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.meter.log_files import Healthy, LogFile, Sick
+from twinbus.meter.log_check import LogFile, Unusable, Usable
 from twinbus.pipeline.bill.counts import FILES_A_STEP_MAX, log_name, steps
 from twinbus.pipeline.bill.hours import Hour, Work, plan_work
 from twinbus.pipeline.bill.manifest import (
@@ -22,9 +22,9 @@ def file(name: str, size: int = 1, modified_ns: int = 1) -> LogFile:
     return LogFile(name, size, modified_ns)
 
 
-def plan(listing: list[LogFile], billed: list[LogFile], sick: tuple[str, ...] = ()) -> Work:
-    def check(name: str) -> Healthy | Sick:
-        return Sick("is broken") if name in sick else Healthy(1, name, name, name)
+def plan(listing: list[LogFile], billed: list[LogFile], unusable: tuple[str, ...] = ()) -> Work:
+    def check(name: str) -> Usable | Unusable:
+        return Unusable("is broken") if name in unusable else Usable(1, name, name, name)
 
     return plan_work(listing, Manifest({each.name: each for each in billed}), check)
 
@@ -49,15 +49,15 @@ def test_a_file_that_was_replaced_has_its_hour_counted_anew() -> None:
 
 
 def test_a_sick_file_is_named_and_the_rest_of_its_hour_is_counted() -> None:
-    work = plan([A, B], billed=[], sick=(B.name,))
+    work = plan([A, B], billed=[], unusable=(B.name,))
     assert counted(work) == {SEVEN: [A.name]}
-    assert work.sick == {B.name: "is broken"}
+    assert work.unusable == {B.name: "is broken"}
 
 
 def test_a_sick_file_alone_changes_nothing_but_is_named_in_every_run() -> None:
-    work = plan([A, B], billed=[A], sick=(B.name,))
+    work = plan([A, B], billed=[A], unusable=(B.name,))
     assert counted(work) == {}
-    assert work.sick == {B.name: "is broken"}
+    assert work.unusable == {B.name: "is broken"}
 
 
 def test_an_hour_of_which_a_billed_file_is_gone_keeps_its_counts() -> None:
@@ -68,9 +68,9 @@ def test_an_hour_of_which_a_billed_file_is_gone_keeps_its_counts() -> None:
 
 
 def test_an_hour_of_which_a_billed_file_broke_keeps_its_counts() -> None:
-    work = plan([file(A.name, size=2), B], billed=[A], sick=(A.name,))
+    work = plan([file(A.name, size=2), B], billed=[A], unusable=(A.name,))
     assert counted(work) == {}
-    assert work.sick == {A.name: "is broken"}
+    assert work.unusable == {A.name: "is broken"}
     assert list(work.held_back) == [B.name]
 
 
@@ -81,9 +81,9 @@ def test_a_log_that_was_cleared_away_keeps_its_bill() -> None:
 def test_only_files_of_touched_hours_are_looked_at() -> None:
     asked = []
 
-    def check(name: str) -> Healthy | Sick:
+    def check(name: str) -> Usable | Unusable:
         asked.append(name)
-        return Healthy(1, name, name, name)
+        return Usable(1, name, name, name)
 
     plan_work([A, B, C], Manifest({A.name: A, C.name: C}), check)
     assert asked == [A.name, B.name]

@@ -13,7 +13,7 @@ from twinbus.cost.deployment import Deployment
 from twinbus.cost.estimate import Estimate, Line, estimate
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.what_if import Counted, count_log
-from twinbus.meter.log_reading import open_logs
+from twinbus.meter.log_reader import open_logs
 from twinbus.meter.operation import Cause, Operation
 from twinbus.meter.operation import Path as Way
 

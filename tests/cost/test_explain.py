@@ -11,7 +11,7 @@ from tests.cost.made_logs import BACKLOG, PRIMARY, SECONDARY, SYPHON, busy_hours
 from twinbus.cli.app import run
 from twinbus.cost.explain import explain
 from twinbus.cost.price_sheet_file import read_price_sheet
-from twinbus.meter.log_reading import open_logs
+from twinbus.meter.log_reader import open_logs
 from twinbus.meter.operation import Cause
 
 START = millis("2026-11-15 06:10")

@@ -12,7 +12,7 @@ from twinbus.cli.app import run
 from twinbus.cost.price_sheet_file import example_text, read_price_sheet
 from twinbus.cost.what_if import Change, Comparison, Counted, Line, count_log, what_if
 from twinbus.errors import ArgumentError
-from twinbus.meter.log_reading import open_logs
+from twinbus.meter.log_reader import open_logs
 from twinbus.meter.operation import Cause
 
 START = millis("2026-11-15 06:00")

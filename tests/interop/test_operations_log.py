@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cost.operation_rows import read_log
 from tests.interop.running_server import wait_until
+from tests.meter.operation_rows import read_log
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.client.namespace_http import NamespaceRefused, ask

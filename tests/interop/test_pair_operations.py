@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from tests.cost.operation_rows import read_log
 from tests.interop.running_server import RunningServer
+from tests.meter.operation_rows import read_log
 from twinbus.clock import SystemClock
 from twinbus.pairing.failures import classify
 from twinbus.pairing.steps import run, run_async

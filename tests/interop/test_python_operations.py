@@ -10,9 +10,9 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBu
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from tests.cost.operation_rows import read_log
 from tests.interop.running_server import RunningServer
 from tests.interop.sdk_ledger import Ledger, Line, encoded_size
+from tests.meter.operation_rows import read_log
 from twinbus.client.administration import administration_client
 from twinbus.pairing.ping import ping_message
 

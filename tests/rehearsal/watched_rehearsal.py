@@ -9,7 +9,8 @@ from tests.rehearsal.counted_lines import CountedLine, LineKey, Step, add_up
 from tests.rehearsal.sdk_wire import watched_sdk
 from tests.rehearsal.wire_count import WireCount
 from twinbus.client.connection_string import parse_connection_string
-from twinbus.meter.operation import BACKLOG_SEGMENT, Cause, Operation
+from twinbus.meter.operation import Cause, Operation
+from twinbus.model.transfer import is_backlog_queue
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.service import find_backlog, run_syphons
@@ -54,7 +55,7 @@ class MeteredDrain:
     def steps(self, subscriptions: Mapping[str, tuple[str, ...]]) -> Iterator[Step]:
         served: set[str] = set()
         for each in self.operations:
-            namespace = "secondary" if BACKLOG_SEGMENT in each.entity else "primary"
+            namespace = "secondary" if is_backlog_queue(each.entity) else "primary"
             # A pump that waits again after messages gives no credit anew: its wait is part of the receive before.
             is_sure = each.cause is not Cause.EMPTY_RECEIVE or each.entity not in served
             served |= {each.entity} if each.cause is Cause.RECEIVE else set()

@@ -17,7 +17,8 @@ from urllib.parse import unquote
 from tests.rehearsal.counted_lines import Bounds, LineKey, Step
 from tests.rehearsal.sdk_wire import HttpRequest, Wire
 from tests.rehearsal.wire_links import Link, LinkReader, Passed
-from twinbus.meter.operation import BACKLOG_SEGMENT, Cause, units_of
+from twinbus.meter.operation import Cause, units_of
+from twinbus.model.transfer import is_backlog_queue
 
 PING = b"application/vnd.ms-servicebus-ping"
 SETTLE_REQUEST = b"com.microsoft:update-disposition"
@@ -164,7 +165,7 @@ class WireCount:
 
 def path_of(entity: str) -> str:
     """Of all but the syphon."""
-    return "backlog" if BACKLOG_SEGMENT in entity else "primary"
+    return "backlog" if is_backlog_queue(entity) else "primary"
 
 
 def _is_ping(passed: Passed) -> bool:

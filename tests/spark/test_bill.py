@@ -29,8 +29,8 @@ from tests.spark.entities import Entities
 from twinbus.cli.app import run
 from twinbus.cost.explain import explain
 from twinbus.cost.price_sheet_file import example_text, parse_price_sheet
-from twinbus.meter.columns import COLUMNS
-from twinbus.meter.log_reading import open_logs
+from twinbus.meter.log_reader import open_logs
+from twinbus.meter.log_writer import SCHEMA
 from twinbus.meter.operation import Cause, Operation
 from twinbus.pipeline.bill.job import BillInUse, Ledger, update_ledger
 from twinbus.pipeline.bill.part_files import BillDamaged, read_parts
@@ -139,16 +139,16 @@ def test_sick_files_are_named_and_skipped_and_a_later_run_heals(bench: Bench) ->
     (damaged_file,) = write_log(bench.log, damaged, seed=3)
     contents = {file: file.read_bytes() for file in (half_file, damaged_file)}
     half_file.write_bytes(contents[half_file][:-100])
-    page = pq.read_metadata(damaged_file).row_group(0).column(COLUMNS.index("units")).data_page_offset
+    page = pq.read_metadata(damaged_file).row_group(0).column(SCHEMA.names.index("units")).data_page_offset
     damaged_file.write_bytes(contents[damaged_file][:page] + b"\xff" * 40 + contents[damaged_file][page + 40 :])
     ledger = bench.run()
-    assert set(ledger.intake.sick) == {str(half_file), str(damaged_file)}
+    assert set(ledger.intake.unusable) == {str(half_file), str(damaged_file)}
     assert bench.totals() == counted(good)
-    assert set(bench.run().intake.sick) == {str(half_file), str(damaged_file)}
+    assert set(bench.run().intake.unusable) == {str(half_file), str(damaged_file)}
     for file, content in contents.items():
         file.write_bytes(content)
     healed = bench.run()
-    assert (healed.intake.sick, healed.intake.hours) == ({}, 2)
+    assert (healed.intake.unusable, healed.intake.hours) == ({}, 2)
     assert bench.totals("daily") == counted([*good, *half, *damaged])
 
 

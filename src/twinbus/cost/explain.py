@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.cost.prices import Plan
 from twinbus.cost.tiers import cost, total
-from twinbus.meter import columns
-from twinbus.meter.log_reading import OpenLogs
+from twinbus.meter import log_format
+from twinbus.meter.log_reader import OpenLogs
 from twinbus.meter.operation import Cause, Path
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 STEP_COLUMNS = (
-    columns.AT,
-    columns.NAMESPACE,
-    columns.ENTITY,
-    columns.FRAGMENT,
-    columns.CAUSE,
-    columns.PATH,
-    columns.WHO,
-    columns.BYTES,
-    columns.UNITS,
-    columns.SEQUENCE_NUMBER,
+    log_format.AT,
+    log_format.NAMESPACE,
+    log_format.ENTITY,
+    log_format.FRAGMENT,
+    log_format.CAUSE,
+    log_format.PATH,
+    log_format.WHO,
+    log_format.BYTES,
+    log_format.UNITS,
+    log_format.SEQUENCE_NUMBER,
 )
 CLOCKS_APART = timedelta(seconds=1)
 """Two logs may differ by that: each has its own clock, and writes operations down a little later."""
@@ -99,7 +99,7 @@ class Explanation:
 def explain(logs: OpenLogs, message_id: str, plan: Plan) -> Explanation:
     import pyarrow.compute as pc
 
-    rows = logs.rows(STEP_COLUMNS, pc.field(columns.MESSAGE_ID) == message_id).to_pylist()
+    rows = logs.rows(STEP_COLUMNS, pc.field(log_format.MESSAGE_ID) == message_id).to_pylist()
     steps = [_step(row, _units_before(logs, row), plan) for row in _in_order(rows)]
     return Explanation(message_id, steps, _aggregated(logs, steps))
 
@@ -108,15 +108,15 @@ def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """By time. What a syphon sent home it had taken before, whatever the clocks of the two namespaces say."""
     ordered: list[dict[str, Any]] = []
     taken, early = 0, None
-    for row in sorted(rows, key=lambda row: (row[columns.AT], row[columns.UNITS] == 0)):
+    for row in sorted(rows, key=lambda row: (row[log_format.AT], row[log_format.UNITS] == 0)):
         ordered.append(row)
-        if row[columns.PATH] != Path.SYPHON:
+        if row[log_format.PATH] != Path.SYPHON:
             continue
-        if row[columns.CAUSE] in (Cause.SEND, Cause.SCHEDULE):
+        if row[log_format.CAUSE] in (Cause.SEND, Cause.SCHEDULE):
             early = None if taken else len(ordered) - 1
             taken = max(0, taken - 1)
-        elif row[columns.CAUSE] == Cause.RECEIVE:
-            if early is not None and row[columns.AT] - ordered[early][columns.AT] <= CLOCKS_APART:
+        elif row[log_format.CAUSE] == Cause.RECEIVE:
+            if early is not None and row[log_format.AT] - ordered[early][log_format.AT] <= CLOCKS_APART:
                 ordered.insert(early, ordered.pop())
             else:
                 taken += 1
@@ -125,7 +125,7 @@ def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _step(row: dict[str, Any], before: int, plan: Plan) -> Step:
-    units = row[columns.UNITS]
+    units = row[log_format.UNITS]
     values = {name: row[name] for name in STEP_COLUMNS}
     return Step(**values, money=cost(plan.operations, before, units), list_money=plan.list_price.cost(units))
 
@@ -135,29 +135,33 @@ def _units_before(logs: OpenLogs, row: dict[str, Any]) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    at: datetime = row[columns.AT]
+    at: datetime = row[log_format.AT]
     month = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     where = (
-        (pc.field(columns.NAMESPACE) == row[columns.NAMESPACE])
-        & (pc.field(columns.AT) >= pa.scalar(month, pa.timestamp("us", "UTC")))
-        & (pc.field(columns.AT) < pa.scalar(at, pa.timestamp("us", "UTC")))
+        (pc.field(log_format.NAMESPACE) == row[log_format.NAMESPACE])
+        & (pc.field(log_format.AT) >= pa.scalar(month, pa.timestamp("us", "UTC")))
+        & (pc.field(log_format.AT) < pa.scalar(at, pa.timestamp("us", "UTC")))
     )
-    return _sum(logs.rows([columns.UNITS], where), columns.UNITS)
+    return _sum(logs.rows([log_format.UNITS], where), log_format.UNITS)
 
 
 def _aggregated(logs: OpenLogs, steps: Sequence[Step]) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    where = pc.field(columns.MESSAGE_ID).is_null() & (pc.field(columns.MESSAGES) > 0) & (pc.field(columns.UNITS) > 0)
-    where &= pc.field(columns.CAUSE) != Cause.PING.value
+    where = (
+        pc.field(log_format.MESSAGE_ID).is_null()
+        & (pc.field(log_format.MESSAGES) > 0)
+        & (pc.field(log_format.UNITS) > 0)
+    )
+    where &= pc.field(log_format.CAUSE) != Cause.PING.value
     if steps:
         times = [step.at for step in steps]
         first, end = _hour(min(times)), _hour(max(times))
-        where &= pc.field(columns.ENTITY).isin([step.entity for step in steps])
-        where &= pc.field(columns.AT) >= pa.scalar(first, pa.timestamp("us", "UTC"))
-        where &= pc.field(columns.AT) < pa.scalar(end + timedelta(hours=1), pa.timestamp("us", "UTC"))
-    return _sum(logs.rows([columns.OPERATIONS], where), columns.OPERATIONS)
+        where &= pc.field(log_format.ENTITY).isin([step.entity for step in steps])
+        where &= pc.field(log_format.AT) >= pa.scalar(first, pa.timestamp("us", "UTC"))
+        where &= pc.field(log_format.AT) < pa.scalar(end + timedelta(hours=1), pa.timestamp("us", "UTC"))
+    return _sum(logs.rows([log_format.OPERATIONS], where), log_format.OPERATIONS)
 
 
 def _hour(at: datetime) -> datetime:

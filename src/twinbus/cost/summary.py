@@ -15,14 +15,13 @@ from twinbus.cost.month_to_date import MonthBill
 from twinbus.cost.prices import Plan, PriceSheet
 from twinbus.cost.tiers import ZERO, total
 from twinbus.meter.operation import NO_FRAGMENT, Cause, Path
+from twinbus.model.descriptions import FRAGMENT_COUNT
 
 RowT = TypeVar("RowT", CauseRow, EntityRow)
 KeyT = TypeVar("KeyT")
 
 ENTITIES_SHOWN_MAX = 20
 SKEWS_SHOWN_MAX = 6
-FRAGMENTS = range(16)
-"""Of a partitioned entity. An ordinary one has the first of them only."""
 HOURS_SHOWN_MAX = 48
 """A series is by hour up to that many of them and by day beyond."""
 
@@ -167,7 +166,7 @@ def _skews(rows: Sequence[EntityRow], order: Sequence[tuple[str, str]]) -> list[
     # One that only ever used its first fragment cannot be told from an ordinary entity here.
     partitioned = [name for name in order if any(fragments.get(name, ()))]
     return [
-        Skew(*name, {fragment: fragments[name].get(fragment, 0) for fragment in FRAGMENTS})
+        Skew(*name, {fragment: fragments[name].get(fragment, 0) for fragment in range(FRAGMENT_COUNT)})
         for name in partitioned[:SKEWS_SHOWN_MAX]
     ]
 

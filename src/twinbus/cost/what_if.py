@@ -24,9 +24,10 @@ from twinbus.cost.month_to_date import MonthBill, month_bill
 from twinbus.cost.prices import Plan
 from twinbus.cost.tiers import EXACT, ZERO, total
 from twinbus.errors import ArgumentError
-from twinbus.meter import columns
-from twinbus.meter.log_reading import OpenLogs
-from twinbus.meter.operation import BACKLOG_SEGMENT, Cause, Path
+from twinbus.meter import log_format
+from twinbus.meter.log_reader import OpenLogs
+from twinbus.meter.operation import Cause, Path
+from twinbus.model.transfer import is_backlog_queue
 
 
 class Count(NamedTuple):
@@ -110,27 +111,29 @@ class Comparison:
 def count_log(logs: OpenLogs) -> Counted:
     import pyarrow.compute as pc
 
-    keys = [columns.NAMESPACE, columns.CAUSE, columns.PATH]
-    rows = logs.rows([*keys, columns.AT, columns.ENTITY, columns.UNITS, columns.BYTES])
-    rows = rows.append_column("month", pc.strftime(rows[columns.AT], "%Y-%m"))
-    charged = rows.filter(pc.greater(rows[columns.UNITS], 0))
-    summed = charged.group_by([columns.NAMESPACE, "month", columns.CAUSE, columns.PATH]).aggregate(
-        [(columns.UNITS, "sum"), (columns.BYTES, "sum")]
+    keys = [log_format.NAMESPACE, log_format.CAUSE, log_format.PATH]
+    rows = logs.rows([*keys, log_format.AT, log_format.ENTITY, log_format.UNITS, log_format.BYTES])
+    rows = rows.append_column("month", pc.strftime(rows[log_format.AT], "%Y-%m"))
+    charged = rows.filter(pc.greater(rows[log_format.UNITS], 0))
+    summed = charged.group_by([log_format.NAMESPACE, "month", log_format.CAUSE, log_format.PATH]).aggregate(
+        [(log_format.UNITS, "sum"), (log_format.BYTES, "sum")]
     )
     counts = [
         Count(
-            row[columns.NAMESPACE],
+            row[log_format.NAMESPACE],
             row["month"],
-            row[columns.CAUSE],
-            row[columns.PATH],
+            row[log_format.CAUSE],
+            row[log_format.PATH],
             row["units_sum"],
             row["bytes_sum"],
         )
         for row in summed.to_pylist()
     ]
-    places = rows.group_by([columns.NAMESPACE, columns.ENTITY]).aggregate([]).to_pylist()
+    places = rows.group_by([log_format.NAMESPACE, log_format.ENTITY]).aggregate([]).to_pylist()
     backlog = {
-        (row[columns.NAMESPACE], row[columns.ENTITY]) for row in places if BACKLOG_SEGMENT in row[columns.ENTITY]
+        (row[log_format.NAMESPACE], row[log_format.ENTITY])
+        for row in places
+        if is_backlog_queue(row[log_format.ENTITY])
     }
     return Counted(sorted(counts), len(backlog), frozenset(namespace for namespace, _ in backlog))
 

@@ -1,14 +1,14 @@
-"""Operations as they are reported, kept for a second at a time: values in, rows for the log out.
+"""Collects operations as they are reported, second by second: operations in, rows for the log out.
 
     report --up to exact_per_second_max--> a row of its own
         '--more than that-----------------> added to the row of its second, entity, fragment, cause, path and who
 
-Each operation is in exactly one row, so sums are exact at every rate; what is lost above the limit is which message it
-was. After a second that passed the limit there are no exact rows until one has kept it: a few of them among many would
-tell nobody the way of his message, and cost as much as all the rest. Whatever names no message is always added up.
+Each operation is in exactly one row, so sums are exact at every rate; above the limit only the link to the message is lost.
+A second that passes the limit is followed by seconds without exact rows, until one stays within the limit: a few exact rows
+among many could not show the way of a message, and would cost as much as all the rest. Operations without a message are
+always added up.
 
-Memory is bounded by the limit and by `KEYS_MAX` rows of sums; what has no place among those is added up without entity
-and who.
+Memory is bounded by the limit and by `KEYS_MAX` rows of sums; operations beyond that are added up without entity and who.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SECOND: Millis = 1_000
 
 
 class Key(NamedTuple):
-    """What operations have in common that are added up."""
+    """What operations must have in common to share a row."""
 
     cause: Cause
     entity: str
@@ -34,10 +34,10 @@ class Key(NamedTuple):
 
 
 class Reporter(Protocol):
-    """Somebody with something to report who waits to be asked, so that many reports cost as much as one."""
+    """Has something to report and waits to be asked, so that many reports cost as much as one."""
 
     def write_down(self) -> None:
-        """Tell the book all that was not told yet."""
+        """Report everything that has not been reported yet."""
         ...
 
 
@@ -49,9 +49,9 @@ class OperationsBook:
         """Operations by cause, in all rows that were taken."""
         self._clock = clock
         self.exact_left = exact_per_second_max
-        """How many more may get rows of their own in this second, as far as is known before everybody was asked.
+        """How many more operations may get rows of their own in this second, not counting what reporters still hold.
 
-        For the book alone to change.
+        Only the book changes it.
         """
         self._exact_max = exact_per_second_max
         self._second = clock.now() // SECOND
@@ -62,23 +62,23 @@ class OperationsBook:
         self._is_held = False
 
     def turn(self) -> None:
-        """Begin another second if it is time."""
+        """Begin a new second if the time has come."""
         self._turn(self._clock.now())
 
     def ask_soon(self, reporter: Reporter) -> None:
-        """Ask this one at the next `write_down`, and then no more."""
+        """Ask this reporter once, at the next `write_down`."""
         self._waiting.append(reporter)
 
     def write_down(self) -> None:
-        """Ask everybody who waits. To be called many times a second: what they hold is in memory until then."""
+        """Ask all waiting reporters. Call it many times a second: what they hold stays in memory until then."""
         waiting, self._waiting = self._waiting, []
         for reporter in waiting:
             reporter.write_down()
 
     def exact_at(self, count: int) -> Millis:
-        """The time, if this second has room for so many rows of their own; 0 if it has not.
+        """The time, if this second has room for this many exact rows, otherwise 0.
 
-        Where many report, this is mostly the latter, and then costs nothing.
+        Under load it is mostly 0, and then the call costs almost nothing.
         """
         if self.exact_left < count:
             return 0
@@ -87,7 +87,7 @@ class OperationsBook:
         return now
 
     def record(self, operation: Operation, /) -> None:
-        """Keeps the `Meter` protocol."""
+        """Implements the `Meter` protocol."""
         self.turn()
         if operation.message_id is not None and self.exact_left:
             self.add_exact([operation])
@@ -96,7 +96,7 @@ class OperationsBook:
         self.add(Key(cause, entity, fragment, path, who, kind), count, messages, size, units)
 
     def add_exact(self, rows: Sequence[Operation]) -> None:
-        """After `exact_at` has said that there is room for them."""
+        """Call it after `exact_at` has confirmed that there is room."""
         self.exact_left -= len(rows)
         self._exact += rows
 
@@ -112,8 +112,8 @@ class OperationsBook:
     def take(self, *, is_behind: bool = False) -> list[Operation]:
         """Rows of the seconds that are over.
 
-        `is_behind`: whoever writes them has more than enough. Then there are none, and all is added up over as many
-        seconds as it takes until this is called without it.
+        With `is_behind` the writer cannot keep up: no rows are returned, and everything is added up until this is
+        called without it.
         """
         self.write_down()
         if is_behind:
@@ -125,7 +125,7 @@ class OperationsBook:
         return self._take_closed()
 
     def take_all(self) -> list[Operation]:
-        """Every row there is, those of the present second included."""
+        """All rows, including those of the current second."""
         self.write_down()
         self._is_held = False
         self._close(self._clock.now() // SECOND)

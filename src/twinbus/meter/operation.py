@@ -1,11 +1,11 @@
-"""What a bill is made of: one `Operation` for every step that a namespace does for somebody, as values (contract D).
+"""What a bill is made of: one `Operation` for everything a namespace does for a client (docs/contract.md, D).
 
-Who acts reports, and asks nothing back: the gateway and the administration for a namespace of ours, the pair and its
-syphon for one that keeps no log. `twinbus.cost` writes, prices and explains what is reported.
+The gateway and the administration report for a twinbus namespace; the pair and its syphon report for a namespace that keeps no
+log. `twinbus.cost` prices and explains what is reported.
 
 cause          one operation is                                                               billed
-send           a message that was accepted; those of a batch count one by one                 by size
-schedule       a message that was accepted for later                                          by size
+send           an accepted message; messages of a batch count one by one                      by size
+schedule       a message accepted for later                                                   by size
 receive        a message handed to a receiver, and a deferred one fetched by its number       by size
 empty_receive  a receive that ended without a message, see below                              as 1
 peek           a message shown; a peek that shows none is one as well                         by size
@@ -13,40 +13,39 @@ settle         a message completed, abandoned, deferred, dead-lettered or given 
 renew          a lock renewed, of a message or of a message session                           as 1
 cancel         a scheduled message cancelled                                                  as 1
 session        a message session accepted; a read or write of its state; a list of sessions   by size of the state
-forward        a message that an entity handed on by itself, or that was sent via another     by size
-copy           a message that a subscription took out of its topic                            no
-ping           a message that asks whether the entity is there, and is delivered to nobody    as 1
-management     a request about entities and rules, and one that works on many messages        as 1
+forward        a message that an entity forwarded, or that was sent via another entity        by size
+copy           a message that a subscription took from its topic                              no
+ping           a message that asks whether the entity is available; it is never delivered     as 1
+management     a request about entities and rules, or one that works on many messages         as 1
 
-"By size" is `units_of` the message: each began 64 KB. Billed are what the service counts as an operation: a settlement is
-part of the receive, and a topic with 20 subscriptions that forward costs 21 for each message, so copies are free.
+"By size" means `units_of` the message: one unit per started 64 KB. What the service counts as an operation is billed: a
+settlement is part of its receive, and a message to a topic with 20 forwarding subscriptions costs 21, so copies are free.
 
-What is refused is not an operation: nothing was done. A duplicate that is dropped is one, for the sender was told yes.
-A send or settlement in a transaction counts when the transaction is committed. Tokens, links and transactions
-themselves are no operations.
+A refused request is not an operation: nothing was done. A dropped duplicate is one, because its sender got an acceptance. A
+send or settlement in a transaction counts when the transaction commits. Tokens, links and transactions themselves are not
+operations.
 
-A receive over AMQP is credit that a client gives a link. It ends with the first delivery, or else empty: when the
-client gives the credit anew, takes it back (drain), or the link is gone. So a long poll of 15 minutes without a message
-is one operation, and a link that is left waiting for a week is one as well. Credit that only gives back what deliveries
-used up ends no receive. To wait for a message session in vain is an empty receive, too.
+A receive over AMQP is credit that a client gives a link. It ends with the first delivery. It ends empty when the client issues
+credit again or drains the link, or when the link ends. So a long poll of 15 minutes without a message is one operation, and so is
+a link that waits for a week. Credit that only replaces what deliveries used up does not end a receive. Waiting for a message
+session in vain is also an empty receive.
 """
 
 from enum import Enum, StrEnum
 from typing import NamedTuple, Protocol
 
 from twinbus.clock import Millis
+from twinbus.model.transfer import is_backlog_queue
 
 UNIT_BYTES = 64 * 1024
 
 NO_FRAGMENT = -1
-"""Of an operation that concerns none in particular: an empty receive, management, a duplicate that was dropped."""
+"""For an operation that concerns no particular fragment: an empty receive, management, a dropped duplicate."""
 
 WHO_LENGTH_MAX = 64
 
 SYPHON_PRODUCT = "twinbus-syphon"
-"""How the connections of a syphon name themselves; what they do is on the path `syphon`."""
-
-BACKLOG_SEGMENT = "/x-servicebus-transfer/"
+"""How the connections of a syphon identify themselves; their operations are on the path `syphon`."""
 
 
 class Cause(StrEnum):
@@ -73,7 +72,7 @@ _FREE = frozenset({Cause.SETTLE, Cause.COPY})
 
 
 class Path(StrEnum):
-    """Which way a message went: the application's own, aside into a backlog queue, or home with a syphon."""
+    """Which way a message went: directly, into a backlog queue, or to its entity by a syphon."""
 
     PRIMARY = "primary"
     BACKLOG = "backlog"
@@ -88,7 +87,7 @@ class EntityType(StrEnum):
 
 
 class Operation(NamedTuple):
-    """One operation, or `operations` of them that differ in nothing but their messages."""
+    """One operation, or `operations` of them that differ only in their messages."""
 
     at: Millis
     cause: Cause
@@ -96,17 +95,17 @@ class Operation(NamedTuple):
     fragment: int
     messages: int
     size: int  # bytes of all messages, as the broker keeps them
-    units: int  # what is billed; 0 where the cause is not
+    units: int  # what is billed; 0 if the cause is not billed
     path: Path
-    who: str  # the product that the connection named, else its container
-    message_id: str | None = None  # None where the row stands for several messages, or for none
+    who: str  # the product named by the connection, otherwise its container id
+    message_id: str | None = None  # None if the row stands for several messages or none
     sequence_number: int | None = None
     entity_type: EntityType = EntityType.QUEUE
     operations: int = 1
 
 
 class Meter(Protocol):
-    """Where operations are reported to. Called on the thread that acted; must be quick and never raise."""
+    """Operations are reported to it. It is called on the thread that acted, must be quick and must never raise."""
 
     def record(self, operation: Operation, /) -> None: ...
 
@@ -115,24 +114,24 @@ class _NoMeter(Enum):
     INSTANCE = 0
 
     def record(self, operation: Operation, /) -> None:
-        """Nobody counts."""
+        """Nothing is counted."""
 
 
 NO_METER = _NoMeter.INSTANCE
 
 
 def units_of(size: int) -> int:
-    """Each began 64 KB of a message is a unit, and a message is at least one."""
+    """One unit per started 64 KB of a message, and at least one."""
     return max(1, -(-size // UNIT_BYTES))
 
 
 def who_of_agent(user_agent: str) -> str:
-    """The first name in a user agent, without its version: an application's own stands before its SDK's."""
+    """The first name in a user agent, without its version: an application puts its own name before the SDK's."""
     return user_agent.split(" ", 1)[0].split("/", 1)[0][:WHO_LENGTH_MAX]
 
 
 def path_of(entity: str, who: str) -> Path:
-    """By who acts, then by where: the backlog queues of a pair are known by their names."""
+    """By who acts, then by the entity: backlog queues are recognised by their names."""
     if who.startswith(SYPHON_PRODUCT):
         return Path.SYPHON
-    return Path.BACKLOG if BACKLOG_SEGMENT in entity.casefold() else Path.PRIMARY
+    return Path.BACKLOG if is_backlog_queue(entity) else Path.PRIMARY

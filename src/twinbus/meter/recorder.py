@@ -1,9 +1,9 @@
-"""The thread that writes the operations log: rows in, at once into a spool, and every few minutes into Parquet.
+"""The thread that writes the operations log: rows go into a spool at once, and into Parquet every few minutes.
 
     hand(rows) > spool --5 min, 64 MB or another hour--> closed --rotate--> Parquet, and the spool is removed
 
-Rotating goes on beside appending. What a disk refuses is kept and tried again; `is_behind` tells whoever hands rows
-to add them up meanwhile. Spools that a process left behind when it was killed are rotated by the next one.
+Rotation runs beside appending. Rows that cannot be written are kept and tried again; `is_behind` asks the caller to add rows
+up in the meantime. Spools that a killed process left behind are rotated by the next one.
 """
 
 import logging
@@ -17,20 +17,19 @@ from pathlib import Path
 from typing import TypeAlias
 
 from twinbus.clock import Millis
+from twinbus.meter.log_format import HOUR, SEED_BITS
 from twinbus.meter.operation import Operation
 from twinbus.meter.spool import Spool, SpoolFacts, spool_files
-from twinbus.meter.ulid import SEED_BITS
 
 AGE_MAX: Millis = 300_000
 SIZE_MAX = 64 * 1024 * 1024
-HOUR: Millis = 3_600_000
 BEHIND_MAX = 20
-"""Times that rows were handed over and not written: about as many seconds."""
+"""How many batches of rows may wait to be written; one comes about every second."""
 
 log = logging.getLogger(__name__)
 
 Rotate: TypeAlias = Callable[[Path], object]
-"""Make Parquet of the spools in a folder of operations that nobody holds; raises where that fails."""
+"""Turn the spools in a folder of operations that no process holds into Parquet; raises if that fails."""
 Flushed: TypeAlias = Callable[[BaseException | None], None]
 
 
@@ -43,7 +42,7 @@ class _Handed:
 
 
 class OperationsRecorder:
-    """`node` is a name for this process, such as can be part of a file's."""
+    """`node` names this process and becomes part of file names."""
 
     def __init__(self, folder: Path, namespace: str, node: str, rotate: Rotate) -> None:
         self._folder = folder
@@ -65,16 +64,16 @@ class OperationsRecorder:
         return bool(self._refused) or self._inbox.qsize() > BEHIND_MAX
 
     def hand(self, now: Millis, rows: Sequence[Operation]) -> None:
-        """Returns at once. To be called every second, also without rows: it is how time passes here."""
+        """Returns at once. Call it every second, even without rows: it is also the recorder's clock."""
         if rows or self._inbox.qsize() <= BEHIND_MAX:
             self._inbox.put(_Handed(now, rows))
 
     def flush(self, now: Millis, rows: Sequence[Operation], flushed: Flushed) -> None:
-        """`flushed` is called, on a thread of ours, when all that was handed is in Parquet or cannot be brought there."""
+        """`flushed` is called on the recorder's thread once everything handed over is in Parquet, or has failed to get there."""
         self._inbox.put(_Handed(now, rows, flushed))
 
     def stop(self, now: Millis, rows: Sequence[Operation]) -> None:
-        """Write the last rows, rotate everything, and wait for it."""
+        """Write the last rows, rotate everything, and wait until that is done."""
         self._inbox.put(_Handed(now, rows, is_last=True))
         self._thread.join()
         self._rotating.shutdown()

@@ -1,8 +1,8 @@
-"""Spools become Parquet: `python -m twinbus.meter.rotation FOLDER`, or `rotate` in this process.
+"""Turns spools into Parquet: `python -m twinbus.meter.rotation FOLDER`, or `rotate` in this process.
 
-A server has it done by a process of its own: pyarrow takes 50 MB and most of a second just to be there, and what it
-does would hold up the event loop. A spool is removed when its files have their names; whoever dies before that has the
-same files made anew by the next one.
+A server runs it in a separate process: importing pyarrow alone takes 50 MB and most of a second, and its work would hold up the
+event loop. A spool is removed once its files have their final names; if the process dies before that, the next one writes the
+same files again.
 """
 
 import os
@@ -20,16 +20,16 @@ CHILD_MAX_S = 300.0
 
 
 class RotationFailed(Exception):
-    """The spools stay, and are tried again with the next ones."""
+    """The spools stay and are tried again with the next ones."""
 
 
 def rotate(operations: Path) -> list[Path]:
-    """The files made of all spools that nobody holds."""
+    """Rotates all spools that no process holds; returns the new files."""
     return [path for spool in spool_files(operations) for path in _rotate_one(operations, spool)]
 
 
 def rotate_in_child(operations: Path) -> None:
-    """As `rotate`, in a process that is waited for. Raises RotationFailed."""
+    """Like `rotate`, in a separate process; waits for it. Raises RotationFailed."""
     try:
         subprocess.run(
             [sys.executable, "-m", MODULE, str(operations)],
@@ -42,13 +42,13 @@ def rotate_in_child(operations: Path) -> None:
         )
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines()
-        raise RotationFailed(lines[-1] if lines else f"It ended with {error.returncode}.") from None
+        raise RotationFailed(lines[-1] if lines else f"The process ended with code {error.returncode}.") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RotationFailed(str(error)) from None
 
 
 def _rotate_one(operations: Path, spool: Path) -> list[Path]:
-    from twinbus.meter.log import write_operations
+    from twinbus.meter.log_writer import write_operations
 
     try:
         reader = SpoolReader(spool)
@@ -60,7 +60,7 @@ def _rotate_one(operations: Path, spool: Path) -> list[Path]:
             facts = reader.facts
             made = write_operations(operations, facts.namespace, facts.name, facts.seed, reader.rows())
         if reader.end is End.DAMAGED:
-            # What stands before the damage is in the log; somebody may want to look at the rest.
+            # The rows before the damage are in the log; the file stays for whoever wants to look at the rest.
             spool.rename(spool.with_name(spool.name + DAMAGED_SUFFIX))
         else:
             spool.unlink()

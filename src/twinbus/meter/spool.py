@@ -1,14 +1,13 @@
-"""Operations on their way to Parquet: rows in, appended to a file; the same rows back, also after a crash.
+"""Operations on their way to Parquet: rows are appended to a file and can be read back, even after a crash.
 
     magic 8, then frames: length 4 | crc32 4 | JSON
-    the first frame names namespace, node, start and seed; every other one is a list of rows
+    the first frame holds namespace, node, start and seed; every other one is a list of rows
 
-A frame is one write. Whoever is killed leaves at most the last one torn, and that is cut off: the rows of the last
-second. The operating system has all before it; nothing is forced to the disk, so a machine that loses its power may
-lose some seconds more. A bad frame that is whole is damage that no crash explains.
+A frame is one write. A process that is killed leaves at most the last frame torn, the rows of the last second, and the reader
+drops it. The operating system has everything before it; nothing is synced, so a power failure may lose some seconds more. A
+complete frame with a wrong checksum is damage that no crash explains.
 
-Who appends holds the file by a lock that ends with the process, so everybody else can tell whether it is still
-written to.
+The writer holds a lock on the file that ends with its process, so everyone else can tell whether it is still written to.
 """
 
 import fcntl
@@ -23,8 +22,8 @@ from struct import Struct
 from typing import Any
 
 from twinbus.clock import Millis
+from twinbus.meter.log_format import ulid
 from twinbus.meter.operation import Operation
-from twinbus.meter.ulid import PLACE_BITS, ulid
 
 FOLDER_NAME = "_spool"
 SUFFIX = ".spool"
@@ -43,12 +42,12 @@ class SpoolFacts:
 
     @property
     def name(self) -> str:
-        """Of the spool and of all files made of it."""
-        return f"{self.node}-{ulid(self.started_at, self.seed << PLACE_BITS)}"
+        """Names the spool and all files written from it."""
+        return f"{self.node}-{ulid(self.started_at, self.seed)}"
 
 
 class Spool:
-    """A file that takes rows. Raises OSError where the disk does; what was to be appended then is not there."""
+    """A file that rows are appended to. When a write fails it raises OSError, and the file stays as it was before."""
 
     def __init__(self, operations: Path, facts: SpoolFacts) -> None:
         folder = operations / FOLDER_NAME
@@ -59,7 +58,7 @@ class Spool:
         draft = self.path.with_suffix(".new")
         self._descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            # It has its name only when it is held: nobody may take it for one that was left behind.
+            # It gets its name only once it is locked: nobody may take it for a spool that was left behind.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             self._write(MAGIC + _frame([facts.namespace, facts.node, facts.started_at, facts.seed]))
             draft.rename(self.path)
@@ -92,17 +91,17 @@ class End(Enum):
 
 
 class SpoolHeld(Exception):
-    """Somebody still appends to it, or makes Parquet of it."""
+    """Another process still appends to it or rotates it."""
 
 
 class SpoolReader:
-    """Gives back what was appended, and holds the file until it is closed. `end` is known once all rows are read."""
+    """Reads back what was appended, and locks the file until it is closed. `end` is known once all rows are read."""
 
     def __init__(self, path: Path) -> None:
         """Raises SpoolHeld."""
         self.end = End.WHOLE
         self.facts: SpoolFacts | None = None
-        """None where the file was cut off before it said so; it has no rows then."""
+        """None if the file was cut off before them; then it has no rows either."""
         self._file = path.open("rb")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,7 +127,7 @@ class SpoolReader:
             self.end = End.TORN if head else End.WHOLE
             return None
         length, checksum = FRAME.unpack(head)
-        # No more than there is, whatever a bad length says.
+        # Bounded, whatever a bad length says.
         body = self._file.read(min(length, FRAME_SIZE_MAX))
         if len(body) < length:
             self.end = End.TORN
@@ -141,12 +140,12 @@ class SpoolReader:
 
 
 def spool_files(operations: Path) -> list[Path]:
-    """Those of one node are in the order of their start."""
+    """Sorted by name, so those of one node are in the order of their start."""
     return sorted((operations / FOLDER_NAME).glob(f"*{SUFFIX}"))
 
 
 def _frame(content: Sequence[object]) -> bytes:
-    # In pieces: while a piece is encoded, no other thread of the process gets a turn.
+    # In pieces: while one piece is encoded, no other thread of the process runs.
     pieces = [
         json.dumps(content[start : start + PIECE_COUNT], separators=(",", ":"))[1:-1]
         for start in range(0, len(content), PIECE_COUNT)

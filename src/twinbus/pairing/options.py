@@ -36,7 +36,7 @@ class SendAvailabilityPairedNamespaceOptions:
     `recovery_ramp` spreads the return: over that time a rising share of the sends goes to the
     recovered primary and the rest still to the backlog.
     `meter` is told every operation of the pair's senders, pings and syphon, for a bill; such as
-    `twinbus.meter.writer.OperationsWriter`. A namespace of twinbus keeps its own log.
+    `twinbus.meter.application_log.OperationsWriter`. A namespace of twinbus keeps its own log.
     """
 
     backlog_queue_count: int = BACKLOG_QUEUE_COUNT_DEFAULT

@@ -16,12 +16,12 @@ from twinbus.client.namespace_http import NamespaceRefused
 from twinbus.cost.amounts import money_text
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.prices import PriceSheet
-from twinbus.meter import columns
+from twinbus.meter import log_format
 from twinbus.rehearsal.stage import Place, Stage
 
-KEYS = (columns.NAMESPACE, columns.ENTITY, columns.CAUSE, columns.PATH)
-SUMS = (columns.OPERATIONS, columns.MESSAGES, columns.UNITS, columns.BYTES)
-READ = (columns.OP_ID, *KEYS, *SUMS)
+KEYS = (log_format.NAMESPACE, log_format.ENTITY, log_format.CAUSE, log_format.PATH)
+SUMS = (log_format.OPERATIONS, log_format.MESSAGES, log_format.UNITS, log_format.BYTES)
+READ = (log_format.OP_ID, *KEYS, *SUMS)
 # The way of a message: the application's own, aside into a backlog queue, home with the syphon.
 PATHS = ("primary", "backlog", "syphon")
 
@@ -88,9 +88,9 @@ def _entity_lines(rows: Iterable[Mapping[str, Any]], prefix: str) -> tuple[Entit
     counts: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0] * len(SUMS))
     seen: set[str] = set()
     for row in rows:
-        if row[columns.OP_ID] in seen or not row[columns.ENTITY].startswith(prefix):
+        if row[log_format.OP_ID] in seen or not row[log_format.ENTITY].startswith(prefix):
             continue
-        seen.add(row[columns.OP_ID])
+        seen.add(row[log_format.OP_ID])
         sums = counts[tuple(row[name] for name in KEYS)]
         for place, name in enumerate(SUMS):
             sums[place] += row[name]
@@ -125,7 +125,7 @@ def _flushed(place: Place) -> Path | None:
 def _rows(log: Path) -> Iterable[Mapping[str, Any]]:
     import pyarrow.parquet as pq
 
-    from twinbus.meter.log import log_files
+    from twinbus.meter.log_format import log_files
 
     for file in log_files(log):
         yield from pq.read_table(file, columns=list(READ), partitioning=None).to_pylist()

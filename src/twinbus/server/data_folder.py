@@ -5,7 +5,7 @@ key              the key of RootManageSharedAccessKey, mode 600, drawn at the fi
 store-count      how many messaging stores the namespace was made with: fragments never move
 catalog...       what entities there are (twinbus.management)
 stores/NN/       one folder for each messaging store (twinbus.store)
-operations/      what was done for whom, as Parquet (twinbus.meter.log), where it is metered
+operations/      what was done for whom, as Parquet (twinbus.meter.log_writer), where it is metered
 tls/             a certificate for development, where one was asked for (development_certificate)
 """
 

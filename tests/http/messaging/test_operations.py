@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.cost.operation_rows import read_log
 from tests.http.conftest import ClientWith
 from tests.interop.running_server import RunningServer
+from tests.meter.operation_rows import read_log
 
 
 @pytest.fixture(scope="module")

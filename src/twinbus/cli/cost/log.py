@@ -35,14 +35,14 @@ def explain_command(
 ) -> None:
     """List every charged step in the life of one message, over both namespaces of a pair."""
     from twinbus.cost.explain import explain
-    from twinbus.meter.log_reading import open_logs
+    from twinbus.meter.log_reader import open_logs
 
     sheet = read_price_sheet(prices)
     chosen = sheet.plan(plan)
     opened = open_logs(find_logs(logs, data))
     found = explain(opened, message_id, chosen)
     if not found.steps:
-        raise CommandFailed(_not_found(found, len(opened.sick)))
+        raise CommandFailed(_not_found(found, len(opened.unusable)))
     output = Output(as_json=as_json)
     if as_json:
         output.record(
@@ -62,11 +62,11 @@ def explain_command(
                 "list_money": money_value(found.list_money),
                 "was_failed_over": found.was_failed_over,
                 "aggregated": found.aggregated,
-                "left_out": opened.sick,
+                "left_out": opened.unusable,
             }
         )
     else:
-        print_explanation(output.console, found, sheet, opened.sick)
+        print_explanation(output.console, found, sheet, opened.unusable)
 
 
 def _not_found(found: "Explanation", sick_count: int) -> str:
@@ -99,7 +99,7 @@ def what_if_command(
 ) -> None:
     """Price a real log as it is and as it would be under other options, line by line."""
     from twinbus.cost.what_if import Change, count_log, what_if
-    from twinbus.meter.log_reading import open_logs
+    from twinbus.meter.log_reader import open_logs
 
     change = Change(
         poll_was=duration_option("--poll-was", poll_was),
@@ -117,9 +117,9 @@ def what_if_command(
     found = what_if(count_log(opened), change, chosen, other.plan(with_plan or plan))
     output = Output(as_json=as_json)
     if as_json:
-        output.record({**_comparison_document(found), "notes": found.notes, "left_out": opened.sick})
+        output.record({**_comparison_document(found), "notes": found.notes, "left_out": opened.unusable})
     else:
-        print_comparison(output.console, found, sheet, other, opened.sick)
+        print_comparison(output.console, found, sheet, other, opened.unusable)
 
 
 def _comparison_document(found: "Comparison") -> dict[str, object]:

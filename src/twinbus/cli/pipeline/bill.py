@@ -73,7 +73,7 @@ def _tell(output: Output, summary: "Summary | None", ledger: "Ledger", page: Pat
         facts = {
             "counted_hours": intake.hours,
             "counted_files": intake.files,
-            "left_out": {**intake.sick, **intake.held_back},
+            "left_out": {**intake.unusable, **intake.held_back},
             "report": None if page is None else str(page),
         }
         output.record({**facts, **({} if summary is None else summary_document(summary))})
@@ -82,7 +82,7 @@ def _tell(output: Output, summary: "Summary | None", ledger: "Ledger", page: Pat
         output.done(f"Nothing is logged in {', '.join(map(str, logs))} so far.")
     else:
         print_bill(output.console, summary)
-    for name, reason in sorted({**intake.sick, **intake.held_back}.items()):
+    for name, reason in sorted({**intake.unusable, **intake.held_back}.items()):
         output.console.print(f"[bold yellow]left out:[/] {name.replace('[', chr(92) + '[')} {reason}", highlight=False)
     counted = f"Hours counted in this run: {intake.hours:,}, from {intake.files:,} files."
     output.done(counted if page is None else f"{counted} Report: {page}")

@@ -1,6 +1,6 @@
 """The bill as a Spark job: an operations log in, counts and money by hour, day and month out.
 
-    log > which files are new, which are sick (hours) > counts of the touched hours (counts) > prices of hours (hour_sums)
+    log > which files are new, which are unusable (hours) > counts of the touched hours (counts) > prices of hours (hour_sums)
         > money by hour and day (lines) > causes, months, spreadsheets (line_sums) > summary
 
 Spark works on what grows with operations and lines: counts and lines. What is summed from those is the driver's.

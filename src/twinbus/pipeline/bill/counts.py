@@ -11,15 +11,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinbus.meter import columns
+from twinbus.meter import log_format
 from twinbus.pipeline.bill.hours import Hour
 from twinbus.pipeline.session import QUICK_START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEYS = (columns.NAMESPACE, columns.ENTITY, columns.ENTITY_TYPE, columns.FRAGMENT, columns.CAUSE, columns.PATH)
-SUMS = (columns.OPERATIONS, columns.MESSAGES, columns.BYTES, columns.UNITS)
+KEYS = (
+    log_format.NAMESPACE,
+    log_format.ENTITY,
+    log_format.ENTITY_TYPE,
+    log_format.FRAGMENT,
+    log_format.CAUSE,
+    log_format.PATH,
+)
+SUMS = (log_format.OPERATIONS, log_format.MESSAGES, log_format.BYTES, log_format.UNITS)
 LOG, DATE, HOUR = "log", "date", "hour"
 LOG_SCHEMA = (
     "op_id string, namespace string, entity string, entity_type string, fragment smallint, cause string, path string, "
@@ -99,7 +106,7 @@ def _operations(spark: "SparkSession", log: Path, hours: Sequence[Hour]) -> "Dat
     twice = [log / file.name for hour in hours for file in hour.repeating]
     frames = [_read(spark, log, single).select(wanted)] if single else []
     if twice:
-        frames.append(_read(spark, log, twice).dropDuplicates([columns.OP_ID]).select(wanted))
+        frames.append(_read(spark, log, twice).dropDuplicates([log_format.OP_ID]).select(wanted))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from twinbus.cost.month_to_date import HourCount
-from twinbus.meter import columns
+from twinbus.meter import log_format
 from twinbus.pipeline.bill.counts import DATE, HOUR, LOG
 from twinbus.pipeline.bill.part_files import part_files, read_parts
 
@@ -32,11 +32,13 @@ def _hours_of(day: Path) -> list[tuple[str, int, int, int]]:
     # A run that died while it replaced the only hour of a day left none; this one has counted it again, or will.
     if not part_files(day, f"{HOUR}=*"):
         return []
-    counts = read_parts(day, f"{HOUR}=*", (columns.NAMESPACE, HOUR, columns.UNITS, columns.BYTES))
+    counts = read_parts(day, f"{HOUR}=*", (log_format.NAMESPACE, HOUR, log_format.UNITS, log_format.BYTES))
     # What is not billed, such as a settlement, moves no message: its bytes say of which size the message was.
-    charged = pc.if_else(pc.greater(counts[columns.UNITS], 0), counts[columns.BYTES], 0)
-    counts = counts.set_column(counts.column_names.index(columns.BYTES), columns.BYTES, charged)
-    summed = counts.group_by([columns.NAMESPACE, HOUR]).aggregate([(columns.UNITS, "sum"), (columns.BYTES, "sum")])
-    names = (columns.NAMESPACE, HOUR, f"{columns.UNITS}_sum", f"{columns.BYTES}_sum")
+    charged = pc.if_else(pc.greater(counts[log_format.UNITS], 0), counts[log_format.BYTES], 0)
+    counts = counts.set_column(counts.column_names.index(log_format.BYTES), log_format.BYTES, charged)
+    summed = counts.group_by([log_format.NAMESPACE, HOUR]).aggregate(
+        [(log_format.UNITS, "sum"), (log_format.BYTES, "sum")]
+    )
+    names = (log_format.NAMESPACE, HOUR, f"{log_format.UNITS}_sum", f"{log_format.BYTES}_sum")
     rows = zip(*(summed[name].to_pylist() for name in names), strict=True)
     return [(namespace, int(hour), units, size) for namespace, hour, units, size in rows]

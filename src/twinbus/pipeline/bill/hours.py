@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from twinbus.meter.log_files import Healthy, LogFile, Sick, repeating
+from twinbus.meter.log_check import LogFile, Unusable, Usable, repeating
 from twinbus.pipeline.bill.manifest import Manifest
 
-Check = Callable[[str], Healthy | Sick]
+Check = Callable[[str], Usable | Unusable]
 """By name of a file."""
 
 
@@ -35,7 +35,7 @@ class Hour:
 @dataclass(slots=True)
 class Work:
     hours: list[Hour] = field(default_factory=list)
-    sick: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
     held_back: dict[str, str] = field(default_factory=dict)
     """Readable files that are not billed, with the reason."""
 
@@ -59,17 +59,17 @@ def _plan_hour(files: Sequence[LogFile], manifest: Manifest, missing: str | None
     if not changed:
         return
     found = {file.name: check(file.name) for file in files}
-    sick = {name: facts.reason for name, facts in found.items() if isinstance(facts, Sick)}
-    work.sick |= sick
-    arrived = [file for file in changed if file.name not in sick]
+    unusable = {name: facts.reason for name, facts in found.items() if isinstance(facts, Unusable)}
+    work.unusable |= unusable
+    arrived = [file for file in changed if file.name not in unusable]
     if not arrived:
         return
-    lost = missing or next((name for name in sick if name in manifest.billed), None)
+    lost = missing or next((name for name in unusable if name in manifest.billed), None)
     if lost is not None:
         reason = f"waits: {lost} was billed and cannot be read any longer, so the hour keeps its counts"
         work.held_back |= {file.name: reason for file in arrived}
         return
-    healthy = [(file, facts) for file in files if isinstance(facts := found[file.name], Healthy)]
+    healthy = [(file, facts) for file in files if isinstance(facts := found[file.name], Usable)]
     twice = repeating((file.name, facts) for file, facts in healthy)
     work.hours.append(
         Hour(

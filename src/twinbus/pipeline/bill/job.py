@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from twinbus.cost.month_to_date import HourCount, hour_prices
 from twinbus.cost.prices import Plan
 from twinbus.errors import ArgumentError, MessagingError
-from twinbus.meter.log_files import Healthy, Sick, check, check_whole, hour_of, list_log
+from twinbus.meter.log_check import Unusable, Usable, check, check_whole, list_log
+from twinbus.meter.log_format import hour_of
 from twinbus.pipeline.bill.counts import count_hours, log_name, read_counts, steps
 from twinbus.pipeline.bill.hour_sums import hour_counts
 from twinbus.pipeline.bill.hours import Hour, Work, plan_work
@@ -44,7 +45,7 @@ class Intake:
 
     hours: int = 0
     files: int = 0
-    sick: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
     held_back: dict[str, str] = field(default_factory=dict)
 
 
@@ -70,7 +71,7 @@ def update_ledger(spark: "SparkSession", logs: Sequence[Path], out: Path, plan: 
 
 
 class _LogRun:
-    """One log in one run: its hours are counted, and what was billed and what is sick is noted."""
+    """One log in one run: its hours are counted, and what was billed and what is unusable is noted."""
 
     def __init__(
         self, spark: "SparkSession", log: Path, out: Path, priced: PricedDays, intake: Intake, progress: Progress
@@ -83,7 +84,7 @@ class _LogRun:
         self._intake = intake
         self._progress = progress
         self._manifest = read_manifest(self._notes)
-        self._broken: dict[str, Sick] = {}
+        self._broken: dict[str, Unusable] = {}
 
     def count(self) -> None:
         self._progress(f"looking at {self._log}")
@@ -93,14 +94,14 @@ class _LogRun:
             # A page inside of a file is damaged: the job says so, the file's index does not.
             self._progress("reading files one by one to find the damaged one")
             found = {file.name: check_whole(self._log, file.name) for hour in failed.hours for file in hour.files}
-            sick = {name: facts for name, facts in found.items() if isinstance(facts, Sick)}
-            if not sick:
+            unusable = {name: facts for name, facts in found.items() if isinstance(facts, Unusable)}
+            if not unusable:
                 raise failed.cause
-            self._broken |= sick
+            self._broken |= unusable
             work = self._plan()
-        self._manifest.sick = work.sick
+        self._manifest.unusable = work.unusable
         write_manifest(self._notes, self._manifest, self._log)
-        self._intake.sick |= {str(self._log / name): reason for name, reason in work.sick.items()}
+        self._intake.unusable |= {str(self._log / name): reason for name, reason in work.unusable.items()}
         self._intake.held_back |= {str(self._log / name): reason for name, reason in work.held_back.items()}
 
     def _refuse_a_moved_log(self) -> None:
@@ -115,9 +116,9 @@ class _LogRun:
     def _plan(self) -> Work:
         return plan_work(list_log(self._log), self._manifest, self._look)
 
-    def _look(self, name: str) -> Healthy | Sick:
-        """What was sick before is read whole, for its index may be all that is well."""
-        return self._broken.get(name) or (check_whole if name in self._manifest.sick else check)(self._log, name)
+    def _look(self, name: str) -> Usable | Unusable:
+        """What was unusable before is read whole, for its index may be all that is well."""
+        return self._broken.get(name) or (check_whole if name in self._manifest.unusable else check)(self._log, name)
 
     def _count_steps(self, work: Work) -> "_FailedStep | None":
         from py4j.protocol import Py4JError

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinbus.meter import columns
+from twinbus.meter import log_format
 from twinbus.pipeline.bill.counts import DATE, HOUR, KEYS, SUMS
 from twinbus.pipeline.bill.lines import MONEY_DIGITS, MONEY_SCALE, MONEYS
 from twinbus.pipeline.bill.part_files import read_parts
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MONTH = "month"
-CAUSE_KEYS = (HOUR, columns.NAMESPACE, columns.CAUSE, columns.PATH)
+CAUSE_KEYS = (HOUR, log_format.NAMESPACE, log_format.CAUSE, log_format.PATH)
 VALUES = (*SUMS, *MONEYS)
 LINE = (*KEYS, *VALUES)
 FILE_NAME = "lines.parquet"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.cost.month_to_date import HourPrice
-from twinbus.meter import columns
+from twinbus.meter import log_format
 from twinbus.pipeline.bill.counts import DATE, HOUR, KEYS, SUMS, WRITERS_MAX, file_url
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def priced_hours(counts: "DataFrame", prices: Sequence[HourPrice], spark: "Spark
     by_day = counts.where(f.col(DATE).isin(days)).repartition(min(len(days), WRITERS_MAX), DATE)
     hourly = by_day.withColumn(HOUR, f.col(HOUR).cast("int")).groupBy(DATE, HOUR, *KEYS)
     summed = hourly.agg(*(f.sum(name).alias(name) for name in SUMS))
-    joined = summed.join(table, [columns.NAMESPACE, DATE, HOUR])
+    joined = summed.join(table, [log_format.NAMESPACE, DATE, HOUR])
     return joined.select(
         DATE,
         HOUR,
         *KEYS,
         *SUMS,
-        _money(f.col(columns.UNITS), UNITS_DIGITS, UNIT_PRICE).alias(OPERATIONS_MONEY),
+        _money(f.col(log_format.UNITS), UNITS_DIGITS, UNIT_PRICE).alias(OPERATIONS_MONEY),
         _money(_charged_bytes(), BYTES_DIGITS, BYTE_PRICE).alias(BANDWIDTH_MONEY),
     )
 
@@ -69,7 +69,7 @@ def _charged_bytes() -> "Column":
     """What is not billed, such as a settlement, moves no message: its bytes say of which size the message was."""
     from pyspark.sql import functions as f
 
-    return f.when(f.col(columns.UNITS) > 0, f.col(columns.BYTES)).otherwise(0)
+    return f.when(f.col(log_format.UNITS) > 0, f.col(log_format.BYTES)).otherwise(0)
 
 
 def _money(count: "Column", digits: int, price: str) -> "Column":
@@ -85,7 +85,7 @@ def _price_table(prices: Sequence[HourPrice]) -> "pa.Table":
     byte_type = pa.decimal128(BYTE_PRICE_DIGITS, BYTE_PRICE_SCALE)
     return pa.table(
         {
-            columns.NAMESPACE: pa.array([price.namespace for price in prices], pa.string()),
+            log_format.NAMESPACE: pa.array([price.namespace for price in prices], pa.string()),
             DATE: pa.array([price.date for price in prices], pa.string()),
             HOUR: pa.array([price.hour for price in prices], pa.int32()),
             UNIT_PRICE: pa.array([round(price.unit_price, UNIT_PRICE_SCALE) for price in prices], unit_type),

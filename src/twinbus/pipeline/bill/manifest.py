@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twinbus.errors import MessagingError
-from twinbus.meter.log_files import LogFile
+from twinbus.meter.log_check import LogFile
 
 VERSION = 1
 
@@ -21,15 +21,15 @@ class ManifestDamaged(MessagingError):
 
 @dataclass(slots=True)
 class Manifest:
-    """`billed` are the files in the counts, as they were then; `sick` those that could not be read."""
+    """`billed` are the files in the counts, as they were then; `unusable` those that could not be read."""
 
     billed: dict[str, LogFile] = field(default_factory=dict)
-    sick: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
 
     def bill(self, files: Iterable[LogFile]) -> None:
         for file in files:
             self.billed[file.name] = file
-            self.sick.pop(file.name, None)
+            self.unusable.pop(file.name, None)
 
 
 def read_manifest(file: Path) -> Manifest:
@@ -65,7 +65,7 @@ def write_manifest(file: Path, manifest: Manifest, log: Path) -> None:
         "version": VERSION,
         "log": str(log),
         "billed": {name: (each.size, each.modified_ns) for name, each in sorted(manifest.billed.items())},
-        "sick": dict(sorted(manifest.sick.items())),
+        "sick": dict(sorted(manifest.unusable.items())),
     }
     draft = file.with_name(f"_tmp-{file.name}")
     with draft.open("w", encoding="utf-8") as stream:

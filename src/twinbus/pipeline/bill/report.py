@@ -33,7 +33,7 @@ def summary_of(ledger: Ledger, out: Path, sheet: PriceSheet, plan: Plan, month: 
 def write_report(summary: Summary, ledger: Ledger, out: Path) -> Path:
     """Both files; returns where the page is."""
     page = out / f"report-{summary.month}.html"
-    left_out = {**ledger.intake.sick, **ledger.intake.held_back}
+    left_out = {**ledger.intake.unusable, **ledger.intake.held_back}
     document = {**summary_document(summary), "left_out": left_out}
     page.write_text(report_page(summary, left_out), encoding="utf-8")
     page.with_suffix(".json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cost.made_logs import busy_hours, millis, operation, write_log
-from twinbus.meter.log_files import Healthy, Sick, check, check_whole, healthy_files, list_log, repeating
+from twinbus.meter.log_check import Unusable, Usable, check, check_whole, list_log, repeating, usable_files
 from twinbus.meter.operation import Cause
 
 START = millis("2026-11-15 07:00")
@@ -39,43 +39,43 @@ def test_a_folder_of_an_hour_that_there_is_not_makes_its_files_sick_even_empty_o
     rows = pq.read_table(log / names(log)[0], partitioning=None)
     pq.write_table(rows, folder / "a.parquet")
     pq.write_table(rows.slice(0, 0), folder / "empty.parquet")
-    _, sick = healthy_files(log)
-    assert sick == dict.fromkeys(
+    _, unusable = usable_files(log)
+    assert unusable == dict.fromkeys(
         ["date=2026-02-30/hour=07/a.parquet", "date=2026-02-30/hour=07/empty.parquet"],
-        Sick("is in a folder that names no hour of any day"),
+        Unusable("is in a folder whose name is not an hour of any day"),
     )
 
 
 def test_files_of_different_runs_share_no_operation(log: Path) -> None:
-    healthy, sick = healthy_files(log)
-    assert not sick
-    assert repeating(healthy.items()) == set()
+    usable, unusable = usable_files(log)
+    assert not unusable
+    assert repeating(usable.items()) == set()
 
 
 def test_a_copy_of_a_file_and_its_original_may_share_operations(log: Path) -> None:
     shutil.copy(log / FOLDER / "node-0001.parquet", log / FOLDER / "copy.parquet")
-    healthy, _ = healthy_files(log)
-    assert repeating(healthy.items()) == {f"{FOLDER}/node-0001.parquet", f"{FOLDER}/copy.parquet"}
+    usable, _ = usable_files(log)
+    assert repeating(usable.items()) == {f"{FOLDER}/node-0001.parquet", f"{FOLDER}/copy.parquet"}
 
 
 def test_a_file_merged_of_two_runs_may_share_operations_with_both(log: Path) -> None:
     both = pa.concat_tables([pq.read_table(log / name, partitioning=None) for name in names(log)])
     pq.write_table(both, log / FOLDER / "merged.parquet", row_group_size=200)
-    healthy, _ = healthy_files(log)
-    assert repeating(healthy.items()) == set(healthy)
+    usable, _ = usable_files(log)
+    assert repeating(usable.items()) == set(usable)
 
 
 def test_a_file_that_ends_too_early_is_sick(log: Path) -> None:
     file = log / FOLDER / "node-0001.parquet"
     file.write_bytes(file.read_bytes()[:-20])
     found = check(log, f"{FOLDER}/node-0001.parquet")
-    assert isinstance(found, Sick)
-    assert found.reason.startswith("is no whole Parquet file")
+    assert isinstance(found, Unusable)
+    assert found.reason.startswith("is not a complete Parquet file")
 
 
 def test_an_empty_file_is_sick(log: Path) -> None:
     (log / FOLDER / "node-0001.parquet").write_bytes(b"")
-    assert isinstance(check(log, f"{FOLDER}/node-0001.parquet"), Sick)
+    assert isinstance(check(log, f"{FOLDER}/node-0001.parquet"), Unusable)
 
 
 def test_damage_in_the_middle_is_found_by_reading_all_of_it(log: Path) -> None:
@@ -84,22 +84,22 @@ def test_damage_in_the_middle_is_found_by_reading_all_of_it(log: Path) -> None:
     content[200:1200] = bytes(1000)
     file.write_bytes(content)
     name = f"{FOLDER}/node-0001.parquet"
-    assert isinstance(check(log, name), Healthy)
+    assert isinstance(check(log, name), Usable)
     found = check_whole(log, name)
-    assert isinstance(found, Sick)
+    assert isinstance(found, Unusable)
     assert found.reason.startswith("is damaged inside")
 
 
 def test_a_file_without_the_columns_is_sick(log: Path) -> None:
     pq.write_table(pa.table({"op_id": ["x"]}), log / FOLDER / "other.parquet")
-    assert check(log, f"{FOLDER}/other.parquet") == Sick("has no column 'at'")
+    assert check(log, f"{FOLDER}/other.parquet") == Unusable("has no column 'at'")
 
 
 def test_a_file_with_a_column_of_another_type_is_sick(log: Path) -> None:
     table = pq.read_table(log / FOLDER / "node-0001.parquet", partitioning=None)
     index = table.column_names.index("units")
     pq.write_table(table.set_column(index, "units", table["units"].cast(pa.float64())), log / FOLDER / "other.parquet")
-    assert check(log, f"{FOLDER}/other.parquet") == Sick("has a column 'units' of double instead of int64")
+    assert check(log, f"{FOLDER}/other.parquet") == Unusable("has a column 'units' of double instead of int64")
 
 
 def test_a_file_of_a_newer_version_is_sick(log: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_file_of_a_newer_version_is_sick(log: Path) -> None:
     newer = pa.array([9] * len(table), pa.int16())
     pq.write_table(table.set_column(index, "schema_version", newer), log / FOLDER / "newer.parquet")
     found = check(log, f"{FOLDER}/newer.parquet")
-    assert isinstance(found, Sick)
+    assert isinstance(found, Unusable)
     assert "newer twinbus" in found.reason
 
 
@@ -118,11 +118,11 @@ def test_a_file_in_the_folder_of_another_hour_is_sick(tmp_path: Path) -> None:
     other.mkdir()
     shutil.move(written, other / "moved.parquet")
     found = check(tmp_path, "date=2026-11-15/hour=08/moved.parquet")
-    assert isinstance(found, Sick)
+    assert isinstance(found, Unusable)
     assert "not the hour of its folder" in found.reason
 
 
 @pytest.mark.parametrize("at", [START, START + 3_599_999])
 def test_the_first_and_the_last_millisecond_of_an_hour_are_in_it(tmp_path: Path, at: int) -> None:
     write_log(tmp_path, [operation(at, Cause.SEND)])
-    assert isinstance(check(tmp_path, names(tmp_path)[0]), Healthy)
+    assert isinstance(check(tmp_path, names(tmp_path)[0]), Usable)

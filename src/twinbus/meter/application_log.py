@@ -1,9 +1,9 @@
-"""An operations log for an application: a `Meter` for a pair whose namespace keeps no log itself.
+"""The operations log of an application: a `Meter` for a pair whose namespaces keep no log of their own.
 
     with OperationsWriter(folder, "contoso", node="checkout-7") as meter:
         options = SendAvailabilityPairedNamespaceOptions(meter=meter)
 
-The files are those of a server (`operations_log`), so the same bill reads them.
+The files are the same as those of a server, so the same bill reads them.
 """
 
 import threading
@@ -20,7 +20,7 @@ HAND_OVER_S = 1.0
 
 
 class OperationsWriter:
-    """May be reported to from any thread, until it is closed."""
+    """Any thread may report to it until it is closed."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class OperationsWriter:
             self._book.record(operation)
 
     def flush(self) -> None:
-        """Returns when all that was reported is in Parquet. Raises what kept it from getting there."""
+        """Returns when everything reported so far is in Parquet. Raises the error if that fails."""
         done = threading.Event()
         failure: list[BaseException | None] = []
 
@@ -67,7 +67,7 @@ class OperationsWriter:
             raise failure[0]
 
     def close(self) -> None:
-        """Brings everything to Parquet, and returns."""
+        """Writes everything to Parquet, then returns."""
         if not self._is_closing.is_set():
             self._is_closing.set()
             self._thread.join()

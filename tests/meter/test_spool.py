@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cost.operation_rows import NOON, operation, read_log
+from tests.meter.operation_rows import NOON, operation, read_log
+from twinbus.meter.log_format import ulid
 from twinbus.meter.rotation import rotate
 from twinbus.meter.spool import End, Spool, SpoolFacts, SpoolHeld, SpoolReader, spool_files
-from twinbus.meter.ulid import ulid
 
 FACTS = SpoolFacts("contoso", "node", NOON, 5)
 
@@ -121,5 +121,5 @@ def test_ids_are_unique_and_sort_by_time(tmp_path: Path) -> None:
 
 def test_an_ulid_is_time_and_tail_in_26_characters() -> None:
     assert ulid(0, 0) == "0" * 26
-    assert ulid(2**48 - 1, 2**80 - 1) == "7" + "Z" * 25
+    assert ulid(2**48 - 1, 2**48 - 1, 2**32 - 1) == "7" + "Z" * 25
     assert ulid(1_469_918_176_385, 0)[:10] == "01ARYZ6S41"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cost.operation_rows import operation
+from tests.meter.operation_rows import operation
 from twinbus.meter import book as operations_book
 from twinbus.meter.book import OperationsBook
 from twinbus.meter.operation import Cause, EntityType

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from twinbus.clock import Millis
-from twinbus.meter.log import SCHEMA, log_files
+from twinbus.meter.log_format import log_files
+from twinbus.meter.log_writer import SCHEMA
 from twinbus.meter.operation import Cause, Operation
 from twinbus.meter.operation import Path as OperationPath
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cost.operation_rows import NOON, operation, read_log
+from tests.meter.operation_rows import NOON, operation, read_log
+from twinbus.meter.application_log import OperationsWriter
 from twinbus.meter.operation import Operation
 from twinbus.meter.recorder import AGE_MAX, BEHIND_MAX, OperationsRecorder
 from twinbus.meter.rotation import RotationFailed, rotate, rotate_in_child
 from twinbus.meter.spool import Spool, SpoolFacts, spool_files
-from twinbus.meter.writer import OperationsWriter
 from twinbus.testing.sim_clock import SimClock
 
 HOUR = 3_600_000
