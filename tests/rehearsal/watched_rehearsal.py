@@ -10,7 +10,7 @@ from tests.rehearsal.sdk_wire import watched_sdk
 from tests.rehearsal.wire_count import WireCount
 from twinbus.client.connection_string import parse_connection_string
 from twinbus.meter.operation import Cause, Operation
-from twinbus.model.transfer import is_backlog_queue
+from twinbus.model.paths import is_backlog_queue
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.service import find_backlog, run_syphons

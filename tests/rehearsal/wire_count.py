@@ -18,7 +18,7 @@ from tests.rehearsal.counted_lines import Bounds, LineKey, Step
 from tests.rehearsal.sdk_wire import HttpRequest, Wire
 from tests.rehearsal.wire_links import Link, LinkReader, Passed
 from twinbus.meter.operation import Cause, units_of
-from twinbus.model.transfer import is_backlog_queue
+from twinbus.model.paths import is_backlog_queue
 
 PING = b"application/vnd.ms-servicebus-ping"
 SETTLE_REQUEST = b"com.microsoft:update-disposition"

@@ -27,7 +27,7 @@ from twinbus.errors import ArgumentError
 from twinbus.meter import log_format
 from twinbus.meter.log_reader import OpenLogs
 from twinbus.meter.operation import Cause, Path
-from twinbus.model.transfer import is_backlog_queue
+from twinbus.model.paths import is_backlog_queue
 
 
 class Count(NamedTuple):

@@ -35,7 +35,7 @@ from enum import Enum, StrEnum
 from typing import NamedTuple, Protocol
 
 from twinbus.clock import Millis
-from twinbus.model.transfer import is_backlog_queue
+from twinbus.model.paths import is_backlog_queue
 
 UNIT_BYTES = 64 * 1024
 
