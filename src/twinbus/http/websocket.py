@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.connection_gateway import ConnectionGateway
-from twinbus.server.listener import Connections, MakeGateway
+from twinbus.gateway.connections import Connections, MakeGateway
 
 PATH = "/$servicebus/websocket"
 SUB_PROTOCOL = "AMQPWSB10"

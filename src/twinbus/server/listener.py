@@ -7,72 +7,16 @@ the loop's turn and written together as well.
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import cast
 
-from twinbus.broker.telling import tell
 from twinbus.clock import Clock, Millis
-from twinbus.errors import MessagingError, QuotaExceeded
 from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.connections import Connections, MakeGateway
 from twinbus.server.sockets import start_listening
 
 WRITE_BUFFER_HIGH = 1024 * 1024
 BACKLOG = 1_024
-
-MakeGateway = Callable[[Callable[[], None]], ConnectionGateway]
-"""The shell's `wake` in, the gateway of a new connection out."""
-
-
-class OpenConnection(Protocol):
-    """A connection as its listener sees it."""
-
-    def tick(self, now: Millis) -> None: ...
-
-    def close(self) -> None: ...
-
-    def cut(self) -> None:
-        """Drop the connection without a word, as a network does."""
-        ...
-
-    def force_detach(self, path: str, now: Millis) -> int: ...
-
-
-class Connections:
-    """All open connections of a namespace, over every kind of transport."""
-
-    def __init__(self, count_max: int) -> None:
-        self._count_max = count_max
-        self._open: set[OpenConnection] = set()
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __iter__(self) -> Iterator[OpenConnection]:
-        return iter(self._open)
-
-    def add(self, connection: OpenConnection) -> MessagingError | None:
-        """The error it is to be closed with, once it can be told, if there are too many."""
-        self._open.add(connection)
-        if len(self._open) <= self._count_max:
-            return None
-        return QuotaExceeded(f"The namespace has {self._count_max} connections open, which is its limit. Close some.")
-
-    def discard(self, connection: OpenConnection) -> None:
-        self._open.discard(connection)
-
-    def close_all(self) -> None:
-        for connection in list(self._open):
-            tell(connection.close)
-
-    def cut_all(self) -> int:
-        connections = list(self._open)
-        for connection in connections:
-            connection.cut()
-        return len(connections)
-
-    def force_detach(self, path: str, now: Millis) -> int:
-        """Detach all links to an entity; returns how many there were."""
-        return sum(connection.force_detach(path, now) for connection in list(self._open))
 
 
 class AmqpTransport(asyncio.Protocol):

@@ -24,6 +24,7 @@ from twinbus.amqp.connection_settings import BUFFER_SIZE, ConnectionSettings
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, SystemClock
 from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.connections import Connections
 from twinbus.gateway.links.traffic import Traffic
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.http.administration.administration_api import AdministrationApi, RestSettings
@@ -42,7 +43,7 @@ from twinbus.meter.book import OperationsBook
 from twinbus.meter.operation import NO_METER
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
 from twinbus.server.development_certificate import development_certificate
-from twinbus.server.listener import AmqpTransport, Connections, listen
+from twinbus.server.listener import AmqpTransport, listen
 from twinbus.server.metering import Metering
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.shared_port import SharedPort

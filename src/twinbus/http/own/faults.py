@@ -17,9 +17,9 @@ from starlette.routing import Route
 
 from twinbus.clock import Clock
 from twinbus.errors import ArgumentError, MessagingError, Unauthorized
+from twinbus.gateway.connections import Connections
 from twinbus.http.administration.administration_api import Authorize
 from twinbus.model.descriptions import Right
-from twinbus.server.listener import Connections
 from twinbus.server.stores.served_store import LOST_ACKS_MAX, SLOW_S_MAX, ServedStore
 
 Answer = Callable[[Request], dict[str, Any] | list[dict[str, Any]]]

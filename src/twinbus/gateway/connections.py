@@ -1,0 +1,63 @@
+"""The open connections of a namespace, whatever carries their bytes: sockets, TLS or WebSockets."""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeAlias
+
+from twinbus.broker.telling import tell
+from twinbus.clock import Millis
+from twinbus.errors import MessagingError, QuotaExceeded
+from twinbus.gateway.connection_gateway import ConnectionGateway
+
+MakeGateway: TypeAlias = Callable[[Callable[[], None]], ConnectionGateway]
+"""The transport's `wake` in, the gateway of a new connection out."""
+
+
+class OpenConnection(Protocol):
+    """A connection as everything but its own transport sees it."""
+
+    def tick(self, now: Millis) -> None: ...
+
+    def close(self) -> None: ...
+
+    def cut(self) -> None:
+        """Drop the connection without a close frame, as a network failure does."""
+        ...
+
+    def force_detach(self, path: str, now: Millis) -> int: ...
+
+
+class Connections:
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._open: set[OpenConnection] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[OpenConnection]:
+        return iter(self._open)
+
+    def add(self, connection: OpenConnection) -> MessagingError | None:
+        """Returns the error to close it with, as soon as it can be sent, if there are too many."""
+        self._open.add(connection)
+        if len(self._open) <= self._count_max:
+            return None
+        return QuotaExceeded(f"The namespace has {self._count_max} connections open, which is its limit. Close some.")
+
+    def discard(self, connection: OpenConnection) -> None:
+        self._open.discard(connection)
+
+    def close_all(self) -> None:
+        for connection in list(self._open):
+            tell(connection.close)
+
+    def cut_all(self) -> int:
+        """Returns how many there were."""
+        connections = list(self._open)
+        for connection in connections:
+            connection.cut()
+        return len(connections)
+
+    def force_detach(self, path: str, now: Millis) -> int:
+        """Detach all links to an entity; returns how many there were."""
+        return sum(connection.force_detach(path, now) for connection in list(self._open))
