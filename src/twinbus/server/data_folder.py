@@ -6,7 +6,7 @@ store-count      how many messaging stores the namespace was made with: fragment
 catalog...       what entities there are (twinbus.management)
 stores/NN/       one folder for each messaging store (twinbus.store)
 operations/      what was done for whom, as Parquet (twinbus.meter.log_writer), where it is metered
-tls/             a certificate for development, where one was asked for (development_certificate)
+tls/             a certificate for development, where one was asked for (twinbus.server.tls)
 """
 
 import fcntl

@@ -6,17 +6,13 @@ the loop's turn and written together as well.
 
 import asyncio
 import socket
-import ssl
-from collections.abc import Callable
 from typing import cast
 
 from twinbus.clock import Clock, Millis
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections, MakeGateway
-from twinbus.server.sockets import start_listening
 
 WRITE_BUFFER_HIGH = 1024 * 1024
-BACKLOG = 1_024
 
 
 class AmqpTransport(asyncio.Protocol):
@@ -114,10 +110,3 @@ class AmqpTransport(asyncio.Protocol):
                 transport.pause_reading()
             else:
                 transport.resume_reading()
-
-
-async def listen(
-    make_transport: Callable[[], asyncio.Protocol], listening: socket.socket, tls: ssl.SSLContext | None = None
-) -> asyncio.Server:
-    start_listening(listening, BACKLOG)
-    return await asyncio.get_running_loop().create_server(make_transport, sock=listening, ssl=tls, backlog=BACKLOG)

@@ -8,14 +8,16 @@ stop    close connections > stop listening > finish and close the stores > write
 import asyncio
 import logging
 import secrets
+import signal
 import ssl
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
+import uvloop
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -42,18 +44,17 @@ from twinbus.management.idle_sweep import IdleSweep
 from twinbus.meter.book import OperationsBook
 from twinbus.meter.operation import NO_METER
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
-from twinbus.server.development_certificate import development_certificate
-from twinbus.server.listener import AmqpTransport, listen
+from twinbus.server.listener import AmqpTransport
 from twinbus.server.metering import Metering
+from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import ServerSettings
-from twinbus.server.shared_port import SharedPort
-from twinbus.server.sockets import bind, port_of
+from twinbus.server.sockets import SharedPort, bind, listen, port_of
 from twinbus.server.stores.pool import StorePool
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
 from twinbus.server.stores.threads import OpenStore, StoreThreads
 from twinbus.server.timers import Beat, Ticking
-from twinbus.server.tls import server_context
+from twinbus.server.tls import development_certificate, server_context
 from twinbus.store.durable import DurableStore, StoreLimits
 
 log = logging.getLogger(__name__)
@@ -272,6 +273,29 @@ class NamespaceServer:
     def _connection_string(self, host: str, port: int) -> str:
         name, key = self.root_rule.name, self.root_rule.primary_key
         return f"Endpoint=sb://{authority(host, port)};SharedAccessKeyName={name};SharedAccessKey={key};"
+
+
+def serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], Awaitable[None]]) -> None:
+    """Serve a namespace until SIGINT or SIGTERM.
+
+    Raises MessagingError if the namespace cannot be served, or whatever `on_ready` raises.
+    """
+    set_up_process(settings.log_format)
+    uvloop.run(_serve(settings, on_ready))
+
+
+async def _serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    server = NamespaceServer(settings, has_store_process=True)
+    await server.start()
+    try:
+        await on_ready(server)
+        await stop.wait()
+    finally:
+        await server.stop()
 
 
 def authority(host: str, port: int) -> str:

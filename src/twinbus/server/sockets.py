@@ -1,28 +1,41 @@
-"""Listening sockets, made before anything else so that a taken port is known at once."""
+"""Listening sockets: hosts and ports in, servers out that make a protocol for each connection.
 
+Ports are bound before anything else is started, so that a port in use is reported at once, and listened on when everything
+behind them is ready.
+"""
+
+import asyncio
 import errno
 import socket
+import ssl
+from collections.abc import Callable
 from random import SystemRandom
+from typing import cast
 
 from twinbus.errors import ArgumentError
 
-# Below the ports that systems give to outgoing connections. A server that is started again on a port of that range
-# may find it taken: a client that keeps trying to reach it can even get the very port, and connect to itself.
+# Below the ports that systems give to outgoing connections. A server that is restarted on a port of that range may find
+# it taken: a client that keeps trying to reach the server can even be given that very port, and connect to itself.
 FREE_PORTS = range(20_000, 32_000)
 FREE_PORT_TRIES = 20
+BACKLOG = 1_024
+AMQP_START = b"AMQP"
+FIRST_BYTES_WAIT_S = 20.0
+
+MakeProtocol = Callable[[], asyncio.Protocol]
 
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that is ours and refuses connections until `start_listening`; port 0 finds a free one.
 
-    Raises ArgumentError that says which port is taken.
+    Raises ArgumentError that names the port if it is in use.
     """
     if port == 0:
         for candidate in SystemRandom().sample(FREE_PORTS, FREE_PORT_TRIES):
             sock = _socket(host)
             try:
-                # Before the option is set: with it, a port that another of our sockets is bound to and does not listen
-                # on yet would be had as well, and the second to listen fail.
+                # Before the option is set: with it, the system would also give us a port that another of our sockets
+                # is bound to and does not listen on yet, and whichever listens second would fail.
                 sock.bind((host, candidate))
             except OSError:
                 sock.close()
@@ -40,7 +53,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def start_listening(sock: socket.socket, backlog: int) -> None:
-    """From here on connections wait to be accepted. Raises ArgumentError where another program was quicker."""
+    """From here on connections wait to be accepted. Raises ArgumentError if another program was faster."""
     try:
         sock.listen(backlog)
     except OSError as fault:
@@ -55,7 +68,7 @@ def _socket(host: str) -> socket.socket:
 
 
 def _share_with_ended_connections(sock: socket.socket) -> None:
-    """Connections that ended a moment ago keep a server from its port unless all of them have this option."""
+    """Connections that have just ended keep a server from its port unless all its sockets have this option."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
@@ -69,3 +82,45 @@ def _refusal(host: str, port: int, fault: OSError) -> ArgumentError:
 
 def port_of(sock: socket.socket) -> int:
     return int(sock.getsockname()[1])
+
+
+async def listen(
+    make_protocol: MakeProtocol, listening: socket.socket, tls: ssl.SSLContext | None = None
+) -> asyncio.Server:
+    start_listening(listening, BACKLOG)
+    return await asyncio.get_running_loop().create_server(make_protocol, sock=listening, ssl=tls, backlog=BACKLOG)
+
+
+class SharedPort(asyncio.Protocol):
+    """A port for AMQP and HTTP: the first four bytes of a connection say which of the two it speaks.
+
+    Connection strings name a single port, and the JavaScript SDK takes it for AMQP over TLS, for AMQP over WebSockets and
+    for administration over HTTPS. A connection stays here until the bytes are there, then goes to its protocol with them.
+    """
+
+    def __init__(self, make_amqp: MakeProtocol, make_http: MakeProtocol, loop: asyncio.AbstractEventLoop) -> None:
+        self._make_amqp = make_amqp
+        self._make_http = make_http
+        self._loop = loop
+        self._start = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports keep the interface without the base class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._giving_up = self._loop.call_later(FIRST_BYTES_WAIT_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        self._start += data
+        if self._start.startswith(AMQP_START):
+            self._hand_over(self._make_amqp())
+        elif not AMQP_START.startswith(self._start):
+            self._hand_over(self._make_http())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._giving_up.cancel()
+
+    def _hand_over(self, protocol: asyncio.Protocol) -> None:
+        self._giving_up.cancel()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.data_received(self._start)

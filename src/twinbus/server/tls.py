@@ -1,13 +1,41 @@
-"""TLS for AMQPS: a certificate chain and its key as PEM files."""
+"""TLS of the server: PEM files in, an SSL context out; and a certificate for development where no files are given.
 
+A certificate for development is created in a folder of the namespace, for the names the server answers to:
+
+authority.pem     what clients have to trust
+certificate.pem   what the server shows, signed by that authority
+key.pem           its private key, mode 600
+
+The authority's own key is never written: it signs one certificate and is forgotten. So a client that trusts the authority
+trusts this server and nothing else, and a renewal replaces the authority too, at the same place.
+"""
+
+import ipaddress
 import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.server.data_folder import write_private
+
+LIFETIME = timedelta(days=397)
+RENEWAL_LEAD = timedelta(days=30)
+# Clients' clocks are not exactly ours.
+CLOCK_SKEW = timedelta(hours=1)
+NAMES_ALWAYS = ("localhost", "127.0.0.1", "::1")
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Raises ArgumentError that names the file which cannot be used."""
+    """Raises ArgumentError that names the file that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -17,7 +45,136 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
         raise ArgumentError(f"The TLS file {missing} does not exist.") from None
     except ssl.SSLError as fault:
         why = f": {fault.reason}" if fault.reason else ""
-        raise ArgumentError(f"{certificate} and {key} are no PEM certificate and its key{why}.") from None
+        raise ArgumentError(f"{certificate} and {key} are not a PEM certificate and its key{why}.") from None
     except OSError as fault:
         raise ArgumentError(f"{certificate} or {key} cannot be read: {fault.strerror}.") from None
     return context
+
+
+@dataclass(frozen=True, slots=True)
+class DevelopmentCertificate:
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+def development_certificate(folder: Path, names: Sequence[str], now: Millis) -> DevelopmentCertificate:
+    """The files in the folder, created where they are missing, damaged, near their end or for other names."""
+    files = DevelopmentCertificate(folder / "authority.pem", folder / "certificate.pem", folder / "key.pem")
+    wanted = list(dict.fromkeys((*NAMES_ALWAYS, *names)))
+    moment = datetime.fromtimestamp(now / 1000, UTC)
+    if not _is_usable(files, wanted, moment):
+        folder.mkdir(parents=True, exist_ok=True)
+        _create(files, wanted, moment)
+    return files
+
+
+def _is_usable(files: DevelopmentCertificate, names: Sequence[str], now: datetime) -> bool:
+    """The three files are replaced one after another, so a crash can leave files that do not belong together."""
+    try:
+        authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+        certificate.verify_directly_issued_by(authority)
+        covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    return (
+        key.public_key() == certificate.public_key()
+        and certificate.not_valid_before_utc <= now
+        and now < certificate.not_valid_after_utc - RENEWAL_LEAD
+        and set(map(_general_name, names)) <= set(covered)
+    )
+
+
+def _create(files: DevelopmentCertificate, names: Sequence[str], now: datetime) -> None:
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority = _authority(authority_key, now)
+    certificate = _certificate(key, authority, authority_key, names, now)
+    write_private(files.key, _private_pem(key))
+    _write(files.certificate, certificate)
+    _write(files.authority, authority)
+
+
+def _authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    name = _name("twinbus development authority")
+    return (
+        _builder(name, name, key, key, now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(is_authority=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _certificate(
+    key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    names: Sequence[str],
+    now: datetime,
+) -> x509.Certificate:
+    return (
+        _builder(_name(names[0]), authority.subject, key, authority_key, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(is_authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+) -> x509.CertificateBuilder:
+    # Clients that check certificates strictly, as Python does from 3.13 on, want both key identifiers.
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+
+
+def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return pem.decode().strip()
+
+
+def _write(file: Path, certificate: x509.Certificate) -> None:
+    draft = file.with_suffix(".new")
+    draft.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    draft.replace(file)

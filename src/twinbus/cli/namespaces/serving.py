@@ -87,7 +87,7 @@ def serve(
     from twinbus.definitions.entity_file import read_wanted
     from twinbus.definitions.entity_making import make_entities
     from twinbus.server.namespace import NamespaceServer, new_key
-    from twinbus.server.serve import serve as serve_namespace
+    from twinbus.server.namespace import serve as serve_namespace
     from twinbus.server.server_settings import ServerSettings
 
     _check_name(name)

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from twinbus.server.interpreter import tune_interpreter
-from twinbus.server.logs import configure_logs
+from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import LogFormat
 from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, EVENT, QUERY, FrameBuffer, frame, pickled
 from twinbus.server.stores.served_store import Done, Event
@@ -99,8 +98,7 @@ def main(arguments: Sequence[str]) -> None:
     log_format, *rest = arguments
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    configure_logs(LogFormat(log_format))
-    tune_interpreter()
+    set_up_process(LogFormat(log_format))
     lines = [socket.socket(fileno=int(descriptor)) for descriptor in rest[::2]]
     folders = [Path(folder) for folder in rest[1::2]]
     limits = StoreLimits.shared_by(len(folders))

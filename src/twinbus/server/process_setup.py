@@ -1,5 +1,9 @@
-"""Log lines with fields: `log.info("listening", extra={"fields": {...}})` becomes one logfmt or JSON line on stderr."""
+"""What both processes of a server (a namespace, and its messaging stores) do first: configure logs and the interpreter.
 
+Log lines have fields: `log.info("listening", extra={"fields": {...}})` becomes one logfmt or JSON line on stderr.
+"""
+
+import gc
 import json
 import logging
 import sys
@@ -7,6 +11,18 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from twinbus.server.server_settings import LogFormat
+
+# Threads come back from the disk while others compute; at the default of 5 ms each would wait that long.
+SWITCH_INTERVAL_S = 0.0002
+# Reference counts free messages, so the collector finds next to nothing; at the default thresholds it would still walk
+# all rows in memory again and again.
+COLLECTOR_THRESHOLDS = (100_000, 20, 100)
+
+
+def set_up_process(log_format: LogFormat) -> None:
+    configure_logs(log_format)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 class FieldFormatter(logging.Formatter):
@@ -39,12 +55,12 @@ class JsonFormatter(FieldFormatter):
 
 def _quoted(value: object) -> str:
     text = str(value)
-    # A line is one event: what would break it up is escaped, as JSON does it.
+    # A line is one event: characters that would break it up are escaped as in JSON.
     return text if text and text.isprintable() and not set(text) & set(' ="') else json.dumps(text)
 
 
 def configure_logs(log_format: LogFormat, level: int = logging.INFO) -> None:
-    """Send every record of the process to stderr in this format, once."""
+    """Send every record of the process to stderr in this format, replacing handlers that are there."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else LogfmtFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)

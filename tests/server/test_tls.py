@@ -6,8 +6,7 @@ import pytest
 from cryptography import x509
 
 from twinbus.clock import Millis
-from twinbus.server.development_certificate import LIFETIME, RENEWAL_LEAD, development_certificate
-from twinbus.server.tls import server_context
+from twinbus.server.tls import LIFETIME, RENEWAL_LEAD, development_certificate, server_context
 
 NOON: Millis = 1_800_000_000_000
 
