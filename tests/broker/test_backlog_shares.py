@@ -4,10 +4,11 @@ import pytest
 
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.operations import backlog_shares
-from twinbus.broker.operations.backlog_shares import BacklogShares, Share, count_shares
+from twinbus.broker.operations.backlog_shares import count_shares
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import Message
+from twinbus.store.reads import BacklogShares, Share
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 

@@ -6,12 +6,12 @@ import pytest
 
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.operations.row_reads import BYTES_MAX
 from twinbus.broker.outcomes import Abandon, Defer, Release
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import application_properties
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.memory import MemoryStore
+from twinbus.store.reads import ROWS_BYTES_MAX
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 
@@ -161,7 +161,7 @@ def test_many_large_messages_whose_time_has_come_are_read_some_at_a_time(is_sche
         sim.send(queue, make_message(str(number), body=body, time_to_live=time_to_live, scheduled_at=scheduled_at))
     sim.advance(6_000, step=50)
     assert (queue.main if is_scheduled else queue.dead_letter).counts().active == 100
-    assert store.largest_read <= BYTES_MAX + 200_000
+    assert store.largest_read <= ROWS_BYTES_MAX + 200_000
 
 
 def test_expired_messages_that_are_locked_are_not_read_again_and_again() -> None:

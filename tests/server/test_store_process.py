@@ -6,7 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from operator import attrgetter, methodcaller
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.rows import row
 from twinbus.errors import StoreUnavailable
-from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.server.server_settings import LogFormat
 from twinbus.server.stores import process as store_process
 from twinbus.server.stores.process import StoreProcess
@@ -22,9 +22,9 @@ from twinbus.server.stores.served_store import ServedStore, StoreCondition
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, Removed, fragment_key
 from twinbus.store.durable import DurableStore
 from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import ANY_STATE, Read, Scan
 
 WAIT_S = 20.0
-ANY_STATE = tuple(MessageState)
 
 
 class Kept:
@@ -63,7 +63,7 @@ class Kept:
     def commit(self, index: int, *changes: Change) -> "asyncio.Future[StoreUnavailable | None]":
         return _asked(partial(self.store(index).commit, list(changes)))
 
-    def query(self, index: int, read: Callable[[MessagingStore], Any]) -> "asyncio.Future[Any]":
+    def query(self, index: int, read: Read[Any]) -> "asyncio.Future[Any]":
         return _asked(partial(self.store(index).query, read))
 
 
@@ -100,8 +100,8 @@ def contents(rows: Any) -> list[bytes]:
     return [message.content for message in rows]
 
 
-def scan(index: int) -> Callable[[MessagingStore], Any]:
-    return methodcaller("scan", KEYS[index], 0, 1_000, 10_000_000, ANY_STATE)
+def scan(index: int) -> Scan:
+    return Scan(KEYS[index], 0, 1_000, 10_000_000)
 
 
 async def test_commits_and_queries_are_answered_in_order_by_the_store_they_were_asked_of(tmp_path: Path) -> None:
@@ -209,10 +209,28 @@ async def test_a_commit_that_is_too_large_for_a_batch_is_answered(
         assert await stores.commit(0, enqueued(0, bytes(100))) is None
 
 
-async def test_an_answer_that_cannot_be_sent_costs_the_process_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+class Unreadable:
+    """It breaks whoever unpickles it."""
+
+    def run(self, _: MessagingStore) -> None: ...
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("not a number",)
+
+
+async def test_what_is_not_a_read_is_refused_and_costs_the_store_its_run(tmp_path: Path) -> None:
+    async with kept(tmp_path) as stores:
+        function: Any = methodcaller("summaries")
+        answer = await asyncio.wait_for(stores.query(0, function), WAIT_S)
+        assert isinstance(answer, StoreUnavailable)
+        assert "is not a read" in str(answer)
+        await stores.heard("lost 0", "returned 0")
+
+
+async def test_a_request_that_cannot_be_read_costs_the_process_and_nobody_waits_for_ever(tmp_path: Path) -> None:
     async with kept(tmp_path) as stores:
         await stores.commit(1, FragmentCreated(KEYS[1]))
-        answer = stores.query(0, attrgetter("_reader"))
+        answer = stores.query(0, Unreadable())
         assert isinstance(await asyncio.wait_for(answer, WAIT_S), StoreUnavailable)
         await stores.heard("lost 0", "lost 1", "returned 0", "returned 1")
         assert await stores.query(1, scan(1)) == []

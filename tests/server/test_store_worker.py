@@ -12,7 +12,9 @@ from twinbus.server.stores import served_store
 from twinbus.server.stores.served_store import REQUESTS_MAX, ServedStore, StoreCondition
 from twinbus.server.stores.threads import ThreadLine, commit_changes
 from twinbus.server.stores.worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, REOPEN_PAUSE_S, StoreWorker
-from twinbus.store.changes import Change, Enqueued, FragmentCreated, StoredMessage
+from twinbus.store.changes import Change, Enqueued, FragmentCreated, FragmentKey, StoredMessage
+from twinbus.store.messaging_store import SessionSummary
+from twinbus.store.reads import ListSessions
 
 WAIT_S = 5.0
 
@@ -58,8 +60,11 @@ class Recorder:
         if self.fails_late:
             raise StoreUnavailable("the tables are gone")
 
-    def summaries(self) -> list[int]:
-        return [len(commit) for commit in self.commits]
+    def sessions(self, _: FragmentKey) -> list[SessionSummary]:
+        """One for each change that was committed: what a query sees."""
+        if self.breaks:
+            raise ZeroDivisionError
+        return [SessionSummary(str(number), 0, 0, None) for number in range(sum(map(len, self.commits)))]
 
     def close(self) -> None:
         self.closed += 1
@@ -95,6 +100,14 @@ class World:
 
     def commit(self, number: int) -> None:
         self.port.commit([FragmentCreated(number)], lambda result: self.seen.append((number, result)))
+
+    def count(self) -> None:
+        """Ask how many changes were committed."""
+
+        def answered(sessions: list[SessionSummary] | StoreUnavailable) -> None:
+            self.seen.append(len(sessions) if isinstance(sessions, list) else str(sessions))
+
+        self.port.query(ListSessions(1), answered)
 
     @property
     def answers(self) -> list[tuple[int, Any]]:
@@ -152,7 +165,7 @@ def test_a_store_that_fails_to_catch_up_is_lost_and_what_it_acknowledged_is_not(
 def test_a_query_sees_every_commit_asked_for_before_it_and_none_after(world: World) -> None:
     world.store.gate.clear()
     world.commit(1)
-    world.port.query(lambda store: sum(store.summaries()), world.seen.append)
+    world.count()
     world.commit(2)
     world.store.gate.set()
     while len(world.seen) < 3:
@@ -166,7 +179,7 @@ def test_answers_to_many_queries_are_not_kept_until_the_last_one_is_there(world:
     world.commit(0)
     assert world.store.is_at_gate.wait(WAIT_S)
     for _ in range(100):
-        world.port.query(lambda store: len(store.summaries()), world.seen.append)
+        world.count()
     world.store.gate.set()
     steps = 0
     while len(world.seen) < 101:
@@ -246,13 +259,12 @@ def test_a_store_switched_off_refuses_until_it_is_switched_on(world: World) -> N
 
 
 def test_a_query_that_breaks_costs_the_store_and_not_the_thread(world: World) -> None:
-    def broken(_: object) -> None:
-        raise ZeroDivisionError
-
-    world.port.query(broken, world.seen.append)
+    world.store.breaks = True
+    world.count()
     while len(world.seen) < 2:
         world.step()
     assert "ZeroDivisionError" in world.seen[0]
+    world.store.breaks = False
     world.port.up()
     world.step()
     world.commit(1)
@@ -278,7 +290,7 @@ def test_a_store_that_is_slow_is_so_no_longer_at_once_and_keeps_the_order_of_wha
     world.port.slow(60.0)
     for number in range(1, 20):
         world.commit(number)
-        world.port.query(lambda store: sum(store.summaries()), world.seen.append)
+        world.count()
     world.port.slow(0.0)
     while len(world.seen) < 38:
         world.step()

@@ -14,7 +14,6 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from twinbus.broker.fragment.memory import FragmentMemory, read_memories
 from twinbus.broker.store_port import StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, Wakeups
@@ -22,7 +21,7 @@ from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy, StoreUnavailable
 from twinbus.meter.operation import NO_METER, Meter
 from twinbus.store.changes import Change, FragmentCreated, FragmentDeleted, FragmentKey
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import FragmentMemory, Load, Read
 
 if TYPE_CHECKING:
     from twinbus.broker.fragment.fragment import Fragment
@@ -162,7 +161,7 @@ class MessageBroker:
         else:
             _tell_all(parts, None)
 
-    def query(self, read: Callable[[MessagingStore], T], done: Callable[[T | FragmentUnavailable], None]) -> None:
+    def query(self, read: Read[T], done: Callable[[T | FragmentUnavailable], None]) -> None:
         if not self.is_available:
             done(self.unavailable())
             return
@@ -247,7 +246,7 @@ class MessageBroker:
 
     def _read(self, fragments: Sequence["Fragment"], epoch: int) -> None:
         wanted = [fragment.what_to_remember for fragment in fragments]
-        self._port.query(partial(read_memories, wanted), partial(self._loaded, fragments, epoch))
+        self._port.query(Load(wanted), partial(self._loaded, fragments, epoch))
 
     def _loaded(
         self,

@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Change
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import Read
 
 T = TypeVar("T")
 
@@ -14,7 +14,7 @@ class StorePort(Protocol):
     """A queue of work for one store, in order: a query sees every commit asked for before it.
 
     Each `done` is called once, on the loop thread, in the order of the calls, and never from
-    inside of the call it belongs to. Commits that wait next to each other may be joined into one.
+    inside the call it belongs to. Commits that wait next to each other may be joined into one.
     After the first failure every later call fails as well until the store has been opened anew.
     """
 
@@ -25,5 +25,6 @@ class StorePort(Protocol):
 
     def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None: ...
 
-    # `read` runs where the store runs, which may be another process: it can be pickled, and so can what it returns.
-    def query(self, read: Callable[[MessagingStore], T], done: Callable[[T | StoreUnavailable], None], /) -> None: ...
+    def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None:
+        """`read` is one of `twinbus.store.reads.READS`, carried out where the store is."""
+        ...

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Change
 from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import Read, carry_out
 from twinbus.testing.faulty_store import Fault
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 class _Work(NamedTuple):
     changes: list[Change] | None  # None: a query
-    read: Callable[[MessagingStore], Any] | None
+    read: Read[Any] | None
     done: Callable[[Any], None]
 
 
@@ -41,7 +42,7 @@ class SteppedPort:
     def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None]) -> None:
         self._inbox.append(_Work(changes, None, done))
 
-    def query(self, read: Callable[[MessagingStore], T], done: Callable[[T | StoreUnavailable], None]) -> None:
+    def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None]) -> None:
         self._inbox.append(_Work(None, read, done))
 
     def step(self, joined_max: int = 64) -> bool:
@@ -78,7 +79,7 @@ class SteppedPort:
             raise StoreUnavailable("the store is down")
         if works[0].read is not None:
             self.query_count += 1
-            return works[0].read(self.store)
+            return carry_out(works[0].read, self.store)
         fault, self.next_fault = self.next_fault, None
         if fault is Fault.FAIL_BEFORE:
             raise StoreUnavailable("the store refused to write")

@@ -5,23 +5,19 @@ it is free again; a deferred one never, and neither does anything in a dead-lett
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.withdrawal import withdraw
-from twinbus.broker.operations.row_reads import read_some
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.dead_letter_reasons import TTL_EXPIRED, TTL_EXPIRED_TEXT
-from twinbus.store.changes import FragmentKey, StoredMessage
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import ExpiredRows, Timely
 
 SWEEP_COUNT_MAX = 256
 # What is expired but locked is looked at again after this.
 RETRY_AFTER: Millis = 1_000
-
-Sweep = tuple[list[StoredMessage], Millis]
 
 
 def expire(fragment: Fragment, messages: Sequence[StoredMessage]) -> None:
@@ -43,20 +39,11 @@ def sweep(fragment: Fragment, now: Millis) -> None:
     fragment.next_expiry = NEVER
     locked = [message for message, _ in fragment.locks.held.values()]
     held = frozenset([message.sequence_number for message in locked if message.expires_at <= now])
-    fragment.broker.query(partial(_expired_rows, fragment.key, now, held), lambda answer: _swept(fragment, now, answer))
+    read = ExpiredRows(fragment.key, now, SWEEP_COUNT_MAX, held, retry_at=now + RETRY_AFTER)
+    fragment.broker.query(read, lambda answer: _swept(fragment, now, answer))
 
 
-def _expired_rows(key: FragmentKey, now: Millis, held: frozenset[int], store: MessagingStore) -> Sweep:
-    """Some that nobody holds, and when to look again."""
-    numbers, next_expiry = store.expired(key, now, SWEEP_COUNT_MAX + len(held))
-    free = [number for number in numbers if number not in held]
-    rows = read_some(store, key, free[:SWEEP_COUNT_MAX])
-    if len(rows) < len(free):
-        return rows, now
-    return rows, min(next_expiry, now + RETRY_AFTER) if len(free) < len(numbers) else next_expiry
-
-
-def _swept(fragment: Fragment, now: Millis, answer: Sweep | FragmentUnavailable) -> None:
+def _swept(fragment: Fragment, now: Millis, answer: Timely | FragmentUnavailable) -> None:
     if isinstance(answer, FragmentUnavailable):
         return
     rows, next_expiry = answer

@@ -13,7 +13,6 @@ everywhere:
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from operator import methodcaller
 from typing import Protocol
 
 from twinbus.broker.entity_settings import EntitySettings
@@ -21,15 +20,13 @@ from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import LockTable
-from twinbus.broker.fragment.memory import FragmentMemory, MemoryWanted, no_memory
 from twinbus.broker.fragment.session_lanes import SessionLanes
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import Change, Enqueued, FragmentKey, StoredMessage, SubQueue, fragment_parts
-
-ACTIVE_ONLY = (MessageState.ACTIVE,)
+from twinbus.store.reads import ACTIVE_ONLY, FragmentMemory, MemoryWanted, Scan
 
 
 class FragmentWatcher(Protocol):
@@ -125,7 +122,7 @@ class Fragment:
         """Start serving from what the store remembers (None: it is new); whatever was here is forgotten."""
         self._clear()
         if memory is None:
-            memory = no_memory(self.key)
+            memory = FragmentMemory.of_new(self.key)
         summary = memory.summary
         self.last_number = max(self.last_number, summary.last_sequence_number)
         self.active_count = summary.active_count
@@ -283,7 +280,7 @@ class Fragment:
         after, session_id = lane.tail, lane.session_id
         count_max, bytes_max = lane.room
         self.broker.query(
-            methodcaller("scan", self.key, after, count_max, bytes_max, ACTIVE_ONLY, session_id),
+            Scan(self.key, after, count_max, bytes_max, ACTIVE_ONLY, session_id),
             partial(self._refilled, lane, after),
         )
 

@@ -5,21 +5,17 @@ which is how the two are told apart, and keeps its number and so its place.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from operator import methodcaller
 
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.operations.row_reads import read_some
 from twinbus.broker.replies import Reply
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Activated, Altered, Change, FragmentKey, Removed, StoredMessage
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.changes import Activated, Altered, Change, Removed, StoredMessage
+from twinbus.store.reads import DueRows, ReadNumbers, Timely
 
 DUE_COUNT_MAX = 256
 
-Due = tuple[list[StoredMessage], Millis]
 Activate = Callable[[Fragment, list[StoredMessage], Millis], None]
 
 
@@ -30,24 +26,18 @@ def look_for_due(fragment: Fragment, now: Millis, activate: Activate) -> None:
     fragment.is_activating = True
     fragment.next_due = NEVER
 
-    def found(answer: Due | FragmentUnavailable) -> None:
+    def found(answer: Timely | FragmentUnavailable) -> None:
         if isinstance(answer, FragmentUnavailable):
             return
         fragment.is_activating = False
         changing = fragment.in_flight()
-        rows = [row for row in answer[0] if row.sequence_number not in changing]
+        rows = [row for row in answer.rows if row.sequence_number not in changing]
         if rows:
             activate(fragment, rows, fragment.broker.clock.now())
-        fragment.next_due = min(fragment.next_due, answer[1])
+        fragment.next_due = min(fragment.next_due, answer.next_at)
         fragment.wake()
 
-    fragment.broker.query(partial(_due_rows, fragment.key, now), found)
-
-
-def _due_rows(key: FragmentKey, now: Millis, store: MessagingStore) -> Due:
-    numbers, next_due = store.due(key, now, DUE_COUNT_MAX)
-    rows = read_some(store, key, numbers)
-    return rows, next_due if len(rows) == len(numbers) else now
+    fragment.broker.query(DueRows(fragment.key, now, DUE_COUNT_MAX), found)
 
 
 def activate(fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
@@ -108,7 +98,7 @@ def cancel(fragment: Fragment, numbers: Sequence[int], reply: Reply[None]) -> No
         fragment.count_rows(good, -1)
         fragment.change(list(numbers), [Removed(key, list(numbers))], lambda: reply(None), reply)
 
-    fragment.broker.query(methodcaller("read", key, list(dict.fromkeys(numbers))), read)
+    fragment.broker.query(ReadNumbers(key, list(dict.fromkeys(numbers))), read)
 
 
 def _can_cancel(row: StoredMessage) -> bool:

@@ -5,44 +5,18 @@ known when it leaves: memory that grows with the backlog, or work on the way of 
 at now and then. A page is read and counted on the thread of its messaging store, which does what else waits in between.
 """
 
-from dataclasses import dataclass, field
-from functools import partial
-
 from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.operations.browse import ANY_STATE, shown
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.model import wire_names
-from twinbus.model.content import application_properties
 from twinbus.model.wire_names import SEQUENCE_BITS
-from twinbus.store.changes import FragmentKey
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import BacklogPage, BacklogShares, CountedRows
 
 SHARES_COUNT_MAX = 10_000
 """Messages that one request looks at."""
 
 _PAGE_COUNT_MAX = 1_000
 _PAGE_BYTES_MAX = 1024 * 1024
-
-
-@dataclass(slots=True)
-class Share:
-    message_count: int = 0
-    size_bytes: int = 0
-
-
-@dataclass(slots=True)
-class BacklogShares:
-    """By destination; None stands for messages that no paired sender put there. `next_number`: where to go on."""
-
-    by_destination: dict[str | None, Share] = field(default_factory=dict)
-    next_number: int | None = None
-
-    def add(self, destination: str | None, message_count: int, size_bytes: int) -> None:
-        share = self.by_destination.setdefault(destination, Share())
-        share.message_count += message_count
-        share.size_bytes += size_bytes
 
 
 def count_shares(
@@ -75,40 +49,21 @@ class _Counting:
         else:
             fragment = self._fragments[index]
             count_max = min(self._count_left, _PAGE_COUNT_MAX)
-            fragment.broker.query(partial(_page, fragment.key, number, count_max, self._now), self._counted)
+            read = BacklogPage(fragment.key, number, count_max, _PAGE_BYTES_MAX, self._now)
+            fragment.broker.query(read, self._counted)
 
-    def _counted(self, page: "_Page | FragmentUnavailable") -> None:
+    def _counted(self, page: CountedRows | FragmentUnavailable) -> None:
         if isinstance(page, FragmentUnavailable):
             self._reply(page)
             return
         self._count_left -= page.row_count
         for destination, share in page.shares.by_destination.items():
             self._shares.add(destination, share.message_count, share.size_bytes)
-        self.read(page.next_number)
+        assert page.shares.next_number is not None
+        self.read(page.shares.next_number)
 
     def _end(self) -> None:
         if any(fragment.is_available for fragment in self._fragments):
             self._reply(self._shares)
         else:
             self._reply(self._fragments[0].broker.unavailable())
-
-
-@dataclass(slots=True)
-class _Page:
-    shares: BacklogShares
-    row_count: int
-    next_number: int
-
-
-def _page(key: FragmentKey, number: int, count_max: int, now: Millis, store: MessagingStore) -> _Page:
-    following_fragment = ((number >> SEQUENCE_BITS) + 1) << SEQUENCE_BITS
-    rows = store.scan(key, number - 1, count_max, _PAGE_BYTES_MAX, ANY_STATE)
-    shares = BacklogShares()
-    for row in shown(rows, now):
-        shares.add(_destination(row.content), 1, len(row.content))
-    return _Page(shares, len(rows), rows[-1].sequence_number + 1 if rows else following_fragment)
-
-
-def _destination(content: bytes) -> str | None:
-    path = application_properties(content).get(wire_names.TRANSFER_PATH)
-    return path if isinstance(path, str) else None

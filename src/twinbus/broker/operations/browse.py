@@ -1,24 +1,17 @@
 """Reading by sequence number: peek at messages, and take deferred ones (contract A12, protocol.md 9)."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from operator import methodcaller
 
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound, MessageTooLarge, MessagingError
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import FragmentKey, StoredMessage
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import ReadTogether, Rows, Scan, unexpired
 
 PEEK_COUNT_MAX = 250
 PEEK_BYTES_MAX = 256 * 1024
 DEFERRED_BYTES_MAX = 64 * 1024 * 1024
-_STEP_COUNT = 64
-ANY_STATE = (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
-
-Rows = list[StoredMessage]
 
 
 def peek(
@@ -42,17 +35,18 @@ def peek(
         else:
             peek(fragment, rows[-1].sequence_number + 1, count_max, session_id, now, done)
 
-    fragment.broker.query(
-        methodcaller("scan", key, from_number - 1, count_max, PEEK_BYTES_MAX, ANY_STATE, session_id), read
-    )
+    fragment.broker.query(Scan(key, from_number - 1, count_max, PEEK_BYTES_MAX, session_id=session_id), read)
 
 
 def shown(rows: Rows, now: Millis) -> Rows:
     """What a reader sees of them: no expired ones, and nothing that concerns forwarding."""
-    visible = [row for row in rows if row.state is not MessageState.ACTIVE or row.expires_at > now]
-    for row in visible:
+    return without_hops_shown(unexpired(rows, now))
+
+
+def without_hops_shown(rows: Rows) -> Rows:
+    for row in rows:
         row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
-    return visible
+    return rows
 
 
 def read_deferred(
@@ -87,17 +81,4 @@ def read_deferred(
         else:
             done(good)
 
-    fragment.broker.query(partial(_rows_for_one_answer, fragment.key, wanted), read)
-
-
-def _rows_for_one_answer(key: FragmentKey, numbers: Sequence[int], store: MessagingStore) -> Rows | None:
-    """None if they are too large together. A single one is not: there is no way to ask for less."""
-    rows: Rows = []
-    size = 0
-    for start in range(0, len(numbers), _STEP_COUNT):
-        found = store.read(key, numbers[start : start + _STEP_COUNT])
-        rows += found
-        size += sum([len(row.content) for row in found])
-        if size > DEFERRED_BYTES_MAX and len(numbers) > 1:
-            return None
-    return rows
+    fragment.broker.query(ReadTogether(fragment.key, wanted, DEFERRED_BYTES_MAX), read)

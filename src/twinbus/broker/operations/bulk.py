@@ -13,23 +13,22 @@ from typing import TypeAlias
 
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.fragment.decision import Decision
-from twinbus.broker.fragment.fragment import ACTIVE_ONLY, Fragment
+from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.withdrawal import withdraw
-from twinbus.broker.operations.bulk_pages import ByNumber, Numbers, Pages, Rows, Scan
+from twinbus.broker.operations.bulk_pages import ByNumber, Numbers, Pages, Scan
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError
 from twinbus.model import wire_names
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import ACTIVE_ONLY, ANY_STATE, DEFERRED_ONLY, Rows
 
 STEP_COUNT_MAX = 500
 CALL_COUNT_MAX = 10_000
 """Messages that one call changes at most."""
 NUMBERS_MAX = 100_000
 """Sequence numbers that one call names at most."""
-ANY_STATE = tuple(MessageState)
-DEFERRED_ONLY = (MessageState.DEFERRED,)
 
 Range: TypeAlias = tuple[int, int]
 """First and last sequence number, both included."""

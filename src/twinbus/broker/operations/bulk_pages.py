@@ -1,20 +1,17 @@
 """Rows of one fragment for a change of many, some at a time: by their states, or by their numbers."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from operator import methodcaller
 from typing import Protocol, TypeAlias
 
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import StoredMessage
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store import reads
+from twinbus.store.reads import Read, ReadNumbers, Rows
 
 STEP_BYTES_MAX = 1024 * 1024
 
 Numbers: TypeAlias = list[int]
-Rows: TypeAlias = list[StoredMessage]
-Read: TypeAlias = Callable[[MessagingStore], Rows]
 
 
 class Pages(Protocol):
@@ -22,8 +19,8 @@ class Pages(Protocol):
 
     fragment: Fragment
 
-    def next_read(self, count_max: int) -> Read | None:
-        """None at the end. What is returned runs where the store runs."""
+    def next_read(self, count_max: int) -> Read[Rows] | None:
+        """None at the end."""
         ...
 
     def found(self, rows: Rows) -> None: ...
@@ -37,11 +34,9 @@ class Scan:
     last: int | None = None  # the highest number wanted
     is_over: bool = False
 
-    def next_read(self, count_max: int) -> Read | None:
+    def next_read(self, count_max: int) -> Read[Rows] | None:
         return (
-            None
-            if self.is_over
-            else methodcaller("scan", self.fragment.key, self.after, count_max, STEP_BYTES_MAX, self.states)
+            None if self.is_over else reads.Scan(self.fragment.key, self.after, count_max, STEP_BYTES_MAX, self.states)
         )
 
     def found(self, rows: Rows) -> None:
@@ -55,9 +50,9 @@ class ByNumber:
     fragment: Fragment
     numbers: Numbers
 
-    def next_read(self, count_max: int) -> Read | None:
+    def next_read(self, count_max: int) -> Read[Rows] | None:
         chosen, self.numbers = self.numbers[:count_max], self.numbers[count_max:]
-        return methodcaller("read", self.fragment.key, chosen) if chosen else None
+        return ReadNumbers(self.fragment.key, chosen) if chosen else None
 
     def found(self, rows: Rows) -> None:
         """What is not there counts as done."""

@@ -1,15 +1,14 @@
 """Where the fragments of a queue begin and end: a queue in, numbers and counts of every fragment out, and no bodies."""
 
 from collections.abc import Sequence
-from operator import methodcaller
 from typing import NamedTuple
 
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.operations.browse import ANY_STATE, Rows
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
+from twinbus.store.reads import Rows, Scan
 
 
 class FragmentHead(NamedTuple):
@@ -51,7 +50,7 @@ class _Heads:
             counts = fragment.active_count, fragment.deferred_count, fragment.scheduled_count, fragment.size_bytes
             self._add(FragmentHead(fragment.index, True, first, last, *counts))
 
-        fragment.broker.query(methodcaller("scan", fragment.key, 0, 1, 1, ANY_STATE), answered)
+        fragment.broker.query(Scan(fragment.key, 0, 1, 1), answered)
 
     def _add(self, head: FragmentHead) -> None:
         self._heads.append(head)

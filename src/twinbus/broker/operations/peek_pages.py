@@ -1,19 +1,15 @@
 """Peek over the fragments of a queue: one after the other, or merged in the order of arrival (contract A12)."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.operations.browse import ANY_STATE, PEEK_BYTES_MAX, PEEK_COUNT_MAX, Rows, peek, shown
+from twinbus.broker.operations.browse import PEEK_BYTES_MAX, PEEK_COUNT_MAX, peek, without_hops_shown
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.wire_names import SEQUENCE_BITS
-from twinbus.store.changes import FragmentKey, StoredMessage
-from twinbus.store.messaging_store import MessagingStore
-
-_Run = tuple[Rows, bool]
-"""Rows of one fragment, and whether there are more behind them."""
+from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import FirstUnexpired, Rows, Unexpired
 
 
 class PeekPages:
@@ -24,7 +20,7 @@ class PeekPages:
         self._count_max = min(count_max, PEEK_COUNT_MAX)
         self._now = now
         self._reply = reply
-        self._runs: list[_Run] = []
+        self._runs: list[Unexpired] = []
         self._open_count = 0
 
     def from_number(self, number: int, session_id: str | None) -> None:
@@ -53,7 +49,7 @@ class PeekPages:
             self._reply(self._nobody_there() or [])
         for fragment in asked:
             number = positions.get(fragment.index, 0)
-            read = partial(_run_from, fragment.key, number, self._count_max, self._now)
+            read = FirstUnexpired(fragment.key, number, self._count_max, PEEK_BYTES_MAX, self._now)
             fragment.broker.query(read, self._collect)
 
     def _nobody_there(self) -> FragmentUnavailable | None:
@@ -61,25 +57,15 @@ class PeekPages:
             return None
         return self._fragments[0].broker.unavailable()
 
-    def _collect(self, run: _Run | FragmentUnavailable) -> None:
+    def _collect(self, run: Unexpired | FragmentUnavailable) -> None:
         if not isinstance(run, FragmentUnavailable):
-            self._runs.append(run)
+            self._runs.append(Unexpired(without_hops_shown(run.rows), run.has_more))
         self._open_count -= 1
         if self._open_count == 0:
             self._reply(self._nobody_there() or _merge(self._runs, self._count_max))
 
 
-def _run_from(key: FragmentKey, number: int, count_max: int, now: Millis, store: MessagingStore) -> _Run:
-    after = number - 1
-    while rows := store.scan(key, after, count_max, PEEK_BYTES_MAX, ANY_STATE):
-        after = rows[-1].sequence_number
-        visible = shown(rows, now)
-        if visible:
-            return visible, bool(store.scan(key, after, 1, 1, ANY_STATE))
-    return [], False
-
-
-def _merge(runs: Sequence[_Run], count_max: int) -> Rows:
+def _merge(runs: Sequence[Unexpired], count_max: int) -> Rows:
     """The oldest first, those of a fragment by number. Ends where a fragment has more that is not here, for that might
     be next; but never before the first."""
     page: Rows = []

@@ -5,16 +5,16 @@ different ranges go on side by side, and none of them asks once too often.
 """
 
 from collections.abc import Collection
-from operator import methodcaller
 from typing import NamedTuple
 
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.operations.browse import Rows, shown
+from twinbus.broker.operations.browse import shown
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.store.reads import Rows, Scan
 
 RANGE_COUNT_MAX = 1_000
 RANGE_BYTES_MAX = 1024 * 1024
@@ -69,9 +69,7 @@ class _Range:
 
     def read(self, first: int) -> None:
         key, count_max, states = self._fragment.key, self._count_max, self._states
-        self._fragment.broker.query(
-            methodcaller("scan", key, first - 1, count_max, RANGE_BYTES_MAX, states), self._found
-        )
+        self._fragment.broker.query(Scan(key, first - 1, count_max, RANGE_BYTES_MAX, states), self._found)
 
     def _found(self, rows: Rows | FragmentUnavailable) -> None:
         if isinstance(rows, FragmentUnavailable):

@@ -1,7 +1,6 @@
 """The state that applications keep with a message session, and the list of sessions (contract A9, protocol.md 9)."""
 
 from collections.abc import Sequence
-from operator import methodcaller
 
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import Reply
@@ -9,10 +8,11 @@ from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.store.changes import SessionStateSet
 from twinbus.store.messaging_store import SessionSummary
+from twinbus.store.reads import ListSessions, ReadSessionState
 
 
 def read_state(fragment: Fragment, session_id: str, reply: Reply[bytes | None]) -> None:
-    fragment.broker.query(methodcaller("session_state", fragment.key, session_id), reply)
+    fragment.broker.query(ReadSessionState(fragment.key, session_id), reply)
 
 
 def write_state(fragment: Fragment, session_id: str, state: bytes | None, now: Millis, reply: Reply[None]) -> None:
@@ -40,7 +40,7 @@ class SessionList:
         if not asked:
             self._reply(fragments[0].broker.unavailable())
         for fragment in asked:
-            fragment.broker.query(methodcaller("sessions", fragment.key), self._add)
+            fragment.broker.query(ListSessions(fragment.key), self._add)
 
     def _add(self, sessions: list[SessionSummary] | FragmentUnavailable) -> None:
         if isinstance(sessions, list):

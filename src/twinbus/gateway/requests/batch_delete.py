@@ -1,9 +1,9 @@
 """`$management`: delete the oldest messages of a queue without receiving them (protocol.md section 9)."""
 
-from twinbus.broker.fragment.fragment import ACTIVE_ONLY
 from twinbus.broker.operations import bulk
 from twinbus.gateway.requests.call import Call
 from twinbus.gateway.requests.own import count_of
+from twinbus.store.reads import ACTIVE_ONLY
 
 COUNT_MAX = 4_000
 

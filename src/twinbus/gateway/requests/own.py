@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from twinbus.amqp.codec.types import Array, Int, Long, Value
 from twinbus.broker.operations import bulk
-from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, BacklogShares, count_shares
+from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, count_shares
 from twinbus.broker.operations.browse import PEEK_COUNT_MAX
 from twinbus.broker.operations.fragment_heads import FragmentHead, fragment_heads
 from twinbus.broker.operations.range_peek import RANGE_COUNT_MAX, RangePage, peek_range
@@ -20,6 +20,7 @@ from twinbus.gateway.requests.call import Call, OperationEntry
 from twinbus.model import wire_names
 from twinbus.model.descriptions import FRAGMENT_COUNT, Right
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.store.reads import BacklogShares
 
 RANGE_ENDS_MAX = 8_192
 OWNER_LENGTH_MAX = 128

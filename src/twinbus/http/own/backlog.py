@@ -16,13 +16,14 @@ from starlette.routing import Route
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, BacklogShares, count_shares
+from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, count_shares
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError, Unauthorized
 from twinbus.http.administration.administration_api import Authorize
 from twinbus.model import wire_names
 from twinbus.model.descriptions import Right
 from twinbus.model.paths import is_backlog_queue, path_key
+from twinbus.store.reads import BacklogShares
 
 LOOKED_AT_MAX = 100_000
 """Of one queue: counting by reading must end, and a share of so many says what there is to know."""

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import LogFormat
-from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, EVENT, QUERY, FrameBuffer, frame, pickled
+from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, EVENT, QUERY, UNWRITABLE, FrameBuffer, frame, pickled
 from twinbus.server.stores.served_store import Done, Event
-from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch
+from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch, Unwritable
 from twinbus.store.durable import DurableStore, StoreLimits
 
 READ_BYTES = 512 * 1024
@@ -65,6 +65,8 @@ class SocketEnd:
                 yield Commit([content])
             elif kind == QUERY:
                 yield Query(pickle.loads(content))
+            elif kind == UNWRITABLE:
+                yield Unwritable(content.decode())
             else:
                 yield Switch(*pickle.loads(content))
 

@@ -2,7 +2,8 @@
 
     kind 1 | size 4, then the content
 
-    to the store    COMMIT journal records · QUERY a pickled function · SWITCH its name and arguments, pickled
+    to the store    COMMIT journal records · QUERY a value of `twinbus.store.reads`, pickled · SWITCH its name and arguments, pickled ·
+                    UNWRITABLE why a commit could not be encoded
     from it         DONE how many commits · EVENT any other event, pickled
 
 Both ends are the same program on the same machine, hence pickles and native byte order.
@@ -21,6 +22,7 @@ QUERY: Final = 2
 SWITCH: Final = 3
 DONE: Final = 4
 EVENT: Final = 5
+UNWRITABLE: Final = 6
 
 
 def frame(kind: int, content: bytes) -> bytes:

@@ -21,11 +21,11 @@ from typing import Any, cast
 
 import twinbus
 from twinbus.server.server_settings import LogFormat
-from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, HEADER, QUERY, SWITCH, FrameBuffer
+from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, HEADER, QUERY, SWITCH, UNWRITABLE, FrameBuffer
 from twinbus.server.stores.served_store import STOP_WAIT_S, Done, Event, OnLost, OnReturned, ServedStore
 from twinbus.store.changes import Change
 from twinbus.store.journal_record import encode_changes
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import Read
 
 PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.stores.host import main; main(sys.argv[2:])"
 PACKAGE_PLACE = str(Path(twinbus.__file__).parents[1])
@@ -187,12 +187,12 @@ class SocketLine(asyncio.Protocol):
         except Exception as broken:
             # As if the store had found it: the broker forgets what it decided, and starts from what is durable.
             log.exception("commit_not_encoded")
-            self.query(partial(_break, repr(broken)))
+            self._send(UNWRITABLE, repr(broken).encode())
             return 0
         self._send(COMMIT, body)
         return len(body)
 
-    def query(self, read: Callable[[MessagingStore], Any], /) -> None:
+    def query(self, read: Read[Any], /) -> None:
         self._send(QUERY, pickle.dumps(read, pickle.HIGHEST_PROTOCOL))
 
     def switch(self, name: str, /, *arguments: float) -> None:
@@ -233,7 +233,3 @@ def _event(kind: int, content: bytes) -> Event:
         return Done(*COUNT.unpack(content))
     event: Event = pickle.loads(content)
     return event
-
-
-def _break(reason: str, _: MessagingStore) -> None:
-    raise ValueError(f"a commit cannot be encoded: {reason}")

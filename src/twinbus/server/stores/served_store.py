@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from twinbus.broker.telling import tell
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Change
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import Read
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Line(Protocol):
         """Returns how many bytes wait with them."""
         ...
 
-    def query(self, read: Callable[[MessagingStore], Any], /) -> None: ...
+    def query(self, read: Read[Any], /) -> None: ...
 
     def switch(self, name: str, /, *arguments: float) -> None: ...
 
@@ -136,7 +136,7 @@ class ServedStore:
             self.waiting_bytes += size
             self._waiting.append((done, size))
 
-    def query(self, read: Callable[[MessagingStore], T], done: Callable[[T | StoreUnavailable], None], /) -> None:
+    def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None:
         if (line := self._open_line(done)) is not None:
             line.query(read)
             self._waiting.append((done, 0))

@@ -12,6 +12,7 @@ from twinbus.server.stores.served_store import STOP_WAIT_S, Event, OnLost, OnRet
 from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch
 from twinbus.store.changes import Change, Enqueued
 from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import Read
 
 OpenStore = Callable[[Path], MessagingStore]
 
@@ -29,7 +30,7 @@ class ThreadLine:
         messages = [message for change in changes if isinstance(change, Enqueued) for message in change.messages]
         return sum([len(message.content) for message in messages])
 
-    def query(self, read: Callable[[MessagingStore], Any], /) -> None:
+    def query(self, read: Read[Any], /) -> None:
         self._requests.put(Query(read))
 
     def switch(self, name: str, /, *arguments: float) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from twinbus.errors import StoreUnavailable
 from twinbus.server.stores.served_store import Answer, Done, Event, Failed, Lost, Returned, StoreCondition
 from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import Read, carry_out
 
 Store = TypeVar("Store", bound=MessagingStore)
 Result = TypeVar("Result")
@@ -34,7 +35,14 @@ class Commit(NamedTuple):
 
 
 class Query(NamedTuple):
-    read: Callable[[Any], Any]
+    read: Read[Any]
+
+
+class Unwritable(NamedTuple):
+    """A commit that cannot be encoded. It costs the store as if the store had found it, and so nothing that was asked
+    for later is done before its broker has started anew from what is durable."""
+
+    reason: str
 
 
 class Switch(NamedTuple):
@@ -42,7 +50,7 @@ class Switch(NamedTuple):
     arguments: Sequence[float] = ()
 
 
-Request: TypeAlias = Commit | Query | Switch
+Request: TypeAlias = Commit | Query | Unwritable | Switch
 
 
 class WorkerEnd(Protocol):
@@ -182,7 +190,9 @@ class StoreWorker(Generic[Store, Part]):
     def _call(self, store: Store, run: Sequence[Request]) -> Event:
         first = run[0]
         if isinstance(first, Query):
-            return Answer(first.read(store))
+            return Answer(carry_out(first.read, store))
+        if isinstance(first, Unwritable):
+            raise ValueError(f"a commit cannot be encoded: {first.reason}")
         parts = [part for request in run if isinstance(request, Commit) for part in request.parts]
         if parts:
             self._commit(store, parts)

@@ -1,0 +1,331 @@
+"""What a message broker may ask of its messaging store: each read a value, with what it answers beside it.
+
+A read is carried out where the store is, on its thread, and that may be in another process. So the value travels there and
+the answer travels back, and neither holds anything but data: no function, no object of the broker. `READS` is all of them;
+the store's thread carries out nothing else.
+
+A read shows the store as it is after every commit that was asked for before it, and before any that was asked for later.
+What the broker decided meanwhile it has to add itself: an answer may name a row that has been locked or changed since.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from twinbus.clock import NEVER, Millis
+from twinbus.model import wire_names
+from twinbus.model.content import application_properties
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.store.changes import FragmentKey, StoredMessage
+from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Rows: TypeAlias = list[StoredMessage]
+
+ANY_STATE: Final = tuple(MessageState)
+ACTIVE_ONLY: Final = (MessageState.ACTIVE,)
+DEFERRED_ONLY: Final = (MessageState.DEFERRED,)
+
+ROWS_BYTES_MAX = 4 * 1024 * 1024
+"""About what an answer holds whose rows the broker does not count: an answer travels in one piece."""
+_STEP_COUNT = 64
+
+
+class Read(Protocol[T_co]):
+    """A question to a messaging store that is answered with a `T_co`."""
+
+    def run(self, store: MessagingStore, /) -> T_co:
+        """By `carry_out` alone."""
+        ...
+
+
+# Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Rows in some states with a number above `after`, lowest first, expired or not.
+
+    They end at `count_max` rows or before their content passes `bytes_max`, but never before the first row. With a session
+    id: of that message session alone.
+    """
+
+    fragment: FragmentKey
+    after: int
+    count_max: int
+    bytes_max: int
+    states: Collection[MessageState] = ANY_STATE
+    session_id: str | None = None
+
+    def run(self, store: MessagingStore) -> Rows:
+        return store.scan(self.fragment, self.after, self.count_max, self.bytes_max, self.states, self.session_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNumbers:
+    """The rows with these numbers that exist, in the order of the numbers, whatever their size."""
+
+    fragment: FragmentKey
+    numbers: Sequence[int]
+
+    def run(self, store: MessagingStore) -> Rows:
+        return store.read(self.fragment, self.numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTogether:
+    """As `ReadNumbers`, or None if their content passes `bytes_max`. A single row is never too large: nobody could ask
+    for less."""
+
+    fragment: FragmentKey
+    numbers: Sequence[int]
+    bytes_max: int
+
+    def run(self, store: MessagingStore) -> Rows | None:
+        rows: Rows = []
+        size = 0
+        for start in range(0, len(self.numbers), _STEP_COUNT):
+            found = store.read(self.fragment, self.numbers[start : start + _STEP_COUNT])
+            rows += found
+            size += sum([len(row.content) for row in found])
+            if size > self.bytes_max and len(self.numbers) > 1:
+                return None
+        return rows
+
+
+class Unexpired(NamedTuple):
+    rows: Rows
+    has_more: bool  # rows behind these, expired or not
+
+
+@dataclass(frozen=True, slots=True)
+class FirstUnexpired:
+    """The first rows numbered `from_number` or above that have not expired, in any state; empty if there are none."""
+
+    fragment: FragmentKey
+    from_number: int
+    count_max: int
+    bytes_max: int
+    now: Millis
+
+    def run(self, store: MessagingStore) -> Unexpired:
+        after = self.from_number - 1
+        while rows := store.scan(self.fragment, after, self.count_max, self.bytes_max, ANY_STATE):
+            after = rows[-1].sequence_number
+            kept = unexpired(rows, self.now)
+            if kept:
+                return Unexpired(kept, bool(store.scan(self.fragment, after, 1, 1, ANY_STATE)))
+        return Unexpired([], False)
+
+
+def unexpired(rows: Rows, now: Millis) -> Rows:
+    """Without the active ones whose time is over: others do not expire where they are (contract A14)."""
+    return [row for row in rows if row.state is not MessageState.ACTIVE or row.expires_at > now]
+
+
+# Rows whose time has come
+
+
+class Timely(NamedTuple):
+    rows: Rows
+    next_at: Millis  # when to look again; NEVER if there is nothing to wait for
+
+
+@dataclass(frozen=True, slots=True)
+class DueRows:
+    """Scheduled rows that are due, by due time: at most `count_max`, and about `ROWS_BYTES_MAX`."""
+
+    fragment: FragmentKey
+    now: Millis
+    count_max: int
+
+    def run(self, store: MessagingStore) -> Timely:
+        numbers, next_due = store.due(self.fragment, self.now, self.count_max)
+        rows = _read_some(store, self.fragment, numbers)
+        return Timely(rows, next_due if len(rows) == len(numbers) else self.now)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredRows:
+    """Active rows that have expired, by expiry, without those in `held`: at most `count_max`, and about `ROWS_BYTES_MAX`.
+
+    What is held may be free by `retry_at`, so it is looked at again then.
+    """
+
+    fragment: FragmentKey
+    now: Millis
+    count_max: int
+    held: frozenset[int]
+    retry_at: Millis
+
+    def run(self, store: MessagingStore) -> Timely:
+        numbers, next_expiry = store.expired(self.fragment, self.now, self.count_max + len(self.held))
+        free = [number for number in numbers if number not in self.held]
+        rows = _read_some(store, self.fragment, free[: self.count_max])
+        if len(rows) < len(free):
+            return Timely(rows, self.now)
+        return Timely(rows, min(next_expiry, self.retry_at) if len(free) < len(numbers) else next_expiry)
+
+
+def _read_some(store: MessagingStore, fragment: FragmentKey, numbers: Sequence[int]) -> Rows:
+    """The first of these rows, all of which exist, up to about `ROWS_BYTES_MAX`.
+
+    Their sizes are not known before they are read, so the first reads are small and the next ones larger.
+    """
+    rows: Rows = []
+    size = 0
+    while len(rows) < len(numbers) and size < ROWS_BYTES_MAX:
+        count = len(rows) + 1
+        some = store.read(fragment, numbers[len(rows) : len(rows) + count])
+        size += sum([len(row.content) for row in some])
+        rows += some
+    return rows
+
+
+# Destinations
+
+
+@dataclass(slots=True)
+class Share:
+    message_count: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class BacklogShares:
+    """By destination; None stands for messages that no paired sender put there. `next_number`: where to go on."""
+
+    by_destination: dict[str | None, Share] = field(default_factory=dict)
+    next_number: int | None = None
+
+    def add(self, destination: str | None, message_count: int, size_bytes: int) -> None:
+        share = self.by_destination.setdefault(destination, Share())
+        share.message_count += message_count
+        share.size_bytes += size_bytes
+
+
+class CountedRows(NamedTuple):
+    shares: BacklogShares  # of the rows that have not expired; `next_number` is that of the next fragment at the end
+    row_count: int  # read, expired or not
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogPage:
+    """For which destinations the rows numbered `from_number` or above wait, in any state. Their content stays here."""
+
+    fragment: FragmentKey
+    from_number: int
+    count_max: int
+    bytes_max: int
+    now: Millis
+
+    def run(self, store: MessagingStore) -> CountedRows:
+        rows = store.scan(self.fragment, self.from_number - 1, self.count_max, self.bytes_max, ANY_STATE)
+        following_fragment = ((self.from_number >> SEQUENCE_BITS) + 1) << SEQUENCE_BITS
+        shares = BacklogShares(next_number=rows[-1].sequence_number + 1 if rows else following_fragment)
+        for row in unexpired(rows, self.now):
+            shares.add(_destination(row.content), 1, len(row.content))
+        return CountedRows(shares, len(rows))
+
+
+def _destination(content: bytes) -> str | None:
+    path = application_properties(content).get(wire_names.TRANSFER_PATH)
+    return path if isinstance(path, str) else None
+
+
+# Message sessions
+
+
+@dataclass(frozen=True, slots=True)
+class ListSessions:
+    """The message sessions with active messages or a state."""
+
+    fragment: FragmentKey
+
+    def run(self, store: MessagingStore) -> list[SessionSummary]:
+        return store.sessions(self.fragment)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSessionState:
+    """The state that applications keep with a message session; None if it has none."""
+
+    fragment: FragmentKey
+    session_id: str
+
+    def run(self, store: MessagingStore) -> bytes | None:
+        return store.session_state(self.fragment, self.session_id)
+
+
+# Whole fragments
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentMemory:
+    """What a message broker has to know of a fragment before it can serve it."""
+
+    summary: FragmentSummary
+    next_due: Millis
+    next_expiry: Millis
+    sessions: Sequence[SessionSummary]
+    duplicates: Sequence[tuple[str, Millis]]
+
+    @classmethod
+    def of_new(cls, fragment: FragmentKey) -> "FragmentMemory":
+        return cls(FragmentSummary(fragment, 0, 0, 0, 0, 0), NEVER, NEVER, (), ())
+
+
+class MemoryWanted(NamedTuple):
+    fragment: FragmentKey
+    has_sessions: bool
+    has_duplicates: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The memory of each of these fragments, in this order; None for one that the store does not have."""
+
+    wanted: Sequence[MemoryWanted]
+
+    def run(self, store: MessagingStore) -> list[FragmentMemory | None]:
+        summaries = {summary.fragment: summary for summary in store.summaries()}
+        return [
+            _memory(store, summaries[one.fragment], one) if one.fragment in summaries else None for one in self.wanted
+        ]
+
+
+def _memory(store: MessagingStore, summary: FragmentSummary, wanted: MemoryWanted) -> FragmentMemory:
+    fragment, has_sessions, has_duplicates = wanted
+    # Before the beginning of time nothing is due: what comes back is when the first one will be.
+    return FragmentMemory(
+        summary,
+        next_due=store.due(fragment, -1, 1)[1] if summary.scheduled_count else NEVER,
+        next_expiry=store.expired(fragment, -1, 1)[1] if summary.active_count else NEVER,
+        sessions=store.sessions(fragment) if has_sessions else (),
+        duplicates=store.duplicates(fragment) if has_duplicates else (),
+    )
+
+
+def carry_out(read: Read[T], store: MessagingStore) -> T:
+    """The answer of the store. Raises TypeError for what is not one of `READS`, and StoreUnavailable as the store does."""
+    if type(read) not in READS:
+        raise TypeError(f"{read!r} is not a read of a messaging store: twinbus.store.reads has all of them")
+    return read.run(store)
+
+
+READS: Final = frozenset(
+    {
+        Scan,
+        ReadNumbers,
+        ReadTogether,
+        FirstUnexpired,
+        DueRows,
+        ExpiredRows,
+        BacklogPage,
+        ListSessions,
+        ReadSessionState,
+        Load,
+    }
+)

@@ -1,0 +1,129 @@
+"""What a message broker may ask of its store: a closed set of values that survive the way to another process."""
+
+import ast
+import inspect
+import pickle
+from pathlib import Path
+
+import pytest
+
+import twinbus.broker
+from twinbus.clock import NEVER
+from twinbus.model.wire_names import MessageState
+from twinbus.store import reads
+from twinbus.store.changes import Enqueued, FragmentCreated, StoredMessage, fragment_key
+from twinbus.store.memory import MemoryStore
+from twinbus.store.reads import (
+    READS,
+    BacklogPage,
+    DueRows,
+    ExpiredRows,
+    FirstUnexpired,
+    ListSessions,
+    Load,
+    MemoryWanted,
+    Read,
+    ReadNumbers,
+    ReadSessionState,
+    ReadTogether,
+    Scan,
+    Timely,
+    carry_out,
+)
+from twinbus.testing.messages import make_message
+
+KEY = fragment_key(1, 0)
+EXAMPLES: list[Read[object]] = [
+    Scan(KEY, 0, 10, 1_000),
+    ReadNumbers(KEY, [1, 2]),
+    ReadTogether(KEY, [1, 2], 1_000),
+    FirstUnexpired(KEY, 0, 10, 1_000, now=5),
+    DueRows(KEY, 5, 10),
+    ExpiredRows(KEY, 5, 10, frozenset(), retry_at=6),
+    BacklogPage(KEY, 0, 10, 1_000, now=5),
+    ListSessions(KEY),
+    ReadSessionState(KEY, "s"),
+    Load([MemoryWanted(KEY, has_sessions=True, has_duplicates=True)]),
+]
+
+
+def store_of(*rows: StoredMessage) -> MemoryStore:
+    store = MemoryStore()
+    store.commit([FragmentCreated(KEY), Enqueued(KEY, list(rows))])
+    return store
+
+
+def test_every_read_of_the_module_is_in_the_set() -> None:
+    """All that can be carried out is written down, and there is an example of each below."""
+    defined = {each for _, each in inspect.getmembers(reads, inspect.isclass) if each.__module__ == reads.__name__}
+    assert {each for each in defined if hasattr(each, "run")} - {Read} == READS
+    assert {type(example) for example in EXAMPLES} == READS
+
+
+@pytest.mark.parametrize("read", EXAMPLES, ids=lambda read: type(read).__name__)
+def test_a_read_and_its_answer_are_the_same_on_the_other_side(read: Read[object]) -> None:
+    content = make_message("m", application_properties={"x-ms-path": "orders"}).content
+    store = store_of(StoredMessage(1, content, 0, 3), StoredMessage(2, content, 0, NEVER))
+    sent = pickle.loads(pickle.dumps(read))
+    assert sent == read
+    answer = carry_out(sent, store)
+    assert pickle.loads(pickle.dumps(answer)) == answer
+
+
+def test_what_is_not_a_read_is_not_carried_out() -> None:
+    class Stranger:
+        def run(self, store: object) -> None:
+            pytest.fail("it was carried out")
+
+    with pytest.raises(TypeError, match="is not a read"):
+        carry_out(Stranger(), MemoryStore())
+
+
+def test_whatever_a_message_broker_asks_is_a_read() -> None:
+    """Every module that queries builds the value itself, or passes on one that it was given."""
+    names = {read.__name__ for read in READS}
+    for path in sorted(Path(twinbus.broker.__path__[0]).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+        assert "methodcaller" not in imported, path
+        assert "MessagingStore" not in imported, path
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "query":
+                asked = node.args[0]
+                built = ast.unparse(asked.func) if isinstance(asked, ast.Call) else None
+                assert built in names or isinstance(asked, ast.Name | ast.Attribute), f"{path}:{node.lineno}"
+
+
+def test_rows_that_are_too_large_together_are_not_read() -> None:
+    store = store_of(*[StoredMessage(number, bytes(10), 0, NEVER) for number in range(1, 200)])
+    assert carry_out(ReadTogether(KEY, range(1, 101), 1_000), store) is not None
+    assert carry_out(ReadTogether(KEY, range(1, 102), 1_000), store) is None
+    assert carry_out(ReadTogether(KEY, [1], 9), store) is not None
+
+
+def test_the_first_unexpired_rows_are_found_behind_expired_ones() -> None:
+    store = store_of(*[StoredMessage(number, b"", 0, 5 if number < 8 else NEVER) for number in range(1, 11)])
+    found = carry_out(FirstUnexpired(KEY, 0, 2, 1_000, now=5), store)
+    assert ([row.sequence_number for row in found.rows], found.has_more) == ([8], True)
+    found = carry_out(FirstUnexpired(KEY, 9, 2, 1_000, now=5), store)
+    assert ([row.sequence_number for row in found.rows], found.has_more) == ([9, 10], False)
+    assert carry_out(FirstUnexpired(KEY, 11, 2, 1_000, now=5), store) == ([], False)
+
+
+def test_expired_rows_that_are_held_are_looked_at_again() -> None:
+    store = store_of(*[StoredMessage(number, b"", 0, number) for number in range(1, 6)])
+    rows, next_at = carry_out(ExpiredRows(KEY, 3, 10, frozenset({2}), retry_at=1_003), store)
+    assert ([row.sequence_number for row in rows], next_at) == ([1, 3], 4)
+    rows, next_at = carry_out(ExpiredRows(KEY, 5, 10, frozenset({2}), retry_at=1_005), store)
+    assert ([row.sequence_number for row in rows], next_at) == ([1, 3, 4, 5], 1_005)
+    rows, next_at = carry_out(ExpiredRows(KEY, 5, 2, frozenset({2}), retry_at=1_005), store)
+    assert ([row.sequence_number for row in rows], next_at) == ([1, 3], 4)
+
+
+def test_due_rows_end_at_about_their_size_and_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "ROWS_BYTES_MAX", 25)
+    scheduled = MessageState.SCHEDULED
+    store = store_of(*[StoredMessage(n, bytes(10), 0, NEVER, state=scheduled, due_at=n) for n in range(1, 9)])
+    rows, next_at = carry_out(DueRows(KEY, 6, 10), store)
+    assert ([row.sequence_number for row in rows], next_at) == ([1, 2, 3], 6)
+    assert carry_out(DueRows(KEY, 0, 10), store) == Timely([], 1)
