@@ -21,8 +21,7 @@ from twinbus.amqp.events import Deliveries, Event
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.gateway.connection_gateway import ConnectionGateway
-from twinbus.gateway.links.traffic import Traffic
-from twinbus.gateway.namespace_view import NamespaceView
+from twinbus.gateway.namespace_view import NamespaceView, Traffic
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.book import OperationsBook

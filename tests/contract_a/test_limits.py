@@ -10,7 +10,7 @@ from twinbus.amqp.events import LinkDetached
 from twinbus.broker import fragment_transaction, message_broker
 from twinbus.broker.fragment import hops
 from twinbus.broker.operations import browse
-from twinbus.gateway.links import link_watch, receiver_attach
+from twinbus.gateway.links import bindings, receiver_attach
 from twinbus.management import quotas, validation
 from twinbus.model import descriptions, message, paths
 from twinbus.model.descriptions import QueueDescription
@@ -53,7 +53,7 @@ SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
         (server_settings.CONNECTIONS_MAX_DEFAULT, 5_000),
         (receiver_attach.RECEIVERS_MAX, 5_000),
         (validation.ACCESS_RULES_MAX, 12),
-        (link_watch.IDLE_MAX, 10 * MINUTE),
+        (bindings.IDLE_MAX, 10 * MINUTE),
         (ConnectionSettings(container_id="c").idle_timeout, 4 * MINUTE),
         (message_broker.SILENCE_MAX, 15 * SECOND),
     ],

@@ -26,8 +26,7 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.authorization import signature
 from twinbus.gateway.connection_gateway import ConnectionGateway
-from twinbus.gateway.links.traffic import Traffic
-from twinbus.gateway.namespace_view import NamespaceView
+from twinbus.gateway.namespace_view import NamespaceView, Traffic
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.book import OperationsBook

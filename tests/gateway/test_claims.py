@@ -11,7 +11,7 @@ from twinbus.amqp.codec.types import Symbol
 from twinbus.amqp.events import Deliveries, Dispositions, LinkDetached
 from twinbus.clock import Millis
 from twinbus.gateway.authorization import CLOCK_SKEW
-from twinbus.gateway.links.link_watch import LOOK_EVERY
+from twinbus.gateway.links.bindings import LOOK_EVERY
 from twinbus.gateway.nodes.management_node import OPERATIONS
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, Right
 

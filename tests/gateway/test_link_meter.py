@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.broker.consumer import TakenMessage
-from twinbus.gateway.links.link_meter import UNMETERED, LinkMeter
-from twinbus.gateway.links.link_rows import OVERHEAD
+from twinbus.gateway.links.link_meter import OVERHEAD, UNMETERED, LinkMeter
 from twinbus.meter.book import OperationsBook
 from twinbus.meter.operation import NO_FRAGMENT, UNIT_BYTES, Cause, EntityType, Operation
 from twinbus.model.message import Message

@@ -10,7 +10,7 @@ from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, 
 from twinbus.amqp.codec.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
 from twinbus.amqp.events import Deliveries, LinkDetached
 from twinbus.gateway.links.session_attach import TICKS_AT_EPOCH
-from twinbus.gateway.nodes import response_links
+from twinbus.gateway.nodes import request_links
 from twinbus.gateway.nodes.management_node import PENDING_MAX
 from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import (
@@ -249,7 +249,7 @@ def test_requests_that_wait_for_the_store_are_limited(front: Front) -> None:
 
 @pytest.mark.parametrize("limit", ["WAITING_MAX", "WAITING_BYTES_MAX"])
 def test_replies_that_nobody_takes_are_limited(front: Front, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_links, limit, {"WAITING_MAX": 5, "WAITING_BYTES_MAX": 5_000}[limit])
+    monkeypatch.setattr(request_links, limit, {"WAITING_MAX": 5, "WAITING_BYTES_MAX": 5_000}[limit])
     put(front, "x" * 900)
     client = front.client()
     node = client.node("orders/$management")
@@ -265,7 +265,7 @@ def test_replies_that_nobody_takes_are_limited(front: Front, limit: str, monkeyp
 def test_a_reply_is_not_too_large_for_a_link_that_others_do_not_wait_on(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(response_links, "WAITING_BYTES_MAX", 1)
+    monkeypatch.setattr(request_links, "WAITING_BYTES_MAX", 1)
     put(front, "x" * 900)
     client = front.client()
     node = client.node("orders/$management")

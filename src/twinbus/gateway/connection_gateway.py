@@ -29,15 +29,13 @@ from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError, Unauthorized
 from twinbus.gateway.authorization import Grants, verify_key
 from twinbus.gateway.links.attachment import Attachment
-from twinbus.gateway.links.bindings import Bindings
+from twinbus.gateway.links.bindings import Bindings, LinkWatch, unbind
 from twinbus.gateway.links.link_meter import who_of
-from twinbus.gateway.links.link_watch import LinkWatch, unbind
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.gateway.links.sender_binding import SenderBinding
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.coordinator import CoordinatorBinding
-from twinbus.gateway.nodes.request_binding import RequestBinding
-from twinbus.gateway.nodes.response_links import ResponseLink
+from twinbus.gateway.nodes.request_links import RequestBinding, ResponseLink
 
 TOKEN_WAIT: Millis = 20_000
 """How long a connection may live without a valid token."""

@@ -1,13 +1,50 @@
-"""What all connections of a namespace share."""
+"""What all connections of a namespace share: its entities, control plane and access rules, and the counters of its traffic.
+
+Traffic is counted by burst for each entity; nothing reads the counters until somebody asks for metrics.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.gateway.authorization import AccessRules
-from twinbus.gateway.links.traffic import Traffic
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.book import OperationsBook
+from twinbus.model.paths import path_key
+
+ENTITIES_MAX = 20_000
+"""Twice as many as a namespace holds at a time."""
+
+
+@dataclass(slots=True)
+class EntityTraffic:
+    messages_in: int = 0
+    bytes_in: int = 0
+    refused: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+    settled: int = 0
+    requests: int = 0  # to the management node
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Of one namespace since its process started."""
+
+    connections_opened: int = 0
+    tokens_accepted: int = 0
+    tokens_refused: int = 0
+    entities: dict[str, EntityTraffic] = field(default_factory=dict)
+
+    def of(self, path: str) -> EntityTraffic:
+        key = path_key(path)
+        traffic = self.entities.get(key)
+        if traffic is None:
+            if len(self.entities) >= ENTITIES_MAX:
+                # Most entries are of entities deleted long ago, so the oldest entry goes.
+                del self.entities[next(iter(self.entities))]
+            traffic = self.entities[key] = EntityTraffic()
+        return traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,4 +55,4 @@ class NamespaceView:
     traffic: Traffic
     message_size_max: int
     new_id: Callable[[], str]
-    book: OperationsBook | None = None  # None: nobody counts
+    book: OperationsBook | None = None  # None: operations are not metered

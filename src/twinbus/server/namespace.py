@@ -27,8 +27,7 @@ from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, SystemClock
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections
-from twinbus.gateway.links.traffic import Traffic
-from twinbus.gateway.namespace_view import NamespaceView
+from twinbus.gateway.namespace_view import NamespaceView, Traffic
 from twinbus.http.administration.administration_api import AdministrationApi, RestSettings
 from twinbus.http.messaging.messaging_api import HttpMessaging
 from twinbus.http.own.access_rules import AccessApi

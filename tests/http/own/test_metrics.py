@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from twinbus.client.shared_access import sign
-from twinbus.gateway.links.traffic import Traffic
+from twinbus.gateway.namespace_view import Traffic
 from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.side import HttpSide
 from twinbus.model.descriptions import AuthorizationRule, Right

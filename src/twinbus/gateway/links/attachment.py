@@ -35,10 +35,9 @@ from twinbus.gateway.nodes.cbs_node import CbsNode
 from twinbus.gateway.nodes.coordinator import CREDIT as COORDINATOR_CREDIT
 from twinbus.gateway.nodes.coordinator import CoordinatorBinding, Transactions
 from twinbus.gateway.nodes.management_node import ASSOCIATED_LINK, ManagementNode
-from twinbus.gateway.nodes.request_binding import CREDIT as REQUEST_CREDIT
-from twinbus.gateway.nodes.request_binding import Handle, RequestBinding
+from twinbus.gateway.nodes.request_links import CREDIT as REQUEST_CREDIT
+from twinbus.gateway.nodes.request_links import Handle, RequestBinding, ResponseLink, find_response_link
 from twinbus.gateway.nodes.request_message import CBS_NAMES, MANAGEMENT_NAMES, ReplyNames, Request, Response, text_of
-from twinbus.gateway.nodes.response_links import ResponseLink, find_response_link
 from twinbus.gateway.requests.call import Respond
 from twinbus.model import wire_names
 from twinbus.model.descriptions import Right

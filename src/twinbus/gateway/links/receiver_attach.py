@@ -12,9 +12,9 @@ from twinbus.errors import MessagingError, NotAllowed, OperationTimeout, QuotaEx
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.links.bindings import Bindings
 from twinbus.gateway.links.link_meter import LinkMeter
-from twinbus.gateway.links.pending_session import PendingSession
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.gateway.links.session_attach import (
+    PendingSession,
     has_session_filter,
     session_properties,
     session_source,
@@ -22,7 +22,7 @@ from twinbus.gateway.links.session_attach import (
     wait_of,
     wanted_session,
 )
-from twinbus.gateway.links.traffic import Traffic
+from twinbus.gateway.namespace_view import Traffic
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.meter.operation import Cause
 

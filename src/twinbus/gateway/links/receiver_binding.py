@@ -17,7 +17,7 @@ from twinbus.gateway.addresses import Node
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import confirmation, is_refusal, outcome_of, ranges
 from twinbus.gateway.links.receive_window import ReceiveWindow
-from twinbus.gateway.links.traffic import EntityTraffic
+from twinbus.gateway.namespace_view import EntityTraffic
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.meter.operation import Cause
 from twinbus.model.message import encode_delivery

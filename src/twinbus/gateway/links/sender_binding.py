@@ -20,7 +20,7 @@ from twinbus.errors import MessageTooLarge, MessagingError
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import ranges
-from twinbus.gateway.links.traffic import EntityTraffic
+from twinbus.gateway.namespace_view import EntityTraffic
 from twinbus.gateway.nodes.coordinator import Transactions, in_transaction
 from twinbus.model.message import BATCH_FORMAT, Message, split_batch
 from twinbus.model.message_reader import MessageReader

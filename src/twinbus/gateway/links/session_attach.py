@@ -1,12 +1,16 @@
-"""Attaching to a message session: the filter of the link's source, and the reply that names the session (protocol.md 6.3)."""
+"""Attaching to a message session: the filter in the link's source, the wait for a free session, and the reply that names it."""
 
 from dataclasses import replace
 
 from twinbus.amqp.codec.terminus import Source
 from twinbus.amqp.codec.types import Described, Long, Symbol, Value
 from twinbus.broker.consumer import SessionLock
+from twinbus.broker.replies import Waiter
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.gateway.addresses import Node
+from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.meter.operation import Cause
 from twinbus.model import wire_names
 from twinbus.model.identity import ID_LENGTH_MAX
 
@@ -56,3 +60,21 @@ def unfiltered_source(source: Source) -> Source:
 
 def session_properties(lock: SessionLock) -> dict[Value, Value]:
     return {LOCKED_UNTIL: Long(TICKS_AT_EPOCH + lock.locked_until * TICKS_PER_MILLI)}
+
+
+class PendingSession:
+    """A receiver link whose attach is held back until a message session is free."""
+
+    __slots__ = ("meter", "node", "path", "waiter")
+
+    def __init__(self, node: Node, path: str, meter: LinkMeter) -> None:
+        self.node = node
+        self.path = path
+        self.meter = meter
+        self.waiter: Waiter | None = None
+
+    def unbind(self, now: Millis) -> None:
+        """The client gave up."""
+        self.meter.counted(Cause.EMPTY_RECEIVE)
+        if self.waiter is not None:
+            self.waiter.cancel()

@@ -5,7 +5,7 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, EntityNotFound, MessagingError, NotImplementedHere
 from twinbus.gateway.addresses import resolve
 from twinbus.gateway.authorization import AccessRules, Grants, audience_path, verify_token
-from twinbus.gateway.links.traffic import Traffic
+from twinbus.gateway.namespace_view import Traffic
 from twinbus.gateway.nodes.request_message import Request, Response, text_of
 from twinbus.model.paths import parse_address
 

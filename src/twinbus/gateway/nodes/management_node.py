@@ -15,7 +15,13 @@ from twinbus.gateway.authorization import Grants
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.coordinator import Transactions
-from twinbus.gateway.nodes.request_counts import (
+from twinbus.gateway.nodes.request_message import Arguments, Request, Response
+from twinbus.gateway.requests.batch_delete import batch_delete_messages
+from twinbus.gateway.requests.browse import peek_message, receive_by_sequence_number
+from twinbus.gateway.requests.call import (
+    Call,
+    OperationEntry,
+    Respond,
     as_cancellation,
     as_peek,
     as_receive,
@@ -25,10 +31,6 @@ from twinbus.gateway.nodes.request_counts import (
     as_settlement,
     by_itself,
 )
-from twinbus.gateway.nodes.request_message import Arguments, Request, Response
-from twinbus.gateway.requests.batch_delete import batch_delete_messages
-from twinbus.gateway.requests.browse import peek_message, receive_by_sequence_number
-from twinbus.gateway.requests.call import Call, OperationEntry, Respond
 from twinbus.gateway.requests.locks import renew_lock, update_disposition
 from twinbus.gateway.requests.own import OWN_OPERATIONS
 from twinbus.gateway.requests.rules import add_rule, enumerate_rules, remove_rule

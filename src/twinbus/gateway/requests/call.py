@@ -1,34 +1,39 @@
-"""What every `$management` operation is given and how it answers.
+"""What the handler of a `$management` request is given, how it answers, and what the request is on the bill.
 
-An operation is a plain function: it reads its arguments, asks the broker, and calls `respond` exactly once, at once
-or when the broker answers. It raises MessagingError where the request makes no sense; the node turns that into the reply.
+A handler is a plain function: it reads its arguments, asks the broker, and calls `respond` exactly once, at once or when
+the broker answers. It raises MessagingError where the request makes no sense; the node turns that into the reply. A request
+that succeeds is told to the meter by one of the `as_...` functions, from its result; one that fails is not billed.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from twinbus.broker.consumer import SessionLock
+from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.fragment_transaction import FragmentTransaction
+from twinbus.broker.operations.range_peek import RangePage
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, SessionLockLost
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.links.link_meter import LinkMeter
-from twinbus.gateway.nodes.request_counts import as_request
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.management.control_plane import ControlPlane
+from twinbus.meter.operation import Cause
 from twinbus.model.descriptions import Right
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.changes import StoredMessage
 
 T = TypeVar("T")
 
 Respond: TypeAlias = Callable[[Response], None]
 
-Count: TypeAlias = Callable[["Call", Any], None]
+Bill: TypeAlias = Callable[["Call", Any], None]
 AfterCommit: TypeAlias = Callable[[Callable[[], None]], None]
 
 LOCK_TOKENS_MAX = 4_096
@@ -43,7 +48,7 @@ class Call:
     now: Millis
     control: ControlPlane
     meter: LinkMeter
-    billed_as: Count  # what the request is on the bill, once it is done
+    billed_as: Bill  # what the request is on the bill, once it is done
     after_commit: AfterCommit  # have something done when the transaction is committed
     check_room: Callable[[int], None]  # raises if a transaction cannot hold so many bytes more
     session: SessionLock | None  # what the link named in the request holds, if it holds a message session
@@ -80,16 +85,6 @@ class Call:
             raise SessionLockLost(f"The lock on session '{session_id}' is lost. Accept the session again.")
 
 
-Operation: TypeAlias = Callable[[Call], None]
-
-
-class OperationEntry(NamedTuple):
-    run: Operation
-    right: Right
-    billed_as: Count = as_request
-    can_be_in_transaction: bool = False
-
-
 def lock_tokens(arguments: Arguments) -> list[bytes]:
     """Lock tokens as the broker has them: the bytes of delivery tags."""
     return [token.bytes_le for token in arguments.sequence("lock-tokens", UUID, "UUIDs", LOCK_TOKENS_MAX)]
@@ -97,3 +92,71 @@ def lock_tokens(arguments: Arguments) -> list[bytes]:
 
 def done(_: object) -> Response:
     return Response.ok()
+
+
+# What a request is on the bill
+
+
+def as_request(call: Call, _: Any) -> None:
+    call.meter.counted(Cause.MANAGEMENT)
+
+
+def as_peek(call: Call, messages: Sequence[StoredMessage]) -> None:
+    call.meter.peeked(messages)
+
+
+def as_range_peek(call: Call, page: RangePage) -> None:
+    call.meter.peeked(page.rows)
+
+
+def as_receive(call: Call, deliveries: Sequence[TakenMessage]) -> None:
+    call.meter.handed_out([delivery.message for delivery in deliveries])
+
+
+def as_claim(call: Call, numbers: Sequence[int]) -> None:
+    """A receive of messages whose content stays where it is: each is one unit, whatever its size."""
+    if not numbers:
+        call.meter.counted(Cause.EMPTY_RECEIVE)
+    for fragment, count in Counter(number >> SEQUENCE_BITS for number in numbers).items():
+        call.meter.counted(Cause.RECEIVE, count, messages=count, fragment=fragment)
+
+
+def as_removal(call: Call, numbers: Sequence[int]) -> None:
+    for fragment, count in Counter(number >> SEQUENCE_BITS for number in numbers).items():
+        call.meter.counted(Cause.SETTLE, count, messages=count, fragment=fragment)
+
+
+def as_settlement(call: Call, _: Any) -> None:
+    count = len(call.arguments.values("lock-tokens"))
+    call.meter.counted(Cause.SETTLE, count, messages=count)
+
+
+def as_renewal(call: Call, ends: Sequence[Millis]) -> None:
+    call.meter.counted(Cause.RENEW, len(ends), messages=len(ends))
+
+
+def as_session_renewal(call: Call, _: Any) -> None:
+    call.meter.counted(Cause.RENEW)
+
+
+def as_session_request(call: Call, state: Any) -> None:
+    """Its size is that of the state, read or written."""
+    written = call.arguments.fields.get("session-state")
+    shown = state if isinstance(state, bytes) else written if isinstance(written, bytes) else b""
+    call.meter.counted(Cause.SESSION, size=len(shown))
+
+
+def as_cancellation(call: Call, _: Any) -> None:
+    count = len(call.arguments.values("sequence-numbers"))
+    call.meter.counted(Cause.CANCEL, count, messages=count)
+
+
+def by_itself(call: Call, _: Any) -> None:
+    """The handler reports to the meter itself: its result does not say enough."""
+
+
+class OperationEntry(NamedTuple):
+    run: Callable[[Call], None]
+    right: Right
+    billed_as: Bill = as_request
+    can_be_in_transaction: bool = False

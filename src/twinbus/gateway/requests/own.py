@@ -13,10 +13,9 @@ from twinbus.broker.operations.browse import PEEK_COUNT_MAX
 from twinbus.broker.operations.fragment_heads import FragmentHead, fragment_heads
 from twinbus.broker.operations.range_peek import RANGE_COUNT_MAX, RangePage, peek_range
 from twinbus.errors import ArgumentError, MessageNotFound
-from twinbus.gateway.nodes.request_counts import as_claim, as_peek, as_range_peek, as_removal
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.browse import encode_peeked, encode_without_body, peeked_body
-from twinbus.gateway.requests.call import Call, OperationEntry
+from twinbus.gateway.requests.call import Call, OperationEntry, as_claim, as_peek, as_range_peek, as_removal
 from twinbus.model import wire_names
 from twinbus.model.descriptions import FRAGMENT_COUNT, Right
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState

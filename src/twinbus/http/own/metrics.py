@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from twinbus.broker.replies import QueueCounts
-from twinbus.gateway.links.traffic import Traffic
+from twinbus.gateway.namespace_view import Traffic
 from twinbus.meter.operation import Cause
 from twinbus.server.stores.served_store import ServedStore, StoreCondition
 

@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.front import Client, Front, payload
 from twinbus.amqp.codec.types import Symbol
 from twinbus.amqp.events import Deliveries, LinkDetached
-from twinbus.gateway.links.link_watch import IDLE_MAX
+from twinbus.gateway.links.bindings import IDLE_MAX
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.simulation import Answer
 
