@@ -192,7 +192,7 @@ def test_one_symbol_stands_for_an_array_of_one() -> None:
         (0x17, [None, None], "at most 1"),
         (0x17, [Described(ULong(0x24), [])], "is not an error"),
         (0x15, [RECEIVER, UInt(0), None, None, "accepted"], "is not a delivery state"),
-        (0x99, [], "does not start with a performative"),
+        (0x99, [], "is not a performative"),
     ],
 )
 def test_what_is_wrong_with_a_performative_is_said(code: int, fields: list[object], text: str) -> None:

@@ -10,9 +10,11 @@ nothing else to tell which it is.
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
+from itertools import zip_longest
+from reprlib import repr as shortened  # what a peer sent can be as long as a frame
 from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
-from twinbus.amqp.codec.encode import ENCODED_NULL, encode_list, encode_value
+from twinbus.amqp.codec.encode import encode_value
 from twinbus.amqp.codec.types import Array, Described, Symbol, UInt, ULong, UShort, Value
 from twinbus.amqp.errors import DecodeError
 
@@ -47,16 +49,22 @@ _SLOTS: dict[type[Composite], tuple[_Slot, ...]] = {}
 
 
 def encode_composite(composite: Composite) -> bytes:
-    return b"\x00" + encode_value(ULong(composite.CODE)) + encode_list(_encoded_fields(composite))
+    return encode_value(to_described(composite))
 
 
 def to_described(composite: Composite) -> Described:
-    """The composite as a value, to stand inside of other values."""
+    """The composite as a value, to be encoded or to be nested in other values.
+
+    This is where it is decided how many fields are written: up to the last one that is not null, or all of them.
+    """
     values = [
         None if (value := getattr(composite, slot.name)) is None else slot.field_type.write(value)
         for slot in _slots(type(composite))
     ]
-    return Described(ULong(composite.CODE), values if composite.IS_FULL_LENGTH else _without_trailing_nulls(values))
+    if not composite.IS_FULL_LENGTH:
+        while values and values[-1] is None:
+            values.pop()
+    return Described(ULong(composite.CODE), values)
 
 
 def read_composite(cls: type[C], value: Value) -> C:
@@ -66,23 +74,20 @@ def read_composite(cls: type[C], value: Value) -> C:
     slots = _slots(cls)
     if len(value) > len(slots):
         raise DecodeError(f"{cls.NAME} has {len(value)} fields; it takes at most {len(slots)}")
-    given = dict(zip([slot.name for slot in slots], value, strict=False))
-    return cls(**{slot.name: _read_field(cls, slot, given.get(slot.name)) for slot in slots})
-
-
-def matches(cls: type[Composite], descriptor: Value) -> bool:
-    return bool(descriptor == cls.CODE or descriptor == cls.NAME)
+    return cls(**{slot.name: _read_field(cls, slot, field) for slot, field in zip_longest(slots, value)})
 
 
 def one_of(name: str, *classes: type[Composite]) -> FieldType:
-    """A field that holds one of these composites."""
+    """A field that holds one of these composites, recognized by either form of its descriptor."""
+    by_descriptor: dict[Value, type[Composite]] = {key: cls for cls in classes for key in (cls.CODE, cls.NAME)}
 
     def read(value: Value) -> Composite:
-        if isinstance(value, Described):
-            for cls in classes:
-                if matches(cls, value.descriptor):
-                    return read_composite(cls, value.value)
-        raise DecodeError(f"{value!r} is not {name}")
+        # A descriptor can be any value, so also one that no dictionary can look up.
+        if isinstance(value, Described) and isinstance(value.descriptor, int | str):
+            cls = by_descriptor.get(value.descriptor)
+            if cls is not None:
+                return read_composite(cls, value.value)
+        raise DecodeError(f"{shortened(value)} is not {name}")
 
     return FieldType(name, read, to_described)
 
@@ -91,40 +96,29 @@ def _slots(cls: type[Composite]) -> tuple[_Slot, ...]:
     found = _SLOTS.get(cls)
     if found is None:
         hints = get_type_hints(cls, include_extras=True)
-        found = tuple(
+        found = _SLOTS[cls] = tuple(
             _Slot(
-                f.name, hints[f.name].__metadata__[0], None if f.default is MISSING else f.default, f.default is MISSING
+                field.name,
+                hints[field.name].__metadata__[0],
+                None if field.default is MISSING else field.default,
+                field.default is MISSING,
             )
-            for f in fields(cls)
+            for field in fields(cls)
         )
-        _SLOTS[cls] = found
     return found
 
 
 def _read_field(cls: type[Composite], slot: _Slot, value: Value) -> Any:
     if value is None:
         if slot.is_mandatory:
-            raise DecodeError(f"{cls.NAME} comes without {slot.name}, which is mandatory")
+            raise DecodeError(f"{cls.NAME} has no {slot.name}, which is mandatory")
         return slot.default
     try:
         return slot.field_type.read(value)
     except ValueError:
-        raise DecodeError(f"{slot.name} of {cls.NAME} is {value!r}; it has to be {slot.field_type.name}") from None
-
-
-def _encoded_fields(composite: Composite) -> list[bytes]:
-    parts = []
-    for slot in _slots(type(composite)):
-        value = getattr(composite, slot.name)
-        parts.append(ENCODED_NULL if value is None else encode_value(slot.field_type.write(value)))
-    return parts if composite.IS_FULL_LENGTH else _without_trailing_nulls(parts, ENCODED_NULL)
-
-
-def _without_trailing_nulls(values: list[Any], null: Any = None) -> list[Any]:
-    count = len(values)
-    while count and values[count - 1] == null:
-        count -= 1
-    return values[:count]
+        raise DecodeError(
+            f"{slot.name} of {cls.NAME} is {shortened(value)}; it has to be {slot.field_type.name}"
+        ) from None
 
 
 def _integer(name: str, bits: int, wire_type: Callable[[int], Value]) -> FieldType:

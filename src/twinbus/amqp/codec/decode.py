@@ -10,27 +10,9 @@ from struct import Struct, error
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
+from twinbus.amqp.codec import types
 from twinbus.amqp.codec.layout import WIDTHS
-from twinbus.amqp.codec.types import (
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Long,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-    Value,
-)
+from twinbus.amqp.codec.types import Array, Described, Symbol, Value
 from twinbus.amqp.errors import DecodeError
 
 DEPTH_MAX = 64
@@ -128,10 +110,10 @@ def _boolean(data: bytes, pos: int, depth: int) -> tuple[Value, int]:
     return data[pos] == 1, pos + 1
 
 
-def _char(code_point: int) -> Char:
+def _char(code_point: int) -> types.Char:
     if code_point > 0x10FFFF or 0xD800 <= code_point <= 0xDFFF:
         raise DecodeError(f"0x{code_point:x} is no Unicode character")
-    return Char(chr(code_point))
+    return types.Char(chr(code_point))
 
 
 def _symbol(data: bytes) -> Symbol:
@@ -277,29 +259,29 @@ _KNOWN: dict[int, Reader] = {
     0x40: _constant(_nothing),
     0x41: _constant(_yes),
     0x42: _constant(_no),
-    0x43: _constant(UInt),
-    0x44: _constant(ULong),
+    0x43: _constant(types.UInt),
+    0x44: _constant(types.ULong),
     0x45: _constant(list),
-    0x50: _one_byte([UByte(value) for value in _BYTES]),
-    0x51: _one_byte(_signed(_BYTES, Byte)),
-    0x52: _one_byte([UInt(value) for value in _BYTES]),
-    0x53: _one_byte([ULong(value) for value in _BYTES]),
-    0x54: _one_byte(_signed(_BYTES, Int)),
-    0x55: _one_byte(_signed(_BYTES, Long)),
+    0x50: _one_byte([types.UByte(value) for value in _BYTES]),
+    0x51: _one_byte(_signed(_BYTES, types.Byte)),
+    0x52: _one_byte([types.UInt(value) for value in _BYTES]),
+    0x53: _one_byte([types.ULong(value) for value in _BYTES]),
+    0x54: _one_byte(_signed(_BYTES, types.Int)),
+    0x55: _one_byte(_signed(_BYTES, types.Long)),
     0x56: _boolean,
-    0x60: _fixed(UShort, _U16, 2),
-    0x61: _fixed(Short, _I16, 2),
-    0x70: _fixed(UInt, _U32, 4),
-    0x71: _fixed(Int, _I32, 4),
-    0x72: _fixed(Float, _F32, 4),
+    0x60: _fixed(types.UShort, _U16, 2),
+    0x61: _fixed(types.Short, _I16, 2),
+    0x70: _fixed(types.UInt, _U32, 4),
+    0x71: _fixed(types.Int, _I32, 4),
+    0x72: _fixed(types.Float, _F32, 4),
     0x73: _fixed(_char, _U32, 4),
-    0x74: _whole(Decimal32, 4),
-    0x80: _fixed(ULong, _U64, 8),
-    0x81: _fixed(Long, _I64, 8),
+    0x74: _whole(types.Decimal32, 4),
+    0x80: _fixed(types.ULong, _U64, 8),
+    0x81: _fixed(types.Long, _I64, 8),
     0x82: _fixed(float, _F64, 8),
-    0x83: _fixed(Timestamp, _I64, 8),
-    0x84: _whole(Decimal64, 8),
-    0x94: _whole(Decimal128, 16),
+    0x83: _fixed(types.Timestamp, _I64, 8),
+    0x84: _whole(types.Decimal64, 8),
+    0x94: _whole(types.Decimal128, 16),
     0x98: _whole(_uuid, 16),
     0xA0: _sized8(bytes),
     0xA1: _sized8(bytes.decode),

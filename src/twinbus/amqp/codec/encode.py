@@ -9,27 +9,9 @@ from struct import Struct, error
 from typing import TypeAlias
 from uuid import UUID
 
+from twinbus.amqp.codec import types
 from twinbus.amqp.codec.arrays import encode_array
-from twinbus.amqp.codec.types import (
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Long,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-    Value,
-)
+from twinbus.amqp.codec.types import Array, Described, Value
 from twinbus.amqp.errors import EncodeError
 
 ENCODED_NULL = b"\x40"
@@ -57,7 +39,7 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 def encode_value(value: Value) -> bytes:
     """The value in its shortest form; EncodeError where no AMQP type can hold it."""
     try:
-        return _writer_of(value)(value)
+        return _encode(value)
     except error:
         raise EncodeError(f"{value!r} is out of range for the AMQP type of {type(value).__name__}") from None
     except UnicodeEncodeError as fault:
@@ -95,19 +77,17 @@ def encode_symbol(text: str) -> bytes:
     return (_CODE_U8(0xA3, size) if size < 256 else _CODE_U32(0xB3, size)) + data
 
 
-def _writer_of(value: Value) -> Writer:
-    """The class's own writer, else that of the nearest base: enumerations of ints and strs are welcome."""
+def _encode(value: Value) -> bytes:
     writer = _WRITERS.get(type(value))
-    if writer is not None:
-        return writer
+    return _writer_of_base(value)(value) if writer is None else writer(value)
+
+
+def _writer_of_base(value: Value) -> Writer:
+    """The writer of the nearest base class, so that enumerations of ints and strs can be encoded."""
     for base in type(value).__mro__:
         if base in _WRITERS:
             return _WRITERS[base]
     raise EncodeError(f"no AMQP type for a value of {type(value).__name__}")
-
-
-def _encode(value: Value) -> bytes:
-    return _writer_of(value)(value)
 
 
 def _compound(code8: int, code32: int, body: bytes, count: int) -> bytes:
@@ -205,26 +185,26 @@ _WRITERS: dict[type, Writer] = {
     type(None): _null,
     bool: _boolean,
     int: _bare_int,
-    UByte: _prefixed(_CODE_U8, 0x50),
-    UShort: _prefixed(_CODE_U16, 0x60),
-    UInt: _uint,
-    ULong: _ulong,
-    Byte: _prefixed(_CODE_I8, 0x51),
-    Short: _prefixed(_CODE_I16, 0x61),
-    Int: _int,
-    Long: _long,
+    types.UByte: _prefixed(_CODE_U8, 0x50),
+    types.UShort: _prefixed(_CODE_U16, 0x60),
+    types.UInt: _uint,
+    types.ULong: _ulong,
+    types.Byte: _prefixed(_CODE_I8, 0x51),
+    types.Short: _prefixed(_CODE_I16, 0x61),
+    types.Int: _int,
+    types.Long: _long,
     float: _prefixed(_CODE_F64, 0x82),
-    Float: _float,
-    Timestamp: _prefixed(_CODE_I64, 0x83),
-    Decimal32: _decimal(0x74, 4),
-    Decimal64: _decimal(0x84, 8),
-    Decimal128: _decimal(0x94, 16),
-    Char: _char,
+    types.Float: _float,
+    types.Timestamp: _prefixed(_CODE_I64, 0x83),
+    types.Decimal32: _decimal(0x74, 4),
+    types.Decimal64: _decimal(0x84, 8),
+    types.Decimal128: _decimal(0x94, 16),
+    types.Char: _char,
     UUID: _uuid,
     bytes: encode_binary,
     bytearray: encode_binary,
     str: encode_string,
-    Symbol: encode_symbol,
+    types.Symbol: encode_symbol,
     list: _list,
     tuple: _list,
     dict: _map,

@@ -18,15 +18,13 @@ from twinbus.amqp.codec.composites import (
     USHORT,
     Composite,
     enumeration,
-    matches,
-    read_composite,
+    one_of,
 )
 from twinbus.amqp.codec.decode import decode_value
 from twinbus.amqp.codec.delivery_state import DELIVERY_STATE, DeliveryState
 from twinbus.amqp.codec.error_condition import ERROR, ErrorCondition
 from twinbus.amqp.codec.terminus import SOURCE, TARGET, Coordinator, Source, Target
-from twinbus.amqp.codec.types import Described, UByte
-from twinbus.amqp.errors import DecodeError
+from twinbus.amqp.codec.types import UByte
 
 UINT_MAX = 0xFFFFFFFF
 
@@ -179,14 +177,10 @@ class Close(Composite):
 
 Performative: TypeAlias = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close
 
-_CLASSES: tuple[type[Performative], ...] = (Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close)
+_PERFORMATIVE = one_of("a performative", Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close)
 
 
 def decode_performative(body: bytes) -> tuple[Performative, int]:
     """The performative of a frame and where its payload starts; DecodeError for anything else."""
     value, end = decode_value(body, 0)
-    if isinstance(value, Described):
-        for cls in _CLASSES:
-            if matches(cls, value.descriptor):
-                return read_composite(cls, value.value), end
-    raise DecodeError("the frame's body does not start with a performative")
+    return _PERFORMATIVE.read(value), end

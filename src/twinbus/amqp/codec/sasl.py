@@ -17,11 +17,10 @@ from twinbus.amqp.codec.composites import (
     SYMBOLS,
     Composite,
     enumeration,
-    matches,
-    read_composite,
+    one_of,
 )
 from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.types import Described, UByte
+from twinbus.amqp.codec.types import UByte
 from twinbus.amqp.errors import DecodeError
 
 ANONYMOUS, PLAIN, MSSBCBS, EXTERNAL = "ANONYMOUS", "PLAIN", "MSSBCBS", "EXTERNAL"
@@ -84,18 +83,15 @@ class Outcome(Composite):
 
 SaslFrame: TypeAlias = Mechanisms | Init | Challenge | Response | Outcome
 
-_CLASSES: tuple[type[SaslFrame], ...] = (Mechanisms, Init, Challenge, Response, Outcome)
+_SASL_FRAME = one_of("a frame of the SASL layer", Mechanisms, Init, Challenge, Response, Outcome)
 
 
 def decode_sasl(body: bytes) -> SaslFrame:
     value, end = decode_value(body, 0)
     if end != len(body):
-        raise DecodeError(f"{len(body) - end} bytes behind the SASL frame's body")
-    if isinstance(value, Described):
-        for cls in _CLASSES:
-            if matches(cls, value.descriptor):
-                return read_composite(cls, value.value)
-    raise DecodeError("the frame's body is not of the SASL layer")
+        raise DecodeError(f"{len(body) - end} bytes follow the body of the SASL frame")
+    frame: SaslFrame = _SASL_FRAME.read(value)
+    return frame
 
 
 class SaslCredentials(NamedTuple):

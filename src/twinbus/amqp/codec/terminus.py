@@ -1,6 +1,7 @@
-"""Sources and targets of links (AMQP 1.0 part 3, section 3.5, and part 4, section 4.5.1).
+"""The two ends of a link, and what is said to one of them (AMQP 1.0 part 3, section 3.5, and part 4, section 4.5).
 
-Written with all fields: the Python SDK reads nested composites without a look at their length.
+A link runs from a source to a target. A target can be the coordinator of transactions: messages to it hold a
+declare or a discharge as their body.
 """
 
 from dataclasses import dataclass
@@ -12,9 +13,12 @@ from twinbus.amqp.codec.types import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source(Composite):
-    CODE: ClassVar[int] = 0x28
-    NAME: ClassVar[str] = "amqp:source:list"
+class _Terminus(Composite):
+    """The fields that sources and targets begin with.
+
+    All fields are written: the Python SDK indexes nested composites without checking their length.
+    """
+
     IS_FULL_LENGTH: ClassVar[bool] = True
 
     address: Annotated[str | None, ANY] = None
@@ -23,6 +27,13 @@ class Source(Composite):
     timeout: Annotated[int, UINT] = 0
     dynamic: Annotated[bool, BOOLEAN] = False
     dynamic_node_properties: Annotated[dict[Any, Any] | None, MAP] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(_Terminus):
+    CODE: ClassVar[int] = 0x28
+    NAME: ClassVar[str] = "amqp:source:list"
+
     distribution_mode: Annotated[str | None, SYMBOL] = None
     filter: Annotated[dict[Any, Any] | None, MAP] = None
     default_outcome: Annotated[DeliveryState | None, DELIVERY_STATE] = None
@@ -31,17 +42,10 @@ class Source(Composite):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target(Composite):
+class Target(_Terminus):
     CODE: ClassVar[int] = 0x29
     NAME: ClassVar[str] = "amqp:target:list"
-    IS_FULL_LENGTH: ClassVar[bool] = True
 
-    address: Annotated[str | None, ANY] = None
-    durable: Annotated[int, UINT] = 0
-    expiry_policy: Annotated[str | None, SYMBOL] = None
-    timeout: Annotated[int, UINT] = 0
-    dynamic: Annotated[bool, BOOLEAN] = False
-    dynamic_node_properties: Annotated[dict[Any, Any] | None, MAP] = None
     capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
 
 
