@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from twinbus.pairing.options import PARTNER_CLOSE_GRACE, PING_TIMEOUT
+from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE, PING_TIMEOUT
 from twinbus.pairing.ping import ping_message
 
 

@@ -26,9 +26,10 @@ from twinbus.model import wire_names
 from twinbus.model.annotations import read_annotations
 from twinbus.model.content import compound_start
 from twinbus.model.identity import read_identity
+from twinbus.model.message import MESSAGE_SIZE_MAX
 
 BATCH_FORMAT = 0x80013700
-BATCH_SIZE_DEFAULT = 256 * 1024
+BATCH_SIZE_DEFAULT = MESSAGE_SIZE_MAX
 """Where the peer announces no limit."""
 BATCH_SIZE_MAX = 1_048_576
 """The service takes no larger batch, even where it takes larger messages."""

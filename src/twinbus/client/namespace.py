@@ -39,13 +39,14 @@ from twinbus.client.wire import Wire
 from twinbus.clock import Clock, Millis, SystemClock
 from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
 from twinbus.model import wire_names
+from twinbus.model.paths import path_key
 
 TIMEOUT_S = 60.0
 PRODUCT = "twinbus"
 SESSION_FILTER = Symbol(wire_names.SESSION_FILTER)
 SESSION_WAIT = Symbol(wire_names.SESSION_TIMEOUT)
 TRANSFER_DESTINATION = Symbol(wire_names.TRANSFER_DESTINATION_ADDRESS)
-MESSAGE_SIZE_MAX = 128 * 1_048_576
+DELIVERY_SIZE_MAX = 128 * 1_048_576
 """What we take in one piece: more than any tier of the service sends."""
 _CREDIT_DEFAULT = 1_000
 _TICKS_AT_EPOCH = 621_355_968_000_000_000
@@ -258,8 +259,8 @@ def _settings(host: str, product: str) -> ConnectionSettings:
         properties={Symbol("product"): product},
         incoming_window=100_000,
         frame_size_max=1_048_576,
-        message_size_max=MESSAGE_SIZE_MAX,
-        reassembly_size_max=2 * MESSAGE_SIZE_MAX,
+        message_size_max=DELIVERY_SIZE_MAX,
+        reassembly_size_max=2 * DELIVERY_SIZE_MAX,
         sasl_credentials=SaslCredentials(),
     )
 
@@ -273,7 +274,7 @@ def _check_credential(target: ConnectionString, address: Address) -> None:
 
 
 def _is_at_or_below(path: str, entity_path: str) -> bool:
-    path, entity_path = path.casefold(), entity_path.casefold()
+    path, entity_path = path_key(path), path_key(entity_path)
     return path == entity_path or path.startswith(entity_path + "/")
 
 

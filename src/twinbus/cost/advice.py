@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 from fractions import Fraction
 
-from twinbus.cost.deployment import REWRITTEN_BYTES, Deployment, seconds
+from twinbus.cost.deployment import Deployment, seconds
 from twinbus.cost.estimate import HOURS_IN_30_DAYS
 from twinbus.meter.operation import UNIT_BYTES, units_of
+from twinbus.model.pairing_limits import SET_ASIDE_SIZE, SYPHON_POLL
 
-POLL_DEFAULT = timedelta(minutes=15)
 POLL_SHORT = timedelta(minutes=5)
 SYPHONS_USUAL = 1
 PINGS_MANY_A_DAY = 10_000
@@ -21,7 +21,7 @@ def warnings(given: Deployment) -> list[str]:
 
 def _short_polls(given: Deployment) -> Iterator[str]:
     if given.syphons and given.poll < POLL_SHORT:
-        times = seconds(POLL_DEFAULT) / seconds(given.poll)
+        times = seconds(SYPHON_POLL) / seconds(given.poll)
         yield (
             f"Polls of {_seconds(given.poll)} s cost {_number(times)} times as many idle receives as polls of 15 minutes "
             f"({_number(_idle_receives(given))} in 30 days); messages come home no sooner, for a poll ends when one arrives."
@@ -54,10 +54,10 @@ def _sizes(given: Deployment) -> Iterator[str]:
             f"Messages of {given.size:,} bytes are {over:,} over a multiple of 64 KB and count as "
             f"{units_of(given.size)} operations instead of {units_of(given.size) - 1}."
         )
-    if units_of(given.size + REWRITTEN_BYTES) > units_of(given.size):
+    if units_of(given.size + SET_ASIDE_SIZE) > units_of(given.size):
         yield (
             f"Rewritten for a backlog queue, messages of {given.size:,} bytes pass a multiple of 64 KB: "
-            f"{units_of(given.size + REWRITTEN_BYTES)} operations in the backlog, {units_of(given.size)} at home."
+            f"{units_of(given.size + SET_ASIDE_SIZE)} operations in the backlog, {units_of(given.size)} at home."
         )
 
 

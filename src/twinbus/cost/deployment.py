@@ -6,11 +6,15 @@ from fractions import Fraction
 from math import ceil
 
 from twinbus.errors import ArgumentError
+from twinbus.model.pairing_limits import (
+    BACKLOG_QUEUE_COUNT_DEFAULT,
+    FAILOVER_INTERVAL_DEFAULT,
+    PING_INTERVAL_DEFAULT,
+    PING_INTERVAL_MIN,
+    SYPHON_POLL,
+)
 
-REWRITTEN_BYTES = 512
-"""By how much a message grows when it is rewritten for a backlog queue, about (contract B6)."""
-
-SECOND = timedelta(seconds=1)
+SYPHON_POLL_MIN = timedelta(seconds=1)
 HOUR_S = 3_600
 
 
@@ -27,13 +31,13 @@ class Deployment:
     to the backlog until a ping finds that it is back.
     """
 
-    backlog_queues: int = 10
-    poll: timedelta = timedelta(minutes=15)
+    backlog_queues: int = BACKLOG_QUEUE_COUNT_DEFAULT
+    poll: timedelta = SYPHON_POLL
     syphons: int = 1
     processes: int = 1
     entities: int = 1
-    ping_interval: timedelta = timedelta(minutes=1)
-    failover_interval: timedelta = timedelta(minutes=1)
+    ping_interval: timedelta = PING_INTERVAL_DEFAULT
+    failover_interval: timedelta = FAILOVER_INTERVAL_DEFAULT
     rate: Fraction = Fraction(0)
     size: int = 1024
     outage: timedelta = timedelta(0)
@@ -43,8 +47,8 @@ class Deployment:
         _require(self.syphons >= 0, "The number of syphons cannot be negative.")
         _require(self.processes >= 0, "The number of processes cannot be negative.")
         _require(self.entities >= 0, "The number of entities cannot be negative.")
-        _require(self.poll >= SECOND, "A poll of the syphon lasts at least a second.")
-        _require(self.ping_interval >= SECOND, "Pings are at least a second apart.")
+        _require(self.poll >= SYPHON_POLL_MIN, "A poll of the syphon lasts at least a second.")
+        _require(self.ping_interval >= PING_INTERVAL_MIN, "Pings are at least a second apart.")
         _require(self.failover_interval >= timedelta(0), "The failover interval cannot be negative.")
         _require(self.rate >= 0, "The rate of messages cannot be negative.")
         _require(self.size >= 0, "The size of a message cannot be negative.")

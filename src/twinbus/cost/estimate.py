@@ -5,7 +5,7 @@
       pings                    in an outage              sends to backlog             until it is noticed to be over
       sends home, receives     after it                  receives from backlog        after it
 
-A failed-over message is four operations instead of two, and its bytes count in each leg (contract D2 to D4). Money of a
+A failed-over message is four operations instead of two, and its bytes count in each leg (docs/contract.md, D2 to D4). Money of a
 line is at the list price, the first that is not free; the bill of 30 days goes through the tiers, for each namespace.
 """
 
@@ -16,10 +16,11 @@ from enum import StrEnum
 from fractions import Fraction
 from math import ceil
 
-from twinbus.cost.deployment import HOUR_S, REWRITTEN_BYTES, Deployment, seconds
+from twinbus.cost.deployment import HOUR_S, Deployment, seconds
 from twinbus.cost.prices import Plan
 from twinbus.cost.tiers import EXACT, Share, cost, split, total
 from twinbus.meter.operation import units_of
+from twinbus.model.pairing_limits import SET_ASIDE_SIZE
 
 HOURS_A_DAY = 24
 HOURS_IN_30_DAYS = 720
@@ -132,7 +133,7 @@ def _pings(given: Deployment) -> Iterator[Line]:
 
 def _failed_over(given: Deployment) -> Iterator[Line]:
     """The four legs; the first two carry what rewriting adds."""
-    rewritten = given.size + REWRITTEN_BYTES
+    rewritten = given.size + SET_ASIDE_SIZE
     for name, namespace, size in (
         ("sends to backlog", Namespace.SECONDARY, rewritten),
         ("receives from backlog", Namespace.SECONDARY, rewritten),

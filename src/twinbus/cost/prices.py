@@ -1,6 +1,6 @@
 """The price sheet: plans with their tiers, as values. `price_sheet_file` reads them from TOML.
 
-One sheet prices the estimate before and the report after (contract D5).
+One sheet prices the estimate before and the report after (docs/contract.md, D5).
 """
 
 from collections.abc import Mapping

@@ -27,6 +27,7 @@ from twinbus.errors import ArgumentError
 from twinbus.meter import log_format
 from twinbus.meter.log_reader import OpenLogs
 from twinbus.meter.operation import Cause, Path
+from twinbus.model.pairing_limits import PING_INTERVAL_DEFAULT, PING_INTERVAL_MIN, SYPHON_POLL
 from twinbus.model.paths import is_backlog_queue
 
 
@@ -54,18 +55,18 @@ class Counted:
 class Change:
     """Options as they were and as they would be. None leaves a thing as it is."""
 
-    poll_was: timedelta = timedelta(minutes=15)
+    poll_was: timedelta = SYPHON_POLL
     poll: timedelta | None = None
     syphons_was: int = 1
     syphons: int | None = None
     queues: int | None = None
-    ping_interval_was: timedelta = timedelta(minutes=1)
+    ping_interval_was: timedelta = PING_INTERVAL_DEFAULT
     ping_interval: timedelta | None = None
     without_pairing: bool = False
 
     def __post_init__(self) -> None:
         for duration in (self.poll_was, self.poll, self.ping_interval_was, self.ping_interval):
-            if duration is not None and duration < timedelta(seconds=1):
+            if duration is not None and duration < PING_INTERVAL_MIN:
                 raise ArgumentError("Polls and the time between pings are at least a second.")
         if self.syphons_was < 1 or (self.syphons or 0) < 0:
             raise ArgumentError("There was at least one syphon, and there cannot be fewer than none.")

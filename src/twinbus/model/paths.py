@@ -54,7 +54,7 @@ class Address:
     @property
     def entity_path(self) -> str:
         """The queue, topic or subscription, without sub-queue and node."""
-        return self.path if self.subscription is None else f"{self.path}/Subscriptions/{self.subscription}"
+        return self.path if self.subscription is None else subscription_path(self.path, self.subscription)
 
     @property
     def key(self) -> str:
@@ -62,6 +62,14 @@ class Address:
 
     def __str__(self) -> str:
         return self.entity_path + _SUFFIXES[self.sub_queue] + ("/$management" if self.is_management else "")
+
+
+def subscription_path(topic: str, name: str) -> str:
+    return f"{topic}/Subscriptions/{name}"
+
+
+def dead_letter_path(entity_path: str) -> str:
+    return entity_path + _SUFFIXES[SubQueue.DEAD_LETTER]
 
 
 def path_key(path: str) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 
 from twinbus.clock import NEVER, Clock, Millis
+from twinbus.model.pairing_limits import PING_TIMEOUT
 from twinbus.pairing.guarded_sender import GuardedSender
-from twinbus.pairing.options import PING_TIMEOUT
 from twinbus.pairing.ping import ping_message
 from twinbus.pairing.send_availability import SendAvailability
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from twinbus.model import wire_names
+from twinbus.model.paths import path_key
+from twinbus.model.wire_names import TRANSFER_SEGMENT
 
 CREATE_TRIES_MAX = 3
 LOCK_DURATION = timedelta(minutes=1)
@@ -43,12 +44,12 @@ def primary_name(fully_qualified_namespace: str) -> str:
 
 
 def backlog_queue_path(primary: str, index: int) -> str:
-    return f"{primary}/{wire_names.TRANSFER_SEGMENT}/{index}"
+    return f"{primary}/{TRANSFER_SEGMENT}/{index}"
 
 
 def existing_indexes(primary: str, queue_names: Iterable[str]) -> set[int]:
     """The indexes of this primary's backlog queues among all queues of the secondary."""
-    prefix = backlog_queue_path(primary, 0)[:-1].lower()
-    tails = (name[len(prefix) :] for name in queue_names if name.lower().startswith(prefix))
+    own, names = path_key(f"{primary}/{TRANSFER_SEGMENT}"), (name.rpartition("/") for name in queue_names)
+    tails = (tail for head, _, tail in names if path_key(head) == own)
     # "07" is somebody else's queue: our names have no leading zeros.
     return {int(tail) for tail in tails if tail.isascii() and tail.isdigit() and str(int(tail)) == tail}

@@ -9,15 +9,16 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.meter.operation import NO_METER, Meter
 from twinbus.model.message import MESSAGE_SIZE_MAX
+from twinbus.model.pairing_limits import (
+    BACKLOG_QUEUE_COUNT_DEFAULT,
+    FAILOVER_INTERVAL_DEFAULT,
+    FAILOVER_INTERVAL_MAX,
+    PING_INTERVAL_DEFAULT,
+    PING_INTERVAL_MAX,
+    PING_INTERVAL_MIN,
+)
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.failures import Classifier, classify
-
-BACKLOG_QUEUE_COUNT_DEFAULT = 10
-FAILOVER_INTERVAL_MAX = timedelta(minutes=60)
-PING_INTERVAL_MIN = timedelta(seconds=1)
-PING_INTERVAL_MAX = timedelta(minutes=30)
-PING_TIMEOUT = timedelta(minutes=2)
-PARTNER_CLOSE_GRACE = timedelta(seconds=5)
 
 
 def _ignore(_: PairingEvent) -> None:
@@ -40,8 +41,8 @@ class SendAvailabilityPairedNamespaceOptions:
     """
 
     backlog_queue_count: int = BACKLOG_QUEUE_COUNT_DEFAULT
-    failover_interval: timedelta = timedelta(minutes=1)
-    ping_primary_interval: timedelta = timedelta(minutes=1)
+    failover_interval: timedelta = FAILOVER_INTERVAL_DEFAULT
+    ping_primary_interval: timedelta = PING_INTERVAL_DEFAULT
     enable_syphon: bool = False
     classifier: Classifier = classify
     on_event: Callable[[PairingEvent], None] = field(default=_ignore)

@@ -8,10 +8,11 @@ import uuid
 from random import Random
 
 from twinbus.clock import Clock, Millis
+from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE
 from twinbus.pairing.courier import Courier
 from twinbus.pairing.errors import PairFaulted
 from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
-from twinbus.pairing.options import PARTNER_CLOSE_GRACE, SendAvailabilityPairedNamespaceOptions, millis
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, millis
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
 from twinbus.pairing.send_availability import SendAvailability
 

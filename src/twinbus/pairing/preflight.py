@@ -13,10 +13,9 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from twinbus.model.message import HEADER_SIZE_MAX
+from twinbus.model.pairing_limits import SET_ASIDE_SIZE_MAX
 from twinbus.pairing.transfer import RESERVED_NAMES, AnyMessage, annotated, set_aside
 
-# Properties of a message may take 64 KB in all, and what is set aside about 0.5 KB more.
-SET_ASIDE_SIZE_MAX = 1024
 MEASURED_PROPERTIES_SIZE = HEADER_SIZE_MAX // 4
 """Of the application's own in texts and bytes, from where all that stands before the body is measured."""
 

@@ -11,6 +11,7 @@ from random import Random
 
 from twinbus.clock import NEVER, Millis
 from twinbus.meter.operation import Cause
+from twinbus.model.paths import path_key
 from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
 from twinbus.pairing.failures import FailureKind, kind_by
@@ -44,7 +45,7 @@ class SendAvailability:
 
     def detector(self, path: str) -> FailoverDetector:
         """The one of this entity: every sender to it shares it. For reading `is_untroubled` only."""
-        key = path.lower()
+        key = path_key(path)
         with self._lock:
             if key not in self._detectors:
                 self._paths[key] = path
@@ -165,7 +166,7 @@ class SendAvailability:
     def mark_healthy(self, path: str, now: Millis) -> None:
         """An entity that has no sender is not failed over either."""
         with self._lock:
-            detector = self._detectors.get(path.lower())
+            detector = self._detectors.get(path_key(path))
             was_failed_over = detector is not None and detector.recover(now)
         if was_failed_over:
             self._tell_of(path, EventKind.RECOVERED, now)
@@ -199,7 +200,7 @@ class SendAvailability:
 
     def _named(self, path: str) -> str:
         """As its first sender wrote it. One entity has one name in everything that is told, whoever it happened to."""
-        return self._paths.get(path.lower(), path)
+        return self._paths.get(path_key(path), path)
 
     def _tell_of(self, path: str, kind: EventKind, now: Millis, error: BaseException | None = None) -> None:
         self._tell(PairingEvent(kind, now, self._named(path), error=error))

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from twinbus.errors import ArgumentError, EntityNotFound
-from twinbus.model.paths import SubQueue, parse_address
+from twinbus.model.paths import SubQueue, dead_letter_path, parse_address, path_key, subscription_path
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -34,14 +34,14 @@ def chosen_entities(
         if not _WILDCARD.search(text):
             path = str(parse_address(text))
             source_options(path)
-            found.setdefault(path.casefold(), path)
+            found.setdefault(path_key(path), path)
             continue
         listed = all_paths() if listed is None else listed
-        pattern, suffix = _DEAD_LETTERS.sub("", text), "/$DeadLetterQueue" if _DEAD_LETTERS.search(text) else ""
-        matching = [path for path in listed if fnmatchcase(path.casefold(), pattern.casefold())]
+        pattern, suffix = _DEAD_LETTERS.sub("", text), dead_letter_path("") if _DEAD_LETTERS.search(text) else ""
+        matching = [path for path in listed if fnmatchcase(path_key(path), path_key(pattern))]
         if not matching and is_each_matched:
             raise EntityNotFound(f"No queue or subscription matches '{pattern}'. See: twinbus queue list")
-        found |= {(path + suffix).casefold(): path + suffix for path in matching}
+        found |= {path_key(path + suffix): path + suffix for path in matching}
     return list(found.values())
 
 
@@ -50,7 +50,7 @@ def all_paths(administration: "ServiceBusAdministrationClient") -> list[str]:
     paths = [queue.name for queue in administration.list_queues()]
     for topic in administration.list_topics():
         subscriptions = administration.list_subscriptions(topic.name)
-        paths += [f"{topic.name}/Subscriptions/{subscription.name}" for subscription in subscriptions]
+        paths += [subscription_path(topic.name, subscription.name) for subscription in subscriptions]
     return paths
 
 

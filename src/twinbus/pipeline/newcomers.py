@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from azure.core.exceptions import AzureError
 
 from twinbus.errors import MessagingError
+from twinbus.model.paths import path_key
 from twinbus.pipeline.capture import Capture
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ class Newcomers:
         self, captures: Iterable[Capture], list_paths: Callable[[], Sequence[str]], make: Callable[[str], Capture]
     ) -> None:
         """`list_paths` lists what matches now, and raises MessagingError or AzureError where it cannot."""
-        self._captures = {capture.tally.entity.casefold(): capture for capture in captures}
+        self._captures = {path_key(capture.tally.entity): capture for capture in captures}
         self._listed = set(self._captures)
         self._list_paths = list_paths
         self._make = make
@@ -36,7 +37,7 @@ class Newcomers:
             return []
         self._list_at = now_s + LIST_EVERY_S
         try:
-            paths = {path.casefold(): path for path in self._list_paths()}
+            paths = {path_key(path): path for path in self._list_paths()}
         except (MessagingError, AzureError) as failure:
             log.warning("Whether there are new entities cannot be told just now: %s", str(failure).partition("\n")[0])
             return []
@@ -45,9 +46,9 @@ class Newcomers:
         return [capture for capture in added if capture is not None]
 
     def _capture(self, path: str) -> Capture | None:
-        known = self._captures.get(path.casefold())
+        known = self._captures.get(path_key(path))
         if known is not None:
             known.revive()
             return None
-        made = self._captures[path.casefold()] = self._make(path)
+        made = self._captures[path_key(path)] = self._make(path)
         return made

@@ -17,13 +17,13 @@ from twinbus.cost.amounts import money_text
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.prices import PriceSheet
 from twinbus.meter import log_format
+from twinbus.meter.operation import Path as MessagePath
 from twinbus.rehearsal.stage import Place, Stage
 
 KEYS = (log_format.NAMESPACE, log_format.ENTITY, log_format.CAUSE, log_format.PATH)
 SUMS = (log_format.OPERATIONS, log_format.MESSAGES, log_format.UNITS, log_format.BYTES)
 READ = (log_format.OP_ID, *KEYS, *SUMS)
-# The way of a message: the application's own, aside into a backlog queue, home with the syphon.
-PATHS = ("primary", "backlog", "syphon")
+PATHS = tuple(MessagePath)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _lines(entities: Iterable[EntityLine]) -> tuple[BillLine, ...]:
         sums = counts[each.path, each.cause]
         for place, number in enumerate((each.operations, each.messages, each.units)):
             sums[place] += number
-    ordered = sorted(counts.items(), key=lambda item: (PATHS.index(item[0][0]), item[0][1]))
+    ordered = sorted(counts.items(), key=lambda item: (PATHS.index(MessagePath(item[0][0])), item[0][1]))
     return tuple(BillLine(cause, path, *sums) for (path, cause), sums in ordered)
 
 

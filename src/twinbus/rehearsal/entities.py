@@ -5,6 +5,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from twinbus.model.paths import subscription_path
+
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -46,10 +48,6 @@ class RehearsedEntity:
 
 def rehearsed_entities(prefix: str) -> tuple[RehearsedEntity, ...]:
     return tuple(RehearsedEntity(kind, prefix + kind) for kind in EntityKind)
-
-
-def subscription_path(topic: str, name: str) -> str:
-    return f"{topic}/Subscriptions/{name}"
 
 
 def create_entity(administration: "ServiceBusAdministrationClient", entity: RehearsedEntity) -> None:

@@ -11,7 +11,8 @@ from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
-from twinbus.rehearsal.entities import SESSIONS, SUBSCRIPTIONS, EntityKind, RehearsedEntity, subscription_path
+from twinbus.model.paths import subscription_path
+from twinbus.rehearsal.entities import SESSIONS, SUBSCRIPTIONS, EntityKind, RehearsedEntity
 from twinbus.rehearsal.ledger import Arrival, Ledger
 from twinbus.rehearsal.waited_thread import WaitedThread
 

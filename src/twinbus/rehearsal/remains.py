@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.model.descriptions import FRAGMENT_COUNT
+from twinbus.model.paths import dead_letter_path
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.rehearsal.entities import SESSIONS, EntityKind, RehearsedEntity
 from twinbus.rehearsal.ledger import Arrival, Ledger
 from twinbus.rehearsal.stage import Stage
 
 PEEK_MAX = 250
-DEAD_LETTERS = "/$DeadLetterQueue"
 
 
 def note_remains(stage: Stage, entities: Iterable[RehearsedEntity], backlog: Iterable[str], ledger: Ledger) -> None:
@@ -19,11 +19,11 @@ def note_remains(stage: Stage, entities: Iterable[RehearsedEntity], backlog: Ite
         for entity in entities:
             for outlet in entity.outlets:
                 ledger.waiting(outlet, map(_arrival, _waiting(primary, entity, outlet)))
-                ledger.dead_lettered(outlet, map(_arrival, _look(primary, outlet + DEAD_LETTERS, entity)))
+                ledger.dead_lettered(outlet, map(_arrival, _look(primary, dead_letter_path(outlet), entity)))
     with BlockingNamespace.connect(stage.secondary.connection_string) as secondary:
         for queue in backlog:
             ledger.in_backlog(_ids(_look(secondary, queue)))
-            ledger.in_backlog(_ids(_look(secondary, queue + DEAD_LETTERS)), is_dead_lettered=True)
+            ledger.in_backlog(_ids(_look(secondary, dead_letter_path(queue))), is_dead_lettered=True)
 
 
 def is_empty(stage: Stage, entities: Iterable[RehearsedEntity]) -> bool:

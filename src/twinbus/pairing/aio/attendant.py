@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from twinbus.clock import NEVER, Clock, Millis
+from twinbus.model.pairing_limits import PING_TIMEOUT
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX
-from twinbus.pairing.options import PING_TIMEOUT
 from twinbus.pairing.ping import ping_message
 from twinbus.pairing.send_availability import SendAvailability
 

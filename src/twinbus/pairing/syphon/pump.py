@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from twinbus.clock import Clock, Millis
+from twinbus.model.pairing_limits import SYPHON_POLL
 from twinbus.pairing.events import EventKind, PairingEvent, tell
 from twinbus.pairing.failures import Classifier, FailureKind, kind_by
 from twinbus.pairing.restore import NotATransfer
@@ -34,7 +35,6 @@ from twinbus.pairing.syphon.transport import (
     Wait,
 )
 
-LONG_POLL_S = 15 * 60.0
 BATCH_MAX = 100
 LEFT_MAX = 10_000
 LOCK_MARGIN: Millis = 1_000
@@ -89,7 +89,7 @@ class Pump:
 
     def run(self) -> Steps:
         while not self.is_stopping:
-            if (yield from self.do_pass(LONG_POLL_S)):
+            if (yield from self.do_pass(SYPHON_POLL.total_seconds())):
                 self._retry_after = RETRY_MIN
             else:
                 yield Wait(self._retry_after)

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from twinbus.model.paths import path_key
 from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, OffsetError
 from twinbus.pipeline.source.ranges import Range
 
@@ -38,7 +39,7 @@ def _offset_of(checkpoint: Path, batch: int, entity: str) -> ConsumeOffset:
     if not found:
         raise OffsetError(f"'{checkpoint}' is not of a query with mode=consume: it has no claims.")
     for offset in found:
-        if offset["entity"].casefold() == entity.casefold():
+        if path_key(offset["entity"]) == path_key(entity):
             claimed = ConsumeOffset.from_json(offset, offset["entity"])
             assert claimed is not None
             return claimed

@@ -11,7 +11,7 @@ from typing import Any
 
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
-from twinbus.model.paths import check_entity_path, check_subscription_name
+from twinbus.model.paths import check_entity_path, check_subscription_name, dead_letter_path, subscription_path
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.connection_options import CONNECTION_OPTIONS, ConnectionOptions, OptionError
 from twinbus.pipeline.source import option_table as names
@@ -19,7 +19,6 @@ from twinbus.pipeline.source.option_table import BATCH, BOTH, SOURCE_OPTIONS
 from twinbus.pipeline.source.option_values import choice, items, point_in_time, positions, seconds, truth, whole_number
 
 FRAGMENT_MAX = 15
-DEAD_LETTER_QUEUE = "/$DeadLetterQueue"
 COUNT_MAX = 1_000_000_000
 _NAMES = {option.name.lower(): option for option in SOURCE_OPTIONS}
 _CONNECTION = frozenset(name.lower() for name in CONNECTION_OPTIONS)
@@ -106,7 +105,7 @@ class SourceOptions:
     @property
     def has_dead_letters(self) -> bool:
         """They keep the times at which their entity took them, so their numbers and times do not rise together."""
-        return self.paths[0].endswith(DEAD_LETTER_QUEUE)
+        return self.paths[0].endswith(dead_letter_path(""))
 
     @property
     def oldest(self) -> Millis | None:
@@ -189,9 +188,9 @@ def _paths(known: Mapping[str, str]) -> tuple[str, ...]:
     if names.SUBSCRIPTION in known:
         subscription = known[names.SUBSCRIPTION].strip()
         _check(names.SUBSCRIPTION, check_subscription_name, subscription, names.SUBSCRIPTION)
-        paths = [f"{paths[0]}/Subscriptions/{subscription}"]
+        paths = [subscription_path(paths[0], subscription)]
     below = choice(names.SUB_QUEUE, known.get(names.SUB_QUEUE, "none"), SubQueue)
-    return tuple(f"{path}{DEAD_LETTER_QUEUE}" if below is SubQueue.DEAD_LETTER else path for path in paths)
+    return tuple(dead_letter_path(path) if below is SubQueue.DEAD_LETTER else path for path in paths)
 
 
 def _check(name: str, check: Callable[..., None], *values: str) -> None:

@@ -12,8 +12,8 @@ from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.errors import MessagingError, OperationTimeout
 from twinbus.model import wire_names
+from twinbus.model.pairing_limits import PING_TIME_TO_LIVE
 from twinbus.pairing.failures import FailureKind, classify
-from twinbus.pairing.ping import TIME_TO_LIVE
 
 PROBE_TIMEOUT_S = 10.0
 
@@ -24,7 +24,7 @@ def probe(connection_string: str, path: str) -> Exception | None:
 
 async def _probe(connection_string: str, path: str) -> Exception | None:
     ping = encode_message(
-        b"", content_type=wire_names.PING_CONTENT_TYPE, time_to_live=TIME_TO_LIVE, session_id=uuid4().hex
+        b"", content_type=wire_names.PING_CONTENT_TYPE, time_to_live=PING_TIME_TO_LIVE, session_id=uuid4().hex
     )
     try:
         async with (
