@@ -1,5 +1,5 @@
-# Every target sets up its own .venv first; the stamps change with what is to be installed. Spark is half a gigabyte:
-# it is installed for what uses it, and with it a Java for machines that have none.
+# Every target sets up .venv first; the stamps change with the dependencies. Spark is half a gigabyte, so only the targets that use
+# it install it, together with a Java for machines that have none.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +17,7 @@ run: $(READY)
 demo: $(SPARK_READY)
 	@$(BIN)/twinbus rehearse --report rehearsal.html
 
-# Three parts, two at a time: each waits most of its time, for processes that start and for the disk.
+# Three parts, two at a time: each spends most of its time waiting for processes to start and for the disk.
 test: lint
 	@$(MAKE) --no-print-directory -j2 test-core test-spark test-outages
 
@@ -25,17 +25,17 @@ test-core: $(SPARK_READY)
 	@$(BIN)/python -m pytest --ignore tests/spark $(OUTAGES:%=--ignore %)
 
 test-spark: $(SPARK_READY)
-	$(call told_at_end,on Spark,tests/spark)
+	$(call print_at_end,on Spark,tests/spark)
 
 test-outages: $(SPARK_READY)
-	$(call told_at_end,of outages,$(OUTAGES))
+	$(call print_at_end,of outages,$(OUTAGES))
 
 OUTAGES := tests/pairing tests/rehearsal
-# $(1): how they are called; $(2): which.
-told_at_end = @$(BIN)/python -m pytest $(2) > $(VENV)/$@.log 2>&1; status=$$?; \
+# $(1): what to call these tests; $(2): their folders.
+print_at_end = @$(BIN)/python -m pytest $(2) > $(VENV)/$@.log 2>&1; status=$$?; \
 	echo "tests $(1):"; cat $(VENV)/$@.log; exit $$status
 
-# Crashes at random points, over and over; hours if you let it: make soak ROUNDS=100
+# Crashes at random points, again and again; for hours if you like: make soak ROUNDS=100
 soak: $(SPARK_READY)
 	@TWINBUS_SOAK_ROUNDS=$(or $(ROUNDS),3) $(BIN)/python -m pytest -m nightly --timeout 900
 
@@ -51,21 +51,20 @@ bench: $(SPARK_READY)
 docs: $(SPARK_READY)
 	@$(BIN)/python -m twinbus.cli.reference > $(VENV)/cli.md && mv $(VENV)/cli.md docs/reference/cli.md
 	@$(BIN)/python -m twinbus.pipeline.reference > $(VENV)/spark.md && mv $(VENV)/spark.md docs/reference/spark-options.md
-	@$(BIN)/python changes/collect.py
 	@$(BIN)/python -m tests.contract_a.coverage > $(VENV)/coverage.md && mv $(VENV)/coverage.md docs/contract-coverage.md
 
 setup: $(SPARK_READY)
 
 $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-		{ echo "twinbus needs Python 3.11 or later; say which one with: make PYTHON=python3.12" >&2; exit 2; }
-	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing what pyproject.toml asks for (half a minute at first)"
+		{ echo "twinbus needs Python 3.11 or later; choose one with: make PYTHON=python3.12" >&2; exit 2; }
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing the dependencies of pyproject.toml (half a minute the first time)"
 	@$(INSTALL) .
 	@rm -f $(VENV)/ready-* && touch $@
 
 $(SPARK_READY): $(READY)
-	@echo "installing Spark and what the tests need (two minutes at first)"
+	@echo "installing Spark and the test dependencies (two minutes the first time)"
 	@$(INSTALL) '.[dev,spark,connect,jre]'
 	@rm -f $(VENV)/spark-ready-* && touch $@
 

@@ -1,7 +1,6 @@
 """What is written down is what the code does: generated pages are current, links lead somewhere, commands exist."""
 
 import re
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 ANCHOR = re.compile(r"\]\((?!https?://)([^)#]*)#([^)]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 SOURCE = re.compile(r"`([a-z_/]+\.py|[a-z]+\.[a-z_]+)`")
-COMMAND = re.compile(r"(?:^|`|bin/)twinbus ((?:[a-z]+ ?)+)", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```|^    .*?$|`[^`]+`", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\W*(?:\S*bin/)?twinbus ((?:[a-z]+ ?)+)", re.MULTILINE)
 
 
 def all_commands(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -32,11 +32,6 @@ COMMANDS = all_commands(typer.main.get_command(app))
 
 def test_the_reference_of_the_command_line_is_current() -> None:
     assert (ROOT / "docs/reference/cli.md").read_text() == reference(), "run: make docs"
-
-
-def test_the_changelog_is_current() -> None:
-    changelog = runpy.run_path(str(ROOT / "changes/collect.py"))["changelog"]
-    assert (ROOT / "CHANGELOG.md").read_text() == changelog(), "run: make docs"
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -72,9 +67,9 @@ def test_the_readme_leads_to_every_page() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_on_pages_exist(page: Path) -> None:
-    for words in COMMAND.findall(page.read_text()):
-        parts = tuple(words.split())
-        assert parts[:1] in COMMANDS, f"{page.name} shows 'twinbus {words}'"
+    for code in CODE.findall(page.read_text()):
+        for words in COMMAND.findall(code):
+            assert tuple(words.split())[:1] in COMMANDS, f"{page.name} shows 'twinbus {words}'"
 
 
 def test_the_makefile_has_the_targets_that_the_readme_names() -> None:
