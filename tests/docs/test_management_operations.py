@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from twinbus.gateway.nodes.management_node import OPERATIONS
+from twinbus.gateway.requests.handlers import HANDLERS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "management-operations.md").read_text()
@@ -13,7 +13,7 @@ FIELD_READ = re.compile(r'arguments\.(?:text|optional_text|number|is_set|binary|
 
 def test_every_operation_is_on_the_page_with_the_right_it_needs() -> None:
     shown = {name: right for name, right, _ in ROW.findall(PAGE)}
-    assert shown == {name: entry.right.value for name, entry in OPERATIONS.items()}
+    assert shown == {name: entry.right.value for name, entry in HANDLERS.items()}
 
 
 def test_every_field_that_an_operation_reads_is_on_the_page() -> None:

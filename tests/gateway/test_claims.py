@@ -12,7 +12,7 @@ from twinbus.amqp.events import Deliveries, Dispositions, LinkDetached
 from twinbus.clock import Millis
 from twinbus.gateway.authorization import CLOCK_SKEW
 from twinbus.gateway.links.bindings import LOOK_EVERY
-from twinbus.gateway.nodes.management_node import OPERATIONS
+from twinbus.gateway.requests.handlers import HANDLERS
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, Right
 
 LIFETIME: Millis = 60_000
@@ -45,7 +45,7 @@ def status(reply: Sections) -> tuple[int, str | None]:
 
 
 @pytest.mark.rule("A17")
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", HANDLERS)
 @pytest.mark.parametrize("rule", RIGHTS, ids=lambda rule: rule.name)
 def test_every_operation_of_a_node_needs_the_claim_of_its_kind(
     front: Front, operation: str, rule: AuthorizationRule

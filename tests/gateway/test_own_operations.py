@@ -9,8 +9,8 @@ from tests.gateway.test_nodes import body, lock_one, status
 from twinbus.amqp.codec.sections import decode_sections
 from twinbus.amqp.codec.types import Array, Int, Long, UInt
 from twinbus.amqp.events import Deliveries
+from twinbus.gateway.requests.handlers import HANDLERS
 from twinbus.gateway.requests.locks import DELAY_MAX
-from twinbus.gateway.requests.own import OWN_OPERATIONS
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 
 NODE = "spread/$management"
@@ -49,14 +49,14 @@ def claimed(node: NodeClient, count: int) -> Array:
 
 
 @pytest.mark.rule("A17")
-@pytest.mark.parametrize("operation", OWN_OPERATIONS)
+@pytest.mark.parametrize("operation", [name for name in HANDLERS if name.startswith("com.twinbus:")])
 def test_an_operation_of_our_own_needs_the_listen_claim(front: Front, operation: str) -> None:
     refused = front.client(SENDS).node(NODE).ask(operation, {})
     assert status(refused) == (401, "amqp:unauthorized-access")
     assert status(front.client(LISTENS).node(NODE).ask(operation, {}))[0] in (200, 204, 400)
 
 
-@pytest.mark.parametrize("operation", OWN_OPERATIONS)
+@pytest.mark.parametrize("operation", [name for name in HANDLERS if name.startswith("com.twinbus:")])
 def test_a_topic_has_no_messages_to_work_on(front: Front, operation: str) -> None:
     front.sim.topic(TopicDescription("news"))
     reply = front.client().node("news/$management").ask(operation, {"ranges": Array([Long(1), Long(1)])})

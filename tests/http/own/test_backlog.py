@@ -8,7 +8,7 @@ from twinbus.client import namespace_http
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.namespace_http import NamespaceRefused
-from twinbus.gateway.nodes.management_node import OPERATIONS
+from twinbus.gateway.requests.handlers import HANDLERS
 from twinbus.pairing.syphon.survey import Waiting, survey
 from twinbus.testing.local_namespace import LocalNamespace
 
@@ -62,7 +62,7 @@ async def test_a_survey_finds_the_same_where_the_namespace_cannot_count(
     with namespace:
         async with await Namespace.connect(namespace.connection_string) as client:
             counted = await survey(client, QUEUES)
-            monkeypatch.delitem(OPERATIONS, "com.twinbus:backlog")
+            monkeypatch.delitem(HANDLERS, "com.twinbus:backlog")
             peeked = await survey(client, QUEUES)
 
     def seen(found: list[Waiting]) -> list[tuple[str, str | None, int, bool]]:

@@ -1,4 +1,4 @@
-"""The `$management` node of every entity: requests in, replies out, by a table of operations (protocol.md section 9).
+"""The `$management` node of every entity: requests in, replies out, by the handlers in `gateway.requests`.
 
 The client says how long it waits (`com.microsoft:server-timeout`); whatever is not answered by then is answered with a
 timeout, and what the broker says later is dropped.
@@ -16,56 +16,14 @@ from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.gateway.nodes.request_message import Arguments, Request, Response
-from twinbus.gateway.requests.batch_delete import batch_delete_messages
-from twinbus.gateway.requests.browse import peek_message, receive_by_sequence_number
-from twinbus.gateway.requests.call import (
-    Call,
-    OperationEntry,
-    Respond,
-    as_cancellation,
-    as_peek,
-    as_receive,
-    as_renewal,
-    as_session_renewal,
-    as_session_request,
-    as_settlement,
-    by_itself,
-)
-from twinbus.gateway.requests.locks import renew_lock, update_disposition
-from twinbus.gateway.requests.own import OWN_OPERATIONS
-from twinbus.gateway.requests.rules import add_rule, enumerate_rules, remove_rule
-from twinbus.gateway.requests.schedule import cancel_scheduled_message, schedule_message
-from twinbus.gateway.requests.sessions import (
-    get_message_sessions,
-    get_session_state,
-    renew_session_lock,
-    set_session_state,
-)
+from twinbus.gateway.requests.call import Call, Respond
+from twinbus.gateway.requests.handlers import HANDLERS, Handler
 from twinbus.model import wire_names
-from twinbus.model.descriptions import Right
 
 ASSOCIATED_LINK = "associated-link-name"
 TIMEOUT_DEFAULT: Millis = 60_000
 PENDING_MAX = 5_000
 """Requests of one connection that wait for an answer."""
-
-OPERATIONS: dict[str, OperationEntry] = {
-    wire_names.RENEW_LOCK: OperationEntry(renew_lock, Right.LISTEN, as_renewal),
-    wire_names.UPDATE_DISPOSITION: OperationEntry(update_disposition, Right.LISTEN, as_settlement, True),
-    wire_names.PEEK_MESSAGE: OperationEntry(peek_message, Right.LISTEN, as_peek),
-    wire_names.RECEIVE_BY_SEQUENCE_NUMBER: OperationEntry(receive_by_sequence_number, Right.LISTEN, as_receive),
-    wire_names.SCHEDULE_MESSAGE: OperationEntry(schedule_message, Right.SEND, by_itself, True),
-    wire_names.CANCEL_SCHEDULED_MESSAGE: OperationEntry(cancel_scheduled_message, Right.SEND, as_cancellation),
-    wire_names.RENEW_SESSION_LOCK: OperationEntry(renew_session_lock, Right.LISTEN, as_session_renewal),
-    wire_names.GET_SESSION_STATE: OperationEntry(get_session_state, Right.LISTEN, as_session_request),
-    wire_names.SET_SESSION_STATE: OperationEntry(set_session_state, Right.LISTEN, as_session_request),
-    wire_names.GET_MESSAGE_SESSIONS: OperationEntry(get_message_sessions, Right.LISTEN, as_session_request),
-    wire_names.BATCH_DELETE_MESSAGES: OperationEntry(batch_delete_messages, Right.LISTEN),
-    wire_names.ADD_RULE: OperationEntry(add_rule, Right.LISTEN),
-    wire_names.REMOVE_RULE: OperationEntry(remove_rule, Right.LISTEN),
-    wire_names.ENUMERATE_RULES: OperationEntry(enumerate_rules, Right.LISTEN),
-    **OWN_OPERATIONS,
-}
 
 
 class PendingResponse:
@@ -110,11 +68,11 @@ class ManagementNode:
         try:
             if len(self._pending) >= PENDING_MAX:
                 raise ServerBusy(f"{PENDING_MAX} requests of this connection wait for an answer. Try again in a while.")
-            entry = OPERATIONS.get(request.operation)
-            if entry is None:
-                raise NotImplementedHere(f"'{request.operation}' is no operation of this node.")
-            self._grants.require(entry.right, address, now)
-            entry.run(self._call(request, entry, node, session, meter, now, pending))
+            handler = HANDLERS.get(request.operation)
+            if handler is None:
+                raise NotImplementedHere(f"'{request.operation}' is not an operation of this node.")
+            self._grants.require(handler.right, address, now)
+            handler.run(self._call(request, handler, node, session, meter, now, pending))
         except MessagingError as error:
             pending(Response.failed(error))
         if not pending.is_answered:
@@ -123,7 +81,7 @@ class ManagementNode:
     def _call(
         self,
         request: Request,
-        entry: OperationEntry,
+        handler: Handler,
         node: Node,
         session: SessionLock | None,
         meter: LinkMeter,
@@ -132,7 +90,7 @@ class ManagementNode:
     ) -> Call:
         transaction = None
         if request.txn_id is not None:
-            if not entry.can_be_in_transaction:
+            if not handler.can_be_in_transaction:
                 raise NotAllowed(f"'{request.operation}' cannot be part of a transaction. Ask for it outside of one.")
             transaction = self._transactions.find(request.txn_id)
         namespace = self._namespace
@@ -143,7 +101,7 @@ class ManagementNode:
             control=namespace.control,
             session=session,
             meter=meter,
-            billed_as=entry.billed_as,
+            billed_as=handler.billed_as,
             message_size_max=namespace.message_size_max,
             new_id=namespace.new_id,
             respond=respond,

@@ -113,8 +113,12 @@ class Arguments:
             raise ArgumentError(f"'{name}' has to be a number.")
         return int(_of_type(name, value, int, "a number"))
 
+    def count(self, name: str, count_max: int, default: int | None = None) -> int:
+        """How many the client asks for: at least one, and no more than one answer holds."""
+        return min(max(self.number(name, default), 1), count_max)
+
     def is_set(self, name: str) -> bool:
-        """A boolean that may be left out, and is false then."""
+        """A boolean; false if it is omitted."""
         value = self.fields.get(name)
         return False if value is None else _of_type(name, value, bool, "a boolean")
 

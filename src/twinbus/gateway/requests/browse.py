@@ -1,26 +1,33 @@
-"""`$management`: peek, and receive deferred messages by sequence number."""
+"""`$management` requests that look at messages, or take deferred ones by sequence number.
+
+Those named `com.twinbus:...` are ours; a namespace without them answers 501, so a client finds out by asking.
+"""
 
 from collections.abc import Callable
 from uuid import UUID
 
 from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.types import Int, Long, Value
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
+from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, count_shares
 from twinbus.broker.operations.browse import PEEK_COUNT_MAX
-from twinbus.errors import MessageNotFound
+from twinbus.broker.operations.fragment_heads import FragmentHead, fragment_heads
+from twinbus.broker.operations.range_peek import RANGE_COUNT_MAX, RangePage, peek_range
+from twinbus.errors import ArgumentError
 from twinbus.gateway.nodes.request_message import Arguments, Response
-from twinbus.gateway.requests.call import Call
+from twinbus.gateway.requests.call import NO_MESSAGES, Call
+from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.message import encode_delivery
-from twinbus.model.wire_names import MessageState
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import BacklogShares
 
 SEQUENCE_NUMBERS_MAX = 4_096
-
-NOTHING_FOUND = Response(204, "No messages", None, MessageNotFound.condition)
 
 
 def peek_message(call: Call) -> None:
     arguments = call.arguments
-    count = min(max(arguments.number("message-count", 1), 1), PEEK_COUNT_MAX)
+    count = arguments.count("message-count", PEEK_COUNT_MAX, 1)
     call.queue().peek(
         arguments.number("from-sequence-number", 0),
         count,
@@ -44,7 +51,7 @@ def _without_bodies(messages: list[StoredMessage]) -> Response:
 
 def _page(payloads: list[bytes]) -> Response:
     if not payloads:
-        return NOTHING_FOUND
+        return NO_MESSAGES
     return Response.ok({"messages": [{"message": payload} for payload in payloads]})
 
 
@@ -68,6 +75,43 @@ def without_body(payload: bytes) -> bytes:
     bounds = section_bounds(payload)
     assert bounds is not None, "what we encode has its sections in order"
     return payload[: bounds[-1]]
+
+
+def peek_merged(call: Call) -> None:
+    arguments = call.arguments
+    count = arguments.count("message-count", PEEK_COUNT_MAX, 1)
+    numbers = []
+    if arguments.fields.get("from-sequence-numbers") is not None:
+        numbers = arguments.sequence("from-sequence-numbers", int, "numbers", FRAGMENT_COUNT)
+    positions = {number >> SEQUENCE_BITS: number for number in numbers}
+    call.queue().peek_merged(positions, count, call.now, call.answer(peeked_body(arguments)))
+
+
+def peek_range_of_fragment(call: Call) -> None:
+    arguments, queue = call.arguments, call.queue()
+    first, last = arguments.number("first-sequence-number"), arguments.number("last-sequence-number")
+    count = arguments.count("message-count", RANGE_COUNT_MAX, RANGE_COUNT_MAX)
+    states = tuple(MessageState)
+    if arguments.fields.get("states") is not None:
+        states = tuple(_state(name) for name in arguments.sequence("states", str, "strings", len(MessageState)))
+    encode = encode_without_body if arguments.is_set("omit-message-body") else encode_peeked
+
+    def body(page: RangePage) -> Response:
+        if not page.rows:
+            return NO_MESSAGES
+        fields: dict[str, Value] = {"messages": [{"message": encode(row)} for row in page.rows]}
+        if page.next_number is not None:
+            fields["next-sequence-number"] = Long(page.next_number)
+        return Response.ok(fields)
+
+    peek_range(queue, first, last, count, states, call.now, call.answer(body))
+
+
+def _state(name: str) -> MessageState:
+    try:
+        return MessageState[name.upper()]
+    except KeyError:
+        raise ArgumentError(f"'states' has '{name}'; there are active, deferred and scheduled messages.") from None
 
 
 def receive_by_sequence_number(call: Call) -> None:
@@ -99,3 +143,41 @@ def _received_one(delivery: TakenMessage) -> dict[str, object]:
         enqueued_sequence_number=message.enqueued_sequence_number,
     )
     return {"message": payload, "lock-token": UUID(bytes_le=token)} if token else {"message": payload}
+
+
+def heads(call: Call) -> None:
+    def body(found: list[FragmentHead]) -> Response:
+        return Response.ok({"fragments": [_head(head) for head in found]})
+
+    fragment_heads(call.queue(), call.now, call.answer(body))
+
+
+def _head(head: FragmentHead) -> dict[str, Value]:
+    return {
+        "fragment": Int(head.fragment),
+        "is-available": head.is_available,
+        "first-sequence-number": Long(head.first_number),
+        "last-sequence-number": Long(head.last_number),
+        "active-message-count": Long(head.active),
+        "deferred-message-count": Long(head.deferred),
+        "scheduled-message-count": Long(head.scheduled),
+        "size-in-bytes": Long(head.size_bytes),
+    }
+
+
+def backlog(call: Call) -> None:
+    def body(found: BacklogShares) -> Response:
+        if not found.by_destination and found.next_number is None:
+            return NO_MESSAGES
+        shares: list[Value] = [
+            {"path": path, "message-count": Long(share.message_count), "size-in-bytes": Long(share.size_bytes)}
+            for path, share in found.by_destination.items()
+        ]
+        fields: dict[str, Value] = {"destinations": shares}
+        if found.next_number is not None:
+            fields["next-sequence-number"] = Long(found.next_number)
+        return Response.ok(fields)
+
+    arguments = call.arguments
+    count = arguments.count("message-count", SHARES_COUNT_MAX, SHARES_COUNT_MAX)
+    count_shares(call.queue(), arguments.number("from-sequence-number", 0), count, call.now, call.answer(body))

@@ -8,7 +8,7 @@ that succeeds is told to the meter by one of the `as_...` functions, from its re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 from twinbus.broker.consumer import SessionLock, TakenMessage
@@ -19,13 +19,12 @@ from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.operations.range_peek import RangePage
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError, NotAllowed, SessionLockLost
+from twinbus.errors import MessageNotFound, MessagingError, NotAllowed, SessionLockLost
 from twinbus.gateway.addresses import Node
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.operation import Cause
-from twinbus.model.descriptions import Right
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
 
@@ -37,6 +36,7 @@ Bill: TypeAlias = Callable[["Call", Any], None]
 AfterCommit: TypeAlias = Callable[[Callable[[], None]], None]
 
 LOCK_TOKENS_MAX = 4_096
+NO_MESSAGES = Response(204, "No messages", None, MessageNotFound.condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,3 @@ def as_cancellation(call: Call, _: Any) -> None:
 
 def by_itself(call: Call, _: Any) -> None:
     """The handler reports to the meter itself: its result does not say enough."""
-
-
-class OperationEntry(NamedTuple):
-    run: Callable[[Call], None]
-    right: Right
-    billed_as: Bill = as_request
-    can_be_in_transaction: bool = False

@@ -23,7 +23,7 @@ def remove_rule(call: Call) -> None:
 
 def enumerate_rules(call: Call) -> None:
     skip = max(call.arguments.number("skip", 0), 0)
-    top = min(max(call.arguments.number("top", LIST_COUNT_MAX), 1), LIST_COUNT_MAX)
+    top = call.arguments.count("top", LIST_COUNT_MAX, LIST_COUNT_MAX)
     rules = call.control.subscription(*_subscription_of(call)).rules[skip : skip + top]
     call.billed_as(call, rules)
     if not rules:

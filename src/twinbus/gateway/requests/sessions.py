@@ -51,7 +51,7 @@ def get_message_sessions(call: Call) -> None:
     arguments = call.arguments
     after = arguments.number("last-updated-time", ALL_SESSIONS)
     skip = max(arguments.number("skip", 0), 0)
-    top = min(max(arguments.number("top", LIST_COUNT_MAX), 1), LIST_COUNT_MAX)
+    top = arguments.count("top", LIST_COUNT_MAX, LIST_COUNT_MAX)
 
     def body(names: list[str]) -> Response:
         if not names:

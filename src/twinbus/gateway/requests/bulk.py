@@ -1,0 +1,83 @@
+"""`$management` requests that change many messages at once: delete, purge, undefer, claim.
+
+Those named `com.twinbus:...` are ours; a namespace without them answers 501, so a client finds out by asking. Messages are
+named by their sequence numbers, which carry the fragment, so one request may concern several fragments.
+"""
+
+from collections.abc import Sequence
+
+from twinbus.amqp.codec.types import Array, Int, Long
+from twinbus.broker.operations import bulk
+from twinbus.errors import ArgumentError
+from twinbus.gateway.nodes.request_message import Arguments, Response
+from twinbus.gateway.requests.call import NO_MESSAGES, Call
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.reads import ACTIVE_ONLY
+
+DELETE_COUNT_MAX = 4_000
+RANGE_ENDS_MAX = 8_192
+OWNER_LENGTH_MAX = 128
+
+
+def batch_delete_messages(call: Call) -> None:
+    """The oldest active messages that nobody holds; neither deferred nor scheduled ones."""
+    count = call.arguments.count("message-count", DELETE_COUNT_MAX)
+    before = call.arguments.number("enqueued-time-utc", call.now)
+    bulk.purge(call.queue(), count, before, call.now, call.answer(_changed), ACTIVE_ONLY)
+
+
+def purge(call: Call) -> None:
+    before = call.arguments.number("enqueued-time-utc", call.now)
+    bulk.purge(call.queue(), _count(call.arguments), before, call.now, call.answer(_changed))
+
+
+def undefer(call: Call) -> None:
+    if call.arguments.fields.get("ranges") is None:
+        bulk.undefer_all(call.queue(), _count(call.arguments), call.now, call.answer(_changed))
+    else:
+        bulk.undefer(call.queue(), _ranges(call.arguments), call.now, call.answer(_changed))
+
+
+def claim(call: Call) -> None:
+    arguments = call.arguments
+    owner = arguments.optional_text("owner")
+    if owner is not None and len(owner) > OWNER_LENGTH_MAX:
+        raise ArgumentError(f"'owner' has {len(owner)} characters; {OWNER_LENGTH_MAX} are the limit.")
+    fragment = arguments.number("fragment", -1)
+    index = None if fragment == -1 else fragment
+    last = None
+    if arguments.fields.get("last-sequence-number") is not None:
+        last = arguments.number("last-sequence-number")
+        if last >> SEQUENCE_BITS != fragment:
+            raise ArgumentError("'last-sequence-number' has to be a number of the fragment that 'fragment' names.")
+    bulk.claim(call.queue(), _count(arguments), owner, index, call.now, call.answer(_claimed), last)
+
+
+def delete_claimed(call: Call) -> None:
+    bulk.delete_deferred(call.queue(), _ranges(call.arguments), call.now, call.answer(_counted))
+
+
+def _count(arguments: Arguments) -> int:
+    return arguments.count("message-count", bulk.CALL_COUNT_MAX, bulk.CALL_COUNT_MAX)
+
+
+def _ranges(arguments: Arguments) -> list[bulk.Range]:
+    ends = arguments.sequence("ranges", int, "numbers", RANGE_ENDS_MAX)
+    if len(ends) % 2:
+        raise ArgumentError("'ranges' has to hold pairs: the first and the last sequence number of each range.")
+    return list(zip(ends[::2], ends[1::2], strict=True))
+
+
+def _changed(numbers: Sequence[int]) -> Response:
+    return _counted(numbers) if numbers else NO_MESSAGES
+
+
+def _counted(numbers: Sequence[int]) -> Response:
+    return Response.ok({"message-count": Int(len(numbers))})
+
+
+def _claimed(numbers: Sequence[int]) -> Response:
+    if not numbers:
+        return NO_MESSAGES
+    ends = [Long(end) for pair in bulk.ranges_of(numbers) for end in pair]
+    return Response.ok({"message-count": Int(len(numbers)), "ranges": Array(list(ends))})

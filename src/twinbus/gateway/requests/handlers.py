@@ -1,0 +1,74 @@
+"""Everything that can be asked of an entity's `$management` node: the name of a request in, its handler out."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from twinbus.gateway.requests.browse import (
+    backlog,
+    heads,
+    peek_merged,
+    peek_message,
+    peek_range_of_fragment,
+    receive_by_sequence_number,
+)
+from twinbus.gateway.requests.bulk import batch_delete_messages, claim, delete_claimed, purge, undefer
+from twinbus.gateway.requests.call import (
+    Bill,
+    Call,
+    as_cancellation,
+    as_claim,
+    as_peek,
+    as_range_peek,
+    as_receive,
+    as_removal,
+    as_renewal,
+    as_request,
+    as_session_renewal,
+    as_session_request,
+    as_settlement,
+    by_itself,
+)
+from twinbus.gateway.requests.locks import renew_lock, update_disposition
+from twinbus.gateway.requests.rules import add_rule, enumerate_rules, remove_rule
+from twinbus.gateway.requests.schedule import cancel_scheduled_message, schedule_message
+from twinbus.gateway.requests.sessions import (
+    get_message_sessions,
+    get_session_state,
+    renew_session_lock,
+    set_session_state,
+)
+from twinbus.model import wire_names
+from twinbus.model.descriptions import Right
+
+
+class Handler(NamedTuple):
+    run: Callable[[Call], None]
+    right: Right
+    billed_as: Bill = as_request
+    can_be_in_transaction: bool = False
+
+
+HANDLERS: dict[str, Handler] = {
+    wire_names.RENEW_LOCK: Handler(renew_lock, Right.LISTEN, as_renewal),
+    wire_names.UPDATE_DISPOSITION: Handler(update_disposition, Right.LISTEN, as_settlement, True),
+    wire_names.PEEK_MESSAGE: Handler(peek_message, Right.LISTEN, as_peek),
+    wire_names.RECEIVE_BY_SEQUENCE_NUMBER: Handler(receive_by_sequence_number, Right.LISTEN, as_receive),
+    wire_names.SCHEDULE_MESSAGE: Handler(schedule_message, Right.SEND, by_itself, True),
+    wire_names.CANCEL_SCHEDULED_MESSAGE: Handler(cancel_scheduled_message, Right.SEND, as_cancellation),
+    wire_names.RENEW_SESSION_LOCK: Handler(renew_session_lock, Right.LISTEN, as_session_renewal),
+    wire_names.GET_SESSION_STATE: Handler(get_session_state, Right.LISTEN, as_session_request),
+    wire_names.SET_SESSION_STATE: Handler(set_session_state, Right.LISTEN, as_session_request),
+    wire_names.GET_MESSAGE_SESSIONS: Handler(get_message_sessions, Right.LISTEN, as_session_request),
+    wire_names.BATCH_DELETE_MESSAGES: Handler(batch_delete_messages, Right.LISTEN),
+    wire_names.ADD_RULE: Handler(add_rule, Right.LISTEN),
+    wire_names.REMOVE_RULE: Handler(remove_rule, Right.LISTEN),
+    wire_names.ENUMERATE_RULES: Handler(enumerate_rules, Right.LISTEN),
+    wire_names.PEEK_MERGED: Handler(peek_merged, Right.LISTEN, as_peek),
+    wire_names.PEEK_RANGE: Handler(peek_range_of_fragment, Right.LISTEN, as_range_peek),
+    wire_names.PURGE: Handler(purge, Right.LISTEN),
+    wire_names.UNDEFER: Handler(undefer, Right.LISTEN),
+    wire_names.FRAGMENT_HEADS: Handler(heads, Right.LISTEN),
+    wire_names.CLAIM: Handler(claim, Right.LISTEN, as_claim),
+    wire_names.DELETE_CLAIMED: Handler(delete_claimed, Right.LISTEN, as_removal),
+    wire_names.BACKLOG: Handler(backlog, Right.LISTEN),
+}
