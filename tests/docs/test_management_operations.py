@@ -8,7 +8,9 @@ from twinbus.gateway.requests.handlers import HANDLERS
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "management-operations.md").read_text()
 ROW = re.compile(r"^\| `(com\.[a-z:-]+)` \| (\w+) \| (.+)$", re.MULTILINE)
-FIELD_READ = re.compile(r'arguments\.(?:text|optional_text|number|is_set|binary|sequence|mapping)\(\s*"([a-z-]+)"')
+FIELD_READ = re.compile(
+    r'arguments\.(?:text|optional_text|number|count|is_set|binary|sequence|mapping)\(\s*"([a-z-]+)"'
+)
 
 
 def test_every_operation_is_on_the_page_with_the_right_it_needs() -> None:
