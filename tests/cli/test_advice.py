@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import STOP_WAIT_S, Served
-from twinbus.cli.app import FAILED, WRONG_USE, run
+from twinbus.cli.app import run
+from twinbus.cli.failures import FAILED, WRONG_USE
 from twinbus.client.connection_string import parse_connection_string
 
 

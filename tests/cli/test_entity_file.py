@@ -83,11 +83,11 @@ def test_any_text_and_number_survives_toml() -> None:
 
 def test_queues_come_after_what_they_forward_to_and_circles_are_closed_at_the_end() -> None:
     first, second = QueueDescription("a", forward_to="B"), QueueDescription("b")
-    assert [step.made for step in queue_steps((first, second))] == [second, first]
+    assert [step.created for step in queue_steps((first, second))] == [second, first]
     back, itself = QueueDescription("b", forward_dead_letters_to="a"), QueueDescription("c", forward_to="c")
     steps = list(queue_steps((first, back, itself)))
     assert [step.wanted for step in steps] == [itself, first, back]
-    assert [step.made for step in steps] == [itself, QueueDescription("a"), back]
+    assert [step.created for step in steps] == [itself, QueueDescription("a"), back]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_queues_come_after_what_they_forward_to_and_circles_are_closed_at_the_en
         ("queue = 5", "list of tables"),
         ("[[queue]]\nlock_duration = '30s'", "needs a name"),
         ("[[queue]]\nname = 'q'\nspeed = 5", "'speed' is not known"),
-        ("[[queue]]\nname = 'q'\nlock_duration = 'long'", "no duration"),
+        ("[[queue]]\nname = 'q'\nlock_duration = 'long'", "not a duration"),
         ("[[queue", "cannot be read"),
         ("[[queue]]\nname = 'q'\nauthorization_rules = []", "not known"),
         ("[[queue]]\nname = 'q'\ntopic = 't'", "'topic' is not known"),

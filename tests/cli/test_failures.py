@@ -19,7 +19,7 @@ AZURE_LIKE = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;
     [
         (["nonsense"], "No such command"),
         (["queue", "create"], "Missing argument"),
-        (["queue", "create", "q", "--ttl", "soon"], "'soon' is no duration"),
+        (["queue", "create", "q", "--ttl", "soon"], "'soon' is not a duration"),
         (["queue", "update", "q", "--status", "Tired"], "Tired"),
         (["queue", "list", "--no-such-option"], "No such option"),
         (["queue", "list", "--connection-string", "x"], "connection string"),

@@ -144,12 +144,12 @@ def test_export_import_and_export_again_give_the_same_file(
         file = tmp_path / name
         others.text("namespace", "export", str(file))
         made = commands.json("namespace", "import", str(file))
-        assert made["changed"] == made["left"] == 0
+        assert made["updated"] == made["unchanged"] == 0
         again = tmp_path / f"again-{name}"
         commands.text("namespace", "export", str(again))
         assert again.read_text() == file.read_text()
         untouched = commands.json("namespace", "import", str(file), "--update")
-        assert (untouched["made"], untouched["changed"], untouched["deleted"]) == (0, 0, 0)
+        assert (untouched["created"], untouched["updated"], untouched["deleted"]) == (0, 0, 0)
         empty(commands)
 
 
@@ -175,7 +175,7 @@ def test_what_exists_is_left_without_update_and_made_the_same_with_it(
     assert sorted(names) == ["$Default", "extra", "hot", "red"]
     changed = commands.json("namespace", "import", str(file), "--update")
     # The queue, the topic, the subscription and its rule $Default; the rule that the file does not know is gone.
-    assert (changed["made"], changed["changed"], changed["deleted"]) == (0, 4, 1)
+    assert (changed["created"], changed["updated"], changed["deleted"]) == (0, 4, 1)
     assert exported(commands).replace("ARCHIVE", "archive") == DEFINITION
     empty(commands)
 
@@ -194,7 +194,7 @@ def test_keys_are_written_on_request_only_and_for_the_owner_alone(others: Comman
     others.text("namespace", "import", str(file), "--update")
     assert others.json("access", "list", "primary", "--entity", "work")[0]["primary_key"] == "chosen"
     (tmp_path / "plain.toml").write_text(DEFINITION)
-    assert others.json("namespace", "import", str(tmp_path / "plain.toml"), "--update")["changed"] == 0
+    assert others.json("namespace", "import", str(tmp_path / "plain.toml"), "--update")["updated"] == 0
     assert others.json("access", "list", "primary", "--entity", "work")[0]["primary_key"] == "chosen"
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from twinbus.__main__ import main
-from twinbus.cli.stopping import stop_by_signal
+from twinbus.cli.pipeline.spark_job import stop_by_signal
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,10 +10,12 @@ from twinbus.amqp.events import LinkDetached
 from twinbus.broker import fragment_transaction, message_broker
 from twinbus.broker.fragment import hops
 from twinbus.broker.operations import browse
+from twinbus.clock import NEVER
 from twinbus.gateway.links import bindings, receiver_attach
 from twinbus.management import quotas, validation
 from twinbus.model import descriptions, message, paths
 from twinbus.model.descriptions import QueueDescription
+from twinbus.model.entity_properties import property_of
 from twinbus.model.rules import index
 from twinbus.server import server_settings
 from twinbus.testing.messages import make_message
@@ -21,11 +23,15 @@ from twinbus.testing.messages import make_message
 SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
 
 
+def limits(field: str) -> tuple[int | None, int | None]:
+    return property_of(field).least, property_of(field).most
+
+
 @pytest.mark.parametrize(
     ("value", "written"),
     [
         (descriptions.FRAGMENT_COUNT, 16),
-        (validation.SIZES_MB, (1024, 2048, 3072, 4096, 5120)),
+        (property_of("max_size_mb").choices, (1024, 2048, 3072, 4096, 5120)),
         (descriptions.SIZE_MB_DEFAULT, 1024),
         (quotas.PARTITIONED_COUNT_MAX, 100),
         (quotas.ENTITY_COUNT_MAX, 10_000),
@@ -36,14 +42,14 @@ SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
         (message.PROPERTY_SIZE_MAX, 32 * 1024),
         (paths.ENTITY_PATH_LENGTH_MAX, 260),
         (paths.SUBSCRIPTION_NAME_LENGTH_MAX, 50),
-        (validation.LOCK_DURATION_RANGE, (5 * SECOND, 5 * MINUTE)),
+        (limits("lock_duration"), (5 * SECOND, 5 * MINUTE)),
         (descriptions.LOCK_DURATION_DEFAULT, MINUTE),
-        (validation.DUPLICATE_WINDOW_RANGE, (20 * SECOND, 7 * DAY)),
+        (limits("duplicate_detection_window"), (20 * SECOND, 7 * DAY)),
         (descriptions.DUPLICATE_WINDOW_DEFAULT, 10 * MINUTE),
         (descriptions.MAX_DELIVERY_COUNT_DEFAULT, 10),
-        (validation.DELIVERY_COUNT_MAX, 2_147_483_647),
+        (limits("max_delivery_count"), (1, 2_147_483_647)),
         (hops.HOPS_MAX, 4),
-        (validation.AUTO_DELETE_ON_IDLE_MIN, 5 * MINUTE),
+        (limits("auto_delete_on_idle"), (5 * MINUTE, NEVER)),
         (fragment_transaction.MESSAGES_MAX, 100),
         (fragment_transaction.DURATION_MAX, 2 * MINUTE),
         (index.SQL_FILTER_COUNT_MAX, 2_000),

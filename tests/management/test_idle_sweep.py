@@ -6,8 +6,7 @@ from twinbus.clock import Millis
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
 from twinbus.management.idle_sweep import SWEEP_EVERY, IdleSweep
-from twinbus.management.records import EntityDescription
-from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.descriptions import EntityDescription, QueueDescription, SubscriptionDescription, TopicDescription
 
 
 async def settle(control: ControlPlane) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from twinbus.cli.output import Output
-from twinbus.cli.rehearse import _show
+from twinbus.cli.pairs.rehearse import _show
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.rehearsal.bill import Bill, EntityLine, add_up
 from twinbus.rehearsal.chronicle import Chronicle

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 import pytest
 from py4j import java_gateway
 
-from twinbus.cli.pipeline.spark_options import spark_job
+from twinbus.cli.pipeline.spark_job import spark_job
 from twinbus.pipeline.session import choose_master
 
 if TYPE_CHECKING:

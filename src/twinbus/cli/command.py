@@ -1,11 +1,11 @@
-"""Commands against a namespace: what all of them take, written once.
+"""Commands against a namespace, and the options that all of them have.
 
-A command is a function whose first parameter is a `Call`. `command` puts it into a group with its own parameters and
-those that say which namespace is meant, and hands it the call.
+A command is a function whose first parameter is a `Call`. `command` adds it to a group with its own parameters and
+those that choose the namespace, and passes it the call.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
@@ -95,8 +95,13 @@ SHARED = [
 ]
 
 
-def command(group: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function of a `Call` and its own parameters as a command."""
+def command(
+    group: typer.Typer, name: str, parameters: Sequence[inspect.Parameter] | None = None, help_text: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function of a `Call` and its own parameters as a command.
+
+    The parameters are those of the function, or those given for a function that takes any.
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
@@ -112,13 +117,12 @@ def command(group: typer.Typer, name: str) -> Callable[[Callable[..., None]], Ca
             call = Call(Output(as_json=as_json), namespace, data, connection_string, endpoint)
             function(call, *args, **kwargs)
 
-        signature = inspect.signature(function)
-        own = list(signature.parameters.values())[1:]
+        own = list(inspect.signature(function).parameters.values())[1:] if parameters is None else parameters
         positional = [each for each in own if each.kind is not inspect.Parameter.KEYWORD_ONLY]
         named = [each for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY]
-        run.__signature__ = signature.replace(parameters=[*positional, *named, *SHARED])  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature([*positional, *named, *SHARED])  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in (*own, *SHARED)}
-        group.command(name)(run)
+        group.command(name, help=help_text)(run)
         return function
 
     return register

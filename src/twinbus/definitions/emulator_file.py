@@ -1,18 +1,18 @@
-"""`Config.json` of the service's own emulator: the document in, descriptions out.
+"""`Config.json` of the service's own emulator: a document in, descriptions out.
 
     UserConfig > Namespaces[] > Queues[], Topics[] > Subscriptions[] > Rules[], each with Name and Properties
 
-The properties have the names of the administration API, so its table of elements reads them. A text that is empty
-stands for nothing. Logging and what else is beside the namespaces is the emulator's own business.
+The properties have the names and the texts of the administration API. An empty text means that nothing is set. What
+else is beside the namespaces, such as logging, is the emulator's own and ignored.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from twinbus.cli.table import Table
 from twinbus.definitions.rule_table import read_pairs
+from twinbus.definitions.table import Table
 from twinbus.definitions.wanted_entities import WantedEntities
-from twinbus.http.atom.entity_reader import QUEUE_ELEMENTS, SUBSCRIPTION_ELEMENTS, TOPIC_ELEMENTS, Reader
+from twinbus.http.atom.entity_reader import READERS
 from twinbus.http.atom.rule_xml import CORRELATION_FIELDS
 from twinbus.management.rule_validation import check_rule
 from twinbus.management.validation import check_description
@@ -25,10 +25,11 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from twinbus.model.entity_properties import EntityKind, properties_of
 
 ROOT = "UserConfig"
 RULE_PROPERTIES = ("FilterType", "SqlFilter", "CorrelationFilter", "Action")
-# The expression has a level and a flag besides, in files that were made by tools; neither means anything here.
+# Files written by tools also give the expression a level and a flag; neither means anything here.
 SQL_KEYS = ("SqlExpression", "CompatibilityLevel", "RequiresPreprocessing")
 
 
@@ -40,7 +41,7 @@ def read_emulator_file(document: Table) -> WantedEntities:
     root = document.below(ROOT)
     namespaces = root.list_of("Namespaces")
     if len(namespaces) != 1:
-        root.refuse("Namespaces", f"holds {len(namespaces)} namespaces. Leave the one that is meant")
+        root.refuse("Namespaces", f"holds {len(namespaces)} namespaces. Keep only the one to import")
     namespace = namespaces[0]
     namespace.only(("Name", "Queues", "Topics"))
     topics: list[TopicDescription] = []
@@ -60,27 +61,27 @@ def read_emulator_file(document: Table) -> WantedEntities:
 
 def _read_queue(table: Table) -> QueueDescription:
     table.only(("Name", "Properties"))
-    queue = QueueDescription(table.name(), **_properties(table, QUEUE_ELEMENTS))
+    queue = QueueDescription(table.name(), **_properties(table, QueueDescription))
     table.check(check_description, queue)
     return queue
 
 
 def _read_topic(table: Table) -> TopicDescription:
     table.only(("Name", "Properties", "Subscriptions"))
-    topic = TopicDescription(table.name(), **_properties(table, TOPIC_ELEMENTS))
+    topic = TopicDescription(table.name(), **_properties(table, TopicDescription))
     table.check(check_description, topic)
     return topic
 
 
 def _read_subscription(topic: str, table: Table) -> SubscriptionDescription:
     table.only(("Name", "Properties", "Rules"))
-    subscription = SubscriptionDescription(topic, table.name(), **_properties(table, SUBSCRIPTION_ELEMENTS))
+    subscription = SubscriptionDescription(topic, table.name(), **_properties(table, SubscriptionDescription))
     table.check(check_description, subscription)
     return subscription
 
 
-def _properties(table: Table, known: Mapping[str, tuple[str, Reader]]) -> dict[str, Any]:
-    given = table.below("Properties")
+def _properties(table: Table, kind: EntityKind) -> dict[str, Any]:
+    given, known = table.below("Properties"), {each.element: each for each in properties_of(kind)}
     given.only(known)
     values: dict[str, Any] = {}
     for key, value in given.values.items():
@@ -88,8 +89,7 @@ def _properties(table: Table, known: Mapping[str, tuple[str, Reader]]) -> dict[s
             continue
         if not isinstance(value, str | int):
             given.refuse(key, "has to be a text, a whole number, or true or false")
-        field, read = known[key]
-        values[field] = given.check(read, str(value), key)
+        values[known[key].field] = given.check(READERS[known[key].kind], str(value), key)
     return values
 
 
@@ -107,7 +107,7 @@ def _read_rule(table: Table) -> RuleDescription:
 
 
 def _read_filter(given: Table) -> SqlFilter | CorrelationFilter:
-    """The filter that is there. Some tools write FilterType Sql whichever it is, so it decides only between two."""
+    """Some tools always write FilterType Sql, so the type decides only if both filters are there."""
     expression, correlation = _expression(given, "SqlFilter"), given.below("CorrelationFilter")
     kind = given.text("FilterType")
     if kind not in (None, "Sql", "SqlFilter", "Correlation", "CorrelationFilter"):

@@ -1,4 +1,4 @@
-"""Entities to make: names on the command line and TOML or JSON files in, descriptions out, and back to text.
+"""Entities to create: names on the command line and TOML or JSON files in, descriptions out, and back to text.
 
     [[queue]]                      [[topic]]                       [[topic.subscription]]
     name = "orders"                name = "events"                 name = "audit"
@@ -8,7 +8,7 @@
     name = "sender"                                                name = "red"
     rights = ["Send"]                                              sql = "colour = 'red'"
 
-A subscription without rules has $Default, which takes every message; one with rules has those and no other, and with
+A subscription without rules has $Default, which takes every message; one with rules has exactly those, and with
 `rule = []` it has none. `Config.json` of the service's own emulator is read as well (`emulator_file`).
 """
 
@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from twinbus.cli.table import Table
 from twinbus.definitions.emulator_file import is_emulator_file, read_emulator_file
 from twinbus.definitions.entity_table import read_entity, write_entity
 from twinbus.definitions.rule_table import read_rule, write_rule
+from twinbus.definitions.table import Table
 from twinbus.definitions.toml_text import write_toml
 from twinbus.definitions.wanted_entities import WantedEntities, check_unique
 from twinbus.errors import ArgumentError
@@ -36,7 +36,7 @@ def read_wanted(queue_names: Iterable[str], file: Path | None) -> WantedEntities
 
 
 def read_entity_file(file: Path) -> WantedEntities:
-    """Raises ArgumentError, naming the file and the key, for whatever in it cannot be made."""
+    """Raises ArgumentError, naming the file and the key, for whatever is wrong in it."""
     document = _read(file)
     if is_emulator_file(document):
         wanted = read_emulator_file(Table(str(file), document, name_key="Name"))
@@ -47,7 +47,7 @@ def read_entity_file(file: Path) -> WantedEntities:
 
 
 def write_entities(wanted: WantedEntities, *, as_json: bool, with_keys: bool) -> str:
-    """The text of a file. The same entities give the same text, in whatever order they come."""
+    """The text of a file: the same for the same entities, in whatever order they come."""
     document: dict[str, Any] = {}
     queues = [write_entity(queue, with_keys=with_keys) for queue in sorted(wanted.queues, key=lambda each: each.name)]
     topics = [_write_topic(topic, wanted, with_keys) for topic in sorted(wanted.topics, key=lambda each: each.name)]
@@ -94,7 +94,7 @@ def _read_document(document: Table) -> WantedEntities:
 def _named_queue(text: str) -> QueueDescription:
     name, separator, kind = text.partition(":")
     if separator and kind != "partitioned":
-        raise ArgumentError(f"'{text}' is no queue to make. Write NAME or NAME:partitioned.")
+        raise ArgumentError(f"'{text}' is not a queue to create. Write NAME or NAME:partitioned.")
     return QueueDescription(name, enable_partitioning=bool(separator))
 
 

@@ -1,20 +1,17 @@
 """Queues, topics and subscriptions as tables of a file, both ways.
 
-Keys are the fields of the descriptions (`twinbus.model.descriptions`), some with a shorter name besides; durations are
-written like 30s, 5m or PT30S. What has its default is left out on the way to a file.
+Keys are the fields of the descriptions (`twinbus.model.descriptions`), some with a shorter name as well
+(`twinbus.model.entity_properties`); durations are written like 30s, 5m or PT30S. Defaults are not written.
 """
 
 from collections.abc import Iterable
-from dataclasses import MISSING, Field, fields, replace
-from datetime import timedelta
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from twinbus.cli.durations import NEVER_DELTA, parse_duration
-from twinbus.cli.table import Table
-from twinbus.clock import NEVER, Millis
+from twinbus.clock import Millis
+from twinbus.definitions.table import Table
 from twinbus.errors import ArgumentError
 from twinbus.http.atom.access_xml import RIGHTS_ORDER
-from twinbus.http.atom.entity_reader import QUEUE_ELEMENTS, SUBSCRIPTION_ELEMENTS, TOPIC_ELEMENTS
 from twinbus.management.validation import check_description
 from twinbus.model.descriptions import (
     AuthorizationRule,
@@ -24,71 +21,72 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from twinbus.model.durations import millis_of, parse_duration
+from twinbus.model.entity_properties import EntityKind, Kind, Property, default_of, properties_of
 from twinbus.model.iso8601 import write_duration
 
 T = TypeVar("T", QueueDescription, TopicDescription, SubscriptionDescription)
 
-DURATIONS = {"lock_duration", "default_time_to_live", "duplicate_detection_window", "auto_delete_on_idle"}
-ACCESS_KEY = "access_rule"
-SHORT_NAMES = {
-    "partitioned": "enable_partitioning",
-    "sessions": "requires_session",
-    "duplicate_detection": "requires_duplicate_detection",
-    "duplicate_window": "duplicate_detection_window",
-    "ttl": "default_time_to_live",
-    ACCESS_KEY: "authorization_rules",
-}
-ELEMENTS = {field: element for element, (field, _) in (QUEUE_ELEMENTS | TOPIC_ELEMENTS | SUBSCRIPTION_ELEMENTS).items()}
-# A rule whose key the file leaves out has this one until somebody draws it.
+ACCESS_FIELD, ACCESS_KEY = "authorization_rules", "access_rule"
+# A rule whose key the file omits has this one until a key is generated.
 NO_KEY = ""
 
 
 def read_entity(kind: type[T], table: Table, topic: str | None = None, below: Iterable[str] = ()) -> T:
-    """`below` are keys of the table that hold other entities and are none of ours."""
-    known = {field.name: field for field in fields(kind)}
+    """`below` are keys of the table that hold other entities and are not read here."""
+    known = _known(kind)
     values: dict[str, Any] = {} if topic is None else {"topic": topic}
     for key in table.values:
-        field = known.get(SHORT_NAMES.get(key, key))
         if key in below or key == "name":
             continue
-        if field is None or key in ("topic", "authorization_rules"):
+        if key == ACCESS_KEY and kind is not SubscriptionDescription:
+            values[ACCESS_FIELD] = tuple(_read_access(each) for each in table.list_of(key))
+        elif key in known:
+            values[known[key].field] = _read(table, key, known[key].kind)
+        else:
             table.refuse(key, f"is not known. Use some of {', '.join(_keys(kind))}")
-        values[field.name] = _read(table, key, field)
-    made = kind(name=table.name(), **values)
-    _check(table, made)
-    return made
+    described = kind(name=table.name(), **values)
+    _check(table, described)
+    return described
 
 
 def write_entity(description: T, *, with_keys: bool) -> dict[str, Any]:
     table: dict[str, Any] = {"name": description.name}
+    known = {each.field: each for each in properties_of(type(description))}
     for field in fields(description):
-        value = getattr(description, field.name)
-        if field.default is MISSING or value == field.default or field.name == "authorization_rules":
-            continue
-        if field.name in DURATIONS:
-            value = write_duration(value)
-        table[field.name] = value.value if isinstance(value, EntityStatus) else value
-    rules = getattr(description, "authorization_rules", ())
+        each, value = known.get(field.name), getattr(description, field.name)
+        if each is not None and value != default_of(each):
+            table[each.field] = _write(each.kind, value)
+    rules = getattr(description, ACCESS_FIELD, ())
     return table | ({ACCESS_KEY: [_write_access(rule, with_keys) for rule in rules]} if rules else {})
 
 
+def _known(kind: EntityKind) -> dict[str, Property]:
+    """By their keys, the short ones included."""
+    known = properties_of(kind)
+    return {each.field: each for each in known} | {each.short: each for each in known if each.short is not None}
+
+
+def _keys(kind: EntityKind) -> list[str]:
+    """What a table may contain, by the long names."""
+    own = ["name"] if kind is SubscriptionDescription else ["name", ACCESS_KEY]
+    return sorted([*own, *(each.field for each in properties_of(kind))])
+
+
 def _check(table: Table, description: T) -> None:
-    """Limits are told by the names of the administration API; the file has names of its own."""
+    """Errors name elements of the administration API; the file has keys of its own, so the key is added."""
     try:
         check_description(_with_some_keys(description))
     except ArgumentError as wrong:
-        blamed = (key for key in table.values if _is_about(str(wrong), SHORT_NAMES.get(key, key)))
-        key = next(blamed, None)
+        known = _known(type(description))
+        named = (key for key in table.values if key in known and str(wrong).startswith(f"{known[key].element} "))
+        key = next(named, None)
         place = table.place if key is None else table.at(key).place
         raise ArgumentError(f"{place}: {wrong}") from None
 
 
-def _is_about(text: str, field: str) -> bool:
-    return field in ELEMENTS and text.startswith(ELEMENTS[field] + " ")
-
-
 def _with_some_keys(description: T) -> T:
-    """For checking alone: keys that are drawn later are no mistake."""
+    """For checking alone: keys may be missing because they are generated later."""
     if isinstance(description, SubscriptionDescription):
         return description
     rules = tuple(
@@ -98,33 +96,36 @@ def _with_some_keys(description: T) -> T:
     return replace(description, authorization_rules=rules)
 
 
-def _keys(kind: type[Any]) -> list[str]:
-    """What a table may say, by the long names."""
-    names = {field.name for field in fields(kind)} - {"topic"}
-    return sorted(ACCESS_KEY if name == SHORT_NAMES[ACCESS_KEY] else name for name in names)
-
-
-def _read(table: Table, key: str, field: "Field[Any]") -> Any:
+def _read(table: Table, key: str, kind: Kind) -> Any:
     value = table.values[key]
-    if field.name in DURATIONS:
-        return _millis(table, key)
-    if field.name == "authorization_rules":
-        return tuple(_read_access(each) for each in table.list_of(key))
-    if field.name == "status":
-        return _read_status(table, key)
-    if field.type in (bool, int):
-        if type(value) is not field.type:
-            table.refuse(key, "has to be true or false" if field.type is bool else "has to be a whole number")
-        return value
-    return table.text(key) or None
+    match kind:
+        case Kind.DURATION:
+            return _read_duration(table, key)
+        case Kind.STATUS:
+            return _read_status(table, key)
+        case Kind.FLAG:
+            if type(value) is not bool:
+                table.refuse(key, "has to be true or false")
+            return value
+        case Kind.NUMBER:
+            if type(value) is not int:
+                table.refuse(key, "has to be a whole number")
+            return value
+        case Kind.TEXT | Kind.TARGET:
+            return table.text(key) or None
 
 
-def _millis(table: Table, key: str) -> Millis:
+def _write(kind: Kind, value: Any) -> Any:
+    if kind is Kind.DURATION:
+        return write_duration(value)
+    return value.value if kind is Kind.STATUS else value
+
+
+def _read_duration(table: Table, key: str) -> Millis:
     try:
-        duration = parse_duration(str(table.values[key]))
+        return millis_of(parse_duration(str(table.values[key])))
     except ArgumentError:
-        table.refuse(key, "is no duration. Write it like 30s, 5m, 1h, 7d, never or PT30S")
-    return NEVER if duration >= NEVER_DELTA else duration // timedelta(milliseconds=1)
+        table.refuse(key, "is not a duration. Write it like 30s, 5m, 1h, 7d, never or PT30S")
 
 
 def _read_status(table: Table, key: str) -> EntityStatus:

@@ -1,13 +1,10 @@
 """Entities of the administration client as our descriptions, both ways.
 
-Times, counts and whatever else a namespace reports by itself are left behind, so that what was read twice is equal.
+Times, counts and whatever else a namespace reports are not read, so that two reads of the same entity are equal.
 """
 
-from dataclasses import fields
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from twinbus.clock import NEVER, Millis
 from twinbus.definitions.remote_rules import described_rule
 from twinbus.definitions.wanted_entities import WantedEntities
 from twinbus.http.atom.access_xml import RIGHTS_ORDER
@@ -21,29 +18,18 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.model.iso8601 import NEVER_FROM, write_duration
+from twinbus.model.durations import millis_of
+from twinbus.model.entity_properties import Kind, Property, properties_of
+from twinbus.model.iso8601 import write_duration
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
 T = TypeVar("T", QueueDescription, TopicDescription, SubscriptionDescription)
 
-# Our names -> those of the administration client, where they differ.
-CLIENT_NAMES = {
-    "max_size_mb": "max_size_in_megabytes",
-    "default_time_to_live": "default_message_time_to_live",
-    "dead_letter_on_expiry": "dead_lettering_on_message_expiration",
-    "dead_letter_on_filter_error": "dead_lettering_on_filter_evaluation_exceptions",
-    "duplicate_detection_window": "duplicate_detection_history_time_window",
-    "forward_dead_letters_to": "forward_dead_lettered_messages_to",
-}
-# The client shows it and never sends it, so what we cannot make elsewhere is not read either.
-LEFT_OUT = {"filter_before_publishing"}
-DURATIONS = {"lock_duration", "default_time_to_live", "duplicate_detection_window", "auto_delete_on_idle"}
-
 
 def read_namespace(client: "ServiceBusAdministrationClient") -> WantedEntities:
-    """Everything that is defined in it."""
+    """All entities and rules that are defined in it."""
     queues = tuple(_described(QueueDescription, queue) for queue in client.list_queues())
     topics = tuple(_described(TopicDescription, topic) for topic in client.list_topics())
     subscriptions = tuple(
@@ -59,53 +45,46 @@ def read_namespace(client: "ServiceBusAdministrationClient") -> WantedEntities:
 
 
 def client_properties(description: QueueDescription | TopicDescription | SubscriptionDescription) -> dict[str, Any]:
-    """What to call the client's `create_…` and `update_…` with, besides names. Access rules only where there are any."""
-    chosen: dict[str, Any] = {}
-    for field in fields(description):
-        value = getattr(description, field.name)
-        if field.name in {"name", "topic", *LEFT_OUT}:
-            continue
-        if field.name == "authorization_rules":
-            chosen |= {"authorization_rules": [_client_access(rule) for rule in value]} if value else {}
-            continue
-        chosen[CLIENT_NAMES.get(field.name, field.name)] = _client_value(field.name, value)
-    return chosen
+    """The keywords for the client's `create_…` and `update_…`. Access rules only where there are any."""
+    chosen: dict[str, Any] = {
+        each.client_name: _client_value(each.kind, getattr(description, each.field))
+        for each in properties_of(type(description))
+        if each.is_in_client
+    }
+    rules = getattr(description, "authorization_rules", ())
+    return chosen | ({"authorization_rules": [_client_access(rule) for rule in rules]} if rules else {})
 
 
-def _client_value(name: str, value: Any) -> Any:
-    if name in DURATIONS:
+def _client_value(kind: Kind, value: Any) -> Any:
+    if kind is Kind.DURATION:
         return write_duration(value)
-    return value.value if isinstance(value, EntityStatus) else value
+    return value.value if kind is Kind.STATUS else value
 
 
 def _described(kind: type[T], found: Any, **names: str) -> T:
     values: dict[str, Any] = {"name": found.name, **names}
-    for field in fields(kind):
-        value = getattr(found, CLIENT_NAMES.get(field.name, field.name), None)
-        # What an older namespace does not report has its default.
-        if field.name not in {*values, *LEFT_OUT} and value not in (None, ""):
-            values[field.name] = _our_value(field.name, value)
+    for each in properties_of(kind):
+        value = getattr(found, each.client_name, None)
+        # A property that an older namespace does not report has its default.
+        if each.is_in_client and value not in (None, ""):
+            values[each.field] = _our_value(each, value)
+    if getattr(found, "authorization_rules", None):
+        values["authorization_rules"] = tuple(_our_access(rule) for rule in found.authorization_rules)
     if "max_size_mb" in values:
         is_partitioned = values.get("enable_partitioning", False)
         values["max_size_mb"] = requested_size_mb(values["max_size_mb"], is_partitioned=is_partitioned)
     return kind(**values)
 
 
-def _our_value(name: str, value: Any) -> Any:
-    if name in DURATIONS:
-        return _millis(value)
-    if name in ("forward_to", "forward_dead_letters_to"):
-        return read_target(value, name)
-    if name == "status":
-        return EntityStatus(_text(value))
-    if name == "authorization_rules":
-        return tuple(_our_access(rule) for rule in value)
+def _our_value(found: Property, value: Any) -> Any:
+    match found.kind:
+        case Kind.DURATION:
+            return millis_of(value)
+        case Kind.TARGET:
+            return read_target(value, found.element)
+        case Kind.STATUS:
+            return EntityStatus(_text(value))
     return value
-
-
-def _millis(duration: timedelta) -> Millis:
-    millis = duration // timedelta(milliseconds=1)
-    return NEVER if millis >= NEVER_FROM else millis
 
 
 def _our_access(rule: Any) -> AuthorizationRule:
@@ -128,5 +107,5 @@ def _client_access(rule: AuthorizationRule) -> Any:
 
 
 def _text(value: Any) -> str:
-    """The client has members of an enumeration for texts it knows and plain texts for others."""
+    """The client has enumeration members for the texts it knows, and plain texts for others."""
     return str(getattr(value, "value", value))

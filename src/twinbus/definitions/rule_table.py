@@ -3,15 +3,15 @@
     name = "red"                                      sql = "colour = @wanted"   parameters = { "@wanted" = "red" }
     action = "SET seen = TRUE"                        correlation = { label = "hot", properties = { size = "xl" } }
 
-Without `sql` and `correlation` a rule takes every message, or none with `filter = "false"`. Values that TOML and JSON do
-not both have are tables: { type = "duration", value = "PT5S" }.
+Without `sql` and `correlation` a rule takes every message, or none with `filter = "false"`. Values of types that TOML and
+JSON do not share are tables: { type = "duration", value = "PT5S" }.
 """
 
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from twinbus.cli.table import Table
+from twinbus.definitions.table import Table
 from twinbus.management.rule_validation import check_rule
 from twinbus.management.typed_values import read_typed, write_typed
 from twinbus.model.descriptions import (

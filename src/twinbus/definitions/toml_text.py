@@ -1,6 +1,6 @@
 """TOML out of tables, lists and plain values: what `tomllib` reads back as the same document.
 
-A list of tables is written as `[[name]]` sections and everything else in one line, tables within a line included.
+A list of tables is written as `[[name]]` sections, everything else on one line, including tables.
 """
 
 import json

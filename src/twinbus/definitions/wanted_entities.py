@@ -1,7 +1,7 @@
-"""What a namespace shall hold: descriptions, and the order in which they can be made.
+"""The entities that a namespace should have, and the order in which they can be created.
 
-Forwarding needs its target first, and two queues may forward to one another. So topics come first, then queues behind
-their targets, then subscriptions; a queue in a circle is made without forwarding and changed at the end.
+A forwarding target has to exist first, and two queues may forward to each other. So topics come first, then queues after
+their targets, then subscriptions; a queue in a circle is created without forwarding and updated at the end.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ class WantedEntities:
     queues: tuple[QueueDescription, ...] = ()
     topics: tuple[TopicDescription, ...] = ()
     subscriptions: tuple[SubscriptionDescription, ...] = ()
-    # By topic and subscription, for those alone whose rules are named: the others have $Default, which takes all.
+    # By topic and subscription, only where rules are named: the others have $Default, which takes every message.
     rules: Mapping[tuple[str, str], tuple[RuleDescription, ...]] = field(default_factory=dict)
 
     def rules_of(self, subscription: SubscriptionDescription) -> tuple[RuleDescription, ...] | None:
@@ -26,10 +26,10 @@ class WantedEntities:
 
 @dataclass(frozen=True, slots=True)
 class QueueStep:
-    """`made` is created now; where it differs from `wanted`, that one is set once all queues are there."""
+    """`created` is how to create it; where that differs from `wanted`, it is updated once all queues exist."""
 
     wanted: QueueDescription
-    made: QueueDescription
+    created: QueueDescription
 
 
 def queue_steps(queues: tuple[QueueDescription, ...]) -> Iterator[QueueStep]:
@@ -51,7 +51,7 @@ def _targets(queue: QueueDescription) -> set[str]:
 
 
 def check_unique(wanted: WantedEntities, place: str) -> None:
-    """A name said twice is a mistake: one of the two would be left out in silence."""
+    """A name given twice is a mistake: one of the two would be silently ignored."""
     names = [queue.name for queue in wanted.queues] + [topic.name for topic in wanted.topics]
     _check_names(names, place)
     _check_names((f"{each.topic}/Subscriptions/{each.name}" for each in wanted.subscriptions), place)
@@ -63,5 +63,5 @@ def _check_names(names: Iterable[str], place: str) -> None:
     seen: set[str] = set()
     for name in names:
         if path_key(name) in seen:
-            raise ArgumentError(f"{place}: '{name}' is there twice. Leave one of them.")
+            raise ArgumentError(f"{place}: '{name}' is there twice. Remove one of them.")
         seen.add(path_key(name))

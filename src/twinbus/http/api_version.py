@@ -3,11 +3,9 @@
 import re
 
 from twinbus.errors import ArgumentError
+from twinbus.model.entity_properties import PARTITIONING_SINCE
 
 OLDEST = "2012-03"
-PARTITIONING_SINCE = "2013-10"
-MESSAGE_SIZE_SINCE = "2021-05"
-FILTER_COUNTS_SINCE = "2024-05"
 VERSION = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 
 

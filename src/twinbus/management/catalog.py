@@ -18,7 +18,6 @@ from pathlib import Path
 from twinbus.clock import Millis
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, InternalError
 from twinbus.management.records import (
-    EntityDescription,
     read_authorization_rule,
     read_entity,
     read_rule,
@@ -28,6 +27,7 @@ from twinbus.management.records import (
 )
 from twinbus.model.descriptions import (
     AuthorizationRule,
+    EntityDescription,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,

@@ -28,13 +28,13 @@ from twinbus.errors import (
 )
 from twinbus.management.catalog import Catalog, Entry, path_of, subscription_path
 from twinbus.management.quotas import check_room_for_entity, check_room_for_rule, check_room_for_subscription
-from twinbus.management.records import EntityDescription
 from twinbus.management.rule_validation import DEFAULT_RULE_NAME, check_rule
 from twinbus.management.runtime import Runtime
 from twinbus.management.turns import Turns
 from twinbus.management.validation import check_description, check_update
 from twinbus.model.descriptions import (
     CorrelationFilter,
+    EntityDescription,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,

@@ -7,8 +7,7 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.management.catalog import path_of
 from twinbus.management.control_plane import ControlPlane
-from twinbus.management.records import EntityDescription
-from twinbus.model.descriptions import SubscriptionDescription
+from twinbus.model.descriptions import EntityDescription, SubscriptionDescription
 
 log = logging.getLogger(__name__)
 

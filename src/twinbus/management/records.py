@@ -1,33 +1,30 @@
 """Descriptions as JSON text and back: what the catalog keeps in a row.
 
-Fields are written by name, so a description that gains a field still reads the rows written before; a field that is
-gone is passed over.
+Fields are written by name: rows written before a field was added are still read, and a field that no longer exists is
+ignored.
 """
 
 import json
 from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from twinbus.management.typed_values import read_typed, write_typed
 from twinbus.model.descriptions import (
     AuthorizationRule,
     CorrelationFilter,
+    EntityDescription,
     EntityStatus,
     FalseFilter,
     FilterDescription,
-    QueueDescription,
     Right,
     RuleDescription,
     SqlAction,
     SqlFilter,
-    SubscriptionDescription,
-    TopicDescription,
     TrueFilter,
 )
 
-EntityDescription: TypeAlias = QueueDescription | TopicDescription | SubscriptionDescription
 T = TypeVar("T")
 
 FILTERS: dict[str, type[FilterDescription]] = {

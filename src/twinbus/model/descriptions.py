@@ -1,11 +1,11 @@
-"""What an entity is told to be: the descriptions of queues, topics, subscriptions and rules.
+"""The settings of entities: descriptions of queues, topics, subscriptions and rules.
 
-Values only. Who may change what, and between which limits, is `twinbus.management`; what the
-settings do is `twinbus.broker`.
+Values only. Names, limits and help of each field are in `entity_properties`; what a field does is in `twinbus.broker`.
 """
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeAlias
 
 from twinbus.clock import NEVER, Millis
 
@@ -28,7 +28,7 @@ class EntityStatus(Enum):
 
 
 class Right(Enum):
-    """A claim that a SAS rule gives."""
+    """A claim that a SAS rule grants."""
 
     MANAGE = "Manage"
     SEND = "Send"
@@ -36,7 +36,7 @@ class Right(Enum):
 
 
 class WhichKey(Enum):
-    """Of the two that a SAS rule has."""
+    """Which of the two keys of a SAS rule."""
 
     PRIMARY = "primary"
     SECONDARY = "secondary"
@@ -110,6 +110,9 @@ class SubscriptionDescription:
     forward_to: str | None = None
     forward_dead_letters_to: str | None = None
     user_metadata: str | None = None
+
+
+EntityDescription: TypeAlias = QueueDescription | TopicDescription | SubscriptionDescription
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from twinbus.cli.command import JsonOption
 from twinbus.cli.cost import log as cost_log
 from twinbus.cli.cost.options import PlanOption, PricesOption, duration_option
 from twinbus.cli.cost.tables import estimate_document, print_estimate
-from twinbus.cli.failure import CommandFailed
+from twinbus.cli.failures import CommandFailed
 from twinbus.cli.output import Output
 from twinbus.cost.advice import warnings
 from twinbus.cost.amounts import money_value

@@ -10,7 +10,7 @@ import typer
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
 from twinbus.cli.cost.log_tables import print_comparison, print_explanation
 from twinbus.cli.cost.options import LogsArgument, PlanOption, PricesOption, duration_option, find_logs
-from twinbus.cli.failure import CommandFailed
+from twinbus.cli.failures import CommandFailed
 from twinbus.cli.output import Output
 from twinbus.cost.amounts import money_value
 from twinbus.cost.price_sheet_file import read_price_sheet

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from twinbus.cli.durations import NEVER_DELTA, parse_duration
 from twinbus.cli.namespaces.running import all_running
-from twinbus.client.namespace_http import NamespaceRefused, ask
+from twinbus.client.namespace_http import NamespaceRefused
 from twinbus.errors import ArgumentError
+from twinbus.model.durations import NEVER_DELTA, parse_duration
 
 LOG_FOLDER = "operations"
 """Of a namespace's data folder."""
@@ -39,7 +39,7 @@ def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
     for running in all_running(data):
         # One that keeps no log, or does not answer, has nothing to add to what is there.
         with suppress(NamespaceRefused):
-            answer = ask(running.connection_string, running.endpoint, "POST", "/$meter/flush")
+            answer = running.ask("POST", "/$meter/flush")
             folder = Path(answer["operations"]).absolute()
             # There is none yet where nothing was done yet.
             found |= {folder} if folder.is_dir() else set()

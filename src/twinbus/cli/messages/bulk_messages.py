@@ -13,7 +13,7 @@ from uuid import UUID
 import typer
 
 from twinbus.cli.command import Call, command
-from twinbus.cli.failure import CommandFailed
+from twinbus.cli.failures import CommandFailed
 from twinbus.cli.messages.message_records import counted, record_of_received
 from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError, NotImplementedHere

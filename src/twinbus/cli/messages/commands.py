@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.command import Call, command
-from twinbus.cli.durations import NEVER_DELTA, parse_duration
 from twinbus.cli.messages.bulk_messages import SEQUENCE_NUMBER_MAX, give_back, path_of, peek_merged
 from twinbus.cli.messages.message_records import counted, record_of, show
 from twinbus.errors import ArgumentError
+from twinbus.model.durations import NEVER_DELTA, parse_duration
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceiver

@@ -7,7 +7,6 @@ from urllib.parse import quote
 import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
-from twinbus.cli.namespaces.namespace_http import ask
 from twinbus.cli.namespaces.running import find_running
 from twinbus.cli.output import Output
 from twinbus.errors import ArgumentError
@@ -33,7 +32,7 @@ def list_rules(
     as_json: JsonOption = False,
 ) -> None:
     """Show every access rule with its rights and keys."""
-    rules = ask(find_running(data, namespace), "GET", _place("", entity))
+    rules = find_running(data, namespace).ask("GET", _place("", entity))
     for rule in rules:
         rule["rights"] = rule["rights"] if as_json else ", ".join(rule["rights"])
     Output(as_json=as_json).table(("name", "rights", "primary_key", "secondary_key", "modified"), rules)
@@ -78,7 +77,7 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete an access rule. Tokens that were signed with its keys are refused from then on."""
-    ask(find_running(data, namespace), "DELETE", _place(f"/{quote(name, safe='')}", entity))
+    find_running(data, namespace).ask("DELETE", _place(f"/{quote(name, safe='')}", entity))
     Output(as_json=as_json).done(f"Access rule '{name}' is deleted.", name=name, deleted=True)
 
 
@@ -86,7 +85,7 @@ def _show(
     data: Path, namespace: str, entity: str | None, request: tuple[str, str], body: object, *, as_json: bool
 ) -> None:
     method, place = request
-    rule = ask(find_running(data, namespace), method, _place(place, entity), body)
+    rule = find_running(data, namespace).ask(method, _place(place, entity), body)
     rule["rights"] = rule["rights"] if as_json else ", ".join(rule["rights"])
     Output(as_json=as_json).record(rule)
 

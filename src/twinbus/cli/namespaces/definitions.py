@@ -7,28 +7,31 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.command import Call, command
-from twinbus.cli.failure import CommandFailed
+from twinbus.cli.failures import CommandFailed
 
-app = typer.Typer(no_args_is_help=True, help="Write all entities of a namespace to a file, and make them from one.")
+app = typer.Typer(no_args_is_help=True, help="Export all entities of a namespace to a file, and import them from one.")
 
-OWNER_ALONE = 0o600
+OWNER_ONLY = 0o600
 
 WithKeysOption = Annotated[
-    bool, typer.Option("--with-keys", help="Write the keys of access rules too; the file is then the owner's alone.")
+    bool,
+    typer.Option("--with-keys", help="Write the keys of access rules too; then only the owner can read the file."),
 ]
 UpdateOption = Annotated[
-    bool, typer.Option("--update", help="Change entities and rules that differ; rules not in the file are deleted.")
+    bool, typer.Option("--update", help="Update entities and rules that differ; delete rules that are not in the file.")
 ]
 
 
 @command(app, "export")
 def export(
     call: Call,
-    file: Annotated[Path | None, typer.Argument(help="TOML, or JSON if it ends so; left out: standard output.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="TOML, or JSON if the name ends in .json; standard output if omitted.")
+    ] = None,
     *,
     with_keys: WithKeysOption = False,
 ) -> None:
-    """Write down the queues, topics, subscriptions, rules and access rules of a namespace."""
+    """Write the queues, topics, subscriptions, rules and access rules of a namespace to a file."""
     from twinbus.definitions.entity_file import is_json, write_entities
     from twinbus.definitions.remote_entities import read_namespace
 
@@ -41,8 +44,7 @@ def export(
         return
     _write(file, text, is_secret=with_keys)
     counts = {"queues": len(found.queues), "topics": len(found.topics), "subscriptions": len(found.subscriptions)}
-    told = ", ".join(f"{number} {what}" for what, number in counts.items())
-    call.output.done(f"{file} holds {told}.", file=str(file), **counts)
+    call.output.done(f"{file} holds {_listed(counts)}.", file=str(file), **counts)
 
 
 @command(app, "import")
@@ -54,25 +56,28 @@ def import_file(
     *,
     update: UpdateOption = False,
 ) -> None:
-    """Make what a file describes and is not there; what is there stays as it is."""
+    """Create the entities and rules in a file that do not exist; those that exist stay as they are."""
     from twinbus.definitions.entity_file import read_entity_file
-    from twinbus.definitions.remote_making import RemoteMaking
+    from twinbus.definitions.remote_import import RemoteImport
 
     wanted = read_entity_file(file)
     with call.administration() as client:
-        making = RemoteMaking(client, may_change=update)
-        making.make(wanted)
-    counts = {what: making.counts[what] for what in ("made", "changed", "deleted", "left")}
-    told = ", ".join(f"{number} {what}" for what, number in counts.items())
-    call.output.done(f"{file}: {told}.", file=str(file), **counts)
+        importing = RemoteImport(client, may_update=update)
+        importing.run(wanted)
+    counts = {what: importing.counts[what] for what in ("created", "updated", "deleted", "unchanged")}
+    call.output.done(f"{file}: {_listed(counts)}.", file=str(file), **counts)
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {what}" for what, number in counts.items())
 
 
 def _write(file: Path, text: str, *, is_secret: bool) -> None:
     def opener(path: str, flags: int) -> int:
-        descriptor = os.open(path, flags, OWNER_ALONE if is_secret else 0o666)
+        descriptor = os.open(path, flags, OWNER_ONLY if is_secret else 0o666)
         if is_secret:
-            # A file that was there before keeps its mode unless it is told.
-            os.fchmod(descriptor, OWNER_ALONE)
+            # Opening a file that exists does not change its mode.
+            os.fchmod(descriptor, OWNER_ONLY)
         return descriptor
 
     try:

@@ -6,7 +6,6 @@ from urllib.parse import quote
 import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
-from twinbus.cli.namespaces.namespace_http import ask
 from twinbus.cli.namespaces.running import RunningNamespace, find_running
 from twinbus.cli.output import Output
 
@@ -31,7 +30,7 @@ def slow(
 ) -> None:
     """Make every call of a messaging store take longer."""
     running = find_running(data, namespace)
-    changed = [ask(running, "POST", f"/$stores/{index}/slow?ms={milliseconds}") for index in _stores(running, store)]
+    changed = [running.ask("POST", f"/$stores/{index}/slow?ms={milliseconds}") for index in _stores(running, store)]
     text = f"Every call of {_which(store)} of '{namespace}' takes {milliseconds} ms longer."
     Output(as_json=as_json).done(text, namespace=namespace, stores=changed)
 
@@ -46,7 +45,7 @@ def lose_ack(
 ) -> None:
     """Let the next commits of a messaging store happen and fail all the same, as when their reply is lost."""
     running = find_running(data, namespace)
-    changed = [ask(running, "POST", f"/$stores/{index}/lose-ack?count={count}") for index in _stores(running, store)]
+    changed = [running.ask("POST", f"/$stores/{index}/lose-ack?count={count}") for index in _stores(running, store)]
     text = f"The replies to the next {count} commits of {_which(store)} of '{namespace}' will be lost."
     Output(as_json=as_json).done(text, namespace=namespace, stores=changed)
 
@@ -60,7 +59,7 @@ def disconnect(
 ) -> None:
     """Cut the connections of all clients, or detach all links to one entity."""
     suffix = "" if entity is None else f"?entity={quote(entity, safe='')}"
-    done = ask(find_running(data, namespace), "POST", f"/$connections/disconnect{suffix}")
+    done = find_running(data, namespace).ask("POST", f"/$connections/disconnect{suffix}")
     text = (
         f"{done['connections']} connections to '{namespace}' are cut."
         if entity is None
@@ -73,12 +72,12 @@ def disconnect(
 def clear(namespace: NamespaceArgument, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
     """End every fault: all messaging stores are on, quick, and lose nothing."""
     running = find_running(data, namespace)
-    changed = [ask(running, "POST", f"/$stores/{index}/up") for index in _stores(running, None)]
+    changed = [running.ask("POST", f"/$stores/{index}/up") for index in _stores(running, None)]
     Output(as_json=as_json).done(f"All faults of '{namespace}' are over.", namespace=namespace, stores=changed)
 
 
 def _stores(running: RunningNamespace, store: int | None) -> list[int]:
-    return [store] if store is not None else [each["index"] for each in ask(running, "GET", "/$stores")]
+    return [store] if store is not None else [each["index"] for each in running.ask("GET", "/$stores")]
 
 
 def _which(store: int | None) -> str:

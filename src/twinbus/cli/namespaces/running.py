@@ -4,8 +4,10 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from twinbus.cli.failure import CommandFailed
+from twinbus.cli.failures import CommandFailed
+from twinbus.client import namespace_http
 
 FILE_NAME = "running.json"
 
@@ -26,6 +28,10 @@ class RunningNamespace:
     def endpoint(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.http_port}"
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The JSON that its HTTP side answers. Raises NamespaceRefused if it refuses or is not there."""
+        return namespace_http.ask(self.connection_string, self.endpoint, method, path, body)
 
     @property
     def ways_in(self) -> list[str]:

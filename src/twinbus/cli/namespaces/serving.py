@@ -85,7 +85,7 @@ def serve(
     """Serve one namespace until Ctrl-C."""
     # The server, its event loop and what reads entities are not needed by most other commands.
     from twinbus.definitions.entity_file import read_wanted
-    from twinbus.definitions.entity_making import make_entities
+    from twinbus.definitions.local_creation import create_entities
     from twinbus.server.namespace import NamespaceServer, new_key
     from twinbus.server.namespace import serve as serve_namespace
     from twinbus.server.server_settings import ServerSettings
@@ -115,7 +115,7 @@ def serve(
     )
 
     async def ready(server: NamespaceServer) -> None:
-        await make_entities(server.control, wanted, new_key)
+        await create_entities(server.control, wanted, new_key)
         running = RunningNamespace(
             name,
             os.getpid(),

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
-from twinbus.cli.failure import CommandFailed
-from twinbus.cli.namespaces.namespace_http import ask
+from twinbus.cli.failures import CommandFailed
 from twinbus.cli.namespaces.running import find_running
 from twinbus.cli.output import Output
 
@@ -22,7 +21,7 @@ IndexArgument = Annotated[
 @app.command("list")
 def list_stores(namespace: NamespaceArgument, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
     """Show every messaging store and how it is."""
-    stores = ask(find_running(data, namespace), "GET", "/$stores")
+    stores = find_running(data, namespace).ask("GET", "/$stores")
     Output(as_json=as_json).table(("index", "condition", "slow_ms", "acks_to_lose", "fault"), stores)
 
 
@@ -50,11 +49,11 @@ def up(
 
 def _switch(data: Path, namespace: str, index: int | None, action: str, output: Output) -> None:
     running = find_running(data, namespace)
-    count = len(ask(running, "GET", "/$stores"))
+    count = len(running.ask("GET", "/$stores"))
     if index is not None and index >= count:
         raise CommandFailed(f"There is no messaging store {index}; the last one of '{namespace}' is {count - 1}.")
     for each in range(count) if index is None else [index]:
-        ask(running, "POST", f"/$stores/{each}/{action}")
+        running.ask("POST", f"/$stores/{each}/{action}")
     which = f"All {count} messaging stores" if index is None else f"Messaging store {index}"
     verb = "are" if index is None else "is"
     output.done(

@@ -11,7 +11,7 @@ from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
 from twinbus.cli.cost.bill_tables import print_bill
 from twinbus.cli.cost.options import LogsArgument, PlanOption, PricesOption, find_logs
 from twinbus.cli.output import Output
-from twinbus.cli.pipeline.spark_options import MasterOption, SettingsOption, spark_job
+from twinbus.cli.pipeline.spark_job import MasterOption, SettingsOption, spark_job
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.summary_document import summary_document
 from twinbus.pipeline.masters import CONNECT_SCHEME

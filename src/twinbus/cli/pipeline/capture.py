@@ -10,12 +10,11 @@ import typer
 from rich.live import Live
 
 from twinbus.cli.command import Call, command
-from twinbus.cli.durations import parse_duration
-from twinbus.cli.failure import CommandFailed
+from twinbus.cli.failures import CommandFailed
 from twinbus.cli.output import Output, made_table
-from twinbus.cli.pipeline.spark_options import MasterOption, SettingsOption, spark_job
-from twinbus.cli.stopping import stop_by_signal
+from twinbus.cli.pipeline.spark_job import MasterOption, SettingsOption, spark_job, stop_by_signal
 from twinbus.errors import ArgumentError
+from twinbus.model.durations import parse_duration
 from twinbus.pipeline.masters import CONNECT_SCHEME
 from twinbus.pipeline.session import require_spark
 

@@ -1,18 +1,31 @@
-"""`twinbus pipeline`: the jobs that run on Spark, each in a module of its own."""
+"""`twinbus pipeline`: the jobs that run on Spark, and the archive that their executors need."""
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from twinbus.cli.pipeline import bill as pipeline_bill
-from twinbus.cli.pipeline import capture as pipeline_capture
-from twinbus.cli.pipeline import claims as pipeline_claims
-from twinbus.cli.pipeline import package as pipeline_package
-from twinbus.cli.pipeline import replay as pipeline_replay
-from twinbus.cli.pipeline import syphon as pipeline_syphon
+from twinbus.cli.command import JsonOption
+from twinbus.cli.output import Output
+from twinbus.cli.pipeline import bill, capture, claims, replay, syphon
+from twinbus.pipeline.cache_folder import put
+from twinbus.pipeline.shipping import archive
 
 app = typer.Typer(no_args_is_help=True, help="Move and count messages in bulk, on Spark.")
-pipeline_bill.register(app)
-pipeline_capture.register(app)
-pipeline_replay.register(app)
-pipeline_claims.register(app)
-pipeline_syphon.register(app)
-pipeline_package.register(app)
+bill.register(app)
+capture.register(app)
+replay.register(app)
+claims.register(app)
+syphon.register(app)
+
+
+@app.command("package")
+def package(
+    file: Annotated[Path, typer.Argument(help="The archive to write, such as twinbus.zip.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write the code that executors need as one file, for clusters without twinbus installed."""
+    put(file, archive())
+    Output(as_json=as_json).done(
+        f"Wrote {file}. Use it with: spark-submit --py-files {file} …", file=str(file), bytes=file.stat().st_size
+    )

@@ -9,10 +9,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from twinbus.cli.command import Call, command
-from twinbus.cli.failure import CommandFailed
+from twinbus.cli.failures import CommandFailed
 from twinbus.cli.output import Output
-from twinbus.cli.pipeline.spark_options import MasterOption, SettingsOption, spark_job
-from twinbus.cli.stopping import stop_by_signal
+from twinbus.cli.pipeline.spark_job import MasterOption, SettingsOption, spark_job, stop_by_signal
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.connection_options import CONNECTION_STRING, ConnectionOptions, OptionError
 from twinbus.pipeline.session import require_spark
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 COUNT_COLUMNS = ("entity", "destination", "messages", "first", "last")
 DEAD_LETTER_QUEUE = "/$DeadLetterQueue"
 SAMPLE_COUNT_DEFAULT = 10
-INTERRUPTED = 130
 
 
 def register(app: typer.Typer) -> None:
@@ -183,7 +181,7 @@ def _told(job: "Job", stop: "StopRequest", output: Output) -> Iterator[None]:
         said = next(each.last_error for each in job.tallies if each.refused)
         raise CommandFailed(f"{refused} messages were refused and are where they were: {said}")
     if stop.is_asked and any(each.left for each in job.tallies):
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Abort
 
 
 @contextmanager

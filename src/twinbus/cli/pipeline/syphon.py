@@ -11,11 +11,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
-from twinbus.cli.durations import parse_duration
 from twinbus.cli.output import Output
-from twinbus.cli.pipeline.spark_options import MasterOption, SettingsOption, spark_job
-from twinbus.cli.stopping import stop_by_signal
-from twinbus.cli.syphon import (
+from twinbus.cli.pairs.syphon import (
     PairsOption,
     PrimaryNameOption,
     SecondaryEndpointOption,
@@ -23,7 +20,9 @@ from twinbus.cli.syphon import (
     connection_string_of_primary,
     read_pairs,
 )
+from twinbus.cli.pipeline.spark_job import MasterOption, SettingsOption, spark_job, stop_by_signal
 from twinbus.errors import ArgumentError
+from twinbus.model.durations import parse_duration
 from twinbus.pipeline.connection_options import CONNECTION_STRING_ENV, CONNECTION_STRING_FILE, ConnectionOptions
 from twinbus.pipeline.session import choose_master
 from twinbus.pipeline.syphon.key_folder import KeyFolder

@@ -37,7 +37,6 @@ from twinbus.http.atom.rule_xml import read_rule_description
 from twinbus.management.catalog import Entry
 from twinbus.management.control_plane import ControlPlane
 from twinbus.management.metering import management_operation
-from twinbus.management.records import EntityDescription
 from twinbus.management.resources import (
     EntityResource,
     NamespaceResource,
@@ -51,7 +50,7 @@ from twinbus.management.resources import (
     read_resource,
 )
 from twinbus.meter.operation import NO_METER, Meter, who_of_agent
-from twinbus.model.descriptions import QueueDescription, Right, TopicDescription
+from twinbus.model.descriptions import EntityDescription, QueueDescription, Right, TopicDescription
 
 log = logging.getLogger(__name__)
 

@@ -8,19 +8,19 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.http.api_version import check_partitioning
 from twinbus.http.atom.access_xml import read_access_rules
-from twinbus.http.atom.entity_reader import (
-    QUEUE_ELEMENTS,
-    SUBSCRIPTION_ELEMENTS,
-    TOPIC_ELEMENTS,
-    read_fields,
-    read_integer,
-)
+from twinbus.http.atom.entity_reader import read_fields, read_integer
 from twinbus.http.atom.rule_xml import read_rule_description
 from twinbus.http.atom.xml_reader import Element, parse_xml
-from twinbus.management.records import EntityDescription
 from twinbus.management.rule_validation import DEFAULT_RULE_NAME
-from twinbus.management.validation import IMMUTABLE, requested_size_mb
-from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.management.validation import requested_size_mb
+from twinbus.model.descriptions import (
+    EntityDescription,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.model.entity_properties import PROPERTIES, Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def read_entity(
     path: str, element: Element, before: EntityDescription | None, context: RequestContext
 ) -> QueueDescription | TopicDescription:
     is_queue = element.name == "QueueDescription"
-    fields = read_fields(element, QUEUE_ELEMENTS if is_queue else TOPIC_ELEMENTS)
+    fields = read_fields(element, QueueDescription if is_queue else TopicDescription)
     _keep(fields, before)
     _read_access(fields, element, before, context)
     is_partitioned = fields.get("enable_partitioning", False)
@@ -63,7 +63,7 @@ def read_entity(
 def read_subscription(
     topic: str, name: str, element: Element, before: EntityDescription | None
 ) -> SubscriptionDescription:
-    fields = read_fields(element, SUBSCRIPTION_ELEMENTS)
+    fields = read_fields(element, SubscriptionDescription)
     _keep(fields, before)
     return SubscriptionDescription(topic=topic, name=name, **fields)
 
@@ -77,10 +77,10 @@ def read_default_rule(element: Element) -> RuleDescription | None:
 
 
 def _keep(fields: dict[str, Any], before: EntityDescription | None) -> None:
-    """What cannot change after creation need not be said again."""
-    for name in IMMUTABLE:
-        if name not in fields and hasattr(before, name):
-            fields[name] = getattr(before, name)
+    """An update may omit what cannot change after creation."""
+    for each in PROPERTIES:
+        if each.use is Use.AT_CREATION and each.field not in fields and hasattr(before, each.field):
+            fields[each.field] = getattr(before, each.field)
 
 
 def _read_access(

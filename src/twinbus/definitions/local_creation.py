@@ -1,4 +1,4 @@
-"""Makes wanted entities in a namespace of this process: what exists already stays as it is."""
+"""Creates wanted entities in a namespace of this process; an entity that exists stays as it is."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 T = TypeVar("T", QueueDescription, TopicDescription)
 
 
-async def make_entities(control: "ControlPlane", wanted: WantedEntities, new_key: Callable[[], str]) -> None:
-    """Keys that the wanted access rules lack are drawn."""
+async def create_entities(control: "ControlPlane", wanted: WantedEntities, new_key: Callable[[], str]) -> None:
+    """Keys that the wanted access rules lack are generated."""
     for topic in wanted.topics:
         with suppress(EntityAlreadyExists):
             await control.create_topic(_with_keys(topic, new_key))
-    await _make_queues(control, tuple(_with_keys(queue, new_key) for queue in wanted.queues))
+    await _create_queues(control, tuple(_with_keys(queue, new_key) for queue in wanted.queues))
     for subscription in wanted.subscriptions:
-        await _make_subscription(control, subscription, wanted.rules_of(subscription))
+        await _create_subscription(control, subscription, wanted.rules_of(subscription))
 
 
-async def _make_queues(control: "ControlPlane", queues: tuple[QueueDescription, ...]) -> None:
+async def _create_queues(control: "ControlPlane", queues: tuple[QueueDescription, ...]) -> None:
     unfinished: list[QueueDescription] = []
     for step in queue_steps(queues):
         with suppress(EntityAlreadyExists):
-            await control.create_queue(step.made)
-            if step.made != step.wanted:
+            await control.create_queue(step.created)
+            if step.created != step.wanted:
                 unfinished.append(step.wanted)
     for queue in unfinished:
         await control.update(queue)
 
 
-async def _make_subscription(
+async def _create_subscription(
     control: "ControlPlane", subscription: SubscriptionDescription, rules: tuple[RuleDescription, ...] | None
 ) -> None:
     topic, name = subscription.topic, subscription.name
     with suppress(EntityAlreadyExists):
-        # Born with its first rule: not even for a moment does it take what no rule lets in.
+        # Created with its first rule, so that it never takes a message that none of its rules matches.
         await control.create_subscription(subscription, rules[0] if rules else None)
         if rules == ():
             await control.delete_rule(topic, name, DEFAULT_RULE_NAME)

@@ -1,13 +1,16 @@
-"""What every command that runs a Spark job takes, and the session that it runs in.
+"""Commands that run a Spark job: the options all of them have, the session they run in, and how a signal stops them.
 
 Nothing of Spark is imported before a job starts: the other commands need neither it nor Java.
 """
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +36,9 @@ SettingsOption = Annotated[
 ]
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
 @contextmanager
 def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> "Iterator[SparkSession]":
     """A session for one command; one that runs in this process already is used and left running.
@@ -53,6 +59,33 @@ def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> 
     finally:
         if is_ours:
             session.stop()
+
+
+@contextmanager
+def stop_by_signal(ask: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets, so that the job finishes what is under way; a second signal ends
+    the process as usual.
+
+    The first one also calls `ask`, for work that the main thread waits for and that cannot see the event.
+    """
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        restore()
+        ask()
+
+    for number in SIGNALS:
+        signal.signal(number, ask_to_stop)
+    try:
+        yield stop
+    finally:
+        restore()
 
 
 def _quieten() -> None:

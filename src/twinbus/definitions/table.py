@@ -1,4 +1,4 @@
-"""One table of a file of entities: values by key, and a refusal that names the file, the place and the key."""
+"""One table of a definition file: values by key, and errors that name the file, the place and the key."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`place` is how a person finds the table: the file, and the names on the way to it."""
+    """`place` tells a person where the table is: the file, and the names on the way to it."""
 
     place: str
     values: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Table:
         return value
 
     def below(self, key: str) -> "Table":
-        """The table at a key; an empty one where there is none."""
+        """The table at a key; an empty one if there is none."""
         value = self.values.get(key) or {}
         if not isinstance(value, Mapping):
             self.refuse(key, "has to be a table")
@@ -53,11 +53,11 @@ class Table:
         return [Table(f"{self.place}: {key} '{each.get(self.name_key, '?')}'", each, self.name_key) for each in found]
 
     def at(self, key: str) -> "Table":
-        """This table, where the blame goes to one of its keys."""
+        """This table, in errors about one of its keys."""
         return Table(f"{self.place}: '{key}'", self.values, self.name_key)
 
     def check(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run what may refuse a value by itself, and say where the value is."""
+        """Run a check that knows only the value, and add to its error where the value is."""
         try:
             return call(*args, **kwargs)
         except ArgumentError as wrong:

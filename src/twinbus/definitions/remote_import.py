@@ -1,6 +1,6 @@
-"""Makes wanted entities over the administration API, and changes those that differ if it is told to.
+"""Creates wanted entities over the administration API, and updates those that differ if asked to.
 
-What is there is read first, so nothing is sent for an entity that is as it shall be: to do it twice is to do it once.
+The namespace is read first and nothing is sent for an entity that is as wanted: a second import changes nothing.
 """
 
 from collections import Counter
@@ -29,14 +29,14 @@ DEFAULT_RULES = (RuleDescription(DEFAULT_RULE_NAME),)
 
 
 @dataclass
-class RemoteMaking:
-    """`counts` tells how many entities and rules were made, changed, deleted and left as they were."""
+class RemoteImport:
+    """`counts` says how many entities and rules were created, updated, deleted and left unchanged."""
 
     client: "ServiceBusAdministrationClient"
-    may_change: bool
+    may_update: bool
     counts: Counter[str] = field(default_factory=Counter)
 
-    def make(self, wanted: WantedEntities) -> None:
+    def run(self, wanted: WantedEntities) -> None:
         there = read_namespace(self.client)
         known_topics = {path_key(topic.name): topic for topic in there.topics}
         for topic in wanted.topics:
@@ -50,25 +50,25 @@ class RemoteMaking:
             self._rules(subscription, wanted.rules_of(subscription), rules)
 
     def _topic(self, topic: TopicDescription, found: TopicDescription | None) -> None:
-        # What the client cannot send makes no difference.
+        # The client cannot send it, so it is not compared either.
         topic = replace(topic, filter_before_publishing=False)
         if found is None:
             self.client.create_topic(topic.name, **client_properties(topic))
-            self.counts["made"] += 1
-        elif self._shall_change(found, after := _on_top_of(found, topic)):
+            self.counts["created"] += 1
+        elif self._should_update(found, after := _on_top_of(found, topic)):
             self.client.update_topic(self.client.get_topic(found.name), **client_properties(after))
 
     def _queues(self, queues: tuple[QueueDescription, ...], known: dict[str, QueueDescription]) -> None:
-        """Changes come last: only then is every forwarding target there."""
+        """Updates come last: only then does every forwarding target exist."""
         unfinished: list[QueueDescription] = []
         for step in queue_steps(tuple(queue for queue in queues if path_key(queue.name) not in known)):
-            self.client.create_queue(step.made.name, **client_properties(step.made))
-            self.counts["made"] += 1
-            if step.made != step.wanted:
+            self.client.create_queue(step.created.name, **client_properties(step.created))
+            self.counts["created"] += 1
+            if step.created != step.wanted:
                 unfinished.append(replace(step.wanted, authorization_rules=()))
         for queue in queues:
             found = known.get(path_key(queue.name))
-            if found is not None and self._shall_change(found, after := _on_top_of(found, queue)):
+            if found is not None and self._should_update(found, after := _on_top_of(found, queue)):
                 unfinished.append(after)
         for queue in unfinished:
             self.client.update_queue(self.client.get_queue(queue.name), **client_properties(queue))
@@ -77,8 +77,8 @@ class RemoteMaking:
         topic, properties = subscription.topic, client_properties(subscription)
         if found is None:
             self.client.create_subscription(topic, subscription.name, **properties)
-            self.counts["made"] += 1
-        elif self._shall_change(found, replace(subscription, topic=found.topic, name=found.name)):
+            self.counts["created"] += 1
+        elif self._should_update(found, replace(subscription, topic=found.topic, name=found.name)):
             self.client.update_subscription(topic, self.client.get_subscription(topic, found.name), **properties)
 
     def _rules(
@@ -87,9 +87,9 @@ class RemoteMaking:
         wanted: tuple[RuleDescription, ...] | None,
         there: tuple[RuleDescription, ...] | None,
     ) -> None:
-        """`there` is None for a subscription that was made just now; what becomes of its $Default is no change."""
+        """`there` is None for a subscription that was just created; what happens to its $Default is not counted as a change."""
         is_new = there is None
-        is_whole = is_new or self.may_change
+        is_whole = is_new or self.may_update
         known = {path_key(rule.name): rule for rule in (DEFAULT_RULES if there is None else there)}
         names = subscription.topic, subscription.name
         for rule in DEFAULT_RULES if wanted is None and is_whole else wanted or ():
@@ -97,23 +97,23 @@ class RemoteMaking:
             chosen: dict[str, Any] = {"filter": client_filter(rule.filter), "action": client_action(rule.action)}
             if found is None:
                 self.client.create_rule(*names, rule.name, **chosen)
-                self.counts["made"] += 1
+                self.counts["created"] += 1
             elif is_whole and replace(rule, name=found.name) != found:
                 self.client.update_rule(*names, self.client.get_rule(*names, found.name), **chosen)
-                self.counts["made" if is_new else "changed"] += 1
-        # Last, so that a subscription that exists is never without a rule meanwhile.
+                self.counts["created" if is_new else "updated"] += 1
+        # Last, so that an existing subscription is never without a rule in between.
         for rule in known.values() if is_whole else ():
             self.client.delete_rule(*names, rule.name)
             self.counts["deleted"] += not is_new
 
-    def _shall_change(self, found: object, after: object) -> bool:
-        is_change = self.may_change and found != after
-        self.counts["changed" if is_change else "left"] += 1
+    def _should_update(self, found: object, after: object) -> bool:
+        is_change = self.may_update and found != after
+        self.counts["updated" if is_change else "unchanged"] += 1
         return is_change
 
 
 def _on_top_of(found: T, wanted: T) -> T:
-    """What the entity becomes: the keys that a file does not tell stay, and so do access rules if it names none."""
+    """What the entity becomes: keys that the file omits stay, and so do access rules if it names none."""
     rules = wanted.authorization_rules or found.authorization_rules
     known = {rule.name: rule for rule in found.authorization_rules}
     merged = tuple(_with_keys_of(rule, known.get(rule.name)) for rule in rules)
