@@ -1,0 +1,13 @@
+"""Everything a namespace answers over HTTP, by URL. `application` puts it together, and the server gives it a socket.
+
+/health, /metrics                          own/health.py, own/metrics.py
+/$stores, /$connections                    own/faults.py: faults on purpose
+/$access                                   own/access_rules.py: SAS rules and their keys
+/$backlog                                  own/backlog.py: what waits for which destination
+/$meter                                    own/operations_log.py
+/$servicebus/websocket                     websocket.py: AMQP inside WebSockets
+/{entity}/messages...                      messaging/: send, receive and settle, the service's REST API
+any other path                             administration/: the service's administration API, whose XML is in atom/
+
+`access` checks the right of every request, `refusals` writes every error.
+"""

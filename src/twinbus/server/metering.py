@@ -1,22 +1,13 @@
-"""The operations log of a namespace: its book, and the thread that writes what is in it.
-
-POST /$meter/flush    returns when every operation until now is in Parquet; needs Manage
-"""
+"""The operations log of a namespace: its book, and the thread that writes what is in it."""
 
 import asyncio
 from pathlib import Path
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-
 from twinbus.clock import Clock, Millis
-from twinbus.errors import InternalError, MessagingError, Unauthorized
-from twinbus.http.administration.administration_api import Authorize
+from twinbus.errors import InternalError
 from twinbus.meter.book import SECOND, OperationsBook
 from twinbus.meter.recorder import OperationsRecorder, Rotate
 from twinbus.meter.rotation import rotate_in_child
-from twinbus.model.descriptions import Right
 
 
 class Metering:
@@ -56,21 +47,6 @@ class Metering:
     async def stop(self) -> None:
         """To be called when nothing can happen any more."""
         await asyncio.to_thread(self._recorder.stop, self._clock.now(), self.book.take_all())
-
-    def routes(self, authorize: Authorize) -> list[Route]:
-        async def respond(request: Request) -> Response:
-            try:
-                token = request.headers.get("authorization", "")
-                if not token:
-                    raise Unauthorized("This needs an Authorization header with a signature that has Manage.")
-                authorize(token, "", Right.MANAGE)
-                await self.flush()
-            except MessagingError as error:
-                return JSONResponse({"error": str(error)}, status_code=error.status)
-            # Whoever asks may be in another folder.
-            return JSONResponse({"operations": str(self.folder.absolute())})
-
-        return [Route("/$meter/flush", respond, methods=["POST"])]
 
 
 def _finish(done: "asyncio.Future[None]", error: BaseException | None) -> None:

@@ -11,15 +11,13 @@ import secrets
 import signal
 import ssl
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import uvloop
-from starlette.routing import BaseRoute
-from starlette.types import ASGIApp
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.connection_settings import BUFFER_SIZE, ConnectionSettings
@@ -28,21 +26,13 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections
 from twinbus.gateway.namespace_view import NamespaceView, Traffic
-from twinbus.http.administration.administration_api import AdministrationApi, RestSettings
-from twinbus.http.messaging.messaging_api import HttpMessaging
-from twinbus.http.own.access_rules import AccessApi
-from twinbus.http.own.backlog import BacklogApi
-from twinbus.http.own.faults import FaultSwitches
-from twinbus.http.own.metrics import NamespaceMetrics, SubQueueCounts
-from twinbus.http.side import HttpServer, HttpSide
-from twinbus.http.websocket import websocket_route
-from twinbus.management.access import AccessControl
+from twinbus.http.application import HttpApplication, HttpParts
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.idle_sweep import IdleSweep
 from twinbus.meter.book import OperationsBook
-from twinbus.meter.operation import NO_METER
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
+from twinbus.server.http_server import HttpServer
 from twinbus.server.listener import AmqpTransport
 from twinbus.server.metering import Metering
 from twinbus.server.process_setup import set_up_process
@@ -164,11 +154,12 @@ class NamespaceServer:
 
     async def _listen(self) -> None:
         self._servers.append(await listen(self._transport, self._amqp_socket))
-        self._http = HttpServer(self._http_application(), self._http_socket)
-        self._http.start()
+        self.http = HttpApplication(self._http_parts())
+        self._http_server = HttpServer(self.http.asgi, self._http_socket)
+        self._http_server.start()
         if self.settings.tls_port is not None:
             loop = asyncio.get_running_loop()
-            shared = partial(SharedPort, self._transport, self._http.protocol, loop)
+            shared = partial(SharedPort, self._transport, self._http_server.protocol, loop)
             self._servers.append(await listen(shared, self._tls_socket, self._tls_context()))
 
     def _tls_context(self) -> ssl.SSLContext:
@@ -205,50 +196,26 @@ class NamespaceServer:
             book=self._book,
         )
 
-    def _http_application(self) -> ASGIApp:
-        metrics = NamespaceMetrics(
-            self.settings.name,
-            self.traffic,
-            self.stores.stores,
-            self._counts,
-            lambda: len(self.connections),
-            self._book.totals if self._book is not None else {},
-        )
-        side = HttpSide(self.settings.name, self.stores.stores, self.catalog, self.clock, metrics)
-        rest = RestSettings(
+    def _http_parts(self) -> HttpParts:
+        return HttpParts(
+            name=self.settings.name,
+            view=self._view(),
+            clock=self.clock,
+            stores=self.stores.stores,
+            connections=self.connections,
+            make_gateway=self._gateway,
             amqp_authority=authority(self.settings.plain_host, self.amqp_port),
-            message_size_kb=self.settings.message_size_max // 1024,
-            new_id=new_message_id,
             new_key=new_key,
+            operations_log=self.metering,
         )
-        api = AdministrationApi(self.control, side.authorize, rest, self._book or NO_METER)
-        faults = FaultSwitches(self.stores.stores, self.connections, self.clock, side.authorize)
-        websocket = websocket_route(self._gateway, self.connections, self.clock)
-        access = AccessApi(AccessControl(self.control, new_key, self.clock), side.authorize)
-        backlog = BacklogApi(self.entities, self.clock, side.authorize)
-        routes: list[BaseRoute] = [websocket, *faults.routes(), *access.routes(), *backlog.routes()]
-        if self.metering is not None:
-            routes += self.metering.routes(side.authorize)
-        self._messaging = HttpMessaging(self._view(), side.authorize, self.clock, behind=api)
-        return side.application(self._messaging, routes)
-
-    def _counts(self) -> Iterator[SubQueueCounts]:
-        entities: list[tuple[str, object]] = [(queue.description.name, queue) for queue in self.entities.queues()]
-        for topic in self.entities.topics():
-            for subscription in topic.subscriptions.values():
-                path = f"{topic.description.name}/Subscriptions/{subscription.description.name}"
-                entities.append((path, subscription))
-        for path, entity in entities:
-            for name in ("main", "dead_letter", "transfer_dead_letter"):
-                yield SubQueueCounts(path, name, getattr(entity, name).counts())
 
     async def stop(self) -> None:
         """Everything that was acknowledged is durable already; this lets clients and files go in good order."""
         for server in self._servers:
             server.close()
         self.connections.close_all()
-        self._messaging.close()
-        await self._http.stop()
+        self.http.close()
+        await self._http_server.stop()
         self._beat.stop()
         await self.stores.stop()
         if self.metering is not None:

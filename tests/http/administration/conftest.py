@@ -5,30 +5,33 @@ import itertools
 import pytest
 
 from tests.management.conftest import catalog, control, runtime
-from twinbus.errors import Unauthorized
-from twinbus.http.administration.administration_api import AdministrationApi, RestSettings
+from twinbus.client.shared_access import sign
+from twinbus.http.access import HttpAccess
+from twinbus.http.administration.administration_api import AdministrationApi, AdministrationSettings
+from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
-from twinbus.model.descriptions import Right
+from twinbus.model.descriptions import AuthorizationRule, Right
+from twinbus.testing.sim_clock import SimClock
 
 __all__ = ["catalog", "control", "runtime"]
 
+MANAGES = AuthorizationRule("manages", "the key of the namespace", "", frozenset(Right))
+FAR = 4_000_000_000
 
-def authorize_by_word(token: str, path: str, right: Right) -> None:
-    """Tokens are words here: `manage` opens everything, `manage:PATH` one entity; signatures have their own tests."""
-    word, _, scope = token.partition(":")
-    if word != "manage" and not token.startswith("SharedAccessSignature "):
-        raise Unauthorized("The token is wrong.")
-    if scope and word == "manage" and scope != path:
-        raise Unauthorized("The token is for another entity.")
+
+def token(path: str = "") -> str:
+    """That opens everything at and below the path."""
+    return sign(f"sb://localhost/{path}", MANAGES.name, MANAGES.primary_key, FAR)
 
 
 @pytest.fixture
-def api(control: ControlPlane) -> AdministrationApi:
+def api(catalog: Catalog, control: ControlPlane) -> AdministrationApi:
+    catalog.set_namespace_rule(MANAGES)
     numbers = itertools.count(1)
-    settings = RestSettings(
+    settings = AdministrationSettings(
         amqp_authority="localhost:5672",
         message_size_kb=256,
         new_id=lambda: f"tracking-{next(numbers)}",
         new_key=lambda: f"drawn-key-{next(numbers)}",
     )
-    return AdministrationApi(control, authorize_by_word, settings)
+    return AdministrationApi(control, HttpAccess(catalog, SimClock()), settings)

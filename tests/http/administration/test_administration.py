@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tests.http.administration.conftest import token
 from tests.management.conftest import NOON
 from tests.management.memory_runtime import MemoryRuntime, MemorySubQueue
 from twinbus.broker.replies import QueueCounts
@@ -28,7 +29,7 @@ def entry(kind: str, content: str = "") -> str:
 
 @pytest.fixture
 def client(api: AdministrationApi) -> TestClient:
-    return TestClient(api, headers={"authorization": "manage"})
+    return TestClient(api, headers={"authorization": token()})
 
 
 def put(client: TestClient, path: str, body: str, **headers: str) -> Any:
@@ -243,8 +244,8 @@ def test_forwarding_is_shown_as_a_url_and_needs_its_target(client: TestClient) -
 def test_forwarding_needs_the_right_to_send_to_the_target(client: TestClient) -> None:
     put(client, "/target", entry("QueueDescription"))
     body = entry("QueueDescription", "<ForwardTo>target</ForwardTo>")
-    assert put(client, "/q", body, authorization="manage:q").status_code == 401
-    both = put(client, "/q", body, authorization="manage:q", ServiceBusSupplementaryAuthorization="manage:target")
+    assert put(client, "/q", body, authorization=token("q")).status_code == 401
+    both = put(client, "/q", body, authorization=token("q"), ServiceBusSupplementaryAuthorization=token("target"))
     assert both.status_code == 201
 
 
@@ -253,7 +254,7 @@ def test_nothing_is_answered_without_a_good_token(client: TestClient) -> None:
     for path in ("/q", "/$Resources/queues", "/$namespaceinfo", "/missing", "/t/subscriptions/s"):
         answer = client.get(path, headers={"authorization": "wrong"})
         assert (answer.status_code, sub_code(answer)) == (401, 40100)
-    assert client.delete("/q", headers={"authorization": "manage:other"}).status_code == 401
+    assert client.delete("/q", headers={"authorization": token("other")}).status_code == 401
     assert client.get("/q").status_code == 200
 
 

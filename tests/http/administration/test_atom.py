@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from twinbus.clock import NEVER
 from twinbus.errors import ArgumentError, ForwardTargetMissing, OperationInProgress, QuotaExceeded, ServerBusy
-from twinbus.http.atom.envelopes import AtomEntry, sub_code, write_entry, write_error, write_feed
+from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed
 from twinbus.http.atom.rule_xml import read_rule_description, write_rule_description
 from twinbus.http.atom.xml_reader import parse_xml
+from twinbus.http.refusals import sub_code, write_error
 from twinbus.management.typed_values import read_typed, write_typed
 from twinbus.model.descriptions import (
     CorrelationFilter,
@@ -133,7 +134,7 @@ def test_what_xml_cannot_hold_is_replaced_and_the_rest_is_escaped() -> None:
 @pytest.mark.rule("A20")
 def test_errors_carry_the_sub_codes_of_the_service(error: ArgumentError, code: int) -> None:
     assert sub_code(error) == code
-    xml = parse_xml(write_error(error, "id", 0).encode())
+    xml = parse_xml(write_error(error, error.status, "id", 0).encode())
     assert xml.text_of("Code") == str(error.status)
     assert (xml.text_of("Detail") or "").startswith(f"SubCode={code}. x TrackingId:id")
 

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from tests.http.administration.conftest import token
 from tests.http.administration.test_administration import entry
 from twinbus.http.administration.administration_api import AdministrationApi
 
@@ -56,7 +57,7 @@ BODIES = (
 )
 QUERIES = st.sampled_from(["", "api-version=2024-05", "api-version=x", "$skip=x", "$skip=-5&$top=0", "%ff=%00"])
 HEADERS = st.fixed_dictionaries(
-    {"authorization": st.sampled_from(["manage", "manage:q", "x", ""])},
+    {"authorization": st.sampled_from([token(), token("q"), "x", ""])},
     optional={"if-match": st.sampled_from(["*", '"1"', "junk", ""]), "content-type": st.just("application/json")},
 )
 

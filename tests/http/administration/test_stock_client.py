@@ -29,9 +29,8 @@ from twinbus.client.administration import administration_client, administration_
 from twinbus.client.async_administration import async_administration_client
 from twinbus.client.connection_string import parse_connection_string
 from twinbus.clock import SystemClock
-from twinbus.errors import Unauthorized
-from twinbus.gateway.authorization import verify_token
-from twinbus.http.administration.administration_api import AdministrationApi, RestSettings
+from twinbus.http.access import HttpAccess
+from twinbus.http.administration.administration_api import AdministrationApi, AdministrationSettings
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import AuthorizationRule as AccessRule
@@ -47,13 +46,9 @@ CONNECTION_STRING = (
 @pytest.fixture
 def endpoint(catalog: Catalog, control: ControlPlane) -> Iterator[str]:
     catalog.set_namespace_rule(AccessRule("RootManageSharedAccessKey", KEY, "", frozenset(Right)))
-
-    def authorize(token: str, path: str, right: Right) -> None:
-        if right not in verify_token(token, path, catalog, SystemClock().now()).rights:
-            raise Unauthorized("The claim is missing.")
-
-    settings = RestSettings("localhost:5672", 256, new_id=lambda: "tracking", new_key=lambda: "drawn")
-    config = uvicorn.Config(AdministrationApi(control, authorize, settings), lifespan="off", log_config=None)
+    settings = AdministrationSettings("localhost:5672", 256, new_id=lambda: "tracking", new_key=lambda: "drawn")
+    api = AdministrationApi(control, HttpAccess(catalog, SystemClock()), settings)
+    config = uvicorn.Config(api, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

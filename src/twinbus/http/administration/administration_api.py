@@ -1,13 +1,8 @@
-"""The administration API over HTTP: Atom entries in and out, in front of the control plane.
+"""The administration API: Atom entries in and out, in front of the control plane. Everything needs Manage."""
 
-Every answer to a wrong request is the service's own `<Error>` with status, sub-code and a text that says what to do;
-nothing a caller sends ends in a 500.
-"""
-
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,12 +10,10 @@ from starlette.types import Receive, Scope, Send
 
 from twinbus.errors import (
     ArgumentError,
-    InternalError,
-    MessagingError,
     MethodNotAllowed,
     PreconditionFailed,
-    Unauthorized,
 )
+from twinbus.http.access import HttpAccess
 from twinbus.http.administration.presenter import Presenter, etag_of
 from twinbus.http.administration.put_requests import (
     RequestContext,
@@ -32,8 +25,10 @@ from twinbus.http.administration.put_requests import (
 from twinbus.http.api_version import read_api_version
 from twinbus.http.atom.entity_reader import read_integer
 from twinbus.http.atom.entity_writer import View
-from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_error, write_feed
+from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed
 from twinbus.http.atom.rule_xml import read_rule_description
+from twinbus.http.refusals import XmlResponder
+from twinbus.http.request_body import read_body
 from twinbus.management.catalog import Entry
 from twinbus.management.control_plane import ControlPlane
 from twinbus.management.metering import management_operation
@@ -52,20 +47,15 @@ from twinbus.management.resources import (
 from twinbus.meter.operation import NO_METER, Meter, who_of_agent
 from twinbus.model.descriptions import EntityDescription, QueueDescription, Right, TopicDescription
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 BODY_SIZE_MAX = 1024 * 1024
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000
 
-Authorize: TypeAlias = Callable[[str, str, Right], None]
-"""Token, path of the request and the right needed there; raises Unauthorized."""
-
 
 @dataclass(frozen=True, slots=True)
-class RestSettings:
+class AdministrationSettings:
     amqp_authority: str  # host:port that forwarding targets are shown with
     message_size_kb: int
     new_id: Callable[[], str]
@@ -76,37 +66,25 @@ class AdministrationApi:
     """An ASGI application that answers every path: mount it behind the routes of others."""
 
     def __init__(
-        self, control: ControlPlane, authorize: Authorize, settings: RestSettings, meter: Meter = NO_METER
+        self, control: ControlPlane, access: HttpAccess, settings: AdministrationSettings, meter: Meter = NO_METER
     ) -> None:
         self._control = control
         self._catalog = control.catalog
-        self._authorize = authorize
+        self._access = access
         self._settings = settings
+        self._responder = XmlResponder(settings.new_id, control.clock)
         self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008, "reason": "nothing speaks WebSocket at this path"})
             return
-        response = await self._handle(Request(scope, receive))
-        await response(scope, receive, send)
-
-    async def _handle(self, request: Request) -> Response:
-        try:
-            return await self._answer(request)
-        except MessagingError as error:
-            return self._failed(error)
-        except Exception:
-            log.exception("administration_failed method=%s path=%s", request.method, request.url.path)
-            return self._failed(InternalError("Something broke on our side. The log of the server says more."))
+        await self._responder.answer(scope, receive, send, self._answer)
 
     async def _answer(self, request: Request) -> Response:
-        resource = read_resource(request.scope["path"])
-        token = request.headers.get("authorization", "")
-        if not token:
-            raise Unauthorized("The request has no Authorization header. Sign it with a shared access key.")
         # The path as asked for, not the entity's: some clients sign every request for its own URL.
-        self._authorize(token, request.scope["path"].strip("/"), Right.MANAGE)
+        self._access.require(request, request.scope["path"].strip("/"), Right.MANAGE)
+        resource = read_resource(request.scope["path"])
         version = read_api_version(request.query_params.get("api-version"))
         view = View(version, self._settings.message_size_kb, f"sb://{self._settings.amqp_authority}/")
         response = await self._perform(request, resource, Presenter(self._catalog, self._control.runtime, view))
@@ -148,7 +126,7 @@ class AdministrationApi:
         assert_never(resource)
 
     async def _put(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
-        body = await _read_body(request)
+        body = await read_body(request, BODY_SIZE_MAX)
         match resource:
             case EntityResource(path):
                 return await self._put_entity(request, path, body, presenter)
@@ -167,7 +145,7 @@ class AdministrationApi:
         before = self._entity(path).description if is_update else None
         element = read_content(body, "QueueDescription", "TopicDescription")
         description = read_entity(path, element, before, self._context(presenter.view))
-        self._authorize_forwarding(request, description)
+        self._require_forwarding(request, description)
         if is_update:
             return self._one(request, presenter.entity(await self._control.update(description)))
         if isinstance(description, QueueDescription):
@@ -183,7 +161,7 @@ class AdministrationApi:
         before = self._control.subscription(topic, name).description if is_update else None
         element = read_content(body, "SubscriptionDescription")
         description = read_subscription(topic, name, element, before)
-        self._authorize_forwarding(request, description)
+        self._require_forwarding(request, description)
         if is_update:
             return self._one(request, presenter.entity(await self._control.update(description)))
         entry = await self._control.create_subscription(description, read_default_rule(element))
@@ -218,8 +196,8 @@ class AdministrationApi:
             )
         return True
 
-    def _authorize_forwarding(self, request: Request, description: EntityDescription) -> None:
-        """Who lets an entity forward has to be allowed to send to the target."""
+    def _require_forwarding(self, request: Request, description: EntityDescription) -> None:
+        """To let an entity forward, the caller needs Send on the target."""
         if isinstance(description, TopicDescription):
             return
         for target, header in (
@@ -227,16 +205,7 @@ class AdministrationApi:
             (description.forward_dead_letters_to, "ServiceBusDlqSupplementaryAuthorization"),
         ):
             if target is not None:
-                tokens = [request.headers.get(header), request.headers["authorization"]]
-                self._authorize_any([token for token in tokens if token], target)
-
-    def _authorize_any(self, tokens: Sequence[str], path: str) -> None:
-        for token in tokens[:-1]:
-            try:
-                return self._authorize(token, path, Right.SEND)
-            except Unauthorized:
-                continue
-        return self._authorize(tokens[-1], path, Right.SEND)
+                self._access.require(request, target, Right.SEND, header)
 
     def _context(self, view: View) -> RequestContext:
         settings = self._settings
@@ -259,19 +228,6 @@ class AdministrationApi:
         now = self._control.clock.now()
         xml = write_feed(title, here, following if has_more else None, page, _base_url(request), now)
         return Response(xml, 200, media_type="application/atom+xml;type=feed;charset=utf-8")
-
-    def _failed(self, error: MessagingError) -> Response:
-        xml = write_error(error, self._settings.new_id(), self._control.clock.now())
-        return Response(xml, error.status, media_type="application/xml; charset=utf-8")
-
-
-async def _read_body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_SIZE_MAX:
-            raise ArgumentError(f"The body of the request is larger than {BODY_SIZE_MAX} bytes.")
-    return bytes(body)
 
 
 def _base_url(request: Request) -> str:

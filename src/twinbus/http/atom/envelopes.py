@@ -1,4 +1,4 @@
-"""Atom entries and feeds around descriptions, and the XML of errors.
+"""Atom entries and feeds around descriptions.
 
 Clients take names from both `<title>` and `<id>`, and the id from its path, whose fixed parts are `Subscriptions` and
 `Rules` with capitals. Two links in a feed mean that the second leads to the next page, so there is never a second one
@@ -10,19 +10,6 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from twinbus.clock import Millis
-from twinbus.errors import (
-    ArgumentError,
-    EntityAlreadyExists,
-    EntityNotFound,
-    ForwardTargetMissing,
-    MessagingError,
-    NotAllowed,
-    OperationInProgress,
-    PreconditionFailed,
-    QuotaExceeded,
-    ServerBusy,
-    Unauthorized,
-)
 from twinbus.http.atom.xml_writer import attribute, leaf, node
 from twinbus.model.iso8601 import write_time
 
@@ -30,20 +17,6 @@ ATOM = "http://www.w3.org/2005/Atom"
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 SCHEMA_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
-
-# Most special class first. What is not here gets its status with two zeros.
-SUB_CODES: tuple[tuple[type[MessagingError], int], ...] = (
-    (ForwardTargetMissing, 40400),
-    (OperationInProgress, 40901),
-    (EntityAlreadyExists, 40900),
-    (EntityNotFound, 40400),
-    (QuotaExceeded, 40300),
-    (Unauthorized, 40100),
-    (PreconditionFailed, 41200),
-    (ServerBusy, 50300),
-    (ArgumentError, 40000),
-    (NotAllowed, 40000),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +47,6 @@ def write_feed(
         content.append(node("link", "", attribute("rel", "next") + attribute("href", next_url)))
     content += [_entry(entry, base_url) for entry in entries]
     return DECLARATION + node("feed", "".join(content), attribute("xmlns", ATOM))
-
-
-def write_error(error: MessagingError, tracking_id: str, at: Millis) -> str:
-    detail = f"SubCode={sub_code(error)}. {error} TrackingId:{tracking_id}, Timestamp:{write_time(at)}"
-    return node("Error", leaf("Code", error.status) + leaf("Detail", detail))
-
-
-def sub_code(error: MessagingError) -> int:
-    return next((code for kind, code in SUB_CODES if isinstance(error, kind)), error.status * 100)
 
 
 def _entry(entry: AtomEntry, base_url: str) -> str:

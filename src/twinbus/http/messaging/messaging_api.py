@@ -13,11 +13,10 @@ no right on the entity gets 401 and learns nothing else. Any other request goes 
 
 import asyncio
 import contextlib
-import logging
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
@@ -32,18 +31,18 @@ from twinbus.broker.replies import Reply
 from twinbus.clock import Clock
 from twinbus.errors import (
     EntityNotFound,
-    InternalError,
+    MessageLockLost,
     MessageTooLarge,
     MessagingError,
     NotAllowed,
     OperationTimeout,
     ServerBusy,
-    Unauthorized,
+    SessionLockLost,
 )
 from twinbus.gateway.addresses import Node, is_current, resolve
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.namespace_view import NamespaceView
-from twinbus.http.administration.administration_api import Authorize
+from twinbus.http.access import Answer, HttpAccess
 from twinbus.http.messaging.cased_headers import request_headers
 from twinbus.http.messaging.message_content import (
     http_message,
@@ -53,13 +52,12 @@ from twinbus.http.messaging.message_content import (
     read_timeout,
 )
 from twinbus.http.messaging.single_receive import SingleReceive
-from twinbus.http.refusals import refusal
+from twinbus.http.refusals import XmlResponder
+from twinbus.http.request_body import read_body
 from twinbus.meter.operation import Cause, who_of_agent
 from twinbus.model.descriptions import Right
 from twinbus.model.message import Message, read_message
 from twinbus.model.paths import parse_address
-
-log = logging.getLogger(__name__)
 
 RECEIVES_MAX = 5_000
 UNDER_WAY_WAIT_S = 10.0
@@ -68,90 +66,97 @@ ANSWER_WAIT_S = 60.0
 BATCH_BODY_FACTOR = 6
 """A byte of a body takes up to six in JSON; the batch itself is measured once it is read."""
 
-MESSAGES = re.compile(r"/(?P<entity>.+)/messages(?P<head>/head)?/?", re.IGNORECASE | re.DOTALL)
-LOCKED = re.compile(
-    r"/(?P<entity>.+)/messages/(?P<message>.+)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/?",
-    re.IGNORECASE | re.DOTALL,
+_ENTITY = r"/(?P<entity>.+)/messages"
+_LOCK = r"/(?P<message>.+)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+MESSAGES = re.compile(rf"{_ENTITY}/?", re.IGNORECASE | re.DOTALL)
+HEAD = re.compile(rf"{_ENTITY}/head/?", re.IGNORECASE | re.DOTALL)
+LOCKED = re.compile(rf"{_ENTITY}{_LOCK}/?", re.IGNORECASE | re.DOTALL)
+
+# Where messages are sent and received, the service answers these otherwise than elsewhere.
+STATUSES: tuple[tuple[type[MessagingError], int], ...] = (
+    (EntityNotFound, 410),
+    (MessageLockLost, 404),
+    (SessionLockLost, 404),
 )
 
 
-class HttpMessaging:
+class Asked(NamedTuple):
+    """A request whose caller has the right that its operation needs."""
+
+    request: Request
+    path: str
+    node: Node
+    lock_token: bytes  # b"" where the path has none
+
+
+class HttpOperation(NamedTuple):
+    method: str
+    path: re.Pattern[str]
+    right: Right
+    perform: Callable[[Asked], Awaitable[Response]]
+
+
+class MessagingApi:
     """An ASGI application that answers what it knows and leaves the rest to the one behind it."""
 
-    def __init__(self, namespace: NamespaceView, authorize: Authorize, clock: Clock, behind: ASGIApp) -> None:
+    def __init__(self, namespace: NamespaceView, access: HttpAccess, clock: Clock, behind: ASGIApp) -> None:
         self._namespace = namespace
-        self._authorize = authorize
+        self._access = access
         self._clock = clock
         self._behind = behind
+        self._responder = XmlResponder(namespace.new_id, clock, STATUSES)
         self._waiting: set[SingleReceive] = set()
+        receive_and_delete = partial(self._receive, mode=ReceiveMode.RECEIVE_AND_DELETE)
+        lock = partial(self._receive, mode=ReceiveMode.PEEK_LOCK)
+        self.operations = (
+            HttpOperation("POST", MESSAGES, Right.SEND, self._send),
+            HttpOperation("DELETE", HEAD, Right.LISTEN, receive_and_delete),
+            HttpOperation("POST", HEAD, Right.LISTEN, lock),
+            HttpOperation("DELETE", LOCKED, Right.LISTEN, partial(self._settle, outcome=COMPLETE)),
+            HttpOperation("PUT", LOCKED, Right.LISTEN, partial(self._settle, outcome=Abandon())),
+            HttpOperation("POST", LOCKED, Right.LISTEN, self._renew),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = self._handler(scope) if scope["type"] == "http" else None
-        if handler is None:
+        respond = self._find(scope) if scope["type"] == "http" else None
+        if respond is None:
             await self._behind(scope, receive, send)
-            return
-        try:
-            response = await self._respond(Request(scope, receive), handler)
-        except ClientDisconnect:
-            return
-        await response(scope, receive, send)
+        else:
+            await self._responder.answer(scope, receive, send, respond)
 
     def close(self) -> None:
-        """Tell everybody who waits for a message that there is none: the server stops."""
+        """Answer every request that waits for a message that there is none: the server stops."""
         for receive in list(self._waiting):
             receive.give_up()
 
-    def _handler(self, scope: Scope) -> Callable[[Request], Any] | None:
-        method = scope["method"]
-        if (found := MESSAGES.fullmatch(scope["path"])) is not None:
-            entity = found["entity"]
-            if found["head"] is None:
-                return (lambda request: self._send(request, entity)) if method == "POST" else None
-            if method in ("POST", "DELETE"):
-                mode = ReceiveMode.PEEK_LOCK if method == "POST" else ReceiveMode.RECEIVE_AND_DELETE
-                return lambda request: self._receive(request, entity, mode)
-        elif (found := LOCKED.fullmatch(scope["path"])) is not None and method in ("POST", "PUT", "DELETE"):
-            entity, token = found["entity"], UUID(found["token"]).bytes_le
-            if method == "POST":
-                return lambda request: self._renew(request, entity, token)
-            outcome = COMPLETE if method == "DELETE" else Abandon()
-            return lambda request: self._settle(request, entity, token, outcome)
+    def _find(self, scope: Scope) -> Answer | None:
+        for operation in self.operations:
+            if scope["method"] == operation.method and (found := operation.path.fullmatch(scope["path"])) is not None:
+                return partial(self._perform, operation, found)
         return None
 
-    async def _respond(self, request: Request, handler: Callable[[Request], Any]) -> Response:
-        try:
-            return await handler(request)  # type: ignore[no-any-return]
-        except ClientDisconnect:
-            raise
-        except MessagingError as error:
-            return refusal(error, self._namespace.new_id(), self._clock.now())
-        except Exception:
-            log.exception("messaging_failed method=%s", request.method)
-            broken = InternalError("Something broke on our side. The log of the server says more.")
-            return refusal(broken, self._namespace.new_id(), self._clock.now())
-
-    def _node(self, request: Request, path: str, right: Right) -> Node:
-        """What the path names, for somebody who has this right on it. Rights come first: names are not told to others."""
-        token = request.headers.get("authorization", "")
-        if not token:
-            raise Unauthorized("The request has no Authorization header. Sign it with a shared access key.")
-        self._authorize(token, path.strip("/"), right)
-        return resolve(self._namespace.entities, parse_address(path))
+    async def _perform(self, operation: HttpOperation, found: re.Match[str], request: Request) -> Response:
+        path = found["entity"]
+        # Rights come first: without one, nobody learns which entities exist.
+        self._access.require(request, path.strip("/"), operation.right)
+        node = resolve(self._namespace.entities, parse_address(path))
+        token = found.groupdict().get("token")
+        return await operation.perform(Asked(request, path, node, UUID(token).bytes_le if token else b""))
 
     def _meter(self, request: Request, node: Node) -> LinkMeter:
         return LinkMeter.of(self._namespace.book, node, who_of_agent(request.headers.get("user-agent", "")))
 
-    async def _send(self, request: Request, path: str) -> Response:
-        node = self._node(request, path, Right.SEND)
+    async def _send(self, asked: Asked) -> Response:
+        request, path, node, _ = asked
         if node.target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
         size_max, now = self._namespace.message_size_max, self._clock.now()
         headers = request_headers(request.scope)
         traffic = self._namespace.traffic.of(node.path)
         if is_batch(headers):
-            payloads = payloads_of_batch(await _read_body(request, BATCH_BODY_FACTOR * size_max), now)
+            payloads = payloads_of_batch(await read_body(request, BATCH_BODY_FACTOR * size_max, MessageTooLarge), now)
         else:
-            payloads = [payload_of_request(headers, await _read_body(request, size_max), now)]
+            payloads = [payload_of_request(headers, await read_body(request, size_max, MessageTooLarge), now)]
         messages = self._messages(payloads)
         send_batch = node.target.send_batch
         try:
@@ -176,12 +181,12 @@ class HttpMessaging:
             )
         return [read_message(payload, self._namespace.new_id) for payload in payloads]
 
-    async def _receive(self, request: Request, path: str, mode: ReceiveMode) -> Response:
-        node = self._node(request, path, Right.LISTEN)
-        queue = _queue(node, path)
+    async def _receive(self, asked: Asked, mode: ReceiveMode) -> Response:
+        request, path, node, _ = asked
+        queue = _queue(asked)
         timeout_s = read_timeout(request.query_params.get("timeout"))
         # Also what makes the server see that the client has gone: it is told so behind the body.
-        await _read_body(request, self._namespace.message_size_max)
+        await read_body(request, self._namespace.message_size_max, MessageTooLarge)
         delivery = await self._receive_one(request, queue, mode, timeout_s)
         meter = self._meter(request, node)
         if delivery is None:
@@ -230,26 +235,26 @@ class HttpMessaging:
             self._waiting.discard(receive)
             receive.finish(self._clock.now())
 
-    async def _settle(self, request: Request, path: str, token: bytes, outcome: Outcome) -> Response:
-        node = self._node(request, path, Right.LISTEN)
-        queue = _queue(node, path)
+    async def _settle(self, asked: Asked, outcome: Outcome) -> Response:
+        request, _, node, token = asked
+        queue = _queue(asked)
         await _answer(lambda reply: queue.settle([token], outcome, self._clock.now(), reply), ANSWER_WAIT_S)
         self._namespace.traffic.of(node.path).settled += 1
         self._meter(request, node).counted(Cause.SETTLE, messages=1)
         return Response(status_code=200)
 
-    async def _renew(self, request: Request, path: str, token: bytes) -> Response:
-        node = self._node(request, path, Right.LISTEN)
-        queue = _queue(node, path)
+    async def _renew(self, asked: Asked) -> Response:
+        request, _, node, token = asked
+        queue = _queue(asked)
         await _answer(lambda reply: queue.renew([token], self._clock.now(), reply), ANSWER_WAIT_S)
         self._meter(request, node).counted(Cause.RENEW, messages=1)
         return Response(status_code=200)
 
 
-def _queue(node: Node, path: str) -> MessageQueue:
-    if node.queue is None:
-        raise NotAllowed(f"'{path}' is a topic: receive from one of its subscriptions.")
-    return node.queue
+def _queue(asked: Asked) -> MessageQueue:
+    if asked.node.queue is None:
+        raise NotAllowed(f"'{asked.path}' is a topic: receive from one of its subscriptions.")
+    return asked.node.queue
 
 
 async def _while_reading(queue: MessageQueue, ends: Collection["asyncio.Future[Any]"]) -> None:
@@ -277,12 +282,3 @@ def _reply_to(answered: "asyncio.Future[Any]") -> Callable[[Any], None]:
             answered.set_result(result)
 
     return reply
-
-
-async def _read_body(request: Request, size_max: int) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > size_max:
-            raise MessageTooLarge(f"The body has more than {size_max} bytes, which is the limit. Send less at once.")
-    return bytes(body)

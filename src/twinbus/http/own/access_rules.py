@@ -1,78 +1,69 @@
-"""SAS rules over HTTP, as JSON. All of it needs Manage, on the namespace or with `?entity=PATH` on that entity.
+"""SAS rules as JSON. All of it needs Manage, on the namespace or with `?entity=PATH` on that entity.
 
 GET    /$access                                 all rules with their keys
-PUT    /$access/{name}                          make one: {"rights": ["Send"], "primary_key": "...", ...}      201
+PUT    /$access/{name}                          create one: {"rights": ["Send"], "primary_key": "...", ...}      201
 POST   /$access/{name}/regenerate?key=K         a new primary or secondary key                                 200
 DELETE /$access/{name}                                                                                         200
 """
 
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from twinbus.errors import ArgumentError, MessagingError, Unauthorized
-from twinbus.http.administration.administration_api import Authorize
+from twinbus.errors import ArgumentError
+from twinbus.http.access import Answer, HttpAccess
 from twinbus.http.atom.access_xml import RIGHTS_ORDER
+from twinbus.http.request_body import read_body
 from twinbus.management.access import AccessControl
 from twinbus.model.descriptions import AuthorizationRule, Right, WhichKey
 from twinbus.model.iso8601 import write_time
 
 BODY_SIZE_MAX = 16 * 1024
 
-Handler: TypeAlias = Callable[[Request, str], Awaitable[Response]]
 
-
-class AccessApi:
-    def __init__(self, access: AccessControl, authorize: Authorize) -> None:
+class AccessRulesApi:
+    def __init__(self, rules: AccessControl, access: HttpAccess) -> None:
+        self._rules = rules
         self._access = access
-        self._authorize = authorize
 
     def routes(self) -> list[Route]:
         return [
-            Route("/$access", self._guarded(self._list)),
-            Route("/$access/{name}", self._guarded(self._create), methods=["PUT"]),
-            Route("/$access/{name}", self._guarded(self._delete), methods=["DELETE"]),
-            Route("/$access/{name}/regenerate", self._guarded(self._regenerate), methods=["POST"]),
+            self._route("/$access", "GET", self._list),
+            self._route("/$access/{name}", "PUT", self._create),
+            self._route("/$access/{name}", "DELETE", self._delete),
+            self._route("/$access/{name}/regenerate", "POST", self._regenerate),
         ]
 
-    def _guarded(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        async def respond(request: Request) -> Response:
-            entity = request.query_params.get("entity", "").strip("/")
-            try:
-                token = request.headers.get("authorization", "")
-                if not token:
-                    raise Unauthorized("This needs an Authorization header with a signature that has Manage.")
-                self._authorize(token, entity, Right.MANAGE)
-                return await handler(request, entity)
-            except MessagingError as error:
-                return JSONResponse({"error": str(error)}, status_code=error.status)
+    def _route(self, path: str, method: str, answer: Answer) -> Route:
+        return Route(path, self._access.page(answer, at=_entity), methods=[method])
 
-        return respond
+    async def _list(self, request: Request) -> Response:
+        return JSONResponse([_record(rule) for rule in self._rules.rules(_entity(request))])
 
-    async def _list(self, _: Request, entity: str) -> Response:
-        return JSONResponse([_record(rule) for rule in self._access.rules(entity)])
-
-    async def _create(self, request: Request, entity: str) -> Response:
+    async def _create(self, request: Request) -> Response:
         body = await _read_object(request)
         rights = _read_rights(body.get("rights"))
         keys = _read_key(body, "primary_key"), _read_key(body, "secondary_key")
-        rule = await self._access.create(entity, request.path_params["name"], rights, *keys)
+        rule = await self._rules.create(_entity(request), request.path_params["name"], rights, *keys)
         return JSONResponse(_record(rule), status_code=201)
 
-    async def _regenerate(self, request: Request, entity: str) -> Response:
+    async def _regenerate(self, request: Request) -> Response:
         try:
             which = WhichKey(request.query_params.get("key", ""))
         except ValueError:
             raise ArgumentError("'key' has to be primary or secondary.") from None
-        return JSONResponse(_record(await self._access.regenerate(entity, request.path_params["name"], which)))
+        return JSONResponse(_record(await self._rules.regenerate(_entity(request), request.path_params["name"], which)))
 
-    async def _delete(self, request: Request, entity: str) -> Response:
-        await self._access.delete(entity, request.path_params["name"])
+    async def _delete(self, request: Request) -> Response:
+        await self._rules.delete(_entity(request), request.path_params["name"])
         return JSONResponse({})
+
+
+def _entity(request: Request) -> str:
+    return request.query_params.get("entity", "").strip("/")
 
 
 def _record(rule: AuthorizationRule) -> dict[str, Any]:
@@ -86,11 +77,7 @@ def _record(rule: AuthorizationRule) -> dict[str, Any]:
 
 
 async def _read_object(request: Request) -> dict[str, object]:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_SIZE_MAX:
-            raise ArgumentError(f"The body of the request is larger than {BODY_SIZE_MAX} bytes.")
+    body = await read_body(request, BODY_SIZE_MAX)
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
@@ -110,5 +97,5 @@ def _read_rights(given: object) -> set[Right]:
 def _read_key(body: dict[str, object], name: str) -> str | None:
     key = body.get(name)
     if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable()):
-        raise ArgumentError(f"'{name}' has to be a text of printable ASCII characters, or left out.")
+        raise ArgumentError(f"'{name}' has to be a string of printable ASCII characters, or omitted.")
     return key

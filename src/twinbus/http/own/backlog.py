@@ -1,10 +1,10 @@
-"""What waits in the backlog queues of a namespace for which destination, over HTTP, as JSON. It needs Manage.
+"""How many messages wait in the backlog queues of a namespace for which destination, as JSON. It needs Manage.
 
 GET /$backlog                  of every backlog queue
 GET /$backlog?primary=NAME     of those that the pairs of one primary use
 
 A row for each queue and destination: `queue`, `destination` (null: no paired sender put it there), `waiting`, `size_bytes`, and
-`is_all`, which is false where the queue has more messages than were looked at.
+`is_all`, which is false if the queue has more messages than were counted.
 """
 
 import asyncio
@@ -18,37 +18,29 @@ from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, count_shares
 from twinbus.clock import Clock
-from twinbus.errors import MessagingError, Unauthorized
-from twinbus.http.administration.administration_api import Authorize
+from twinbus.errors import MessagingError
+from twinbus.http.access import HttpAccess
 from twinbus.model import wire_names
-from twinbus.model.descriptions import Right
 from twinbus.model.paths import is_backlog_queue, path_key
 from twinbus.store.reads import BacklogShares
 
 LOOKED_AT_MAX = 100_000
-"""Of one queue: counting by reading must end, and a share of so many says what there is to know."""
+"""Messages of one queue: counting by reading must end, and shares of this many say what there is to know."""
 
 
-class BacklogApi:
-    def __init__(self, entities: Entities, clock: Clock, authorize: Authorize) -> None:
+class BacklogPage:
+    def __init__(self, entities: Entities, clock: Clock, access: HttpAccess) -> None:
         self._entities = entities
         self._clock = clock
-        self._authorize = authorize
+        self._access = access
         self._counting = asyncio.Lock()
 
     def routes(self) -> list[Route]:
-        return [Route("/$backlog", self._show)]
+        return [Route("/$backlog", self._access.page(self._show))]
 
     async def _show(self, request: Request) -> Response:
-        try:
-            token = request.headers.get("authorization", "")
-            if not token:
-                raise Unauthorized("This needs an Authorization header with a signature that has Manage.")
-            self._authorize(token, "", Right.MANAGE)
-            async with self._counting:  # one at a time: many who look must not become a load
-                return JSONResponse(await self._rows(request.query_params.get("primary")))
-        except MessagingError as error:
-            return JSONResponse({"error": str(error)}, status_code=error.status)
+        async with self._counting:  # one at a time: counting for many callers at once must not become a load
+            return JSONResponse(await self._rows(request.query_params.get("primary")))
 
     async def _rows(self, primary: str | None) -> list[dict[str, Any]]:
         prefix = "" if primary is None else path_key(f"{primary}/{wire_names.TRANSFER_SEGMENT}/")

@@ -1,64 +1,69 @@
-"""Faults on purpose, over HTTP, for users who test what their applications do about them. All of it needs Manage.
+"""Faults on purpose, for users who test how their applications cope with them. All of it needs Manage.
 
-GET  /$stores                             how every messaging store is, and its faults, as JSON
+GET  /$stores                             every messaging store with its condition and its faults, as JSON
 POST /$stores/{index}/down | up           switch one off; switch it on again, without any fault
-POST /$stores/{index}/slow?ms=N           every call of it takes so much longer
-POST /$stores/{index}/lose-ack?count=N    the next N commits happen, and whoever waits for them is told that they failed
+POST /$stores/{index}/slow?ms=N           every call of it takes this much longer
+POST /$stores/{index}/lose-ack?count=N    the next N commits are made, and reported as failed
 POST /$connections/disconnect             every client of the namespace loses its connection
 POST /$connections/disconnect?entity=P    every link to an entity is detached, as when the service moves one
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from twinbus.clock import Clock
-from twinbus.errors import ArgumentError, MessagingError, Unauthorized
+from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.connections import Connections
-from twinbus.http.administration.administration_api import Authorize
-from twinbus.model.descriptions import Right
-from twinbus.server.stores.served_store import LOST_ACKS_MAX, SLOW_S_MAX, ServedStore
+from twinbus.http.access import HttpAccess
+from twinbus.http.own.health import StoreHealth
 
-Answer = Callable[[Request], dict[str, Any] | list[dict[str, Any]]]
+DIGITS_MAX = 9
 
 
 class NoSuchSwitch(MessagingError):
     status = 404
 
 
+class SwitchedStore(StoreHealth, Protocol):
+    """A messaging store that can be broken on purpose. A switch raises ArgumentError for a value beyond its limit."""
+
+    @property
+    def fault(self) -> str: ...
+    @property
+    def delay_s(self) -> float: ...
+    @property
+    def acks_to_lose(self) -> int: ...
+    def down(self) -> None: ...
+    def up(self) -> None: ...
+    def slow(self, delay_s: float) -> None: ...
+    def lose_acks(self, count: int) -> None: ...
+
+
 class FaultSwitches:
     def __init__(
-        self, stores: Sequence[ServedStore], connections: Connections, clock: Clock, authorize: Authorize
+        self, stores: Sequence[SwitchedStore], connections: Connections, clock: Clock, access: HttpAccess
     ) -> None:
         self._stores = stores
         self._connections = connections
         self._clock = clock
-        self._authorize = authorize
+        self._access = access
 
     def routes(self) -> list[Route]:
+        page = self._access.page
         return [
-            Route("/$stores", self._guarded(lambda _: [_record(store) for store in self._stores])),
-            Route("/$stores/{index:int}/{action}", self._guarded(self._switch), methods=["POST"]),
-            Route("/$connections/disconnect", self._guarded(self._disconnect), methods=["POST"]),
+            Route("/$stores", page(self._show)),
+            Route("/$stores/{index:int}/{action}", page(self._switch), methods=["POST"]),
+            Route("/$connections/disconnect", page(self._disconnect), methods=["POST"]),
         ]
 
-    def _guarded(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        async def respond(request: Request) -> Response:
-            try:
-                token = request.headers.get("authorization", "")
-                if not token:
-                    raise Unauthorized("This needs an Authorization header with a signature that has Manage.")
-                self._authorize(token, "", Right.MANAGE)
-                return JSONResponse(answer(request), status_code=200 if request.method == "GET" else 202)
-            except MessagingError as error:
-                return JSONResponse({"error": str(error)}, status_code=error.status)
+    async def _show(self, _: Request) -> Response:
+        return JSONResponse([_record(store) for store in self._stores])
 
-        return respond
-
-    def _switch(self, request: Request) -> dict[str, Any]:
+    async def _switch(self, request: Request) -> Response:
         index, action = request.path_params["index"], request.path_params["action"]
         if index >= len(self._stores):
             raise NoSuchSwitch(f"There is no messaging store {index}; the last one is {len(self._stores) - 1}.")
@@ -70,21 +75,24 @@ class FaultSwitches:
             store.lose_acks(0)
             store.up()
         elif action == "slow":
-            store.slow(_number(request, "ms", int(SLOW_S_MAX * 1000)) / 1000)
+            store.slow(_number(request, "ms") / 1000)
         elif action == "lose-ack":
-            store.lose_acks(_number(request, "count", LOST_ACKS_MAX))
+            store.lose_acks(_number(request, "count"))
         else:
-            raise NoSuchSwitch(f"'{action}' is no switch of a store: use down, up, slow or lose-ack.")
-        return _record(store)
+            raise NoSuchSwitch(f"A store has no switch '{action}': use down, up, slow or lose-ack.")
+        return JSONResponse(_record(store), status_code=202)
 
-    def _disconnect(self, request: Request) -> dict[str, Any]:
+    async def _disconnect(self, request: Request) -> Response:
+        done: dict[str, Any]
         entity = request.query_params.get("entity", "").strip("/")
         if entity:
-            return {"entity": entity, "links": self._connections.force_detach(entity, self._clock.now())}
-        return {"connections": self._connections.cut_all()}
+            done = {"entity": entity, "links": self._connections.force_detach(entity, self._clock.now())}
+        else:
+            done = {"connections": self._connections.cut_all()}
+        return JSONResponse(done, status_code=202)
 
 
-def _record(store: ServedStore) -> dict[str, Any]:
+def _record(store: SwitchedStore) -> dict[str, Any]:
     return {
         "index": store.index,
         "condition": store.condition.value,
@@ -94,8 +102,8 @@ def _record(store: ServedStore) -> dict[str, Any]:
     }
 
 
-def _number(request: Request, name: str, highest: int) -> int:
+def _number(request: Request, name: str) -> int:
     text = request.query_params.get(name, "")
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) > highest:
-        raise ArgumentError(f"'{name}' has to be a whole number from 0 to {highest}.")
+    if not text.isascii() or not text.isdigit() or len(text) > DIGITS_MAX:
+        raise ArgumentError(f"'{name}' has to be a whole number of 0 or more, with at most {DIGITS_MAX} digits.")
     return int(text)

@@ -1,19 +1,25 @@
-"""Prometheus metrics of a namespace, made from its counters and counts at the moment somebody asks.
+"""GET /metrics: Prometheus metrics of a namespace, computed from its counters and counts when they are scraped.
 
 Nothing on the way of a message knows of this module.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
 
+from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import SubscriptionEntity
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.namespace_view import Traffic
+from twinbus.http.own.health import StoreHealth
+from twinbus.management.catalog import subscription_path
 from twinbus.meter.operation import Cause
-from twinbus.server.stores.served_store import ServedStore, StoreCondition
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -45,22 +51,22 @@ class NamespaceMetrics(Collector):
         self,
         namespace: str,
         traffic: Traffic,
-        stores: Sequence[ServedStore],
-        counts: Callable[[], Iterable[SubQueueCounts]],
-        connection_count: Callable[[], int],
+        stores: Sequence[StoreHealth],
+        entities: Entities,
+        connections: Sized,
         operations: Mapping[Cause, int],
     ) -> None:
         self._namespace = namespace
         self._traffic = traffic
         self._stores = stores
-        self._counts = counts
-        self._connection_count = connection_count
+        self._entities = entities
+        self._connections = connections
         self._operations = operations
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    async def show(self, _: Request) -> Response:
+        return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE})
 
     def collect(self) -> Iterator[Metric]:
         yield from self._of_gateway()
@@ -69,13 +75,13 @@ class NamespaceMetrics(Collector):
         yield self._of_the_bill()
         up = GaugeMetricFamily("twinbus_store_up", "Whether the messaging store works", labels=["namespace", "store"])
         for store in self._stores:
-            up.add_metric([self._namespace, f"{store.index:02}"], float(store.condition is StoreCondition.UP))
+            up.add_metric([self._namespace, f"{store.index:02}"], float(store.is_up))
         yield up
 
     def _of_gateway(self) -> Iterator[Metric]:
         labels, values = ["namespace"], [self._namespace]
         open_now = GaugeMetricFamily("twinbus_connections", "Open AMQP connections", labels=labels)
-        open_now.add_metric(values, self._connection_count())
+        open_now.add_metric(values, len(self._connections))
         yield open_now
         for name, help_text in [
             ("connections_opened", "AMQP connections opened"),
@@ -103,7 +109,7 @@ class NamespaceMetrics(Collector):
 
     def _of_queues(self) -> Iterator[Metric]:
         labels = ["namespace", "entity", "sub_queue"]
-        rows = list(self._counts())
+        rows = list(self._sub_queues())
         for name, help_text in _COUNTS:
             family = GaugeMetricFamily(f"twinbus_queue_{name}", help_text, labels=labels)
             for entity, sub_queue, counts in rows:
@@ -113,3 +119,17 @@ class NamespaceMetrics(Collector):
         for entity, sub_queue, counts in rows:
             limited.add_metric([self._namespace, entity, sub_queue], float(counts.is_limited))
         yield limited
+
+    def _sub_queues(self) -> Iterator[SubQueueCounts]:
+        for queue in self._entities.queues():
+            yield from _sub_queues_of(queue.description.name, queue)
+        for topic in self._entities.topics():
+            for subscription in topic.subscriptions.values():
+                path = subscription_path(topic.description.name, subscription.description.name)
+                yield from _sub_queues_of(path, subscription)
+
+
+def _sub_queues_of(path: str, entity: QueueEntity | SubscriptionEntity) -> Iterator[SubQueueCounts]:
+    yield SubQueueCounts(path, "main", entity.main.counts())
+    yield SubQueueCounts(path, "dead_letter", entity.dead_letter.counts())
+    yield SubQueueCounts(path, "transfer_dead_letter", entity.transfer_dead_letter.counts())

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.broker.telling import tell
-from twinbus.errors import StoreUnavailable
+from twinbus.errors import ArgumentError, StoreUnavailable
 from twinbus.store.changes import Change
 from twinbus.store.reads import Read
 
@@ -122,6 +122,10 @@ class ServedStore:
         for done, _ in waiting:
             tell(done, error)
 
+    @property
+    def is_up(self) -> bool:
+        return self.condition is StoreCondition.UP
+
     # The port
 
     @property
@@ -164,14 +168,19 @@ class ServedStore:
         self._switch("up")
 
     def slow(self, delay_s: float) -> None:
-        """Make every call take this much longer; 0 ends it."""
-        assert 0.0 <= delay_s <= SLOW_S_MAX
+        """Make every call take this much longer; 0 ends it. Raises ArgumentError beyond the limit."""
+        if not 0.0 <= delay_s <= SLOW_S_MAX:
+            raise ArgumentError(f"A store can be made 0 to {SLOW_S_MAX * 1000:.0f} milliseconds slower.")
         self.delay_s = delay_s
         self._switch("slow", delay_s)
 
     def lose_acks(self, count: int) -> None:
-        """Let the next commits happen and answer them as failed, and everything after each as the store's loss."""
-        assert 0 <= count <= LOST_ACKS_MAX
+        """Let the next commits happen and answer them as failed, and everything after each as the store's loss.
+
+        Raises ArgumentError beyond the limit.
+        """
+        if not 0 <= count <= LOST_ACKS_MAX:
+            raise ArgumentError(f"A store can lose the replies to 0 to {LOST_ACKS_MAX} commits.")
         self.acks_to_lose = count
         self._switch("lose_acks", count)
 

@@ -1,0 +1,80 @@
+"""Where every request over HTTP is asked for its right: request, path and right in, nothing out, or Unauthorized.
+
+The token is in the `Authorization` header, and `gateway.authorization` says what it gives. `page` guards the pages that need
+Manage; the APIs of messages and of administration call `require`. These need no token:
+
+GET /health                    which stores work, and no more
+GET /metrics                   from this machine: whoever is on it could read the data folder as well
+/$servicebus/websocket         AMQP, whose clients put their tokens on $cbs
+"""
+
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
+from typing import TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from twinbus.clock import Clock
+from twinbus.errors import MessagingError, Unauthorized
+from twinbus.gateway.authorization import AccessRules, TokenGate
+from twinbus.http.refusals import json_refusal
+from twinbus.model.descriptions import Right
+
+AUTHORIZATION = "authorization"
+
+Answer: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def the_namespace(_: Request) -> str:
+    return ""
+
+
+class HttpAccess:
+    def __init__(self, rules: AccessRules, clock: Clock) -> None:
+        self._gate = TokenGate(rules, clock)
+
+    def require(self, request: Request, path: str, right: Right, *other_headers: str) -> None:
+        """Raise Unauthorized unless the request may use this right on the path ("" is the namespace).
+
+        A token in one of the `other_headers` will do as well.
+        """
+        for name in other_headers:
+            if (token := request.headers.get(name)) and self._gives(token, path, right):
+                return
+        self._gate.require(request.headers.get(AUTHORIZATION, ""), path, right)
+
+    def _gives(self, token: str, path: str, right: Right) -> bool:
+        try:
+            self._gate.require(token, path, right)
+        except Unauthorized:
+            return False
+        return True
+
+    def page(self, answer: Answer, at: Callable[[Request], str] = the_namespace) -> Answer:
+        """Answer those who have Manage on the namespace, or on the path that `at` reads from the request. Errors are JSON."""
+
+        async def respond(request: Request) -> Response:
+            try:
+                self.require(request, at(request), Right.MANAGE)
+                return await answer(request)
+            except MessagingError as error:
+                return json_refusal(error)
+
+        return respond
+
+    def page_open_here(self, answer: Answer) -> Answer:
+        """As `page`, but requests from this machine need no token."""
+        guarded = self.page(answer)
+
+        async def respond(request: Request) -> Response:
+            return await (answer if _is_from_here(request) else guarded)(request)
+
+        return respond
+
+
+def _is_from_here(request: Request) -> bool:
+    try:
+        return request.client is not None and ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,76 @@
+"""Everything a namespace answers over HTTP, put together. The package's docstring says which module answers what."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.types import Scope
+
+from twinbus.clock import Clock
+from twinbus.gateway.connections import Connections, MakeGateway
+from twinbus.gateway.namespace_view import NamespaceView
+from twinbus.http.access import HttpAccess
+from twinbus.http.administration.administration_api import AdministrationApi, AdministrationSettings
+from twinbus.http.messaging.messaging_api import MessagingApi
+from twinbus.http.own.access_rules import AccessRulesApi
+from twinbus.http.own.backlog import BacklogPage
+from twinbus.http.own.faults import FaultSwitches, SwitchedStore
+from twinbus.http.own.health import HealthPage
+from twinbus.http.own.metrics import NamespaceMetrics
+from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
+from twinbus.http.websocket import websocket_route
+from twinbus.management.access import AccessControl
+from twinbus.meter.operation import NO_METER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpParts:
+    """The parts of a namespace that are reached over HTTP."""
+
+    name: str
+    view: NamespaceView
+    clock: Clock
+    stores: Sequence[SwitchedStore]
+    connections: Connections
+    make_gateway: MakeGateway
+    amqp_authority: str  # host:port that forwarding targets are shown with
+    new_key: Callable[[], str]
+    operations_log: OperationsLog | None  # None: operations are not logged
+
+
+class HttpApplication:
+    def __init__(self, parts: HttpParts) -> None:
+        view, clock = parts.view, parts.clock
+        access = HttpAccess(view.rules, clock)
+        totals = view.book.totals if view.book is not None else {}
+        metrics = NamespaceMetrics(parts.name, view.traffic, parts.stores, view.entities, parts.connections, totals)
+        settings = AdministrationSettings(
+            parts.amqp_authority, view.message_size_max // 1024, view.new_id, parts.new_key
+        )
+        administration = AdministrationApi(view.control, access, settings, view.book or NO_METER)
+        self._messaging = MessagingApi(view, access, clock, behind=administration)
+        routes: list[BaseRoute] = [
+            _OwnPage("/health", HealthPage(parts.name, parts.stores).show),
+            _OwnPage("/metrics", access.page_open_here(metrics.show)),
+            websocket_route(parts.make_gateway, parts.connections, clock),
+            *FaultSwitches(parts.stores, parts.connections, clock, access).routes(),
+            *AccessRulesApi(AccessControl(view.control, parts.new_key, clock), access).routes(),
+            *BacklogPage(view.entities, clock, access).routes(),
+        ]
+        if parts.operations_log is not None:
+            routes += operations_log_routes(parts.operations_log, access)
+        self.asgi = Starlette(routes=[*routes, Mount("/", app=self._messaging)])
+
+    def close(self) -> None:
+        """Answer the requests that wait for a message: the namespace stops."""
+        self._messaging.close()
+
+
+class _OwnPage(Route):
+    """A page of ours at a path that an entity may have as well: clients that administer one name the version of their API."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] == "http" and b"api-version=" in scope["query_string"]:
+            return Match.NONE, {}
+        return super().matches(scope)

@@ -1,0 +1,31 @@
+"""GET /health: 200 while some store works, with a list of those that do not; 503 while none does."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+
+class StoreHealth(Protocol):
+    """A messaging store as the server keeps it."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def condition(self) -> Enum: ...
+    @property
+    def is_up(self) -> bool: ...
+
+
+class HealthPage:
+    def __init__(self, namespace: str, stores: Sequence[StoreHealth]) -> None:
+        self._namespace = namespace
+        self._stores = stores
+
+    async def show(self, _: Request) -> Response:
+        ill = {store.index: store.condition.value for store in self._stores if not store.is_up}
+        status = "limited" if ill else "healthy"
+        body: dict[str, Any] = {"namespace": self._namespace, "status": status, "ill_stores": ill}
+        return JSONResponse(body, status_code=503 if len(ill) == len(self._stores) else 200)

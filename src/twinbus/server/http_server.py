@@ -1,0 +1,63 @@
+"""The HTTP server: an ASGI application on a socket, on the loop that is running."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import cast
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from twinbus.http.messaging.cased_headers import CasedHttpProtocol
+from twinbus.server.sockets import start_listening
+
+SHUTDOWN_GRACE_S = 2
+KEEP_ALIVE_S = 240  # as long as an idle AMQP connection
+
+
+class _QuietServer(uvicorn.Server):
+    """Catches no signals: the namespace decides when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpServer:
+    def __init__(self, application: ASGIApp, listening: socket.socket) -> None:
+        config = uvicorn.Config(
+            application,
+            http=CasedHttpProtocol,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            ws="websockets-sansio",
+            # AMQP has heartbeats of its own, and the Python SDK reads too seldom to answer these in time.
+            ws_ping_interval=None,
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        )
+        # Here, where a missing package keeps the namespace from starting, and not in the task below.
+        config.load()
+        self._server = _QuietServer(config)
+        self._listening = listening
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        # The server itself listens some time after this returns, and by then the namespace has been reported as ready.
+        start_listening(self._listening, self._server.config.backlog)
+        self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[self._listening]))
+
+    def protocol(self) -> asyncio.Protocol:
+        """For a connection that another listener has accepted; it is closed when this server stops."""
+        config = self._server.config
+        make = cast(type[HttpToolsProtocol], config.http_protocol_class)
+        return make(config=config, server_state=self._server.server_state, app_state={})
+
+    async def stop(self) -> None:
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
