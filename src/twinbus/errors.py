@@ -1,8 +1,8 @@
 """Every error raised on purpose, as one tree.
 
-Each class says what the peer is told (`condition`, and the status of `$management`
-and HTTP replies) and whether trying again can help (`is_transient`). The text of an
-error is for the person who has to act on it: it says what is wrong and what to do.
+Each class states what clients get (`condition`, and the status of `$management` and HTTP replies) and whether a retry can
+help (`is_transient`); what a class does not state it inherits. The text of an error is for the person who has to act on
+it: it says what is wrong and what to do.
 """
 
 from typing import ClassVar
@@ -15,18 +15,27 @@ class MessagingError(Exception):
     status: ClassVar[int] = 500
     is_transient: ClassVar[bool] = False
 
+    def __init_subclass__(
+        cls, condition: str | None = None, status: int | None = None, is_transient: bool | None = None
+    ) -> None:
+        super().__init_subclass__()
+        if condition is not None:
+            cls.condition = condition
+        if status is not None:
+            cls.status = status
+        if is_transient is not None:
+            cls.is_transient = is_transient
 
-class InternalError(MessagingError):
-    """Something broke on our side; the caller may try again."""
 
-    is_transient = True
+class InternalError(MessagingError, is_transient=True):
+    """Something broke on our side; the caller may retry."""
 
 
-class EntityNotFound(MessagingError):
+# Entities
+
+
+class EntityNotFound(MessagingError, condition="amqp:not-found", status=404):
     """No entity has this path."""
-
-    condition = "amqp:not-found"
-    status = 404
 
     @classmethod
     def at(cls, path: str) -> "EntityNotFound":
@@ -34,165 +43,129 @@ class EntityNotFound(MessagingError):
         return cls(f"The messaging entity '{path}' could not be found. Create it, or check the spelling of its path.")
 
 
-class EntityAlreadyExists(MessagingError):
-    condition = "com.microsoft:entity-already-exists"
-    status = 409
+class EntityAlreadyExists(MessagingError, condition="com.microsoft:entity-already-exists", status=409):
+    """The name is taken."""
 
 
-class OperationInProgress(EntityAlreadyExists):
-    """Another change to the same entity has not ended yet."""
-
-    is_transient = True
+class OperationInProgress(EntityAlreadyExists, is_transient=True):
+    """Another change to the same entity has not finished yet."""
 
 
-class EntityDisabled(MessagingError):
+class EntityDisabled(MessagingError, condition="com.microsoft:entity-disabled", status=400):
     """The entity's status forbids this operation."""
 
-    condition = "com.microsoft:entity-disabled"
-    status = 400
+
+class PreconditionFailed(MessagingError, condition="amqp:precondition-failed", status=412):
+    """The entity is not, or no longer, in the state that the request expects."""
 
 
-class Unauthorized(MessagingError):
-    """No valid token, or one without the claim that the operation needs."""
-
-    condition = "amqp:unauthorized-access"
-    status = 401
+class QuotaExceeded(MessagingError, condition="amqp:resource-limit-exceeded", status=403):
+    """A limit of the entity or namespace is reached; removing messages or entities helps."""
 
 
-class TokenExpired(Unauthorized):
-    """A token that was good has run out on an open link; clients renew it and attach again."""
-
-    condition = "com.microsoft:auth-failed"
-    is_transient = True
+# Rights
 
 
-class NotAllowed(MessagingError):
+class Unauthorized(MessagingError, condition="amqp:unauthorized-access", status=401):
+    """No valid token, or one without the right that the operation needs."""
+
+
+class TokenExpired(Unauthorized, condition="com.microsoft:auth-failed", is_transient=True):
+    """A valid token has expired on an open link; clients renew it and attach again."""
+
+
+# Requests
+
+
+class NotAllowed(MessagingError, condition="amqp:not-allowed", status=400):
     """The operation makes no sense for this entity (the service's invalid operation)."""
 
-    condition = "amqp:not-allowed"
-    status = 400
+
+class MethodNotAllowed(NotAllowed, status=405):
+    """The resource does not support this HTTP method."""
 
 
-class MethodNotAllowed(NotAllowed):
-    """An HTTP method that the resource does not know."""
-
-    status = 405
+class NotImplementedHere(MessagingError, condition="amqp:not-implemented", status=501):
+    """The service or AMQP has this operation, twinbus does not."""
 
 
-class NotImplementedHere(MessagingError):
-    condition = "amqp:not-implemented"
-    status = 501
-
-
-class ArgumentError(MessagingError):
-    """A value the caller gave is malformed or outside of its limits."""
-
-    condition = "com.microsoft:argument-error"
-    status = 400
-
-
-class FilterError(MessagingError):
-    """A rule's filter or action cannot be evaluated on this message (contract A15: the message may be dead-lettered)."""
-
-    condition = "com.microsoft:argument-error"
-    status = 400
+class ArgumentError(MessagingError, condition="com.microsoft:argument-error", status=400):
+    """A value from the caller is malformed or outside its limits."""
 
 
 class ForwardTargetMissing(ArgumentError):
-    """An entity was to forward its messages to one that does not exist."""
+    """The entity that messages should be forwarded to does not exist."""
 
 
-class PreconditionFailed(MessagingError):
-    """The entity is not, or no longer, what the request says it expects."""
-
-    condition = "amqp:precondition-failed"
-    status = 412
+class FilterError(MessagingError, condition="com.microsoft:argument-error", status=400):
+    """A rule's filter or action cannot be evaluated on this message (contract A15: the message may be dead-lettered)."""
 
 
-class MessageTooLarge(MessagingError):
-    condition = "amqp:link:message-size-exceeded"
-    status = 403
+# Messages, locks and transactions
 
 
-class QuotaExceeded(MessagingError):
-    """A limit of the entity or namespace is reached; removing messages or entities helps."""
-
-    condition = "amqp:resource-limit-exceeded"
-    status = 403
+class MessageTooLarge(MessagingError, condition="amqp:link:message-size-exceeded", status=403):
+    """The message, or what it would become, is larger than the entity accepts."""
 
 
-class MessageLockLost(MessagingError):
-    condition = "com.microsoft:message-lock-lost"
-    status = 410
+class MessageNotFound(MessagingError, condition="com.microsoft:message-not-found", status=404):
+    """No message with this sequence number is in the state that the operation needs."""
 
 
-class SessionLockLost(MessagingError):
-    condition = "com.microsoft:session-lock-lost"
-    status = 410
+class MessageLockLost(MessagingError, condition="com.microsoft:message-lock-lost", status=410):
+    """The lock has ended, or the message is settled."""
 
 
-class SessionCannotBeLocked(MessagingError):
-    condition = "com.microsoft:session-cannot-be-locked"
-    status = 410
-    is_transient = True
+class SessionLockLost(MessagingError, condition="com.microsoft:session-lock-lost", status=410):
+    """The receiver no longer holds the message session."""
 
 
-class MessageNotFound(MessagingError):
-    condition = "com.microsoft:message-not-found"
-    status = 404
+class SessionCannotBeLocked(
+    MessagingError, condition="com.microsoft:session-cannot-be-locked", status=410, is_transient=True
+):
+    """Another receiver holds the message session."""
 
 
-class OperationTimeout(MessagingError):
-    condition = "com.microsoft:timeout"
-    status = 408
-    is_transient = True
+class OperationTimeout(MessagingError, condition="com.microsoft:timeout", status=408, is_transient=True):
+    """The operation did not finish in time; it may still happen."""
 
 
-class TransactionTimeout(MessagingError):
+class TransactionTimeout(MessagingError, condition="amqp:transaction:timeout", status=408):
     """The transaction was open for too long and has been rolled back."""
 
-    condition = "amqp:transaction:timeout"
-    status = 408
+
+class TransactionUnknown(MessagingError, condition="amqp:transaction:unknown-id", status=404):
+    """This connection has no transaction with this id, or no longer."""
 
 
-class TransactionUnknown(MessagingError):
-    """No transaction of this connection has this id, or no longer."""
-
-    condition = "amqp:transaction:unknown-id"
-    status = 404
+# Capacity and stores
 
 
-class ServerBusy(MessagingError):
-    condition = "com.microsoft:server-busy"
-    status = 503
-    is_transient = True
+class ServerBusy(MessagingError, condition="com.microsoft:server-busy", status=503, is_transient=True):
+    """Too much is waiting; clients wait and retry."""
 
 
 class FragmentUnavailable(ServerBusy):
-    """The one fragment this operation is pinned to has no working messaging store."""
+    """The one fragment that this operation is pinned to has no working messaging store."""
 
 
-class StoreUnavailable(MessagingError):
-    """A messaging store failed: what was asked of it may or may not have been done.
+class StoreUnavailable(MessagingError, is_transient=True):
+    """A messaging store failed: the operation may or may not have been done.
 
     Never reaches a client as such: a message broker turns it into FragmentUnavailable.
     """
 
-    is_transient = True
-
 
 class StoreInUse(StoreUnavailable):
-    """Another process, or another store object of this one, has the folder open."""
+    """Another process, or another store object in this process, has the folder open."""
 
 
-class StoreDamaged(StoreUnavailable):
-    """What is on disk is not what was written; opening again does not help, a person has to look."""
-
-    is_transient = False
+class StoreDamaged(StoreUnavailable, is_transient=False):
+    """The data on disk is not what was written; opening it again does not help, a person has to look."""
 
 
 class ChangeRefused(StoreUnavailable):
-    """A commit breaks a rule of `twinbus.store.changes`; nothing of it was applied.
+    """A commit breaks a rule of `twinbus.store.changes`, and none of it was applied.
 
-    A broken invariant of the broker: it starts over from its store.
+    That is a bug in the broker, which then starts over from its store.
     """
