@@ -6,23 +6,8 @@ Unknown lies halfway between false and true; then AND is the minimum, OR the max
 from decimal import Decimal
 from typing import Any
 
-from twinbus.model.rules.nodes import (
-    And,
-    Arithmetic,
-    Comparison,
-    Exists,
-    Expression,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Not,
-    Or,
-    Predicate,
-    Property,
-    PropertyNamed,
-    Sign,
-)
+from twinbus.model.rules import nodes
+from twinbus.model.rules.nodes import Expression, Predicate
 
 TRUE, UNKNOWN, FALSE = 1.0, 0.5, 0.0
 TRUTHS = {TRUE: True, UNKNOWN: None, FALSE: False}
@@ -37,36 +22,36 @@ def evaluate(node: Predicate, user: dict[str, Any]) -> bool | None:
 
 
 def _truth(node: Predicate, user: dict[str, Any]) -> float:
-    if isinstance(node, And):
+    if isinstance(node, nodes.And):
         lowest = TRUE
         for term in node.terms:
             lowest = min(lowest, _truth(term, user))
             if lowest == FALSE:
                 break
         return lowest
-    if isinstance(node, Or):
+    if isinstance(node, nodes.Or):
         highest = FALSE
         for term in node.terms:
             highest = max(highest, _truth(term, user))
             if highest == TRUE:
                 break
         return highest
-    if isinstance(node, Not):
+    if isinstance(node, nodes.Not):
         return 1 - _truth(node.operand, user)
-    if isinstance(node, Exists):
+    if isinstance(node, nodes.Exists):
         return float(node.property.name.lower() in user)
-    if isinstance(node, IsNull):
+    if isinstance(node, nodes.IsNull):
         return float((value(node.operand, user) is None) != node.negated)
-    if isinstance(node, Comparison):
+    if isinstance(node, nodes.Comparison):
         return _compare(node.operator, value(node.left, user), value(node.right, user))
-    if isinstance(node, In):
+    if isinstance(node, nodes.In):
         truth = _in(node, user)
         return 1 - truth if node.negated else truth
     truth = _like(node, user)
     return 1 - truth if node.negated else truth
 
 
-def _in(node: In, user: dict[str, Any]) -> float:
+def _in(node: nodes.In, user: dict[str, Any]) -> float:
     wanted = value(node.operand, user)
     if wanted is None:
         return UNKNOWN
@@ -78,7 +63,7 @@ def _in(node: In, user: dict[str, Any]) -> float:
     return highest
 
 
-def _like(node: Like, user: dict[str, Any]) -> float:
+def _like(node: nodes.Like, user: dict[str, Any]) -> float:
     text, pattern = value(node.operand, user), value(node.pattern, user)
     if not isinstance(text, str) or pattern is None:
         return UNKNOWN
@@ -122,18 +107,18 @@ def _compare(operator: str, left: Any, right: Any) -> float:
 
 
 def value(node: Expression, user: dict[str, Any]) -> Any:
-    if isinstance(node, Literal):
+    if isinstance(node, nodes.Literal):
         return node.value
-    if isinstance(node, Property):
+    if isinstance(node, nodes.Property):
         return user.get(node.name.lower())
-    if isinstance(node, PropertyNamed):
+    if isinstance(node, nodes.PropertyNamed):
         name = value(node.name, user)
         if name is not None and not isinstance(name, str):
             raise Failed
         return None if name is None else user.get(name.lower())
-    if isinstance(node, Sign):
+    if isinstance(node, nodes.Sign):
         return _signed(node.operator, value(node.operand, user))
-    assert isinstance(node, Arithmetic)
+    assert isinstance(node, nodes.Arithmetic)
     result = value(node.first, user)
     for operator, operand in node.rest:
         result = _calculate(operator, result, value(operand, user))

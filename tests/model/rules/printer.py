@@ -4,68 +4,48 @@ Every operand that is not a single word is put in parentheses. That is more of t
 would write, and it needs no table of precedences that could differ from the parser's.
 """
 
-from twinbus.model.rules.nodes import (
-    And,
-    Arithmetic,
-    Comparison,
-    Exists,
-    Expression,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    NewId,
-    Not,
-    Or,
-    Parameter,
-    Predicate,
-    Property,
-    PropertyNamed,
-    Remove,
-    Scope,
-    Sign,
-    Statement,
-)
+from twinbus.model.rules import nodes
+from twinbus.model.rules.nodes import Expression, Predicate, Scope, Statement
 
 
 def print_filter(predicate: Predicate) -> str:
     match predicate:
-        case Comparison(operator, left, right):
+        case nodes.Comparison(operator, left, right):
             return f"{_operand(left)} {operator} {_operand(right)}"
-        case IsNull(operand, negated):
+        case nodes.IsNull(operand, negated):
             return f"{_operand(operand)} IS {_not(negated)}NULL"
-        case In(operand, choices, negated):
+        case nodes.In(operand, choices, negated):
             return f"{_operand(operand)} {_not(negated)}IN ({', '.join(map(_operand, choices))})"
-        case Like(operand, pattern, escape, negated):
+        case nodes.Like(operand, pattern, escape, negated):
             ending = "" if escape is None else f" ESCAPE {_operand(escape)}"
             return f"{_operand(operand)} {_not(negated)}LIKE {_operand(pattern)}{ending}"
-        case Exists(target):
+        case nodes.Exists(target):
             return f"EXISTS({print_expression(target)})"
-        case Not(operand):
+        case nodes.Not(operand):
             return f"NOT ({print_filter(operand)})"
-        case And(terms):
+        case nodes.And(terms):
             return " AND ".join(f"({print_filter(term)})" for term in terms)
-        case Or(terms):
+        case nodes.Or(terms):
             return " OR ".join(f"({print_filter(term)})" for term in terms)
 
 
 def print_expression(expression: Expression) -> str:
     match expression:
-        case Literal(value):
+        case nodes.Literal(value):
             return _literal(value)
-        case Property(name, scope):
+        case nodes.Property(name, scope):
             delimited = "[" + name.replace("]", "]]") + "]"
             return f"sys.{delimited}" if scope is Scope.SYSTEM else delimited
-        case Parameter(name):
+        case nodes.Parameter(name):
             return f"@{name}"
-        case NewId():
+        case nodes.NewId():
             return "newid()"
-        case PropertyNamed(name):
+        case nodes.PropertyNamed(name):
             return f"property({print_expression(name)})"
-        case Sign(operator, operand):
+        case nodes.Sign(operator, operand):
             # Without parentheses -5 would be read as one number.
             return f"{operator}({print_expression(operand)})"
-        case Arithmetic(first, rest):
+        case nodes.Arithmetic(first, rest):
             return _operand(first) + "".join(f" {operator} {_operand(operand)}" for operator, operand in rest)
 
 
@@ -75,14 +55,14 @@ def print_action(statements: tuple[Statement, ...]) -> str:
 
 def _statement(statement: Statement) -> str:
     target = print_expression(statement.target)
-    if isinstance(statement, Remove):
+    if isinstance(statement, nodes.Remove):
         return f"REMOVE {target}"
     return f"SET {target} = {print_expression(statement.value)}"
 
 
 def _operand(expression: Expression) -> str:
     text = print_expression(expression)
-    return f"({text})" if isinstance(expression, Arithmetic | Sign) else text
+    return f"({text})" if isinstance(expression, nodes.Arithmetic | nodes.Sign) else text
 
 
 def _literal(value: str | int | float | bool | None) -> str:

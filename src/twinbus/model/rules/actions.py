@@ -13,6 +13,7 @@ from twinbus.amqp.codec.types import Symbol, Value
 from twinbus.amqp.errors import EncodeError
 from twinbus.errors import FilterError
 from twinbus.model.content import application_properties, with_application_properties, with_properties
+from twinbus.model.identity import ID_LENGTH_MAX
 from twinbus.model.rules.compiler import Compiler
 from twinbus.model.rules.conversion import converted_like
 from twinbus.model.rules.evaluation import Evaluate
@@ -21,7 +22,6 @@ from twinbus.model.rules.values import encodable, text_of
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView, SystemProperty
 
 RULE_NAME_PROPERTY = "RuleName"
-ID_LENGTH_MAX = 128
 
 _ID_FIELDS = frozenset({"message_id", "group_id", "reply_to_group_id"})
 

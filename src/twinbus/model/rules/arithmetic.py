@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from twinbus.amqp.codec.types import Timestamp
 from twinbus.errors import FilterError
+from twinbus.model.message import PROPERTY_SIZE_MAX
 from twinbus.model.rules.values import KINDS, MILLISECOND, NUMBER_TYPES, Kind, kind_name, text_of
 
 Calculating: TypeAlias = Callable[[object, object], object]
@@ -20,7 +21,7 @@ Number: TypeAlias = int | float
 
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**63 - 1
-TEXT_LENGTH_MAX = 32 * 1_024  # no property may be longer, and repeated joining has to stop somewhere
+TEXT_LENGTH_MAX = PROPERTY_SIZE_MAX  # no property may be longer, and repeated joining has to stop somewhere
 
 
 def _in_range(result: Number) -> Number:

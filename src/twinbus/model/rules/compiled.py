@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from twinbus.errors import ArgumentError, FilterError
 from twinbus.model.descriptions import CorrelationFilter, FalseFilter, RuleDescription, SqlAction, SqlFilter, TrueFilter
+from twinbus.model.paths import SUBSCRIPTION_NAME_LENGTH_MAX
 from twinbus.model.rules.actions import CompiledAction, compile_action
 from twinbus.model.rules.analysis import cannot_fail, is_constant, required_equalities
 from twinbus.model.rules.compiler import Compiler, NewIdSource
@@ -22,8 +23,6 @@ from twinbus.model.rules.nodes import And, Predicate, Scope
 from twinbus.model.rules.parser import parse_action, parse_filter
 from twinbus.model.rules.values import KINDS, equality_key, understood
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView
-
-RULE_NAME_LENGTH_MAX = 50
 
 Field: TypeAlias = tuple[Scope, str]
 """A property by scope and name in lower case; of names that mean one system property, the first."""
@@ -68,9 +67,9 @@ class CompiledRule:
 
 def compile_rule(rule: RuleDescription, new_id: NewIdSource = uuid4) -> CompiledRule:
     """ArgumentError if the rule breaks a limit or its texts are not valid; the text says where and what was expected."""
-    if not 1 <= len(rule.name) <= RULE_NAME_LENGTH_MAX:
+    if not 1 <= len(rule.name) <= SUBSCRIPTION_NAME_LENGTH_MAX:
         raise ArgumentError(
-            f"The rule name has {len(rule.name)} characters; give it one of 1 to {RULE_NAME_LENGTH_MAX} characters."
+            f"The rule name has {len(rule.name)} characters; give it one of 1 to {SUBSCRIPTION_NAME_LENGTH_MAX} characters."
         )
     action = None if rule.action is None else _compiled_action(rule.name, rule.action, new_id)
     match rule.filter:
@@ -89,7 +88,7 @@ def faulty_rule(rule: RuleDescription, reason: str) -> CompiledRule:
     """For a rule that exists and cannot be compiled: it matches nothing, and says so of every message."""
 
     def fail(_: FilterView) -> NoReturn:
-        raise FilterError(f"The rule '{rule.name}' cannot be used. Delete it, or make it anew. {reason}")
+        raise FilterError(f"The rule '{rule.name}' cannot be used. Delete it, or create it again. {reason}")
 
     return CompiledRule(rule, Reach.SOME, (), fail, None, reason)
 

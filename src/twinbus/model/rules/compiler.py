@@ -5,6 +5,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from twinbus.errors import ArgumentError, FilterError
+from twinbus.model.rules import nodes
 from twinbus.model.rules.arithmetic import OPERATIONS, negative, positive
 from twinbus.model.rules.evaluation import (
     Evaluate,
@@ -27,26 +28,7 @@ from twinbus.model.rules.evaluation import (
     unary,
 )
 from twinbus.model.rules.lexer import syntax_error
-from twinbus.model.rules.nodes import (
-    And,
-    Arithmetic,
-    Comparison,
-    Exists,
-    Expression,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    NewId,
-    Not,
-    Or,
-    Parameter,
-    Predicate,
-    Property,
-    PropertyNamed,
-    Scope,
-    Sign,
-)
+from twinbus.model.rules.nodes import Expression, Predicate, Scope
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, SystemProperty
 
 NewIdSource: TypeAlias = Callable[[], UUID]
@@ -66,46 +48,46 @@ class Compiler:
 
     def predicate(self, node: Predicate) -> Test:
         match node:
-            case And(terms):
+            case nodes.And(terms):
                 return conjunction([self.predicate(term) for term in terms])
-            case Or(terms):
+            case nodes.Or(terms):
                 return disjunction([self.predicate(term) for term in terms])
-            case Not(operand):
+            case nodes.Not(operand):
                 return negation(self.predicate(operand))
-            case Comparison():
+            case nodes.Comparison():
                 return self._comparison(node)
-            case IsNull(operand, negated):
+            case nodes.IsNull(operand, negated):
                 return null_test(self.expression(operand), negated)
-            case Exists(target):
+            case nodes.Exists(target):
                 return self._existence(target)
-            case In(operand, _, negated):
+            case nodes.In(operand, _, negated):
                 return negation_if(negated, self._membership(node, self.expression(operand)))
-            case Like(operand, _, _, negated):
+            case nodes.Like(operand, _, _, negated):
                 return negation_if(negated, self._likeness(node, self.expression(operand)))
 
-    def _comparison(self, node: Comparison) -> Test:
+    def _comparison(self, node: nodes.Comparison) -> Test:
         sign, left, right = node.operator, node.left, node.right
         if self.is_given(left) and not self.is_given(right):
             sign, left, right = _MIRRORED[sign], right, left
         if not self.is_given(right):
             return compare_both(sign, self.expression(left), self.expression(right))
         constant = self.given(right)
-        if isinstance(left, Property) and left.scope is Scope.USER:
+        if isinstance(left, nodes.Property) and left.scope is Scope.USER:
             return compare_user_property(sign, left.name.lower(), constant)
         return compare_to_constant(sign, self.expression(left), constant)
 
-    def _existence(self, target: Property) -> Test:
+    def _existence(self, target: nodes.Property) -> Test:
         if target.scope is Scope.SYSTEM:
             return null_test(self.expression(target), negated=True)
         name = target.name.lower()
         return lambda view: name in view.user
 
-    def _membership(self, node: In, operand: Evaluate) -> Test:
+    def _membership(self, node: nodes.In, operand: Evaluate) -> Test:
         if all(map(self.is_given, node.choices)):
             return among_constants(operand, [self.given(choice) for choice in node.choices])
         return among(operand, [self.expression(choice) for choice in node.choices])
 
-    def _likeness(self, node: Like, operand: Evaluate) -> Test:
+    def _likeness(self, node: nodes.Like, operand: Evaluate) -> Test:
         escape = node.escape
         if not self.is_given(node.pattern) or (escape is not None and not self.is_given(escape)):
             computed_escape = None if escape is None else self.expression(escape)
@@ -123,34 +105,34 @@ class Compiler:
 
     def expression(self, node: Expression) -> Evaluate:
         match node:
-            case Literal() | Parameter():
+            case nodes.Literal() | nodes.Parameter():
                 constant = self.given(node)
                 return lambda view: constant
-            case Property(name, Scope.USER):
+            case nodes.Property(name, Scope.USER):
                 key = name.lower()
                 return lambda view: view.user.get(key)
-            case Property():
+            case nodes.Property():
                 return self.system_property(node).read
-            case PropertyNamed(name):
+            case nodes.PropertyNamed(name):
                 return named_property(self.expression(name))
-            case NewId():
+            case nodes.NewId():
                 new_id = self._new_id
                 return lambda view: new_id()
-            case Sign(sign, operand):
+            case nodes.Sign(sign, operand):
                 return unary(negative if sign == "-" else positive, self.expression(operand))
-            case Arithmetic(first, rest):
+            case nodes.Arithmetic(first, rest):
                 return chain(
                     self.expression(first), [(OPERATIONS[sign], self.expression(operand)) for sign, operand in rest]
                 )
 
     def is_given(self, node: Expression) -> bool:
-        return isinstance(node, Literal | Parameter)
+        return isinstance(node, nodes.Literal | nodes.Parameter)
 
     def given(self, node: Expression) -> object:
         """The value of a literal or parameter."""
-        if isinstance(node, Literal):
+        if isinstance(node, nodes.Literal):
             return node.value
-        assert isinstance(node, Parameter)
+        assert isinstance(node, nodes.Parameter)
         name = node.name.lower()
         if name not in self._parameters:
             raise self.refuse(node.position, f"there is no parameter @{node.name}; add it to the rule")
@@ -159,7 +141,7 @@ class Compiler:
     def refuse(self, position: int, problem: str) -> ArgumentError:
         return syntax_error(self._text, position, problem)
 
-    def system_property(self, node: Property) -> SystemProperty:
+    def system_property(self, node: nodes.Property) -> SystemProperty:
         found = SYSTEM_PROPERTIES.get(node.name.lower())
         if found is None:
             names = ", ".join(sorted({known.name for known in SYSTEM_PROPERTIES.values()}))

@@ -36,7 +36,7 @@ def _cut(pattern: str, escape: str | None) -> list[_Characters]:
             escaped = next(characters, None)
             if escaped is None:
                 raise ArgumentError(
-                    f"The LIKE pattern ends with its escape character '{escape}'; double it or leave it out."
+                    f"The LIKE pattern ends with its escape character '{escape}'; double it or omit it."
                 )
             pieces[-1].append(escaped)
         elif character == "%":

@@ -16,37 +16,14 @@ from math import isinf
 from typing import TypeVar
 
 from twinbus.errors import ArgumentError
-from twinbus.model.rules.cursor import TokenCursor
-from twinbus.model.rules.lexer import TokenKind
-from twinbus.model.rules.nodes import (
-    PREDICATES,
-    And,
-    Arithmetic,
-    Comparison,
-    Exists,
-    Expression,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    NewId,
-    Not,
-    Or,
-    Parameter,
-    Predicate,
-    Property,
-    PropertyNamed,
-    Remove,
-    Scope,
-    Set,
-    Sign,
-    Statement,
-)
+from twinbus.model.rules import nodes
+from twinbus.model.rules.arithmetic import INTEGER_MAX, INTEGER_MIN
+from twinbus.model.rules.lexer import TokenCursor, TokenKind
+from twinbus.model.rules.nodes import PREDICATES, Expression, Predicate, Scope, Statement
 
 TEXT_LENGTH_MAX = 1_024
 STATEMENT_COUNT_MAX = 32
 NESTING_MAX = 32  # each level takes some ten frames of the interpreter's stack, here and in evaluation
-INTEGER_MAX = 2**63 - 1
 
 _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _VALUE_STARTS = "a value (a property, constant, parameter, function or parenthesis)"
@@ -110,10 +87,10 @@ class _Parser(TokenCursor):
 
     def either(self) -> Predicate | Expression:
         """A predicate or an expression, whichever the text has."""
-        return self._joined("OR", Or, lambda: self._joined("AND", And, self._negation))
+        return self._joined("OR", nodes.Or, lambda: self._joined("AND", nodes.And, self._negation))
 
     def _joined(
-        self, keyword: str, node: type[And] | type[Or], read: Callable[[], Predicate | Expression]
+        self, keyword: str, node: type[nodes.And] | type[nodes.Or], read: Callable[[], Predicate | Expression]
     ) -> Predicate | Expression:
         position = self.next.position
         first = read()
@@ -129,7 +106,7 @@ class _Parser(TokenCursor):
         if not self.take(TokenKind.KEYWORD, "NOT"):
             return self._test()
         position = self.next.position
-        return Not(self.predicate_at(self._nested(self._negation), position))
+        return nodes.Not(self.predicate_at(self._nested(self._negation), position))
 
     def _test(self) -> Predicate | Expression:
         if self.take(TokenKind.KEYWORD, "EXISTS"):
@@ -138,7 +115,7 @@ class _Parser(TokenCursor):
         left = self._sum()
         operator = self.take(TokenKind.SYMBOL, *_COMPARISONS)
         if operator:
-            return Comparison(_COMPARISONS[operator.text], self._expression_at(left, position), self._operand())
+            return nodes.Comparison(_COMPARISONS[operator.text], self._expression_at(left, position), self._operand())
         if not self.is_next(TokenKind.KEYWORD, "IS", "NOT", "IN", "LIKE"):
             return left
         return self._keyword_test(self._expression_at(left, position))
@@ -147,22 +124,22 @@ class _Parser(TokenCursor):
         if self.take(TokenKind.KEYWORD, "IS"):
             negated = self.take(TokenKind.KEYWORD, "NOT") is not None
             self.expect(TokenKind.KEYWORD, "NULL")
-            return IsNull(left, negated)
+            return nodes.IsNull(left, negated)
         negated = self.take(TokenKind.KEYWORD, "NOT") is not None
         if self.take(TokenKind.KEYWORD, "IN"):
-            return In(left, self._choices(), negated)
+            return nodes.In(left, self._choices(), negated)
         if not self.take(TokenKind.KEYWORD, "LIKE"):
             self.expected("IN or LIKE")
         position = self.next.position
         pattern = self._operand()
         escape = self._operand() if self.take(TokenKind.KEYWORD, "ESCAPE") else None
-        return Like(left, pattern, escape, negated, position)
+        return nodes.Like(left, pattern, escape, negated, position)
 
-    def _exists(self) -> Exists:
+    def _exists(self) -> nodes.Exists:
         self.expect(TokenKind.SYMBOL, "(")
         target = self._property()
         self.expect(TokenKind.SYMBOL, ")")
-        return Exists(target)
+        return nodes.Exists(target)
 
     def _choices(self) -> tuple[Expression, ...]:
         self.expect(TokenKind.SYMBOL, "(")
@@ -195,7 +172,7 @@ class _Parser(TokenCursor):
         while operator := self.take(TokenKind.SYMBOL, *operators):
             position = self.next.position
             rest.append((operator.text, self._expression_at(read(), position)))
-        return Arithmetic(start, tuple(rest))
+        return nodes.Arithmetic(start, tuple(rest))
 
     def _sign(self) -> Predicate | Expression:
         operator = self.take(TokenKind.SYMBOL, "+", "-")
@@ -205,18 +182,18 @@ class _Parser(TokenCursor):
             # Read with its sign: the lowest 64-bit integer has no positive counterpart.
             return self._number(sign=-1)
         position = self.next.position
-        return Sign(operator.text, self._expression_at(self._nested(self._sign), position))
+        return nodes.Sign(operator.text, self._expression_at(self._nested(self._sign), position))
 
     def _primary(self) -> Predicate | Expression:
         token = self.next
         if token.kind in (TokenKind.INTEGER, TokenKind.NUMBER):
             return self._number(sign=1)
         if token.kind is TokenKind.STRING:
-            return Literal(self.advance().text)
+            return nodes.Literal(self.advance().text)
         if token.kind is TokenKind.PARAMETER:
-            return Parameter(self.advance().text, token.position)
+            return nodes.Parameter(self.advance().text, token.position)
         if token.kind is TokenKind.KEYWORD and token.text in _CONSTANTS:
-            return Literal(_CONSTANTS[self.advance().text])
+            return nodes.Literal(_CONSTANTS[self.advance().text])
         if token.kind in (TokenKind.NAME, TokenKind.DELIMITED):
             return self._named()
         if not self.take(TokenKind.SYMBOL, "("):
@@ -225,17 +202,17 @@ class _Parser(TokenCursor):
         self.expect(TokenKind.SYMBOL, ")")
         return inner
 
-    def _number(self, sign: int) -> Literal:
+    def _number(self, sign: int) -> nodes.Literal:
         token = self.advance()
         if token.kind is TokenKind.NUMBER:
             number = sign * float(token.text)
             if isinf(number):
                 self.fail("the number is too large for a double", token.position)
-            return Literal(number)
+            return nodes.Literal(number)
         value = sign * int(token.text)
-        if not -INTEGER_MAX - 1 <= value <= INTEGER_MAX:
+        if not INTEGER_MIN <= value <= INTEGER_MAX:
             self.fail("the integer does not fit in 64 bits; write it as a decimal, as in 1e20", token.position)
-        return Literal(value)
+        return nodes.Literal(value)
 
     def _named(self) -> Expression:
         after = self.after_next
@@ -248,25 +225,25 @@ class _Parser(TokenCursor):
         self.expect(TokenKind.SYMBOL, "(")
         if name.text.lower() == "newid":
             self.expect(TokenKind.SYMBOL, ")")
-            return NewId()
+            return nodes.NewId()
         if name.text.lower() not in ("property", "p"):
             self.fail(f"there is no function {name.text}; expected newid() or property(name)", name.position)
         argument = self._nested(self._operand)
         self.expect(TokenKind.SYMBOL, ")")
-        return PropertyNamed(argument)
+        return nodes.PropertyNamed(argument)
 
-    def _property(self) -> Property:
+    def _property(self) -> nodes.Property:
         token = self.next
         if token.kind not in (TokenKind.NAME, TokenKind.DELIMITED):
             self.expected("the name of a property" + (", and a reserved word needs [ ]" if token.text else ""))
         self.advance()
         if not self.take(TokenKind.SYMBOL, "."):
-            return Property(token.text, Scope.USER, token.position)
+            return nodes.Property(token.text, Scope.USER, token.position)
         if token.kind is not TokenKind.NAME or token.text.lower() not in _SCOPES:
             self.fail("expected sys or user before '.'; put a name with dots between [ and ]", token.position)
         if self.next.kind not in (TokenKind.NAME, TokenKind.DELIMITED):
             self.expected(f"the name of a property after '{token.text}.'")
-        return Property(self.advance().text, _SCOPES[token.text.lower()], token.position)
+        return nodes.Property(self.advance().text, _SCOPES[token.text.lower()], token.position)
 
     # Actions
 
@@ -279,12 +256,12 @@ class _Parser(TokenCursor):
 
     def _set_or_remove(self) -> Statement:
         if self.take(TokenKind.KEYWORD, "REMOVE"):
-            return Remove(self._property())
+            return nodes.Remove(self._property())
         if not self.take(TokenKind.KEYWORD, "SET"):
             self.expected("SET or REMOVE")
         target = self._property()
         self.expect(TokenKind.SYMBOL, "=")
-        return Set(target, self._operand())
+        return nodes.Set(target, self._operand())
 
 
 _CONSTANTS: dict[str, bool | None] = {"TRUE": True, "FALSE": False, "NULL": None}
