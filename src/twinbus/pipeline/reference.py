@@ -1,4 +1,4 @@
-"""The reference page of the data source, made from its tables: nothing in, Markdown out."""
+"""The reference page of the data source, generated from its tables: nothing in, Markdown out."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,9 +11,9 @@ from twinbus.pipeline.source.option_table import BOTH, SOURCE_OPTIONS
 
 HEAD = """# The data source `servicebus`: options and columns
 
-Made from the tables in the code by `make docs`; change those, not this page. Names of options and columns are not
-case-sensitive in Spark, but a schema of your own for a source, `.schema("messageId string")`, has to spell columns as here.
-An option that is not here is refused when the query is planned.
+`make docs` generates this page from the tables in the code; change those, not this page. Names of options and columns are not
+case-sensitive in Spark, but your own schema for a source, `.schema("messageId string")`, must spell columns as on this page.
+Unknown options are refused when the query is planned.
 
 ```python
 spark.read.format("servicebus").option("connectionStringEnv", "BUS").option("queue", "orders").load()
@@ -23,66 +23,65 @@ spark.read.format("servicebus").option("connectionStringEnv", "BUS").option("que
 CONNECTION = """
 ## Connection
 
-For sources and sinks. Exactly one of the first four says where the namespace is. Secrets are in no plan, offset, log or
-error text of ours; `CREATE TEMPORARY VIEW … OPTIONS (connectionString …)` alone would put one into Spark's event log, so
-use `connectionStringEnv` or `connectionStringFile` there. `CREATE TABLE … USING servicebus` is refused: Spark does not hand
-a table's options on when it is read.
+For sources and sinks. Exactly one of the first four says where the namespace is. twinbus never puts secrets into plans, offsets, logs
+or error texts. `CREATE TEMPORARY VIEW … OPTIONS (connectionString …)` would write one to Spark's event log, so use
+`connectionStringEnv` or `connectionStringFile` there. `CREATE TABLE … USING servicebus` is refused, because Spark does not pass on
+a table's options when it is read.
 
 """
 
 SOURCE = """
 ## Source: options
 
-`spark.read` is a batch query, `spark.readStream` a stream, which needs pyspark 4.2 or later. A stream has every message in
-exactly one batch. A batch that is run again after a crash has the same messages, in `mode=browse` without those that others removed
-meanwhile: a sink that keeps each batch once keeps each message once, any other gets those of that batch twice. A stream goes on without
-fragments that do not answer, and reads them later; a run with `availableNow` reads what it can, and then fails.
+`spark.read` is a batch query; `spark.readStream` is a stream and needs pyspark 4.2 or later. Every message is in exactly one batch of a
+stream. A batch that is repeated after a crash has the same messages; with `mode=browse`, messages that others removed meanwhile are missing.
+So a sink that keeps each batch once keeps each message once, and any other sink gets the messages of that batch twice. A stream
+continues without fragments that do not answer, and reads them later; a run with `availableNow` reads what it can, and then fails.
 
-In `mode=consume` the first batch of a new query is empty: it writes down under which name messages are claimed. Claimed messages
-are deferred, so that no receiver gets them, and are deleted when Spark plans the batch behind theirs: a query that is stopped holds
-those of its last batch until it starts again. If a query is given up, `twinbus pipeline release-claims ENTITY --checkpoint FOLDER`
-deletes them, and makes active again what no finished batch had. Spark's asynchronous progress tracking has to stay off, since with it
-batches are planned before the one in front of them is committed. The order of messages is kept within an input partition only.
+With `mode=consume` the first batch of a new query is empty: it records the name under which messages are claimed. Claimed messages
+are deferred, so no receiver gets them, and are deleted when Spark plans the next batch: a query that is stopped holds the messages of its
+last batch until it starts again. If you abandon a query, `twinbus pipeline release-claims ENTITY --checkpoint FOLDER` deletes them, and
+makes the messages of unfinished batches active again. Keep Spark's asynchronous progress tracking off, because with it batches are planned before
+the previous one is committed. The order of messages is kept only within an input partition.
 
 """
 
 SOURCE_COLUMNS = """
 ## Source: columns
 
-A schema of one's own may leave columns out: `.schema("body binary, messageId string")`. A part of a message that cannot be
-decoded is null.
+Your own schema may omit columns: `.schema("body binary, messageId string")`. A part of a message that cannot be decoded is null.
 
 """
 
 SINK = """
 ## Sink: options
 
-`df.write` with `mode("append")`, or `df.writeStream` with the output mode append or update. A message is sent at least once: Spark runs a
-task or a batch again when something fails (and with `spark.speculation` a task that is only slow), and then messages are sent again. An entity that detects duplicates drops them,
-since they have the same ids: those of the column `messageId`, else ids made from where the row stands and what is in it. Ids that
-were made are the same when a task is run again, and in a stream also when a batch is run again after a restart, if the query
-yields the same rows in the same order; rows that come in another order are kept twice, and never dropped.
+Use `df.write` with `mode("append")`, or `df.writeStream` with the output mode append or update. A message is sent at least once: when
+something fails, Spark repeats a task or a batch (with `spark.speculation` even a task that is only slow), and messages are sent again. An
+entity that detects duplicates drops them, because they have the same ids: those of the column `messageId`, otherwise ids generated from
+the position and content of the row. Generated ids are the same when a task is repeated and, in a stream, when a batch is repeated
+after a restart, provided that the query returns the same rows in the same order; rows in another order are stored twice, never dropped.
 
-Rows of one entity and one key (`sessionId`, else `partitionKey`) keep their order within an input partition. They travel in
-batches of one key, as partitioned entities demand. What may succeed later is tried again within a task, `retryTotal` times and
-for no longer than `operationTimeout`; what cannot succeed fails the task with the entity and its reason.
+Rows of one entity with the same key (`sessionId`, else `partitionKey`) keep their order within an input partition. They are sent in batches
+of one key, as partitioned entities require. A task retries errors that may pass, `retryTotal` times and for no longer than
+`operationTimeout`; other errors fail the task, with the entity and the reason.
 
 """
 
 SINK_COLUMNS = """
 ## Sink: columns
 
-`body` is needed, all others may be left out or null. Those that only a source has are left out by the sink itself:
-{read_only}. Any other column is refused when the query is planned. Between the option `queue` or
-`topic` and the column `entity` the option counts, so that what was read from one entity can be written to another.
+`body` is required; all other columns may be absent or null. The sink ignores the columns that only a source has:
+{read_only}. Any other column is refused when the query is planned. If both the option `queue` or `topic` and the column `entity` are
+given, the option decides, so that messages from one entity can be written to another.
 
 """
 
 PROPERTIES = """
 ## Application properties
 
-The values of `properties` are JSON, so that a number stays a number: what a source reads and a sink writes is the same value
-of the same type. What JSON cannot tell apart stands in an object with the name of its AMQP type.
+The values of `properties` are JSON, so numbers stay numbers: a sink writes the same value of the same type that a source read. AMQP types
+that JSON does not have are written as an object with the name of the type.
 
 | AMQP type | Text |
 |---|---|
@@ -92,8 +91,8 @@ of the same type. What JSON cannot tell apart stands in an object with the name 
 | double | `5.0` |
 | others | `{"long": 5}`, `{"timestamp": "2026-01-02T03:04:05.678Z"}`, `{"uuid": "…"}`, `{"binary": "<base64>"}`, `{"float": 0.5}`, … |
 
-A text that is no JSON, or JSON of another form, is sent as the string that it is: `blue` is the same as `"blue"`. But `5` is a
-number: with texts of one's own, whatever they may look like, set `propertyValues` to `text`.
+A text that is not JSON, or is JSON of another form, is sent as a string: `blue` is the same as `"blue"`. But `5` is a number: to send
+all texts as strings, set `propertyValues` to `text`.
 """
 
 
@@ -118,7 +117,7 @@ def reference() -> str:
 
 
 def _connection_rows() -> Iterator[tuple[str, ...]]:
-    """Out of the head of the module, which has them as a table."""
+    """From the docstring of the module, which has them as a table."""
     for line in (connection_options.__doc__ or "").splitlines():
         if line.startswith("| `"):
             yield tuple(cell.strip() for cell in line.strip("|").split("|"))
