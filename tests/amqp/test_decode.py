@@ -99,27 +99,27 @@ def test_not_a_number_is_read() -> None:
 @pytest.mark.parametrize(
     ("encoded", "reason"),
     [
-        ("", "behind the end"),
-        ("7000", "behind the end"),
-        ("98 0011", "behind the end"),
-        ("a1 05 61", "behind the end"),
-        ("b0 ffffffff 61", "behind the end"),
-        ("c0", "behind the end"),
-        ("c0 ff 01 40", "behind the end"),
-        ("d0 ffffffff 00000001 40", "behind the end"),
-        ("00", "behind the end"),
-        ("00 53 01", "behind the end"),
-        ("46", "starts no AMQP value"),
-        ("c0 03 01 ff 40", "starts no AMQP value"),
-        ("e0 02 00 57", "starts no AMQP value"),
+        ("", "beyond the end"),
+        ("7000", "beyond the end"),
+        ("98 0011", "beyond the end"),
+        ("a1 05 61", "beyond the end"),
+        ("b0 ffffffff 61", "beyond the end"),
+        ("c0", "beyond the end"),
+        ("c0 ff 01 40", "beyond the end"),
+        ("d0 ffffffff 00000001 40", "beyond the end"),
+        ("00", "beyond the end"),
+        ("00 53 01", "beyond the end"),
+        ("46", "not the start of an AMQP value"),
+        ("c0 03 01 ff 40", "not the start of an AMQP value"),
+        ("e0 02 00 57", "not the start of an AMQP value"),
         ("56 02", "a boolean is 0 or 1"),
-        ("73 00110000", "no Unicode character"),
-        ("73 0000d800", "no Unicode character"),
+        ("73 00110000", "not a Unicode character"),
+        ("73 0000d800", "not a Unicode character"),
         ("a1 01 ff", "not UTF-8"),
         ("a3 01 ff", "not UTF-8"),
         ("c1 03 01 54 01", "key without a value"),
-        ("c1 05 02 c0 01 00 40", "as key"),
-        ("c1 05 04 41 40 41 40", "key twice"),
+        ("c1 05 02 c0 01 00 40", "as a key"),
+        ("c1 05 04 41 40 41 40", "duplicate key"),
         ("c0 04 02 40 40 40", "their size says"),
         ("c0 02 02 40 40", "their size says"),
         ("e0 04 01 50 01 02", "their size says"),
@@ -203,7 +203,7 @@ def _map_with_equal_hashes(count: int) -> bytes:
 
 def test_a_large_map_whose_keys_have_the_same_hash_is_refused() -> None:
     assert len(decode_value(_map_with_equal_hashes(EQUAL_HASHES_MAX), 0)[0]) == EQUAL_HASHES_MAX
-    with pytest.raises(DecodeError, match="chosen to be alike"):
+    with pytest.raises(DecodeError, match="with the same hash"):
         decode_value(_map_with_equal_hashes(EQUAL_HASHES_MAX + 1), 0)
     honest = {UUID(int=number): None for number in range(2 * EQUAL_HASHES_MAX)}
     assert decode_value(encode_value(honest), 0)[0] == honest

@@ -78,14 +78,14 @@ def test_sections_out_of_order_are_put_in_order() -> None:
         (section(0x72, {}) * 2, "more than one message-annotations"),
         (section(0x77, 1) * 2, "more than one amqp-value"),
         (section(0x75, b"") + section(0x77, 1), "different kinds"),
-        (section(0x79, 1), "describes no section"),
-        (encode_value(Described(Symbol("amqp:accepted:list"), [])), "describes no section"),
-        (encode_value(Described([1], [])), "describes no section"),
+        (section(0x79, 1), "not the descriptor of a message section"),
+        (encode_value(Described(Symbol("amqp:accepted:list"), [])), "not the descriptor of a message section"),
+        (encode_value(Described([1], [])), "not the descriptor of a message section"),
         (section(0x73, [None] * 14), "at most 13 fields"),
         (section(0x73, {}), "at most 13 fields"),
         (section(0x74, []), "application-properties section is not a dict"),
         (section(0x75, "text"), "data section is not a bytes"),
-        (b"\x40", "a section starts with 0x00"),
+        (b"\x40", "every section starts with 0x00"),
     ],
 )
 def test_what_is_no_message_is_refused(payload: bytes, reason: str) -> None:

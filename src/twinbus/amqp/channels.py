@@ -1,7 +1,7 @@
 """The sessions of one connection by their channels: begin and end frames in, sessions out.
 
-Each side numbers sessions by channels of its own: frames that arrive carry the peer's. What comes on a
-channel after its end is ignored, since the Python SDK ends a session first and detaches its links then.
+Each side numbers sessions by channels of its own: frames that arrive carry the peer's. What arrives on a channel after
+its end is ignored, because the Python SDK ends a session first and detaches its links afterwards.
 """
 
 from twinbus.amqp.codec.error_condition import ErrorCondition
@@ -18,7 +18,7 @@ class Channels:
         self.by_remote_channel: dict[int, Session] = {}
         self._by_channel: dict[int, Session] = {}
         self._ended: set[int] = set()
-        """Channels of the peer that had a session once; at most channel-max of them."""
+        """Channels of the peer whose session has ended; at most channel-max of them."""
 
     def begin(self) -> Session:
         """Begin a session of our own, on a channel that is free."""
@@ -27,7 +27,7 @@ class Channels:
         return session
 
     def handle(self, channel: int, performative: Performative, payload: bytes) -> None:
-        """Any frame that belongs to a session. SessionFault for the session's faults; ConnectionFault for others."""
+        """Any frame that belongs to a session. SessionFault for faults of the session; ConnectionFault for others."""
         if isinstance(performative, Begin):
             self._begin_received(channel, performative)
             return
@@ -38,7 +38,7 @@ class Channels:
                 self._remove(session)
         elif channel not in self._ended:
             raise ConnectionFault(
-                f"{performative.NAME} came on channel {channel}, which has no session.", ILLEGAL_STATE
+                f"{performative.NAME} arrived on channel {channel}, which has no session.", ILLEGAL_STATE
             )
 
     def fail(self, channel: int, fault: SessionFault) -> None:
@@ -57,7 +57,7 @@ class Channels:
         if channel > channel_max:
             raise ConnectionFault(f"Channel {channel} is over channel-max, {channel_max}.")
         if channel in self.by_remote_channel:
-            raise ConnectionFault(f"Channel {channel} has a session already.", ILLEGAL_STATE)
+            raise ConnectionFault(f"Channel {channel} already has a session.", ILLEGAL_STATE)
         session = self._answered(begin) if begin.remote_channel is not None else self._make(channel)
         self.by_remote_channel[channel] = session
         if begin.remote_channel is None:
@@ -69,13 +69,13 @@ class Channels:
         session = self._by_channel.get(begin.remote_channel)
         if session is None or session.remote_channel is not None:
             raise ConnectionFault(
-                f"A begin answers one on channel {begin.remote_channel} that was not sent.", ILLEGAL_STATE
+                f"A begin answers one on channel {begin.remote_channel}, which was not sent.", ILLEGAL_STATE
             )
         return session
 
     def _make(self, wanted: int) -> Session:
         channel = wanted
-        # The peer's own number where it is free, which is nearly always; else the lowest.
+        # The peer's own number if it is free, which it nearly always is; else the lowest.
         if channel in self._by_channel or channel > self.remote_channel_max:
             channel = next(number for number in range(0x10000) if number not in self._by_channel)
         if channel > self.remote_channel_max:

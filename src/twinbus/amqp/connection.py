@@ -1,20 +1,27 @@
 """One AMQP 1.0 connection without I/O, in either role: bytes in, events and bytes out (part 2, section 2.4).
 
-STARTING --header, SASL, open of both--> OPEN --close, a fault--> CLOSING --the peer's close, or a while--> CLOSED
-    '---------------------------------------'-- the peer's close, answered at once; socket lost ----------^
+state        what happens                                       next state
+STARTING     headers, SASL and both opens are exchanged         OPEN
+STARTING     a fault or close before frames can be sent         CLOSED
+STARTING     `handshake_timeout`                                CLOSED
+STARTING     close, a fault of the peer                         CLOSING
+OPEN         close, a fault of the peer, silence for too long   CLOSING
+OPEN         the peer closes, answered at once                  CLOSED
+CLOSING      the peer closes, a second fault, `close_timeout`   CLOSED
+any          the socket is lost                                 CLOSED
 
-Faults of the peer cost as little as they can: a link, a session, or, where no byte behind the fault
-can be trusted or no smaller scope is concerned, the connection. `receive_data` never raises for
-them; what the peer is told waits in `data_to_send`, what the application is told is in the events.
+A fault of the peer ends the smallest scope possible: a link, a session or, if the bytes after the fault cannot be trusted
+or no smaller scope is concerned, the connection. `receive_data` never raises for faults: what the peer is sent waits in
+`data_to_send`, and the events report the fault to the application.
 
-The shell passes bytes and time:
+The caller passes bytes and time:
 
     for event in connection.receive_data(data, now): ...
     transport.write(connection.data_to_send())          after every call of any kind
-    connection.tick(now)                                when the last tick said so
-    connection.should_disconnect                        then flush, and drop the socket
+    connection.tick(now)                                when the last tick asked for it
+    connection.should_disconnect                        then flush, and close the socket
     connection.is_flooded                               then do not read for a while
-    for event in connection.lost(): ...                 when the socket is gone, whoever dropped it
+    for event in connection.lost(): ...                 when the socket is gone, whoever closed it
 """
 
 from enum import Enum, auto
@@ -71,10 +78,10 @@ class Connection:
         self._deadline = now + settings.handshake_timeout
         self._heartbeat_interval = settings.heartbeat_interval
 
-    # What the shell calls.
+    # What the owner of the socket calls.
 
     def receive_data(self, data: bytes, now: Millis) -> list[Event]:
-        """Take bytes from the peer. Never raises for what they are."""
+        """Take bytes from the peer. Never raises because of their content."""
         self._now = self._last_received = now
         if self.state is not State.CLOSED:
             self._read(data)
@@ -85,12 +92,12 @@ class Connection:
         """Everything queued since the last call, b"" if that is nothing."""
         data = self._outbox.take()
         if data:
-            # The time of the last call that told it: at most too early, so heartbeats are never late.
+            # The time of the last call that passed one: too early if anything, so heartbeats are never late.
             self._last_sent = self._now
         return data
 
     def tick(self, now: Millis) -> Millis:
-        """Do what time asks for: heartbeats, giving up on a silent peer. Returns when to call again."""
+        """Send heartbeats when due, and give up on a silent peer. Returns when to call again."""
         self._now = now
         if self.state in (State.STARTING, State.CLOSING):
             if now >= self._deadline:
@@ -99,10 +106,10 @@ class Connection:
                 return self._deadline
         if self.state is not State.OPEN:
             return NEVER if self.state is State.CLOSED else self._deadline
-        # Twice what we announced: the peer may send just in time, and its frames take theirs.
+        # Twice what we announced: a peer that sends just in time must not be cut off because its frames take a while.
         gives_up_at = self._last_received + 2 * self.settings.idle_timeout
         if now >= gives_up_at:
-            self._fail(ConnectionFault("Nothing was heard for too long.", RESOURCE_LIMIT_EXCEEDED))
+            self._fail(ConnectionFault("The peer was silent for too long.", RESOURCE_LIMIT_EXCEEDED))
             return self._deadline
         if now - self._last_sent >= self._heartbeat_interval:
             self._outbox.parts.append(EMPTY_FRAME)
@@ -110,30 +117,30 @@ class Connection:
         return min(self._last_sent + self._heartbeat_interval, gives_up_at)
 
     def lost(self) -> list[Event]:
-        """The socket is gone: the events that end every link, every session and the connection, if they were not yet."""
+        """The socket is gone: returns the events that end every link, every session and the connection, unless reported before."""
         self._finish(None)
         return self._reports.take()
 
     @property
     def should_disconnect(self) -> bool:
-        """Nothing more is to be said or heard."""
+        """There is nothing more to send or to receive."""
         return self.state is State.CLOSED
 
     @property
     def is_flooded(self) -> bool:
-        """More deliveries wait for the application than it should be given; do not read from the socket."""
+        """Too many deliveries wait for the application; do not read from the socket."""
         return self._context.inflow.is_flooded
 
     # What the application calls.
 
     def open(self) -> None:
-        """Client: begin. `Opened` follows."""
+        """Client: start. `Opened` follows."""
         assert self.role is Role.CLIENT
         self._handshake.start()
         self._open_if_possible()
 
     def sasl_outcome(self, code: SaslCode) -> list[Event]:
-        """Server: answer `SaslInit`. Returns the events of what the peer sent without waiting for the answer."""
+        """Server: answer `SaslInit`. Returns the events of what the peer has sent without waiting for the answer."""
         try:
             self._handshake.decide(code)
         except ConnectionFault as fault:
@@ -149,7 +156,7 @@ class Connection:
         return self._channels.begin()
 
     def close(self, error: MessagingError | None = None) -> None:
-        """End the connection and all on it. `ConnectionClosed` follows when the peer has answered."""
+        """End the connection with all its sessions and links. `ConnectionClosed` follows when the peer has answered."""
         if self.state in (State.STARTING, State.OPEN):
             self._send_close(None if error is None else ErrorCondition.of(error))
 
@@ -169,7 +176,7 @@ class Connection:
     def _read_frames(self, received: bytes) -> None:
         sessions = self._channels.by_remote_channel
         for frame_type, channel, mark, data, start, end in self._reader.frames(received):
-            # Only a handful of frames in a connection's life are neither of these two.
+            # Only a handful of frames in the life of a connection are neither transfers nor dispositions.
             if mark == TRANSFER_MARK and frame_type == AMQP_FRAME:
                 session = sessions.get(channel)
                 if session is not None and session.transfer_frame(data, start, end):
@@ -191,7 +198,7 @@ class Connection:
             self._reader.expects_header = self._handshake.expects_header
             self._open_if_possible()
         elif frame_type != AMQP_FRAME or not self._handshake.is_done:
-            raise ConnectionFault(f"A frame of type {frame_type} is not expected here.")
+            raise ConnectionFault(f"A frame of type {frame_type} is not expected at this point.")
         elif body:
             self._performative_received(channel, *decode_performative(body), body)
 
@@ -203,7 +210,7 @@ class Connection:
         elif isinstance(performative, Open):
             self._open_received(performative)
         elif self.state is not State.OPEN:
-            raise ConnectionFault(f"{performative.NAME} came before open.", ILLEGAL_STATE)
+            raise ConnectionFault(f"{performative.NAME} arrived before open.", ILLEGAL_STATE)
         else:
             try:
                 self._channels.handle(channel, performative, body[end:])
@@ -212,7 +219,7 @@ class Connection:
 
     def _open_received(self, performative: Open) -> None:
         if self.state is not State.STARTING:
-            raise ConnectionFault("The connection is open already.", ILLEGAL_STATE)
+            raise ConnectionFault("The connection is already open.", ILLEGAL_STATE)
         if performative.max_frame_size < FRAME_SIZE_MIN:
             raise ConnectionFault(f"max-frame-size has to be at least {FRAME_SIZE_MIN}.", INVALID_FIELD)
         self.remote_open = performative
@@ -254,7 +261,7 @@ class Connection:
     def _send_close(self, error: ErrorCondition | None) -> None:
         self._channels.close(error)
         if not self._handshake.is_done:
-            # There are no frames yet to say it with.
+            # Before the headers are exchanged there is no frame to say it with.
             self._finish(error)
             return
         self._send_open()
@@ -268,7 +275,7 @@ class Connection:
             self._send_close(error)
             self._report_closed(error)
         else:
-            # The second fault, after our close: there is no point in listening any longer.
+            # A second fault, after our close: there is no point in reading on.
             self._finish(error)
 
     def _finish(self, error: ErrorCondition | None) -> None:
@@ -282,7 +289,7 @@ class Connection:
             self._reports.add(ConnectionClosed(error))
 
     def _count_deliveries(self, size: int) -> None:
-        """Once per run of deliveries, since most of what there is to count is the same for all of them."""
+        """Once per run of deliveries, because most of what is counted is the same for all of a run."""
         runs = self._reports.runs
         if runs:
             unsettled_count = 0

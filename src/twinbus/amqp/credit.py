@@ -1,8 +1,8 @@
 """Link credit: flows and deliveries in, how many messages may be sent out (AMQP 1.0 part 2, section 2.6.7).
 
-A receiver says "my count is c, send n more"; both count deliveries, so what is left at the sender is
-c + n less the sender's own count. Credit is respected when we send and never enforced when we
-receive: the Python SDK starts sending on credit of its own making.
+A receiver says "my count is c, send n more"; both count deliveries, so what is left at the sender is c + n less the
+sender's own count. Credit is respected when we send and never enforced when we receive: the Python SDK starts with
+a credit that nobody granted.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class SenderCredit:
     is_draining: bool = False
 
     def flow_received(self, delivery_count: int | None, link_credit: int, drain: bool) -> None:
-        # A receiver that has not seen our attach yet does not know the count, which starts at 0.
+        # A receiver that has not seen our attach yet does not know our count, which starts at 0.
         limit = add(0 if delivery_count is None else delivery_count, link_credit)
         self.left = max(0, distance(self.delivery_count, limit))
         self.is_draining = drain
@@ -41,9 +41,9 @@ class SenderCredit:
 class ReceiverCredit:
     """What we allow the peer to send on one link.
 
-    `target` counts deliveries that are on their way or with the application: credit comes back as
-    the application settles, not as messages arrive, so a slow application slows down its senders.
-    Topped up once half of it can be, so that a flow is sent for many messages and not for each.
+    `target` covers deliveries that are on their way and those that the application has not settled: credit is
+    renewed as the application settles, not as messages arrive, so a slow application slows its senders down.
+    It is topped up once half of it is used, so that one flow serves many messages.
     """
 
     target: int = 0
@@ -68,7 +68,7 @@ class ReceiverCredit:
         self.left = max(self.left, self.target - self.unsettled_count)
 
     def flow_received(self, delivery_count: int | None) -> None:
-        """The sender's count; it runs ahead of ours where the sender used credit up by draining."""
+        """The sender's count; it is ahead of ours if the sender used credit up by draining."""
         if delivery_count is None:
             return
         skipped = distance(self.delivery_count, delivery_count)

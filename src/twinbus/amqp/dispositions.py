@@ -1,8 +1,8 @@
 """The settlement of one session's deliveries: dispositions in and out (AMQP 1.0 part 2, section 2.6.12).
 
-A receiver that only needs to be sure settles at once. One in settle mode `second` states an outcome,
-leaves the delivery unsettled, and waits for the sender to settle it: both kinds are kept here by their
-delivery-id until they are settled, or their link is gone.
+A receiver in settle mode `first` settles at once. One in settle mode `second` states an outcome, leaves the delivery
+unsettled, and waits for the sender to settle it. Unsettled deliveries are kept here by their delivery-id until they are
+settled, or their link is gone. Ids are serial numbers; ranges may be far wider than what is known here, and may wrap.
 """
 
 from typing import Generic, TypeVar
@@ -18,15 +18,15 @@ from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.serial_number import add, distance, span
 
 RANGES_FACTOR = 10
-"""How often a peer may speak of all deliveries that it can have unsettled in what is read at once. A frame is small and
-its range is not: without a limit a few thousand frames would take all memory."""
+"""How often the dispositions of one read may name all deliveries that can be unsettled. A frame is small and its range is
+not: without a limit, a few thousand frames could use up all memory."""
 
 
 L = TypeVar("L")
 
 
 class Unsettled(dict[int, tuple[L, bytes]], Generic[L]):
-    """delivery-id to (link, delivery-tag), oldest first."""
+    """Deliveries whose settlement is awaited: delivery-id to (link, delivery-tag), oldest first."""
 
     def known(self, first: int, last: int) -> list[int]:
         """The ids of first..last that are here, in order."""
@@ -53,7 +53,7 @@ class SessionDispositions:
         self._unsent: tuple[bool, int, int, bool, DeliveryState | None] | None = None
 
     def frame(self, data: bytes, start: int, end: int) -> bool:
-        """Take a disposition in its common form. False if it is in any other."""
+        """Take a disposition in its common form. False if it has any other form."""
         fields = read_disposition(data, start, end)
         if fields is None:
             return False
@@ -62,7 +62,7 @@ class SessionDispositions:
             self._apply(role, delivery_id, last, settled, state)
             return True
         entry = self.outgoing.get(delivery_id)
-        # What is not known was settled before, or belonged to a link that is gone.
+        # An unknown delivery was settled before, or belonged to a link that is gone.
         if entry is not None:
             if settled:
                 del self.outgoing[delivery_id]
@@ -78,7 +78,7 @@ class SessionDispositions:
         self._reports.ranged_count += min(span(first, last), len(self.outgoing if role is RECEIVER else self._updated))
         if self._reports.ranged_count > RANGES_FACTOR * self._unsettled_count_max:
             raise ConnectionFault(
-                f"Dispositions over {self._reports.ranged_count} deliveries at once. Settle each delivery once.",
+                f"Dispositions name {self._reports.ranged_count} deliveries at once. Settle each delivery once.",
                 RESOURCE_LIMIT_EXCEEDED,
             )
         if role is RECEIVER:
@@ -97,7 +97,7 @@ class SessionDispositions:
             self._reports.add_disposition(receiver, (number, tag), state, settled)
 
     def send(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
-        """Send a disposition, joined with the one before it if the ranges touch."""
+        """Send a disposition, joined with the one before it if the ranges are adjacent."""
         before = self._unsent
         if before is not None:
             if (before[0], before[3]) == (role, settled) and first == add(before[2], 1) and before[4] == state:
@@ -121,7 +121,7 @@ class SessionDispositions:
             self._updated[add(first, step)] = (link, tags[step] if step < len(tags) else b"")
 
     def bound(self) -> None:
-        """A client that never settles must not cost ever more memory; it can still settle by lock token."""
+        """Forget the oldest: a client that never settles must not use more and more memory. It can still settle by lock token."""
         while len(self.outgoing) > self._unsettled_count_max:
             self.outgoing.pop(next(iter(self.outgoing)))[0].unsettled_count -= 1
 

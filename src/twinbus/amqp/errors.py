@@ -1,8 +1,8 @@
-"""Faults of the protocol, told apart by what ends because of them (AMQP 1.0 part 2, section 2.8).
+"""Faults of the protocol, by the scope that they end (AMQP 1.0 part 2, section 2.8).
 
-The class says which scope is lost: a `ConnectionFault` closes the connection, a `SessionFault`
-ends one session, a `LinkFault` detaches one link, and a `DecodeError` concerns the bytes at
-hand: whoever reads them decides what that costs. The condition is what the peer is told.
+A `ConnectionFault` closes the connection, a `SessionFault` ends one session, a `LinkFault` detaches one link. A
+`DecodeError` is about bytes: the caller that reads them decides which scope that ends. The condition is what the peer
+is sent; the constants are those that the specification defines, grouped by scope.
 """
 
 from twinbus.errors import MessagingError
@@ -42,7 +42,7 @@ TRANSACTION_TIMEOUT = "amqp:transaction:timeout"
 
 
 class AmqpError(MessagingError):
-    """A peer broke the protocol, or said that we did."""
+    """A peer violated the protocol, or says that we did."""
 
     def __init__(self, description: str, condition: str | None = None) -> None:
         super().__init__(description)
@@ -51,7 +51,7 @@ class AmqpError(MessagingError):
 
 
 class DecodeError(AmqpError):
-    """These bytes are not AMQP, or pass a limit of the decoder. The text names place and reason."""
+    """Bytes are not AMQP, or exceed a limit of the decoder. The text gives the position and the reason."""
 
     condition = DECODE_ERROR
     status = 400

@@ -1,8 +1,8 @@
-"""What a connection reports to its application: values, in the order in which the peer said them.
+"""What a connection reports to its application: values, in the order in which the peer caused them.
 
-By the time an event is read, the connection may be ahead of it (a later frame of the same burst
-detached the link, say). Calls on a link that is gone are therefore no errors: they do nothing.
-Every link that was reported ends in exactly one `LinkDetached`, whatever took it down.
+By the time an event is read, the connection may be ahead of it (for example, a later frame of the same burst may have
+detached the link). Calls on a link that is gone are therefore not errors: they do nothing. Every link that was
+reported ends in exactly one `LinkDetached`, whatever ended it.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Incoming(NamedTuple):
-    """One message that arrived whole."""
+    """One complete message."""
 
     delivery_id: int
     delivery_tag: bytes
@@ -41,7 +41,7 @@ class SaslInit:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The peer's open is here and ours is sent."""
+    """The peer's open has arrived and ours is sent."""
 
     open: Open
 
@@ -60,14 +60,14 @@ class LinkAttached:
 
 @dataclass(frozen=True, slots=True)
 class LinkOpened:
-    """The peer took a link that we attached."""
+    """The peer accepted a link that we attached."""
 
     link: "Link"
 
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """Messages that arrived on a link without anything else in between, in order."""
+    """Messages that arrived on a link one after the other, without anything else in between."""
 
     link: "IncomingLink"
     deliveries: list[Incoming]
@@ -75,7 +75,7 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True)
 class OversizeDelivery:
-    """A message over the link's limit was read and dropped. Settle it as any other; rejected is the usual state."""
+    """A message over the link's size limit was read and dropped. Settle it as any other, usually as rejected."""
 
     link: "IncomingLink"
     delivery_id: int
@@ -86,20 +86,20 @@ class OversizeDelivery:
 
 @dataclass(frozen=True, slots=True)
 class CreditChanged:
-    """The peer's flow for a link. With `drain`, send what is there and then call `link.drained()`.
+    """The peer's flow for a link. With `drain`, send what is available and then call `link.drained()`.
 
-    On an incoming link: the sender answered our drain; `credit` is what is left of it, usually 0.
+    On an incoming link: the sender answered our drain; `credit` is what is left, usually 0.
     """
 
     link: "Link"
     credit: int
     drain: bool
-    is_news: bool = True  # False: the peer has not spoken again, but what it said can be acted on now
+    is_news: bool = True  # False: no new flow, but credit that was granted before can be used now
 
 
 @dataclass(frozen=True, slots=True)
 class Dispositions:
-    """The peer's word on deliveries of a link, as (delivery-id, delivery-tag).
+    """The peer's state for deliveries of a link, as (delivery-id, delivery-tag).
 
     On an outgoing link: if not `settled`, the peer waits for `link.confirm`. On an incoming one it is
     the sender's answer to `link.update`.
@@ -113,7 +113,7 @@ class Dispositions:
 
 @dataclass(frozen=True, slots=True)
 class LinkDetached:
-    """The link is gone, with its unsettled deliveries. `error` is the peer's, or ours where the peer was at fault."""
+    """The link is gone, with its unsettled deliveries. `error` is the peer's, or ours if the peer was at fault."""
 
     link: "Link"
     closed: bool
@@ -161,13 +161,13 @@ class Reports:
     def __init__(self) -> None:
         self._events: list[Event] = []
         self.runs: list[Deliveries] = []
-        """Deliveries since the last `take`: whoever counts them does it per run."""
+        """Deliveries since the last `take`, so that they can be counted per run."""
         self.link: IncomingLink | None = None
         """The link whose deliveries are the last event, and can be added to `deliveries`."""
         self.deliveries: list[Incoming] = []
         self._dispositions: Dispositions | None = None
         self.ranged_count = 0
-        """Deliveries that dispositions with a range were about since the last `take`, one counted as often as named."""
+        """Deliveries that dispositions with a range named since the last `take`, each counted every time it is named."""
 
     def add(self, event: Event) -> None:
         self.link = None

@@ -4,8 +4,8 @@ server   FIRST_HEADER --SASL header--> SASL --init--> DECIDING --outcome ok--> A
               '---------------------------AMQP header, unless SASL is required------------------------------^
 client   FIRST_HEADER --SASL header--> SASL --mechanisms, outcome ok---------> AMQP_HEADER --AMQP header--> DONE
 
-A wrong header is answered with the right one, and that is the end of the connection. So is a failed
-outcome. Frames have not begun by then, so there is no close frame in either case.
+A wrong header is answered with the right one, and ends the connection (section 2.2). A failed outcome ends it as well.
+Neither is followed by a close frame, because AMQP frames have not started by then.
 """
 
 from enum import Enum, auto
@@ -41,12 +41,12 @@ class Handshake:
 
     @property
     def is_deciding(self) -> bool:
-        """The application has to name the outcome before any further byte is read."""
+        """The application has to decide on the outcome before any further byte is read."""
         return self.stage is Stage.DECIDING
 
     @property
     def is_amqp_next(self) -> bool:
-        """Our next words are those of AMQP: header and open."""
+        """What we send next is AMQP: header and open."""
         return self.stage in (Stage.AMQP_HEADER, Stage.DONE) or (
             self.stage is Stage.FIRST_HEADER and self._settings.sasl_credentials is None
         )
@@ -60,14 +60,14 @@ class Handshake:
         return self.stage in (Stage.FIRST_HEADER, Stage.AMQP_HEADER)
 
     def start(self) -> None:
-        """Client: say the first word."""
+        """Client: send the first header."""
         self._write(AMQP_HEADER if self._settings.sasl_credentials is None else SASL_HEADER)
 
     def header_received(self, header: bytes) -> None:
         if header not in self._expected():
             if self._role is Role.SERVER:
                 self._write(self._expected()[0])
-            raise ConnectionFault(f"The peer starts with {header!r}; this side speaks {self._expected()[0]!r}.")
+            raise ConnectionFault(f"The peer starts with {header!r}; this side expects {self._expected()[0]!r}.")
         if header == SASL_HEADER:
             self.stage = Stage.SASL
             if self._role is Role.SERVER:
@@ -80,7 +80,7 @@ class Handshake:
 
     def frame_received(self, frame: SaslFrame) -> None:
         if self.stage is not Stage.SASL:
-            raise ConnectionFault(f"{frame.NAME} came outside of the SASL exchange.", ILLEGAL_STATE)
+            raise ConnectionFault(f"{frame.NAME} arrived outside the SASL exchange.", ILLEGAL_STATE)
         if self._role is Role.SERVER and isinstance(frame, sasl.Init):
             self._init_received(frame)
         elif self._role is Role.CLIENT and isinstance(frame, sasl.Mechanisms):
@@ -88,15 +88,15 @@ class Handshake:
         elif self._role is Role.CLIENT and isinstance(frame, sasl.Outcome):
             self._outcome_received(frame)
         else:
-            raise ConnectionFault(f"{frame.NAME} is not expected here.", ILLEGAL_STATE)
+            raise ConnectionFault(f"{frame.NAME} is not expected at this point.", ILLEGAL_STATE)
 
     def decide(self, code: SaslCode) -> None:
-        """Server: the application's word on an init. ConnectionFault if it is anything but OK."""
+        """Server: the application's decision on an init. ConnectionFault if it is anything but OK."""
         assert self.stage is Stage.DECIDING, "an outcome answers exactly one SaslInit"
         self._send(sasl.Outcome(code=code))
         self.stage = Stage.AMQP_HEADER
         if code is not SaslCode.OK:
-            raise ConnectionFault("The credentials of the security layer were refused.", UNAUTHORIZED_ACCESS)
+            raise ConnectionFault("The SASL credentials were refused.", UNAUTHORIZED_ACCESS)
 
     def _expected(self) -> tuple[bytes, ...]:
         if self.stage is Stage.AMQP_HEADER:
@@ -108,7 +108,9 @@ class Handshake:
     def _init_received(self, init: sasl.Init) -> None:
         if init.mechanism not in self._settings.sasl_mechanisms:
             self._send(sasl.Outcome(code=SaslCode.AUTH))
-            raise ConnectionFault(f"The mechanism {init.mechanism!r} is not among those offered.", NOT_IMPLEMENTED)
+            raise ConnectionFault(
+                f"The SASL mechanism {init.mechanism!r} is not one of those offered.", NOT_IMPLEMENTED
+            )
         self.stage = Stage.DECIDING
         self._context.reports.add(SaslInit(init.mechanism, init.initial_response or b"", init.hostname))
 
@@ -117,7 +119,9 @@ class Handshake:
         assert credentials is not None
         if credentials.mechanism not in offer.sasl_server_mechanisms:
             offered = ", ".join(offer.sasl_server_mechanisms)
-            raise ConnectionFault(f"The peer offers {offered}, and not {credentials.mechanism}.", NOT_IMPLEMENTED)
+            raise ConnectionFault(
+                f"The peer offers the SASL mechanisms {offered}, but not {credentials.mechanism}.", NOT_IMPLEMENTED
+            )
         self._send(
             sasl.Init(
                 mechanism=credentials.mechanism,
@@ -128,7 +132,7 @@ class Handshake:
 
     def _outcome_received(self, outcome: sasl.Outcome) -> None:
         if outcome.code is not SaslCode.OK:
-            raise ConnectionFault(f"The peer refuses the credentials: {outcome.code.name}.", UNAUTHORIZED_ACCESS)
+            raise ConnectionFault(f"The peer refuses the SASL credentials: {outcome.code.name}.", UNAUTHORIZED_ACCESS)
         self.stage = Stage.AMQP_HEADER
         self._write(AMQP_HEADER)
 

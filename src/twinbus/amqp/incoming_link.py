@@ -49,7 +49,7 @@ class PartialDelivery:
 
     def add(self, transfer: Transfer, payload: bytes) -> None:
         self.size += len(payload)
-        # Any frame may say that the delivery is settled, and none can take it back (section 2.7.5).
+        # Any frame may settle the delivery, and no later one can undo that (section 2.7.5).
         self.settled = self.settled or bool(transfer.settled)
         self.state = transfer.state or self.state
         if self.is_oversize:
@@ -74,7 +74,7 @@ class IncomingLink(Link):
 
     @property
     def unsettled_count(self) -> int:
-        """Deliveries that were reported and not settled yet."""
+        """Deliveries that were reported and are not settled yet."""
         return self._credit.unsettled_count
 
     def accept(
@@ -86,10 +86,10 @@ class IncomingLink(Link):
         max_message_size: int | None = None,
         credit: int = 0,
     ) -> None:
-        """Take the link that the peer attached; source and target are echoed where none are given.
+        """Accept the link that the peer attached; the peer's source and target are echoed unless others are given.
 
-        `credit` is granted at once, since one SDK waits for it no longer than a second, and kept up from
-        then on as deliveries are settled.
+        `credit` is granted at once, because one SDK waits for it for a second only, and renewed as deliveries
+        are settled.
         """
         if self.state is not LinkState.OFFERED:
             return
@@ -104,17 +104,17 @@ class IncomingLink(Link):
         self.keep_credit(credit)
 
     def attach_answered(self) -> None:
-        """The peer took the link that we attached, and says where its count starts."""
+        """The peer accepted the link that we attached, and says where its count starts."""
         self._credit.delivery_count = self.attach.initial_delivery_count or 0
 
     def keep_credit(self, target: int) -> None:
-        """Let at most `target` deliveries be under way or unsettled, and top up when half of them are done."""
+        """Let at most `target` deliveries be on their way or unsettled, and top up when half of them are done."""
         self._credit.target = target
         self._credit.left = max(0, target - self._credit.unsettled_count)
         self.send_flow()
 
     def grant(self, credit: int) -> None:
-        """Let the peer send `credit` more messages from now on, once: this ends what `keep_credit` started."""
+        """Let the peer send `credit` more messages, once: this ends what `keep_credit` started."""
         self._credit.target = 0
         self._credit.left = credit
         self.send_flow()
@@ -124,14 +124,14 @@ class IncomingLink(Link):
         self.send_flow(drain=True)
 
     def settle(self, first_id: int, last_id: int, state: DeliveryState | None) -> None:
-        """Settle a range of this link's deliveries with one outcome. Ranges next to each other are sent as one."""
+        """Settle a range of this link's deliveries with one outcome. Adjacent ranges are sent as one."""
         if self.state is not LinkState.ATTACHED:
             return
         self.session.dispositions.send(RECEIVER, first_id, last_id, True, state)
         self._count_settled(span(first_id, last_id))
 
     def update(self, first_id: int, last_id: int, state: DeliveryState, tags: tuple[bytes, ...] = ()) -> None:
-        """Tell the sender an outcome and wait for it to settle: `Dispositions` reports its answer."""
+        """Send an outcome and wait for the sender to settle: `Dispositions` reports its answer."""
         if self.state is LinkState.ATTACHED:
             self.session.dispositions.await_peer(self, first_id, last_id, tags)
             self.session.dispositions.send(RECEIVER, first_id, last_id, False, state)
@@ -144,7 +144,7 @@ class IncomingLink(Link):
             self.session.send_flow(self.handle, self._credit.delivery_count, self._credit.left, drain)
 
     def received(self, deliveries: list[Incoming]) -> int:
-        """Count deliveries that were reported; returns how many of them the application has to settle."""
+        """Count deliveries that were reported; return how many of them the application has to settle."""
         if self.state in (LinkState.DETACHING, LinkState.GONE):
             return 0
         count = len(deliveries)
@@ -153,7 +153,7 @@ class IncomingLink(Link):
         return unsettled_count
 
     def transfer_received(self, transfer: Transfer, payload: bytes) -> None:
-        """Any transfer frame; the session handles the common ones by itself."""
+        """Any transfer frame that the session has not handled itself, as it does with common ones."""
         if self.state is LinkState.DETACHING:
             return
         partial = self.partial
@@ -170,7 +170,7 @@ class IncomingLink(Link):
                 size_max=self.message_size_max,
             )
         elif not partial.belongs_to(transfer):
-            self.fail(LinkFault("A delivery began before the last frame of the one before it.", INVALID_FIELD))
+            self.fail(LinkFault("A delivery starts before the previous one is complete.", INVALID_FIELD))
             return
         self._add(partial, transfer, payload)
 
@@ -196,7 +196,7 @@ class IncomingLink(Link):
         budget.size += partial.held_size
         if budget.is_exceeded:
             self.fail(
-                LinkFault("Too many messages of this connection are incomplete at a time.", RESOURCE_LIMIT_EXCEEDED)
+                LinkFault("The incomplete messages of this connection exceed its buffer.", RESOURCE_LIMIT_EXCEEDED)
             )
 
     def _complete(self, partial: PartialDelivery) -> None:

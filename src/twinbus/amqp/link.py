@@ -1,14 +1,22 @@
 """What incoming and outgoing links share: how they begin and end (AMQP 1.0 part 2, section 2.6).
 
- peer attaches      accept                      detach, a fault
-OFFERED ----------------------> ATTACHED ------------------------> DETACHING --the peer's detach--> GONE
-   | refuse                        ^  | the peer's detach, answered at once                          ^
-   '---------> DETACHING           |  '--------------------------------------------------------------'
-                                   |  or first ENDING, if the application holds the answer back, until its `end`
- we attach: ATTACHING --the peer's attach
+state        what happens                                       next state
+(none)       the peer attaches                                  OFFERED
+(none)       we attach                                          ATTACHING
+OFFERED      accept                                             ATTACHED
+OFFERED      refuse, detach: attach and detach are sent         DETACHING
+OFFERED      the peer detaches: attach and detach are sent      GONE
+ATTACHING    the peer attaches as well                          ATTACHED
+ATTACHING    detach                                             DETACHING
+ATTACHED     detach, a fault of the peer                        DETACHING
+ATTACHED     the peer detaches, answered at once                GONE
+ATTACHED     the peer detaches, and `is_answer_held`            ENDING
+ENDING       end: the answer is sent                            GONE
+DETACHING    the peer detaches                                  GONE
+any          the session or the connection ends                 GONE
 
-Links are told apart by their handles. A second link of the same name is a second link: there is no
-state to resume, so there is nothing to steal.
+Links are identified by their handles. A second link with the same name is simply another link: links here have no state
+to resume, so no link can be stolen (section 2.6.1 would detach the first one).
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +43,7 @@ class LinkState(Enum):
 
 
 class Link(ABC):
-    """One link, seen from this side. `attach` is what the peer said of it (what we said, until it answers)."""
+    """One link, seen from this side. `attach` is the peer's (ours, until the peer answers)."""
 
     is_sender: ClassVar[bool]
 
@@ -47,9 +55,9 @@ class Link(ABC):
         self.attach = attach
         self.state = state
         self.context: Any = None
-        """For the application: whatever it binds to the link."""
+        """For the application: whatever it attaches to the link."""
         self.is_answer_held = False
-        """Set by an application that answers the peer's detach by `end`, once it has said what it still owes."""
+        """Set by an application that answers the peer's detach by calling `end`, once it has sent what it still owes."""
         self._is_closed_by_peer = True
         self._is_reported_gone = False
 
@@ -78,13 +86,13 @@ class Link(ABC):
         return self.state is LinkState.ATTACHED
 
     def refuse(self, error: MessagingError) -> None:
-        """Attach without source and target, and detach in the same write: how AMQP says no to a link."""
+        """Attach without source and target, and detach in the same write: how AMQP refuses a link (section 2.6.3)."""
         if self.state is LinkState.OFFERED:
             self._answer(source=None, target=None, properties=None, max_message_size=None)
             self._send_detach(closed=True, error=ErrorCondition.of(error))
 
     def refuse_unreported(self, error: MessagingError) -> None:
-        """Refuse a link that the application was never told of, so that it hears nothing of its end either."""
+        """Refuse a link that was never reported to the application, so that its end is not reported either."""
         self._is_reported_gone = True
         self.refuse(error)
 
@@ -98,14 +106,14 @@ class Link(ABC):
             self._send_detach(closed, condition)
 
     def fail(self, fault: MessagingError) -> None:
-        """The peer broke a rule on this link: detach it, and let the application know at once."""
+        """The peer violated the protocol on this link: detach it, and report that at once."""
         self.detach(fault)
         self.report_gone(closed=True, error=ErrorCondition.of(fault))
 
     def detach_received(self, detach: Detach) -> None:
-        """The peer ends the link, or answers our detach; an answer gets no answer."""
+        """The peer ends the link, or answers our detach; an answer is not answered."""
         if self.state is LinkState.OFFERED:
-            # A detach of ours means nothing to a peer that never saw our attach.
+            # A peer that has not seen our attach cannot relate our detach to a link.
             self._answer(source=None, target=None, properties=None, max_message_size=None)
         if self.state is LinkState.ATTACHED and self.is_answer_held:
             self.state = LinkState.ENDING
@@ -150,7 +158,7 @@ class Link(ABC):
             rcv_settle_mode=asked.rcv_settle_mode,
             source=source,
             target=target,
-            # The Python SDK gives up on a receiver that is told no count to start from.
+            # The Python SDK gives up on a receiver if the attach has no initial count.
             initial_delivery_count=0 if self.is_sender else None,
             max_message_size=max_message_size,
             properties=properties,
@@ -164,4 +172,4 @@ class Link(ABC):
 
     @abstractmethod
     def _forget(self) -> None:
-        """Drop what the session keeps for this link: nothing of it can be settled or sent any more."""
+        """Drop what the session keeps for this link: nothing of it can be settled or sent anymore."""

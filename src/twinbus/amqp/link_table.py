@@ -27,10 +27,10 @@ class LinkTable:
         self.remote_handle_max = UINT_MAX
         self.by_remote_handle: dict[int, Link] = {}
         self.receiving: dict[int, IncomingLink] = {}
-        """By the peer's handle, those links whose transfers need no second look."""
+        """By the peer's handle, the links whose common transfers can be taken without further checks."""
         self._by_handle: dict[int, Link] = {}
         self._unanswered: dict[tuple[str, bool], Link] = {}
-        """Links that we attached, by name and direction: the answer carries no handle of ours."""
+        """Links that we attached, by name and direction: the answer does not carry our handle."""
         self._handle_hint = 0
 
     def outgoing(self) -> Iterator[OutgoingLink]:
@@ -40,7 +40,7 @@ class LinkTable:
         """Attach a link of our own, at a handle that is free."""
         is_sender = attach.role is not RECEIVER
         if (attach.name, is_sender) in self._unanswered:
-            raise LinkFault(f"A link named {attach.name!r} is being attached already; choose another name.")
+            raise LinkFault(f"A link named {attach.name!r} is already being attached; choose another name.")
         attach = replace(attach, handle=self._free_handle(0))
         link = self._make(attach, attach.handle, is_sender, LinkState.ATTACHING)
         self._unanswered[attach.name, is_sender] = link
@@ -52,7 +52,7 @@ class LinkTable:
         if attach.handle > self._context.settings.handle_max:
             raise ConnectionFault(f"Handle {attach.handle} is over handle-max, {self._context.settings.handle_max}.")
         if attach.handle in self.by_remote_handle:
-            raise SessionFault(f"Handle {attach.handle} has a link already.", HANDLE_IN_USE)
+            raise SessionFault(f"Handle {attach.handle} already has a link.", HANDLE_IN_USE)
         is_sender = attach.role is RECEIVER
         link = self._unanswered.pop((attach.name, is_sender), None)
         if link is None:
@@ -62,7 +62,7 @@ class LinkTable:
 
     def detach_received(self, detach: Detach) -> None:
         link = self.by_remote_handle.get(detach.handle)
-        # A detach for no link can do no harm, so it is not worth a session.
+        # A detach for a handle without a link does no harm, so the session goes on.
         if link is not None:
             link.detach_received(detach)
             if link.state is LinkState.GONE:
@@ -85,9 +85,12 @@ class LinkTable:
 
     def _offer(self, attach: Attach, is_sender: bool) -> None:
         link_count_max = self._context.settings.link_count_max
-        # Refused links count until the peer has detached them; one that never does is not fed for ever.
+        # Refused links count until the peer has detached them: one that never does cannot use memory without end.
         if self._context.link_count >= 2 * link_count_max:
-            raise ConnectionFault(f"{self._context.link_count} links on one connection.", RESOURCE_LIMIT_EXCEEDED)
+            raise ConnectionFault(
+                f"The connection has {self._context.link_count} links, most of them refused. Detach those that were refused.",
+                RESOURCE_LIMIT_EXCEEDED,
+            )
         link = self._make(attach, self._free_handle(attach.handle), is_sender, LinkState.OFFERED)
         self._map(link, attach.handle)
         if self._context.link_count > link_count_max:
@@ -107,7 +110,7 @@ class LinkTable:
             self.stop_receiving(link)
             return
         link.state = LinkState.ATTACHED
-        # No terminus on the far side is a refusal; its reason comes with the detach that follows.
+        # An attach without a terminus on the far side is a refusal; the detach that follows has the reason.
         if (attach.target if link.is_sender else attach.source) is not None:
             if isinstance(link, IncomingLink):
                 link.attach_answered()
@@ -134,7 +137,7 @@ class LinkTable:
         self._handle_hint = min(self._handle_hint, link.handle)
 
     def _free_handle(self, wanted: int) -> int:
-        """The peer's own number where it is free, which is nearly always; else the lowest."""
+        """The peer's own number if it is free, which it nearly always is; else the lowest."""
         if wanted in self._by_handle or wanted > self.remote_handle_max:
             wanted = self._handle_hint
             while wanted in self._by_handle:

@@ -30,8 +30,8 @@ class OutgoingLink(Link):
     def credit(self) -> int:
         """Messages that may be sent now; 0 while earlier ones wait for the session's window.
 
-        What is sent beyond it is sent all the same: pre-settled answers must not get lost
-        because two of them were made at a time.
+        Messages beyond the credit are sent all the same: pre-settled responses must not get lost because two
+        of them are made at the same time.
         """
         if self.state is not LinkState.ATTACHED or self.session.is_held_back:
             return 0
@@ -49,9 +49,9 @@ class OutgoingLink(Link):
         target: Target | Coordinator | None = None,
         properties: dict[Any, Any] | None = None,
     ) -> None:
-        """Take the link that the peer attached; source and target are echoed where none are given.
+        """Accept the link that the peer attached; the peer's source and target are echoed unless others are given.
 
-        The peer's credit may be here already: read `credit`.
+        The peer may have granted credit already: see `credit`.
         """
         if self.state is LinkState.OFFERED:
             self._answer(
@@ -70,7 +70,7 @@ class OutgoingLink(Link):
         message_format: int = 0,
         state: DeliveryState | None = None,
     ) -> int | None:
-        """Send one message; its delivery-id, or None if the link is gone and nothing was sent."""
+        """Send one message. Returns its delivery-id, or None if the link is gone and nothing was sent."""
         if self.state is not LinkState.ATTACHED:
             return None
         delivery_id = self.session.take_delivery_ids(1)
@@ -86,7 +86,7 @@ class OutgoingLink(Link):
         return delivery_id
 
     def transfers(self, deliveries: Sequence[tuple[bytes, bytes]], settled: bool = False) -> int | None:
-        """Send (delivery-tag, payload) pairs; the first delivery-id, the others follow it. None if the link is gone."""
+        """Send (delivery-tag, payload) pairs. Returns the first delivery-id (the others follow it), or None if the link is gone."""
         if self.state is not LinkState.ATTACHED or not deliveries:
             return None
         count = len(deliveries)
@@ -108,13 +108,13 @@ class OutgoingLink(Link):
         return first
 
     def confirm(self, first_id: int, last_id: int, state: DeliveryState | None) -> None:
-        """Settle deliveries that the peer gave a state to and left unsettled, with the outcome that came of it."""
+        """Settle deliveries that the peer gave a state to and left unsettled, with the resulting outcome."""
         if self.state in (LinkState.ATTACHED, LinkState.ENDING):
             self.session.dispositions.settle_outgoing(first_id, last_id)
             self.session.dispositions.send(SENDER, first_id, last_id, True, state)
 
     def drained(self) -> None:
-        """There is nothing more to send for the credit given: use it up, and say so."""
+        """There is nothing more to send for the granted credit: use it up, and tell the peer."""
         if self.state is LinkState.ATTACHED:
             self._credit.drained()
             self.session.transmit_drained(self)
@@ -132,7 +132,7 @@ class OutgoingLink(Link):
             self.send_flow()
 
     def report_credit(self) -> None:
-        """The session's window opened: what could not be sent before may be now."""
+        """The session's window opened: what could not be sent before may be sent now."""
         if self.credit or self._credit.is_draining:
             self.session.report(CreditChanged(self, self.credit, self._credit.is_draining, is_news=False))
 

@@ -1,7 +1,7 @@
-"""Serial numbers of 32 bits that wrap around (RFC 1982): transfer-ids, delivery-ids, delivery-counts.
+"""Serial numbers of 32 bits that wrap around (AMQP 1.0 part 2, section 2.8.10; RFC 1982): transfer-ids, delivery-ids, delivery-counts.
 
-Of two numbers, the one that lies less than half the circle ahead is the later one. A session that
-passes 50,000 messages a second wraps within a day, so nothing may compare such numbers with `<`.
+Of two numbers, the later one is less than half the circle ahead. A session with 50,000 messages a second wraps within a
+day, so nothing may compare such numbers with `<`.
 """
 
 MASK = 0xFFFFFFFF
@@ -9,7 +9,7 @@ HALF = 0x80000000
 
 
 def add(number: int, count: int) -> int:
-    """The number `count` steps after (or, where negative, before) `number`."""
+    """The number `count` steps after `number`, or before it if `count` is negative."""
     return (number + count) & MASK
 
 

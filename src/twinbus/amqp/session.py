@@ -1,11 +1,17 @@
 """One session: frames of a channel in, events and answers out (AMQP 1.0 part 2, section 2.5).
 
- the peer begins: MAPPED                     end, a fault
- we begin: BEGINNING --its begin--> MAPPED ----------------> ENDING --the peer's end--> ENDED
-                                      '----the peer's end, answered at once-----------------^
+state        what happens                                       next state
+(none)       the peer begins, answered at once                  MAPPED
+(none)       we begin                                           BEGINNING
+BEGINNING    the peer begins as well                            MAPPED
+BEGINNING    end, a fault of the peer                           ENDING
+MAPPED       end, a fault of the peer                           ENDING
+MAPPED       the peer ends, answered at once                    ENDED
+ENDING       the peer ends; other frames are ignored            ENDED
+any          the connection ends                                ENDED
 
-A session holds its links by handle, numbers deliveries over all of them, and keeps frames back
-while the peer's window is shut. Whatever arrives after our end is ignored until the peer's end.
+A session holds its links by handle, numbers deliveries over all of them, and holds transfer frames back while the
+peer's window is closed.
 """
 
 from collections.abc import Callable
@@ -52,7 +58,7 @@ class SessionState(Enum):
 class Session:
     def __init__(self, context: ConnectionContext, channel: int) -> None:
         self.channel = channel
-        """Ours; the peer's frames come on `remote_channel`."""
+        """Our channel; the peer's frames come on `remote_channel`."""
         self.remote_channel: int | None = None
         self.state = SessionState.BEGINNING
         self.windows = SessionWindows(context.settings.incoming_window)
@@ -81,7 +87,7 @@ class Session:
         max_message_size: int | None = None,
         properties: dict[Any, Any] | None = None,
     ) -> Link:
-        """Attach a link of our own. `LinkOpened` or `LinkDetached` follows; a receiver grants credit after the former."""
+        """Attach a link of our own. `LinkOpened` or `LinkDetached` follows; a receiver grants credit after `LinkOpened`."""
         return self._links.attach(
             Attach(
                 name=name,
@@ -104,7 +110,7 @@ class Session:
 
     @property
     def is_held_back(self) -> bool:
-        """Transfers wait for the peer's window: this is not the time to hand over more."""
+        """Transfers wait for the peer's window: do not send more now."""
         return len(self._held) > 0
 
     @property
@@ -136,7 +142,7 @@ class Session:
             self.report(SessionBegun(self))
 
     def transfer_frame(self, data: bytes, start: int, end: int) -> bool:
-        """Take a transfer in its common form. False if it is not, or anything about it is special."""
+        """Take a transfer in its common form. False if it has any other form, or needs special handling."""
         fields = read_transfer(data, start, end)
         if fields is None:
             return False
@@ -156,7 +162,7 @@ class Session:
         return True
 
     def handle(self, performative: Performative, payload: bytes) -> None:
-        """Any frame of the channel but begin. SessionFault if the session cannot go on, ConnectionFault likewise."""
+        """Any frame of the channel but begin. SessionFault if the session cannot go on, ConnectionFault if the connection cannot."""
         if isinstance(performative, End):
             self._end_received(performative)
         elif self.state is SessionState.MAPPED:
@@ -170,7 +176,7 @@ class Session:
             self.send_flow()
 
     def fail(self, fault: MessagingError) -> None:
-        """The peer broke a rule of the session: end it, and let the application know at once."""
+        """The peer violated the protocol of the session: end it, and report that at once."""
         if self.state in (SessionState.BEGINNING, SessionState.MAPPED):
             self._send_end(ErrorCondition.of(fault))
             self._report_ended(ErrorCondition.of(fault))
@@ -183,7 +189,7 @@ class Session:
     # What links call.
 
     def send(self, performative: Performative) -> None:
-        """After the dispositions made before it: a detach must not overtake them."""
+        """Send after the dispositions that were made before: a detach must not overtake them."""
         self.dispositions.flush()
         self._outbox.send(self.channel, performative)
 
@@ -200,7 +206,7 @@ class Session:
         credit: int | None = None,
         drain: bool = False,
     ) -> None:
-        """Every flow tells the whole state of the session, and opens our window fully."""
+        """Every flow announces the whole state of the session, and opens our window fully."""
         windows = self.windows
         windows.announce()
         self.send(
@@ -217,13 +223,13 @@ class Session:
         )
 
     def take_delivery_ids(self, count: int) -> int:
-        """The first of `count` ids in a row, which are used from now on."""
+        """Reserve `count` consecutive ids; returns the first."""
         first = self._next_delivery_id
         self._next_delivery_id = (first + count) & MASK
         return first
 
     def transmit(self, link: OutgoingLink, parts: list[bytes]) -> None:
-        """Send frames (pairs of parts) as far as the peer's window goes, and keep the others back."""
+        """Send frames (pairs of parts) as far as the peer's window allows, and hold the others back."""
         frame_count = len(parts) >> 1
         if frame_count <= self.windows.remote_incoming_window and not self._held:
             self._outbox.parts += parts
@@ -235,20 +241,20 @@ class Session:
         if self._held.size > self.settings.held_back_size_max:
             self.fail(
                 SessionFault(
-                    f"{self._held.size} bytes wait for the incoming-window of this session to open.",
+                    f"{self._held.size} bytes wait for the incoming-window of this session. Open it, or grant less credit.",
                     RESOURCE_LIMIT_EXCEEDED,
                 )
             )
 
     def transmit_drained(self, link: OutgoingLink) -> None:
-        """The flow that says so must not overtake the transfers before it."""
+        """Send the flow that reports a drained link; it must not overtake the transfers before it."""
         if self._held:
             self._held.add_drained(link)
         else:
             link.send_flow(drain=True)
 
     def forget_outgoing(self, link: OutgoingLink) -> None:
-        """What the peer says of its deliveries later is ignored, and what waits for the window is dropped."""
+        """Ignore what the peer says about its deliveries from now on, and drop those that wait for the window."""
         self.dispositions.forget_outgoing(link)
         if self._held:
             self._held.drop(link)
@@ -285,7 +291,7 @@ class Session:
         if isinstance(link, IncomingLink):
             link.transfer_received(transfer, payload)
         else:
-            link.fail(LinkFault("A transfer came on a link whose receiver is its sender.", NOT_ALLOWED))
+            link.fail(LinkFault("A transfer arrived on a link on which the peer is the receiver.", NOT_ALLOWED))
         self.announce_window_if_due()
 
     def _disposition_received(self, disposition: Disposition) -> None:

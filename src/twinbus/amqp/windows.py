@@ -1,9 +1,9 @@
 """Session flow control: counts of transfer frames in, room to send and what to announce out
 (AMQP 1.0 part 2, section 2.5.6).
 
-Each side numbers its transfer frames and tells the other how many more it takes. The window of a
-peer is respected to the frame. Our own is announced and never enforced: an SDK counts its messages
-and not its frames, so what it believes to be left is not what we count.
+Each side numbers its transfer frames and announces how many more it accepts. We respect the window of the peer to
+the frame. Our own is announced and never enforced: one SDK counts its messages instead of its frames, so its count of
+what is left differs from ours.
 """
 
 from collections import deque
@@ -23,15 +23,15 @@ class SessionWindows:
     next_outgoing_id: int = 0
     outgoing_window: int = 0x7FFFFFFF
     remote_incoming_window: int = 0
-    """Transfer frames that the peer still takes."""
+    """Transfer frames that the peer still accepts."""
     incoming_count: int = 0
-    """Transfer frames since the peer's first id; the hot path adds to it and does nothing else."""
+    """Transfer frames since the peer's first id. This is all that the hot path updates."""
 
     _initial_incoming_id: int = 0
     _announced_at: int = 0
 
     def begun(self, next_outgoing_id: int, incoming_window: int) -> None:
-        """The peer's begin is here: its first id, and the room it has for our frames."""
+        """The peer's begin has arrived: its first id, and the room it has for our frames."""
         self._initial_incoming_id = next_outgoing_id
         self.remote_incoming_window = incoming_window
 
@@ -48,7 +48,7 @@ class SessionWindows:
         return self.incoming_count - self._announced_at >= (self.incoming_window_max + 1) // 2
 
     def announce(self) -> None:
-        """The window is opened fully with the flow that is about to be sent."""
+        """The flow that is about to be sent opens the window fully."""
         self._announced_at = self.incoming_count
 
     def sent(self, frame_count: int) -> None:
@@ -56,7 +56,7 @@ class SessionWindows:
         self.remote_incoming_window -= frame_count
 
     def flow_received(self, next_incoming_id: int | None, incoming_window: int) -> None:
-        """Room as the peer saw it, less what was on its way to it meanwhile."""
+        """The room that the peer had when it sent the flow, less the frames that were on their way to it."""
         # A peer that has not seen our begin yet cannot know our ids, which start at 0.
         seen = 0 if next_incoming_id is None else next_incoming_id
         on_the_way = max(0, distance(seen, self.next_outgoing_id))
@@ -66,7 +66,7 @@ class SessionWindows:
 class HeldFrame(NamedTuple):
     link: "OutgoingLink"
     parts: Sequence[bytes]
-    """Head and payload. None of them: the place, behind what was sent before it, where the link reports itself drained."""
+    """Head and payload; or nothing, for the place in the order at which the link reports itself drained."""
 
 
 class HeldBack:
@@ -100,9 +100,8 @@ class HeldBack:
     def drop(self, link: "OutgoingLink") -> None:
         """Forget the frames of a link that is gone.
 
-        Their delivery-ids stay used: the numbers of later deliveries are with the application
-        already, and the gap is legal. It can only be seen by a peer with several links in a session
-        whose window it keeps shut.
+        Their delivery-ids stay used: the application already has the ids of later deliveries, and a gap is
+        legal. Only a peer with several links in a session whose window it keeps closed can see it.
         """
         kept = deque(frame for frame in self._frames if frame.link is not link)
         self._frames = kept

@@ -1,7 +1,7 @@
 """AMQP arrays: values that share a constructor in, bytes out (AMQP 1.0 part 1, section 1.6.24).
 
-The constructor stands once, in front, and the elements follow without it. So an element is written
-by the constructor's code and not by its own class, as `twinbus.amqp.codec.encode` writes all other values.
+The constructor comes once, in front, and the elements follow without it. So the constructor's code decides how an
+element is written, and not its class, as for all other values (`twinbus.amqp.codec.encode`).
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def _code_of(elements: Sequence[Value]) -> int:
 def _nested(elements: Sequence[Value], code: int, encode: Encode) -> list[bytes]:
     """Lists, maps and arrays as elements, in the width of size and count that the code asks for."""
     if code not in _COMPOUND:
-        raise EncodeError(f"0x{code:02x} is no constructor an array can have")
+        raise EncodeError(f"0x{code:02x} is not a constructor that an array can have")
     size = _U8 if code < 0xD0 or code == 0xE0 else _U32
     parts = []
     for element in elements:
@@ -106,7 +106,7 @@ def _uuid(value: Value) -> bytes:
 def _whole(width: int) -> Encode:
     def write(value: Value) -> bytes:
         if len(value) != width:
-            raise EncodeError(f"an element of {len(value)} bytes; it takes {width}")
+            raise EncodeError(f"an element has {len(value)} bytes; it has to have {width}")
         return bytes(value)
 
     return write

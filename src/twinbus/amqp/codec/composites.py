@@ -1,11 +1,9 @@
 """AMQP composite types: described lists in, dataclasses out, and back (AMQP 1.0 part 1, section 1.4).
 
-A composite is a dataclass whose fields are annotated with their wire type, in wire order; one
-without a default is mandatory. Reading is lenient where the meaning
-is clear (a missing or null field is its default, any integer in range is an integer, string and
-symbol stand for each other) and a DecodeError where it is not. Writing always takes the exact type
-and the `smallulong` descriptor: the Python SDK looks at the third byte of a performative and at
-nothing else to tell which it is.
+A composite is a dataclass whose fields are annotated with their wire type, in wire order; one without a default is
+mandatory. Reading is lenient where the meaning is clear (a missing or null field has its default, any integer in
+range is an integer, a string can be a symbol and vice versa) and raises a DecodeError where it is not. Writing always
+uses the exact type and the `smallulong` descriptor: the Python SDK recognizes a performative by its third byte alone.
 """
 
 from collections.abc import Callable
@@ -35,12 +33,12 @@ class _Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composite:
-    """Base of every composite: the descriptor in its two forms, and whether short lists are avoided."""
+    """Base of every composite: the two forms of its descriptor, and whether all of its fields are written."""
 
     CODE: ClassVar[int]
     NAME: ClassVar[str]
     IS_FULL_LENGTH: ClassVar[bool] = False
-    """All fields are written, nulls included: some readers index nested composites without a look at their length."""
+    """Write all fields, trailing nulls included: some clients index nested composites without checking their length."""
 
 
 C = TypeVar("C", bound=Composite)
@@ -144,7 +142,7 @@ def _as_is(value: Value) -> Value:
 
 
 def _read_symbols(value: Value) -> tuple[str, ...]:
-    """A field that may hold several values: one as itself, or any number in an array."""
+    """A field of the kind `multiple` (section 1.4): one value as itself, or any number of them in an array."""
     elements = value.values if isinstance(value, Array) else value if isinstance(value, list) else [value]
     if not all(isinstance(element, str) for element in elements):
         raise ValueError
@@ -168,5 +166,5 @@ ANY = FieldType("any value", _as_is, _as_is)
 
 
 def enumeration(name: str, enum: Callable[[int], Any], wire_type: Callable[[int], Value]) -> FieldType:
-    """A field of few values; a boolean or integer that is none of them is refused."""
+    """A field with a few possible values; any other value is refused."""
     return FieldType(name, enum, wire_type)

@@ -1,8 +1,8 @@
 """AMQP values: bytes in, Python values out (AMQP 1.0 part 1, section 1.6).
 
-Reading is one look into a table by the constructor, the first byte of every value (`twinbus.amqp.codec.layout`
-draws what follows it). Whatever the bytes are, nothing but a DecodeError comes out, and no more memory is
-taken than a fixed multiple of the input.
+A table has the reader for each constructor, the first byte of every value (`twinbus.amqp.codec.layout` draws what
+follows it). For malformed bytes of any kind a DecodeError is raised and nothing else, and no more memory is used
+than a fixed multiple of the input.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,17 @@ from twinbus.amqp.codec.types import Array, Described, Symbol, Value
 from twinbus.amqp.errors import DecodeError
 
 DEPTH_MAX = 64
+"""Readers call each other for nested values: this keeps hostile nesting far from Python's recursion limit."""
 ELEMENTS_MAX = 65_536
-# Elements without bytes of their own would let ten bytes ask for a list of 65,536.
+"""A frame of the size that a connection announces by default cannot hold more, with a byte or more each."""
 EMPTY_ELEMENTS_MAX = 256
+"""Elements of an array that take no bytes: without this limit ten bytes could ask for a list of 65,536."""
 EQUAL_HASHES_MAX = 256
-"""Keys of a map that is read whatever their hashes are. Those of uuids are not salted as those of texts are, and can be
-chosen: some thousand keys with the same one, in a single frame, would keep a dictionary busy for a second."""
+"""Up to this many keys, a map is read whatever their hashes are. Hashes of uuids are not salted as those of texts are, so a
+peer can choose them: a few thousand keys with the same hash, in a single frame, would keep a dictionary busy for a second."""
 
 Reader: TypeAlias = Callable[[bytes, int, int], tuple[Value, int]]
-"""(data, position behind the constructor, depth) to (value, position behind the value)."""
+"""(data, position after the constructor, depth) to (value, position after the value)."""
 
 T = TypeVar("T")
 
@@ -40,17 +42,17 @@ _U32_U32 = Struct(">II").unpack_from
 
 
 def decode_value(data: bytes, pos: int) -> tuple[Value, int]:
-    """The value that starts at `pos` and the position behind it."""
+    """The value that starts at `pos` and the position after it."""
     try:
         return _READERS[data[pos]](data, pos + 1, 0)
     except (IndexError, error):
-        raise DecodeError(f"the value at byte {pos} goes on behind the end of the data ({len(data)} bytes)") from None
+        raise DecodeError(f"the value at byte {pos} extends beyond the end of the data ({len(data)} bytes)") from None
     except UnicodeDecodeError as fault:
         raise DecodeError(f"the value at byte {pos} holds text that is not UTF-8: {fault.reason}") from None
 
 
 def _unknown(data: bytes, pos: int, depth: int) -> tuple[Value, int]:
-    raise DecodeError(f"byte {pos - 1} is 0x{data[pos - 1]:02x}, which starts no AMQP value")
+    raise DecodeError(f"byte {pos - 1} is 0x{data[pos - 1]:02x}, which is not the start of an AMQP value")
 
 
 def _constant(make: Callable[[], Value]) -> Reader:
@@ -112,12 +114,12 @@ def _boolean(data: bytes, pos: int, depth: int) -> tuple[Value, int]:
 
 def _char(code_point: int) -> types.Char:
     if code_point > 0x10FFFF or 0xD800 <= code_point <= 0xDFFF:
-        raise DecodeError(f"0x{code_point:x} is no Unicode character")
+        raise DecodeError(f"0x{code_point:x} is not a Unicode character")
     return types.Char(chr(code_point))
 
 
 def _symbol(data: bytes) -> Symbol:
-    # The specification has ASCII here. SDKs write user-chosen annotation names as they come, in UTF-8.
+    # Section 1.6.21 allows ASCII only, but SDKs write the annotation names that users choose in UTF-8.
     return Symbol(data.decode())
 
 
@@ -183,12 +185,12 @@ def _map(elements: list[Value], end: int) -> tuple[Value, int]:
         raise DecodeError(f"the map that ends at byte {end} has a key without a value")
     try:
         if len(keys) > EQUAL_HASHES_MAX and len(set(map(hash, keys))) < len(keys) // 2:
-            raise DecodeError(f"the map that ends at byte {end} has keys that were chosen to be alike, or keys twice")
+            raise DecodeError(f"the map that ends at byte {end} has many keys with the same hash, or duplicate keys")
         mapping = dict(zip(keys, elements[1::2], strict=True))
     except TypeError:
-        raise DecodeError(f"the map that ends at byte {end} has a list, map or array as key") from None
+        raise DecodeError(f"the map that ends at byte {end} has a list, map or array as a key") from None
     if len(mapping) != len(keys):
-        raise DecodeError(f"the map that ends at byte {end} has a key twice")
+        raise DecodeError(f"the map that ends at byte {end} has a duplicate key")
     return mapping, end
 
 
@@ -209,11 +211,11 @@ def _array(data: bytes, pos: int, end: int, count: int, depth: int) -> tuple[Val
         descriptors.append(descriptor)
         code = data[pos]
     pos += 1
-    # Refused even where no element follows it.
+    # Refused even if no element follows it.
     if code not in _KNOWN:
         _unknown(data, pos, depth)
     if WIDTHS[code] == 0 and count > EMPTY_ELEMENTS_MAX:
-        raise DecodeError(f"an array of {count} elements without bytes; at most {EMPTY_ELEMENTS_MAX} are read")
+        raise DecodeError(f"an array has {count} elements without bytes; the limit is {EMPTY_ELEMENTS_MAX}")
     read = _READERS[code]
     values = []
     for _ in range(count):
@@ -229,7 +231,7 @@ def _array(data: bytes, pos: int, end: int, count: int, depth: int) -> tuple[Val
 def _too_much(depth: int, count: int) -> DecodeError:
     if depth >= DEPTH_MAX:
         return DecodeError(f"values are nested deeper than {DEPTH_MAX}")
-    return DecodeError(f"a list, map or array of {count} elements; at most {ELEMENTS_MAX} are read")
+    return DecodeError(f"a list, map or array has {count} elements; the limit is {ELEMENTS_MAX}")
 
 
 def _wrong_end(pos: int, end: int) -> DecodeError:

@@ -1,7 +1,7 @@
 """Delivery states: what became of a message (AMQP 1.0 part 3, section 3.4, and part 4, section 4.5).
 
-accepted, rejected, released and modified are outcomes; received, declared and transactional-state
-are the steps and wrappings around them.
+accepted, rejected, released and modified are outcomes, which end a delivery, and so is declared, on a control link.
+received is a step on the way there, and transactional-state wraps an outcome that counts once its transaction commits.
 """
 
 from dataclasses import dataclass
@@ -101,5 +101,5 @@ _ENCODED_ACCEPTED = encode_composite(ACCEPTED)
 
 
 def encode_state(state: DeliveryState) -> bytes:
-    # By far the most frequent one, once per burst and more.
+    # By far the most frequent state: at least once per burst.
     return _ENCODED_ACCEPTED if state is ACCEPTED else encode_composite(state)

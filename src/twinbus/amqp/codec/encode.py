@@ -1,7 +1,7 @@
 """AMQP values: Python values in, bytes out, each in its shortest encoding (AMQP 1.0 part 1, section 1.6).
 
-The writer is found by the value's class. `ENCODED_NULL` and the functions for lists and maps of
-parts that are encoded already serve those who build frames and sections by hand.
+The value's class determines the writer. `ENCODED_NULL` and the functions for lists and maps of parts that are
+already encoded are for callers that build frames and sections by hand.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,26 +37,26 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
 
 def encode_value(value: Value) -> bytes:
-    """The value in its shortest form; EncodeError where no AMQP type can hold it."""
+    """The value in its shortest form; EncodeError if no AMQP type can hold it."""
     try:
         return _encode(value)
     except error:
         raise EncodeError(f"{value!r} is out of range for the AMQP type of {type(value).__name__}") from None
     except UnicodeEncodeError as fault:
-        raise EncodeError(f"text that UTF-8 cannot hold: {fault.reason}") from None
+        raise EncodeError(f"a text cannot be encoded as UTF-8: {fault.reason}") from None
     except RecursionError:
-        raise EncodeError("values are nested too deep to be encoded") from None
+        raise EncodeError("values are nested too deeply to be encoded") from None
 
 
 def encode_list(parts: Sequence[bytes]) -> bytes:
-    """A list of elements that are encoded already."""
+    """A list of elements that are already encoded."""
     if not parts:
         return EMPTY_LIST
     return _compound(0xC0, 0xD0, b"".join(parts), len(parts))
 
 
 def encode_map(parts: Sequence[bytes]) -> bytes:
-    """A map of keys and values, in turn, that are encoded already."""
+    """A map of keys and values, in turn, that are already encoded."""
     return _compound(0xC1, 0xD1, b"".join(parts), len(parts))
 
 
@@ -91,7 +91,7 @@ def _writer_of_base(value: Value) -> Writer:
 
 
 def _compound(code8: int, code32: int, body: bytes, count: int) -> bytes:
-    # The size counts what follows it, so the count as well.
+    # The size covers everything after it, so the count as well (section 1.6.22).
     if len(body) < 255 and count < 256:
         return _CODE_U8_U8(code8, len(body) + 1, count) + body
     return _CODE_U32_U32(code32, len(body) + 4, count) + body
@@ -146,7 +146,7 @@ def _prefixed(pack: Callable[[int, Value], bytes], code: int) -> Writer:
 def _decimal(code: int, width: int) -> Writer:
     def write(value: Value) -> bytes:
         if len(value) != width:
-            raise EncodeError(f"a decimal of {len(value)} bytes; it takes {width}")
+            raise EncodeError(f"a decimal has {len(value)} bytes; it has to have {width}")
         return _CODE(code) + bytes(value)
 
     return write

@@ -1,7 +1,7 @@
-"""The error a peer is told, or tells us (AMQP 1.0 part 2, section 2.8.14).
+"""The error that one peer reports to the other (AMQP 1.0 part 2, section 2.8.14).
 
-Always written with all three fields: the Python SDK reads the third one without a look at the
-length of the list, and a send that is refused with a shorter list never returns.
+Always written with all three fields: the Python SDK reads the third one without checking the length of the
+list, and a send that is refused with a shorter list never returns.
 """
 
 from dataclasses import dataclass

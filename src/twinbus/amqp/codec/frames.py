@@ -1,11 +1,11 @@
-"""AMQP frames and protocol headers: bytes in, frame borders out (AMQP 1.0 part 2, sections 2.2 and 2.3).
+"""AMQP frames and protocol headers: bytes in, frame bounds out (AMQP 1.0 part 2, sections 2.2 and 2.3).
 
 frame   bytes 0-3  size of the whole frame       byte 5     type: 0 AMQP, 1 SASL
         byte  4    doff: header in 4-byte words  bytes 6-7  channel (SASL: ignored)
 header  "AMQP", protocol id (0 AMQP, 3 SASL), version 1 0 0
 
-A frame is given as borders in the received bytes and is not cut out of them: a burst holds
-hundreds, and the one copy a message needs is that of its payload.
+A frame is given by its bounds in the received bytes and is not cut out of them: a burst holds hundreds of
+frames, and the only bytes that have to be copied are the payloads of messages.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from typing import TypeAlias
 from twinbus.amqp.errors import ConnectionFault
 
 FRAME_SIZE_MIN = 512
-"""Every peer takes frames up to this size (section 2.4.1)."""
+"""Every peer has to accept frames up to this size (section 2.4.1)."""
 
 AMQP_FRAME, SASL_FRAME, PROTOCOL_HEADER = 0, 1, -1
 
@@ -30,7 +30,7 @@ _HEADER_AND_MARK = Struct(">IBBHI")
 Frame: TypeAlias = tuple[int, int, int, bytes, int, int]
 """Frame type, channel, mark, data, start, end: the body is data[start:end].
 
-The mark is the body's first four bytes as a number, which tell the common performatives; 0 if unknown.
+The mark is the body's first four bytes as a number, by which the common performatives are recognized; 0 if unknown.
 """
 
 
@@ -39,7 +39,7 @@ def encode_frame(channel: int, body: bytes, frame_type: int = AMQP_FRAME) -> byt
 
 
 class FrameReader:
-    """Received bytes, and those of them that do not make up a whole frame yet."""
+    """Cuts received bytes into frames, and keeps what is not a whole frame yet."""
 
     def __init__(self, frame_size_max: int) -> None:
         assert frame_size_max >= FRAME_SIZE_MIN
@@ -50,20 +50,20 @@ class FrameReader:
         """The next 8 bytes are a protocol header. The connection sets this again after SASL."""
 
     def keep(self, data: bytes) -> None:
-        """Take bytes to be read in a later call; ConnectionFault if they are more than one frame may hold."""
+        """Keep bytes for a later call of `frames`; ConnectionFault if they are more than one frame may hold."""
         self._rest += data
         if len(self._rest) > self._frame_size_max:
-            raise ConnectionFault(f"{len(self._rest)} bytes came before this side could read them.")
+            raise ConnectionFault(f"{len(self._rest)} bytes arrived before this side could read them.")
 
     def frames(self, data: bytes) -> Iterator[Frame]:
         """Every whole frame (a header is a frame of its own type), oldest first.
 
-        Whoever stops early finds the frames behind that point in the next call. ConnectionFault
-        for a frame over the limit, as soon as its size is here, and for a header out of its bounds.
+        A caller that stops early gets the remaining frames from the next call. ConnectionFault for a frame over
+        the limit, as soon as its size has arrived, and for a data offset outside of the frame.
         """
         if self._rest:
             self._rest += data
-            # One join per frame, and not one per chunk: chunks may be single bytes.
+            # Joined once per frame and not once per chunk: chunks may be single bytes.
             if len(self._rest) < self._wanted:
                 return
             data = bytes(self._rest)
@@ -83,16 +83,18 @@ class FrameReader:
                 else:
                     size, doff, frame_type, channel = _HEADER.unpack_from(data, pos)
                     mark = 0
-                # Checked before the body is here: a peer that announces 4 GiB has to
+                # Checked before the body has arrived: a peer that announces 4 GiB has to
                 # fail now, not once we have buffered it.
                 if size > size_max:
-                    raise ConnectionFault(f"a frame of {size} bytes; this side takes at most {size_max}")
+                    raise ConnectionFault(
+                        f"The peer sends a frame of {size} bytes; this side accepts at most {size_max}."
+                    )
                 if doff != 2:
                     mark = 0
                     if not 8 <= doff * 4 <= size:
-                        raise ConnectionFault(f"a data offset of {doff} words in a frame of {size} bytes")
+                        raise ConnectionFault(f"A frame of {size} bytes has a data offset of {doff} words.")
                 elif size < 8:
-                    raise ConnectionFault(f"a frame of {size} bytes, less than its own header")
+                    raise ConnectionFault(f"A frame of {size} bytes is shorter than its own header.")
                 if length - pos < size:
                     self._wanted = size
                     return

@@ -1,6 +1,6 @@
-"""How many bytes a value takes, by its constructor: data and position in, position behind the value out (AMQP 1.0 part 1, section 1.2).
+"""How many bytes a value takes, by its constructor: data and position in, position after the value out (AMQP 1.0 part 1, section 1.2).
 
-The first byte of a value is its constructor, and the high half of it tells how the rest is laid out:
+The first byte of a value is its constructor, and its high half gives the layout of the rest:
 
 4x  no bytes        7x  4 bytes    Ax  1-byte size, bytes     Dx  4-byte size, 4-byte count, elements
 5x  1 byte          8x  8 bytes    Bx  4-byte size, bytes     Ex  1-byte size, 1-byte count, constructor, elements
@@ -37,9 +37,9 @@ _U32 = Struct(">I").unpack_from
 
 
 def skip_value(data: bytes, pos: int) -> int:
-    """The position behind the value at `pos`. Looks at sizes only: what is inside may still be malformed."""
+    """The position after the value at `pos`. Only sizes are checked: what is inside may still be malformed."""
     start = pos
-    pending = 1  # a descriptor adds one: it and the value it describes stand in for one value
+    pending = 1  # a descriptor adds one: descriptor and described value together are one value
     try:
         while pending:
             width = WIDTHS[data[pos]]
@@ -54,10 +54,10 @@ def skip_value(data: bytes, pos: int) -> int:
                 pending += 1
                 continue
             else:
-                raise DecodeError(f"byte {pos} is 0x{data[pos]:02x}, which starts no AMQP value")
+                raise DecodeError(f"byte {pos} is 0x{data[pos]:02x}, which is not the start of an AMQP value")
             pending -= 1
     except (IndexError, error):
         pos = len(data) + 1
     if pos > len(data):
-        raise DecodeError(f"the value at byte {start} goes on behind the end of the data ({len(data)} bytes)")
+        raise DecodeError(f"the value at byte {start} extends beyond the end of the data ({len(data)} bytes)")
     return pos

@@ -1,6 +1,6 @@
-"""The performatives: what frames say (AMQP 1.0 part 2, section 2.7).
+"""The performatives, which are the bodies of AMQP frames (AMQP 1.0 part 2, section 2.7).
 
-Fields stand in wire order. What is null on the wire reads as the default given here.
+Fields are in wire order. A null on the wire reads as the default given here.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""SASL on AMQP: the frames of the security layer and the mechanisms we speak (AMQP 1.0 part 5, section 5.3).
+"""SASL on AMQP: the frames of the security layer and the mechanisms that both roles support (AMQP 1.0 part 5, section 5.3).
 
-server  mechanisms ------------------->            ANONYMOUS  response: none, or a trace
+server  mechanisms ------------------->            ANONYMOUS  response: none, or a trace (RFC 4505)
 client  <------------------------- init            PLAIN      response: [authzid] NUL user NUL password (RFC 4616)
-server  outcome(code) ---------------->            MSSBCBS    none: the client proves itself on $cbs
-                                                   EXTERNAL   none: the client proved itself by its certificate
+server  outcome(code) ---------------->            MSSBCBS    none: the client authenticates itself on $cbs
+                                                   EXTERNAL   none: the client authenticated itself by its certificate
 """
 
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def decode_sasl(body: bytes) -> SaslFrame:
 
 
 class SaslCredentials(NamedTuple):
-    """What a client answers to the offer of mechanisms."""
+    """What a client answers when the server offers mechanisms."""
 
     mechanism: str = ANONYMOUS
     initial_response: bytes = b""

@@ -1,7 +1,7 @@
-"""Where the sections of an ordinary message start: payload in, positions out, and nothing decoded.
+"""Where the sections of an ordinary message start: payload in, positions out, and nothing decoded (AMQP 1.0 part 3, section 3.2).
 
-Every message that comes in passes here, so this is one walk over its sections. What is not ordinary is left to
-`twinbus.amqp.codec.sections.canonical`, which puts it in order.
+This runs for every incoming message, so it is a single walk over the sections. A message that is not ordinary is left to
+`twinbus.amqp.codec.sections.canonical`, which puts its sections in order.
 """
 
 from struct import Struct, error
@@ -28,7 +28,7 @@ _U32 = Struct(">I").unpack_from
 
 
 def _forms(code: int) -> tuple[int, ...]:
-    """WIDTHS for the value of one kind of section: what it cannot hold is UNKNOWN."""
+    """WIDTHS for the value of one kind of section: UNKNOWN for constructors that it cannot have."""
     constructors = {
         HEADER: (0x45, 0xC0, 0xD0),
         DELIVERY_ANNOTATIONS: (0xC1, 0xD1),
@@ -47,8 +47,8 @@ _FORMS = tuple(_forms(code) for code in range(256))
 
 
 def section_bounds(data: bytes) -> Bounds | None:
-    """A section that is not there starts where the next one does. None if the sections are not in the standard
-    order, or not all behind a `smallulong` descriptor.
+    """An absent section starts where the next one does. None if the sections are not in the standard order, or not
+    all with a `smallulong` descriptor.
     """
     size = len(data)
     pos = last = 0
@@ -89,7 +89,7 @@ def section_bounds(data: bytes) -> Bounds | None:
     except (IndexError, error):
         pos = size + 1
     if pos > size:
-        raise DecodeError(f"the last section goes on behind the end of the message ({size} bytes)")
+        raise DecodeError(f"the last section extends beyond the end of the message ({size} bytes)")
     if rest_at < 0:
         rest_at = size
     if application_at < 0:

@@ -3,8 +3,8 @@
 header  delivery-annotations  message-annotations  properties  application-properties  body  footer
 0x70    0x71                  0x72                 0x73        0x74                    0x75-77  0x78
 
-This is for messages that are read or written as a whole: requests and responses of nodes, and clients.
-What passes through the broker is never decoded; `twinbus.model.message` reads a few facts of it.
+This is for messages that are read or written as a whole: requests to nodes, their responses, and what clients send.
+Messages that pass through the broker are never decoded; `twinbus.model.message` reads a few facts of them.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ SEQUENCE = 0x76
 VALUE = 0x77
 FOOTER = 0x78
 
-# The other form of a section's descriptor.
+# The descriptors of sections in their other form, the symbol.
 _CODES = {
     "amqp:header:list": HEADER,
     "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
@@ -44,7 +44,7 @@ _NAMES = {code: name.split(":")[1] for name, code in _CODES.items()}
 
 
 class Span(NamedTuple):
-    """Where the value of a section stands in a payload; its descriptor is in front of `start`."""
+    """Where the value of a section is in a payload; its descriptor comes before `start`."""
 
     code: int
     start: int
@@ -99,7 +99,7 @@ Body: TypeAlias = DataBody | SequenceBody | ValueBody
 
 @dataclass(slots=True)
 class Sections:
-    """A whole message. None is a section that is not there, which differs from an empty one."""
+    """A whole message. None is an absent section, which is not the same as an empty one."""
 
     header: Header | None = None
     delivery_annotations: dict[Value, Value] | None = None
@@ -111,7 +111,7 @@ class Sections:
 
 
 def split_sections(payload: bytes) -> list[Span]:
-    """The sections as they stand, whatever their order and the form of their descriptors.
+    """The sections as they come, in any order and with any form of descriptor.
 
     At most one of each kind and one kind of body; data and sequence sections may repeat.
     """
@@ -119,7 +119,7 @@ def split_sections(payload: bytes) -> list[Span]:
     pos = 0
     while pos < len(payload):
         if payload[pos] != 0:
-            raise DecodeError(f"byte {pos} of the message is 0x{payload[pos]:02x}, but a section starts with 0x00")
+            raise DecodeError(f"byte {pos} of the message is 0x{payload[pos]:02x}, but every section starts with 0x00")
         descriptor, start = decode_value(payload, pos + 1)
         pos = skip_value(payload, start)
         spans.append(Span(_code_of(descriptor), start, pos))
@@ -128,7 +128,7 @@ def split_sections(payload: bytes) -> list[Span]:
 
 
 def canonical(payload: bytes) -> bytes:
-    """The same message with its sections in the standard order, each behind a `smallulong` descriptor."""
+    """The same message with its sections in the standard order, each with a `smallulong` descriptor."""
     spans = sorted(split_sections(payload), key=lambda span: span.code)
     return b"".join([encode_descriptor(code) + payload[start:end] for code, start, end in spans])
 
@@ -157,7 +157,7 @@ def decode_sections(payload: bytes) -> Sections:
 
 
 def encode_sections(sections: Sections) -> bytes:
-    """The message in the standard order, each section behind a `smallulong` descriptor."""
+    """The message in the standard order, each section with a `smallulong` descriptor."""
     parts: list[tuple[int, Value]] = [
         (HEADER, None if sections.header is None else trimmed(sections.header)),
         (DELIVERY_ANNOTATIONS, sections.delivery_annotations),
@@ -183,12 +183,12 @@ def encode_descriptor(code: int) -> bytes:
 
 
 def decode_properties(value: Value) -> MessageProperties:
-    """The value of a properties section, as decoded, by field names."""
+    """The decoded value of a properties section, by field names."""
     return _composite(MessageProperties, value)
 
 
 def trimmed(composite: Header | MessageProperties) -> list[Value]:
-    """The fields as a list that ends with the last one set: trailing nulls need no bytes."""
+    """The fields as a list that ends with the last one that is set: trailing nulls can be omitted."""
     values = list(_FIELDS_OF[type(composite)](composite))
     while values and values[-1] is None:
         values.pop()
@@ -226,7 +226,7 @@ def _body(code: int, values: list[Value]) -> Body:
 def _code_of(descriptor: Value) -> int:
     code = _CODES.get(descriptor) if isinstance(descriptor, Symbol) else descriptor
     if not isinstance(code, int) or isinstance(code, bool) or code not in _NAMES:
-        raise DecodeError(f"{descriptor!r} describes no section of a message")
+        raise DecodeError(f"{descriptor!r} is not the descriptor of a message section")
     return code
 
 

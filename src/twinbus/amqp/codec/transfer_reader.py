@@ -1,10 +1,10 @@
-"""Transfers and dispositions in their common encodings: a frame's borders in, fields out, for every single message.
+"""Transfers and dispositions in their common encodings: a frame's bounds in, fields out (AMQP 1.0 part 2, sections 2.7.5 and 2.7.6).
 
-These readers understand a list of at most 255 bytes with fields in their usual encodings, which is
-what every known client sends, and return None for everything else: the general decoder then has the
-word, also on what is malformed. A reader that runs over its list's end notices at the end, since it
-then stands elsewhere than the size says. They are written without calls, at the price of their
-length: a call per field would double the cost of receiving a message.
+These readers run for every single message. They understand a list of at most 255 bytes with fields in their usual
+encodings, which is what every known client sends, and return None for everything else, malformed bytes included: the
+general decoder decides about those. A reader that runs past the end of its list notices it at the end, when its
+position is not the one that the size gives. The readers make no calls and repeat the same few branches instead: a
+call per field would double the cost of receiving a message.
 """
 
 from itertools import product
@@ -29,8 +29,8 @@ _U32 = Struct(">I").unpack_from
 _NULL_OR_NO = (b"\x40", b"\x42", b"\x56\x00")
 _ANY_BOOLEAN = (*_NULL_OR_NO, b"\x41", b"\x56\x01")
 
-# What may follow `more` in a transfer that wants nothing special: no settle mode of its own, no
-# state, neither resumed nor aborted; batchable is a hint that we need not take. By encoding, the field count.
+# What may follow `more` in a transfer that asks for nothing special: no settle mode of its own, no state, neither
+# resumed nor aborted; batchable is a hint that a receiver may ignore. The field count by the encoding of these fields.
 _PLAIN_TAILS: dict[bytes, int] = {
     b"".join(tail[:count]): 6 + count
     for tail in product((b"\x40",), (b"\x40",), _NULL_OR_NO, _NULL_OR_NO, _ANY_BOOLEAN)
@@ -41,8 +41,8 @@ _BOOLEANS = {0x40: False, 0x41: True, 0x42: False}
 _BOOLEAN_BYTES = {0: False, 1: True}
 _ROLES = {0x41: True, 0x42: False}
 
-# What follows `last` in dispositions, by its encoding: the field count, settled and state. A handful
-# in practice; the bound is for peers that write the same things in ever new ways.
+# What follows `last` in dispositions, by its encoding: the field count, settled and state. There is a handful of them
+# in practice; the limit is for peers that encode the same fields in ever new ways.
 _DISPOSITION_TAILS: dict[bytes, tuple[int, bool, DeliveryState | None]] = {}
 _DISPOSITION_TAILS_MAX = 256
 
@@ -168,7 +168,7 @@ def read_disposition(data: bytes, start: int, end: int) -> DispositionFields | N
 
 
 def _learn_tail(data: bytes, start: int, tail_start: int, end: int) -> tuple[int, bool, DeliveryState | None]:
-    """Read by the general decoder, and kept if it is one of the few that come again and again."""
+    """Read the tail with the general decoder, and remember it if it is one of the few that occur again and again."""
     disposition, _ = decode_performative(data[start:end])
     assert isinstance(disposition, Disposition)
     state = disposition.state

@@ -1,7 +1,7 @@
-"""Transfers and dispositions: fields in, frames out, for every single message.
+"""Transfers and dispositions: fields in, frames out, for every single message (AMQP 1.0 part 2, sections 2.7.5 and 2.7.6).
 
-The part of a frame in front of the payload is built with one `pack`: of a link's transfers only size,
-delivery-id and delivery-tag differ.
+Everything in front of the payload is built with one `pack`, because the transfers of a link differ in size,
+delivery-id and delivery-tag only.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def encode_disposition(
     role_code, settled_code = 0x41 if role else 0x42, 0x41 if settled else 0x42
     if len(encoded_state) < 200:
         size = len(encoded_state)
-        # Field by field: frame header, descriptor and list8, role, first, last, settled; the state behind.
+        # Field by field: frame header, descriptor and list8, role, first, last, settled; then the state.
         return (
             _DISPOSITION_HEAD.pack(
                 26 + size,
@@ -49,10 +49,10 @@ def encode_disposition(
 
 
 class TransferWriter:
-    """Writes the transfers of one outgoing link, split into frames that the peer takes.
+    """Writes the transfers of one outgoing link, split into frames that the peer accepts.
 
-    Frames come as pairs of parts, head and payload, one behind the other: whoever sends them joins
-    them once with everything else.
+    Each frame is two parts, head and payload, one after the other in a flat list: the caller joins them once
+    with everything else that is to be sent.
     """
 
     def __init__(self, channel: int, handle: int, frame_size_max: int) -> None:
@@ -102,10 +102,10 @@ class TransferWriter:
         if len(payload) + 24 + sum(map(len, fields)) + sum(map(len, last_fields)) <= self._frame_size_max:
             return self._frame([*fields, *last_fields], payload)
         more_fields = [b"\x41", *last_fields[1:]]
-        # Continuations omit delivery-id and delivery-tag, both: one client fails where only one is repeated.
+        # Continuations omit both delivery-id and delivery-tag: one client fails if only one of them is repeated.
         rest = [self._handle, ENCODED_NULL, ENCODED_NULL, ENCODED_NULL, flag]
         room = self._frame_size_max - 24 - sum(map(len, fields)) - sum(map(len, more_fields))
-        assert room > 0, "delivery-tag and state fill a frame of the peer"
+        assert room > 0, "delivery-tag and state leave no room for a payload in the frames that the peer accepts"
         parts = self._frame([*fields, *more_fields], payload[:room])
         pos = room
         room = self._frame_size_max - 32
@@ -119,7 +119,7 @@ class TransferWriter:
         return [_FRAME_HEAD.pack(8 + len(performative) + len(payload), 2, 0, self._channel) + performative, payload]
 
     def _head(self, tag_size: int, settled: bool) -> tuple[Struct, bytes, bytes, bytes]:
-        """How to pack the head for tags of this size: size, front, delivery-id, tag mark, tag, back."""
+        """How to pack the head for tags of this size: the struct of (size, front, delivery-id, tag mark, tag, back), and its constants."""
         found = self._heads.get((tag_size, settled))
         if found is None:
             tag_mark = encode_binary(bytes(tag_size))[:-tag_size] if tag_size else b"\xa0\x00"

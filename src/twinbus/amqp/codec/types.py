@@ -1,8 +1,8 @@
 """AMQP values as Python values (AMQP 1.0 part 1, section 1.6).
 
 Where Python has the type, it is used: None, bool, float (double), str, bytes, UUID, list, dict.
-What Python cannot tell apart is a subclass: `UInt(5)` is 5 for every reader and `uint` for the
-encoder. A bare int is written as `int`, or as `long` where it does not fit.
+Types that Python does not distinguish are subclasses: `UInt(5)` is 5 for every reader and `uint` for the
+encoder. A bare int is written as `int`, or as `long` if it does not fit.
 """
 
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Char(str):
 
 
 class Symbol(str):
-    """A name from a constrained domain. Equal to the str of the same text, so that maps are easy to ask."""
+    """A name from a constrained domain. Equal to the str of the same text, so that maps can be looked up by text."""
 
     __slots__ = ()
 
@@ -82,10 +82,10 @@ class Decimal128(bytes):
     __slots__ = ()
 
 
-# Hashed as a value but not frozen: a frozen one takes twice as long to make, and every performative is one.
+# Hashed as a value but not frozen: a frozen one takes twice as long to create, and every performative is one.
 @dataclass(slots=True, unsafe_hash=True)
 class Described:
-    """A value with a descriptor (ulong or symbol) that gives it a meaning. Nobody changes one."""
+    """A value with a descriptor (ulong or symbol) that gives it a meaning. Treated as immutable."""
 
     descriptor: Value
     value: Value
