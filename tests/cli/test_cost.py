@@ -31,7 +31,7 @@ def test_an_estimate_as_json_has_operations_and_money_of_every_line(capsys: pyte
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--poll", "soon"], "--poll: 'soon' is no duration"),
+        (["--poll", "soon"], "--poll: 'soon' is not a duration"),
         (["--outage", "never"], "--outage: 'never' has no length"),
         (["--rate", "fast"], "--rate: 'fast' is no number of messages a second"),
         (["--queues", "0"], "A pair needs at least one backlog queue."),
