@@ -13,7 +13,7 @@ from twinbus.broker.operations import browse
 from twinbus.clock import NEVER
 from twinbus.gateway.links import bindings, receiver_attach
 from twinbus.management import quotas, validation
-from twinbus.model import descriptions, message, paths
+from twinbus.model import descriptions, message, paths, request_limits
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.entity_properties import property_of
 from twinbus.model.rules import index
@@ -54,7 +54,7 @@ def limits(field: str) -> tuple[int | None, int | None]:
         (fragment_transaction.DURATION_MAX, 2 * MINUTE),
         (index.SQL_FILTER_COUNT_MAX, 2_000),
         (index.CORRELATION_FILTER_COUNT_MAX, 100_000),
-        (browse.PEEK_COUNT_MAX, 250),
+        (request_limits.PEEK_COUNT_MAX, 250),
         (browse.PEEK_BYTES_MAX, 256 * 1024),
         (server_settings.CONNECTIONS_MAX_DEFAULT, 5_000),
         (receiver_attach.RECEIVERS_MAX, 5_000),

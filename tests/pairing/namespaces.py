@@ -26,13 +26,13 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError, QuotaExceeded
 from twinbus.model import wire_names
+from twinbus.model.request_limits import PEEK_COUNT_MAX
 from twinbus.rehearsal.throwaway_stage import free_ports
 
 SERVE = "import sys; from twinbus.cli.app import run; sys.exit(run(sys.argv[1:]))"
 PATIENCE_S = 40.0
 LOOK_S = 0.02
 CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 0}
-PEEK_MAX = 250
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -195,7 +195,7 @@ class NamespaceProcess:
         found: list[tuple[str, str | None]] = []
         async with await Namespace.connect(self.connection_string) as namespace:
             entity, number = namespace.entity(path), 0
-            while messages := await entity.peek(PEEK_MAX, from_number=number):
+            while messages := await entity.peek(PEEK_COUNT_MAX, from_number=number):
                 found += [
                     (str(each.message_id), each.application_properties.get(wire_names.TRANSFER_PATH))
                     for each in messages

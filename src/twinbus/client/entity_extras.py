@@ -14,14 +14,12 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.request_node import Answer
 from twinbus.clock import Millis
 from twinbus.model import wire_names
+from twinbus.model.request_limits import RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 
 Ask = Callable[[str, str, dict[str, Value]], Awaitable[Answer]]
 Range = tuple[int, int]
 """First and last sequence number, both included; of one fragment."""
-
-RANGE_COUNT_MAX = 1_000
-"""Messages in one page of a range at most; a page also ends at about 1 MiB."""
 
 _NO_CONTENT = 204
 

@@ -6,12 +6,11 @@ from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.paths import dead_letter_path
+from twinbus.model.request_limits import PEEK_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.rehearsal.entities import SESSIONS, EntityKind, RehearsedEntity
 from twinbus.rehearsal.ledger import Arrival, Ledger
 from twinbus.rehearsal.stage import Stage
-
-PEEK_MAX = 250
 
 
 def note_remains(stage: Stage, entities: Iterable[RehearsedEntity], backlog: Iterable[str], ledger: Ledger) -> None:
@@ -52,7 +51,7 @@ def _look(
         next_number = fragment << SEQUENCE_BITS
         while page := [
             message
-            for message in namespace.run(node.peek(PEEK_MAX, from_number=next_number, session_id=session_id))
+            for message in namespace.run(node.peek(PEEK_COUNT_MAX, from_number=next_number, session_id=session_id))
             if not is_partitioned or (message.sequence_number or 0) >> SEQUENCE_BITS == fragment
         ]:
             yield from page

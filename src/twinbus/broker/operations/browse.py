@@ -6,10 +6,10 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound, MessageTooLarge, MessagingError
+from twinbus.model.request_limits import PEEK_COUNT_MAX
 from twinbus.model.wire_names import MessageState
 from twinbus.store.reads import ReadTogether, Rows, Scan, unexpired
 
-PEEK_COUNT_MAX = 250
 PEEK_BYTES_MAX = 256 * 1024
 DEFERRED_BYTES_MAX = 64 * 1024 * 1024
 

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.operations.browse import PEEK_BYTES_MAX, PEEK_COUNT_MAX, peek, without_hops_shown
+from twinbus.broker.operations.browse import PEEK_BYTES_MAX, peek, without_hops_shown
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
+from twinbus.model.request_limits import PEEK_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import FirstUnexpired, Rows, Unexpired

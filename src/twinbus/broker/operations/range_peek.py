@@ -13,10 +13,10 @@ from twinbus.broker.operations.browse import shown
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable
+from twinbus.model.request_limits import RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.reads import Rows, Scan
 
-RANGE_COUNT_MAX = 1_000
 RANGE_BYTES_MAX = 1024 * 1024
 
 

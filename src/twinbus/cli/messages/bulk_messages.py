@@ -17,6 +17,7 @@ from twinbus.cli.failures import CommandFailed
 from twinbus.cli.messages.message_records import counted, record_of_received
 from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError, NotImplementedHere
+from twinbus.model.request_limits import PEEK_COUNT_MAX
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 CALL_COUNT_MAX = 1_000
 """So many messages in one request, for the progress that is shown."""
-PEEK_COUNT_MAX = 250
 RECEIVE_WAIT_S = 2.0
 NUMBERS_MAX = 1_000
 SEQUENCE_NUMBER_MAX = 2**63 - 1

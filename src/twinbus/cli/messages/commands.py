@@ -14,12 +14,12 @@ from twinbus.cli.messages.bulk_messages import SEQUENCE_NUMBER_MAX, give_back, p
 from twinbus.cli.messages.message_records import counted, record_of, show
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import NEVER_DELTA, parse_duration
+from twinbus.model.request_limits import PEEK_COUNT_MAX
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceiver
 
 BATCH = 100
-PEEK_BATCH_MAX = 250
 COUNT_MAX = 1_000_000
 RECEIVE_WAIT_S = 5.0
 TIME_TO_LIVE_MAX = timedelta(milliseconds=2**32 - 1)
@@ -168,7 +168,7 @@ def peek(
     with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
         position = start
         while len(records) < count:
-            batch = receiver.peek_messages(min(PEEK_BATCH_MAX, count - len(records)), sequence_number=position)
+            batch = receiver.peek_messages(min(PEEK_COUNT_MAX, count - len(records)), sequence_number=position)
             if not batch:
                 break
             records += [record_of(each) for each in batch]

@@ -10,14 +10,14 @@ from twinbus.amqp.codec.section_bounds import section_bounds
 from twinbus.amqp.codec.types import Int, Long, Value
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, count_shares
-from twinbus.broker.operations.browse import PEEK_COUNT_MAX
 from twinbus.broker.operations.fragment_heads import FragmentHead, fragment_heads
-from twinbus.broker.operations.range_peek import RANGE_COUNT_MAX, RangePage, peek_range
+from twinbus.broker.operations.range_peek import RangePage, peek_range
 from twinbus.errors import ArgumentError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.message import encode_delivery
+from twinbus.model.request_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import BacklogShares

@@ -10,8 +10,8 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import NotImplementedHere
 from twinbus.model import wire_names
+from twinbus.model.request_limits import PEEK_COUNT_MAX
 
-PEEK_MAX = 250
 COUNTED_MAX = 1_000_000
 PEEKED_MAX = 100_000
 """Both of one queue: a look at a backlog of millions must end."""
@@ -69,7 +69,7 @@ async def _peek(namespace: Namespace, queue: str) -> _Tally:
     entity, tally = namespace.entity(queue), _Tally()
     next_number = 0
     while tally.seen < PEEKED_MAX:
-        messages = await entity.peek(PEEK_MAX, from_number=next_number)
+        messages = await entity.peek(PEEK_COUNT_MAX, from_number=next_number)
         if not messages:
             return tally
         for message in messages:
