@@ -19,7 +19,8 @@ from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, Event, 
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.clock import NEVER
-from twinbus.model.message import encode_delivery, read_message
+from twinbus.model.delivery import encode_delivery
+from twinbus.model.message import read_message
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed, StoredMessage, fragment_key
 from twinbus.store.durable import DurableStore
 

@@ -7,8 +7,8 @@ import pytest
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Abandon, Defer, Release
+from twinbus.model.content import application_properties
 from twinbus.model.descriptions import QueueDescription
-from twinbus.model.message import application_properties
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.memory import MemoryStore
 from twinbus.store.reads import ROWS_BYTES_MAX

@@ -10,8 +10,10 @@ from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.fragment.hops import HOPS_MAX
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.errors import NotAllowed
+from twinbus.model.content import application_properties
+from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
-from twinbus.model.message import application_properties, encode_delivery, read_content
+from twinbus.model.message import read_content
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation

@@ -10,8 +10,8 @@ from twinbus.broker.fragment.locks import STALE_TOKENS_MAX, LockTable
 from twinbus.broker.outcomes import Complete
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessageLockLost
+from twinbus.model.content import application_properties
 from twinbus.model.descriptions import QueueDescription
-from twinbus.model.message import application_properties
 from twinbus.store.changes import StoredMessage
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation

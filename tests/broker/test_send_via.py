@@ -8,8 +8,9 @@ from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.errors import NotAllowed
 from twinbus.management.counts import queue_counts
+from twinbus.model.content import annotation, application_properties
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
-from twinbus.model.message import Message, annotation, application_properties
+from twinbus.model.message import Message
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, EachReply, Simulation
 

@@ -6,8 +6,8 @@ from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Abandon, DeadLetter, Defer, Release
 from twinbus.errors import MessageLockLost, NotAllowed
+from twinbus.model.content import application_properties
 from twinbus.model.descriptions import QueueDescription
-from twinbus.model.message import application_properties
 from twinbus.model.wire_names import MessageState
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation

@@ -14,6 +14,7 @@ from twinbus.errors import (
     NotAllowed,
     QuotaExceeded,
 )
+from twinbus.model.content import application_properties
 from twinbus.model.descriptions import (
     CorrelationFilter,
     RuleDescription,
@@ -22,7 +23,6 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.model.message import application_properties
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation

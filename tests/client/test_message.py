@@ -16,7 +16,8 @@ from twinbus.amqp.errors import DecodeError
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import ArgumentError
-from twinbus.model.message import encode_delivery, read_message
+from twinbus.model.delivery import encode_delivery
+from twinbus.model.message import read_message
 from twinbus.model.wire_names import MessageState
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -5,6 +5,7 @@ import pytest
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.outcomes import Abandon, DeadLetter, Defer
 from twinbus.errors import FragmentUnavailable, NotAllowed
+from twinbus.model.content import application_properties
 from twinbus.model.dead_letter_reasons import MAX_DELIVERY_COUNT_EXCEEDED
 from twinbus.model.descriptions import (
     QueueDescription,
@@ -15,7 +16,7 @@ from twinbus.model.descriptions import (
     TopicDescription,
     TrueFilter,
 )
-from twinbus.model.message import HEADER_SIZE_MAX, application_properties
+from twinbus.model.message import HEADER_SIZE_MAX
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Simulation
 

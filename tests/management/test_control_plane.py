@@ -19,6 +19,7 @@ from twinbus.management import quotas
 from twinbus.management.catalog import Catalog, Entry
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.turns import Turns
+from twinbus.model.content import application_properties
 from twinbus.model.descriptions import (
     MINUTE,
     CorrelationFilter,
@@ -30,7 +31,6 @@ from twinbus.model.descriptions import (
     TopicDescription,
     TrueFilter,
 )
-from twinbus.model.message import application_properties
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Simulation
 

@@ -3,7 +3,8 @@
 from twinbus.amqp.codec.encode import encode_value
 from twinbus.amqp.codec.sections import Sections, decode_sections
 from twinbus.amqp.codec.types import Described, Symbol, ULong, Value
-from twinbus.model.message import Message, encode_delivery, read_message
+from twinbus.model.delivery import encode_delivery
+from twinbus.model.message import Message, read_message
 
 NEW_ID = "0123456789abcdef0123456789abcdef"
 LOCK_TOKEN = bytes(range(16))

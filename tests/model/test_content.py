@@ -8,14 +8,14 @@ from tests.model.messages import annotations, application, body, delivered, prop
 from twinbus.amqp.codec.sections import DataBody, MessageProperties
 from twinbus.amqp.codec.types import Decimal128, Symbol, Timestamp, UInt, Value
 from twinbus.errors import ArgumentError
-from twinbus.model.message import (
+from twinbus.model.content import (
     application_properties,
     properties,
-    read_content,
     with_annotations,
     with_application_properties,
     with_properties,
 )
+from twinbus.model.message import read_content
 
 
 def test_properties_are_decoded_by_field() -> None:

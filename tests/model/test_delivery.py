@@ -16,7 +16,7 @@ from tests.model.messages import (
 )
 from twinbus.amqp.codec.sections import Header, Sections, decode_sections
 from twinbus.amqp.codec.types import Int, Long, Timestamp, UByte, UInt, Value
-from twinbus.model.message import encode_delivery
+from twinbus.model.delivery import encode_delivery
 
 PLAIN = received(properties_section() + body()).content
 

@@ -25,8 +25,10 @@ from twinbus.amqp.codec.sections import DataBody, ValueBody
 from twinbus.amqp.codec.types import Described, Long, Symbol, Timestamp, UByte, UInt, ULong, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
+from twinbus.model.content import properties
+from twinbus.model.delivery import encode_delivery
 from twinbus.model.identity import LIFETIME_MAX
-from twinbus.model.message import encode_delivery, properties, read_content, split_batch
+from twinbus.model.message import read_content, split_batch
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView
 
 PING = Symbol("application/vnd.ms-servicebus-ping")

@@ -12,48 +12,14 @@ from struct import error
 
 from twinbus.amqp.codec.layout import skip_value
 from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.sections import (
-    DATA,
-    FOOTER,
-    MessageProperties,
-    canonical,
-)
+from twinbus.amqp.codec.sections import DATA, FOOTER, canonical
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge
 from twinbus.model.annotations import NO_ANNOTATIONS, check_entries, read_annotations, with_net_decimals
-from twinbus.model.content import (
-    DESCRIPTOR_SIZE,
-    LAYOUT,
-    PREFIX,
-    annotation,
-    application_properties,
-    compound_start,
-    properties,
-    with_annotations,
-    with_application_properties,
-    with_properties,
-)
-from twinbus.model.delivery import encode_delivery
+from twinbus.model.content import DESCRIPTOR_SIZE, LAYOUT, PREFIX, compound_start
 from twinbus.model.header import NO_HEADER, TIME_TO_LIVE_MAX, read_header
 from twinbus.model.identity import is_ping, lifetime, read_identity, with_message_id
-
-__all__ = [
-    "BATCH_FORMAT",
-    "Message",
-    "MessageProperties",
-    "annotation",
-    "application_properties",
-    "encode_delivery",
-    "message_id_of",
-    "properties",
-    "read_content",
-    "read_message",
-    "split_batch",
-    "with_annotations",
-    "with_application_properties",
-    "with_properties",
-]
 
 BATCH_FORMAT = 0x80013700
 """message-format of a transfer whose data sections are whole messages."""

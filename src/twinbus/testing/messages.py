@@ -4,7 +4,8 @@ from twinbus.amqp.codec.sections import DataBody, Header, MessageProperties, Sec
 from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.clock import Millis
 from twinbus.model import wire_names
-from twinbus.model.message import Message, properties, read_message
+from twinbus.model.content import properties
+from twinbus.model.message import Message, read_message
 
 
 def make_message(

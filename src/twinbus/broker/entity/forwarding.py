@@ -25,8 +25,9 @@ from twinbus.broker.replies import SendReply
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import EntityNotFound, MessagingError
 from twinbus.model import wire_names
+from twinbus.model.content import with_annotations
 from twinbus.model.dead_letter_reasons import HOP_COUNT_EXCEEDED, hop_count_text
-from twinbus.model.message import Message, read_content, with_annotations
+from twinbus.model.message import Message, read_content
 from twinbus.store.changes import StoredMessage, SubQueue
 
 RUN_MAX = 64

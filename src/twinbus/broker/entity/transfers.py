@@ -21,7 +21,8 @@ from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
-from twinbus.model.message import Message, annotation, with_annotations
+from twinbus.model.content import annotation, with_annotations
+from twinbus.model.message import Message
 from twinbus.store.changes import StoredMessage
 
 RUN_MAX = 64

@@ -11,11 +11,8 @@ from twinbus.broker.fragment.hops import hops_of, with_hops, without_hops
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.model import dead_letter_reasons, wire_names
-from twinbus.model.message import (
-    is_front_too_large,
-    with_annotations,
-    with_application_properties,
-)
+from twinbus.model.content import with_annotations, with_application_properties
+from twinbus.model.message import is_front_too_large
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Altered, Change, Removed, StoredMessage
 

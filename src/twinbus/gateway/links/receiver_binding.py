@@ -20,7 +20,7 @@ from twinbus.gateway.links.receive_window import ReceiveWindow
 from twinbus.gateway.namespace_view import EntityTraffic
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.meter.operation import Cause
-from twinbus.model.message import encode_delivery
+from twinbus.model.delivery import encode_delivery
 
 
 class ReceiverBinding:

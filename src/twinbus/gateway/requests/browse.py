@@ -15,8 +15,8 @@ from twinbus.broker.operations.range_peek import RangePage, peek_range
 from twinbus.errors import ArgumentError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
+from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import FRAGMENT_COUNT
-from twinbus.model.message import encode_delivery
 from twinbus.model.request_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage

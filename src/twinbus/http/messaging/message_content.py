@@ -43,8 +43,7 @@ from twinbus.http.messaging.header_values import (
     read_json_value,
     write_header_value,
 )
-from twinbus.model.content import unpack
-from twinbus.model.message import application_properties, properties
+from twinbus.model.content import application_properties, properties, unpack
 
 BATCH_CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
 BATCH_COUNT_MAX = 4_096
