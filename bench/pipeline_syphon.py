@@ -26,7 +26,7 @@ from bench.processor_time import processor_seconds
 from bench.syphon_drain import drain, fill
 from tests.pairing.namespaces import NamespaceProcess
 from twinbus.client.blocking import BlockingNamespace
-from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.clock import SteadyClock
 from twinbus.pairing.syphon.service import PairToDrain
 from twinbus.pipeline.session import spark_session
 from twinbus.pipeline.syphon.driver import SyphonJob

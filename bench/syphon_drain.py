@@ -13,9 +13,9 @@ from typing import NamedTuple
 from tests.pairing.namespaces import NamespaceProcess
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.clock import SteadyClock
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.tasks import BulkSyphon
 
 BODY = b"x" * 1024

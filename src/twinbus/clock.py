@@ -21,3 +21,13 @@ class SystemClock:
 
     def now(self) -> Millis:
         return time.time_ns() // 1_000_000
+
+
+class SteadyClock:
+    """Wall time that never jumps: it starts at the wall clock's time and then follows the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now(self) -> Millis:
+        return (self._offset_ns + time.monotonic_ns()) // 1_000_000

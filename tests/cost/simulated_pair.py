@@ -26,11 +26,11 @@ from twinbus.clock import NEVER, Millis
 from twinbus.cost.deployment import Deployment
 from twinbus.meter.operation import SYPHON_PRODUCT, Operation
 from twinbus.model.descriptions import QueueDescription
+from twinbus.pairing.attendant import ping_message
 from twinbus.pairing.backlog import backlog_queue_path
 from twinbus.pairing.courier import Attempt, Courier, ToBacklog
 from twinbus.pairing.failures import classify
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.ping import ping_message
 from twinbus.pairing.restore import restore
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steps import run
@@ -83,7 +83,7 @@ class SimulatedPair:
             meter=self.meter,
         )
         self._pair = SendAvailability(options, queues, Random(1))
-        self._courier = Courier(ENTITY, self._pair, self._clock, lambda: f"id-{next(self._tags)}")
+        self._courier = Courier(ENTITY, self._pair, self._clock, lambda: f"id-{next(self._tags)}", lambda: None)
         self._home = self._client(self.primary)
         self._aside = self._client(self.secondary)
         self._receiver = self._home.receiver(ENTITY, credit=PREFETCH)

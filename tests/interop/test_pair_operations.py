@@ -16,8 +16,7 @@ from twinbus.pairing.steps import run, run_async
 from twinbus.pairing.syphon.bulk_transport import BulkTransport, NamespaceLinks
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
-from twinbus.pairing.syphon.stock_identity import as_syphon
-from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
+from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport, as_syphon
 from twinbus.pairing.transfer import set_aside
 
 QUEUE = "contoso/x-servicebus-transfer/0"

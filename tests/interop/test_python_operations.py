@@ -14,7 +14,7 @@ from tests.interop.running_server import RunningServer
 from tests.interop.sdk_ledger import Ledger, Line, encoded_size
 from tests.meter.operation_rows import read_log
 from twinbus.client.administration import administration_client
-from twinbus.pairing.ping import ping_message
+from twinbus.pairing.attendant import ping_message
 
 WAIT_S = 0.3
 LONG = timedelta(hours=1)

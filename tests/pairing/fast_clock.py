@@ -1,7 +1,6 @@
 """A clock for what is counted in seconds and minutes."""
 
-from twinbus.clock import Millis
-from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.clock import Millis, SteadyClock
 
 
 class FastClock(SteadyClock):

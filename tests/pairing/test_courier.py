@@ -14,9 +14,9 @@ from azure.servicebus.exceptions import (
 
 from tests.pairing.world import World
 from twinbus.meter.operation import Operation
-from twinbus.pairing.batch import PairedMessageBatch
 from twinbus.pairing.courier import UNNUMBERED, Attempt, Courier, ToBacklog, ToPrimary
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.preflight import PairedMessageBatch
 from twinbus.pairing.steps import run
 from twinbus.pairing.transfer import AnyMessage, annotated
 
@@ -81,10 +81,13 @@ def test_a_batch_filled_before_the_failover_is_taken_apart_for_the_backlog() -> 
 
 
 def test_only_batches_of_this_sender_are_accepted_healthy_or_not() -> None:
-    courier = courier_of(World(1), False)
-    for batch in (ServiceBusMessageBatch(), PairedMessageBatch("bills", 1000, 1000)):
+    world = World(1)
+    courier, recorder = courier_of(world, False), Recorder(world)
+    for batch in (ServiceBusMessageBatch(max_size_in_bytes=1000), PairedMessageBatch("bills", 100_000, 1000)):
+        batch.add_message(ServiceBusMessage("x"))
         with pytest.raises(ValueError, match="create_message_batch"):
-            courier.check(batch)
+            send(courier, recorder, batch)
+    assert recorder.attempts == []
 
 
 @pytest.mark.rule("B4")
@@ -93,7 +96,7 @@ def test_a_refusal_by_the_primary_is_raised_and_starts_no_timer() -> None:
     courier = courier_of(world, False)
     with pytest.raises(ServiceBusServerBusyError):
         send(courier, Recorder(world, ServiceBusServerBusyError()), ServiceBusMessage("x"))
-    assert courier.is_untroubled
+    assert world.availability.detector("orders").is_untroubled
 
 
 @pytest.mark.rule("B5")
@@ -208,7 +211,7 @@ def test_cancelling_nothing_is_no_success_that_stops_the_timer() -> None:
     world.availability.primary_failed("orders", DOWN, world.clock.at)
     run(courier.cancel([], None), recorder)
     assert recorder.attempts == []
-    assert not courier.is_untroubled
+    assert not world.availability.detector("orders").is_untroubled
 
 
 class BrokenMeter:

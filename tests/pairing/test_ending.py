@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 
 from tests.pairing.namespaces import until
-from twinbus.clock import Millis
+from twinbus.clock import Millis, SteadyClock
 from twinbus.pairing import (
     PairedNamespaceClient,
     PairingError,
@@ -19,8 +19,7 @@ from twinbus.pairing import (
 )
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
-from twinbus.pairing.steady_clock import SteadyClock
-from twinbus.pairing.validation import check_reach, enter_pair
+from twinbus.pairing.new_pair import check_reach, enter_pair
 
 NOBODY = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"
 QUEUES = {0: "p/x-servicebus-transfer/0"}

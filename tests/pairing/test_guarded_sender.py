@@ -3,8 +3,8 @@
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 
+from twinbus.clock import SteadyClock
 from twinbus.pairing.guarded_sender import GuardedSender
-from twinbus.pairing.steady_clock import SteadyClock
 
 NOBODY = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"
 

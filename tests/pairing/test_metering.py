@@ -11,12 +11,12 @@ from twinbus.errors import ServerBusy
 from twinbus.meter.operation import NO_METER, Cause, Operation, Path
 from twinbus.pairing.courier import Attempt, Courier, ToPrimary
 from twinbus.pairing.failures import classify
-from twinbus.pairing.metering import size_of
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.pair_meter import size_of
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steps import run
-from twinbus.pairing.syphon.metering import metered
 from twinbus.pairing.syphon.pump import Pump
+from twinbus.pairing.syphon.pump_meter import metered
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.transport import Answer, Complete, Receive, Request, SendAll, Taken, Transfer
 from twinbus.testing.sim_clock import SimClock
@@ -149,7 +149,7 @@ def test_sends_are_counted_where_they_went_with_their_sizes() -> None:
     meter = KeptOperations()
     availability = availability_with(meter)
     clock = SimClock()
-    courier = Courier("orders", availability, clock, lambda: "new")
+    courier = Courier("orders", availability, clock, lambda: "new", lambda: None)
     small, large = ServiceBusMessage("x", message_id="a"), ServiceBusMessage(b"x" * 70_000, message_id="b")
     run(courier.send([small, large], 60), at_once)
     run(courier.cancel([5, 6], 60), at_once)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from twinbus.pairing.open_senders import OpenSenders
+from twinbus.pairing.pair_life import OpenSenders
 
 
 class Sender:

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE, PING_TIMEOUT
-from twinbus.pairing.ping import ping_message
+from twinbus.pairing.attendant import ping_message
 
 
 @pytest.mark.rule("B7")

@@ -5,8 +5,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from twinbus.pairing.batch import PairedMessageBatch
-from twinbus.pairing.preflight import ReservedPropertyError, as_messages, check
+from twinbus.pairing.preflight import PairedMessageBatch, ReservedPropertyError, as_messages, check
 from twinbus.pairing.transfer import RESERVED_NAMES
 
 LIMIT = 256 * 1024

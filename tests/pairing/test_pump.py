@@ -18,8 +18,7 @@ from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.failures import Classifier, FailureKind, classify
 from twinbus.pairing.restore import NotATransfer
 from twinbus.pairing.steps import run
-from twinbus.pairing.syphon.poison_quota import PoisonQuota, PoisonQuotaUsedUp
-from twinbus.pairing.syphon.pump import Pass, Pump
+from twinbus.pairing.syphon.pump import Pass, PoisonQuota, PoisonQuotaUsedUp, Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.transport import (
     Abandon,

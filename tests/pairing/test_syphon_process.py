@@ -20,9 +20,9 @@ from tests.pairing.namespaces import SERVE, until
 from twinbus.cli.app import run as run_command
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.clock import SteadyClock
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.backlog import backlog_queue_path
-from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.service import PairToDrain, find_backlog, run_syphons
 from twinbus.testing.auditor import Auditor, Ledger
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from tests.pairing.namespaces import until
+from twinbus.clock import SteadyClock
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.tasks import SyphonThread
 
 NOBODY = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"

@@ -16,13 +16,12 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 
 from tests.pairing.fast_clock import FastClock
 from tests.pairing.namespaces import until
-from twinbus.clock import NEVER
+from twinbus.clock import NEVER, SteadyClock
 from twinbus.pairing import Availability, BacklogUnavailable, PairedNamespaceClient
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
 from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX, Attendant
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.send_availability import SendAvailability
-from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
 from twinbus.pairing.syphon.transport import Receive
 

@@ -175,7 +175,7 @@ class SimSender:
     def __init__(self, world: World, process: SendAvailability, path: str) -> None:
         self.world = world
         self.path = path
-        self.courier = Courier(path, process, world.clock, lambda: f"id-{world.random.random()}")
+        self.courier = Courier(path, process, world.clock, lambda: f"id-{world.random.random()}", lambda: None)
         self._queues = process.backlog_queues
 
     def send(self, ids: Sequence[str], timeout_s: float = 10) -> bool:

@@ -9,10 +9,10 @@ from tests.rehearsal.counted_lines import CountedLine, LineKey, Step, add_up
 from tests.rehearsal.sdk_wire import watched_sdk
 from tests.rehearsal.wire_count import WireCount
 from twinbus.client.connection_string import parse_connection_string
+from twinbus.clock import SteadyClock
 from twinbus.meter.operation import Cause, Operation
 from twinbus.model.paths import is_backlog_queue
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.service import find_backlog, run_syphons
 from twinbus.rehearsal.bill import Bill, bill_of
 from twinbus.rehearsal.drain import Drained

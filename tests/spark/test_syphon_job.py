@@ -12,8 +12,8 @@ import pytest
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import NamespaceProcess, until
 from tests.pipeline.syphon.backlog import Backlog, in_order
+from twinbus.clock import SteadyClock
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.steady_clock import SteadyClock
 from twinbus.pairing.syphon.service import Tally
 from twinbus.pairing.syphon.tasks import SyphonThread
 from twinbus.pipeline.syphon.driver import SyphonFailed, SyphonJob

@@ -7,6 +7,7 @@ has the same for asyncio.
 
 from twinbus.pairing.courier import UNNUMBERED
 from twinbus.pairing.errors import BacklogUnavailable, PairFaulted, PairingError
+from twinbus.pairing.event_metrics import PairingMetrics
 from twinbus.pairing.events import (
     Availability,
     BacklogQueueState,
@@ -16,7 +17,6 @@ from twinbus.pairing.events import (
     PairState,
 )
 from twinbus.pairing.failures import FailureKind, classify
-from twinbus.pairing.metrics import PairingMetrics
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair import PairedNamespaceClient, pair_namespaces
 from twinbus.pairing.partnership import Partner

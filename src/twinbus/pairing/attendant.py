@@ -1,17 +1,18 @@
-"""The one thread of a pair: lets time pass for it, starts pings, and ends calls that are past their deadline."""
+"""The thread of a pair: advances its timers, starts pings, and ends calls that are past their deadline."""
 
 import logging
 import threading
 import uuid
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-from azure.servicebus import ServiceBusClient, ServiceBusSender
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from twinbus.clock import NEVER, Clock, Millis
-from twinbus.model.pairing_limits import PING_TIMEOUT
+from twinbus.model import wire_names
+from twinbus.model.pairing_limits import PING_TIME_TO_LIVE, PING_TIMEOUT
 from twinbus.pairing.guarded_sender import GuardedSender
-from twinbus.pairing.ping import ping_message
 from twinbus.pairing.send_availability import SendAvailability
 
 LOOK_INTERVAL: Millis = 250
@@ -22,8 +23,25 @@ PINGS_AT_ONCE_MAX = 32
 _LOGGER = logging.getLogger(__name__)
 
 
+def ping_message(session_id: str) -> ServiceBusMessage:
+    """Empty, and expired after a second. It has a session id so that queues which require one accept it too."""
+    return ServiceBusMessage(
+        b"", content_type=wire_names.PING_CONTENT_TYPE, time_to_live=PING_TIME_TO_LIVE, session_id=session_id
+    )
+
+
+def send_ping(stock: Any, timeout_s: float) -> Any:
+    """With a stock sender of either kind; the one for asyncio returns what is to be awaited."""
+    return stock.send_messages(ping_message(str(uuid.uuid4())), timeout=timeout_s)
+
+
+def until_next_look(availability: SendAvailability, now: Millis, at_most: Millis) -> float:
+    """Seconds until a failover or a ping is due."""
+    return min(at_most, max(1, availability.next_action_at() - now)) / 1000
+
+
 class Attendant:
-    """`watch` is called at each look with the time, for what else has deadlines in the pair."""
+    """`watch` is called with the time at each look, for everything else in the pair that has deadlines."""
 
     def __init__(
         self,
@@ -49,7 +67,7 @@ class Attendant:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when nothing is looked at any more. Pings under way are ended and not waited for."""
+        """Returns after the last look. Pings that are still running are ended and not waited for."""
         self._is_stopped = True
         self._wake.set()
         if threading.current_thread() is not self._thread:
@@ -60,9 +78,9 @@ class Attendant:
             now = self._clock.now()
             try:
                 self._look(now)
-            except Exception:  # without this thread nobody would ever ping again
+            except Exception:  # without this thread nothing would ever ping again
                 _LOGGER.exception("a look at the pair failed")
-            self._wake.wait(min(LOOK_INTERVAL, max(1, self._next_action_in(now))) / 1000)
+            self._wake.wait(until_next_look(self._availability, now, LOOK_INTERVAL))
             self._wake.clear()
         self._has_looked_last.set()
         while self._pings:
@@ -81,22 +99,18 @@ class Attendant:
             ping.interrupt_if_late(now)
 
     def _start_pings(self) -> None:
-        """As many as there are slots; the others wait for one, and not in threads of their own."""
+        """As many as there are slots; the others wait for one, without threads of their own."""
         while self._due and self._ping_slots.acquire(blocking=False):
             path = self._due.popleft()
             threading.Thread(target=self._ping, args=(path,), name="twinbus-ping", daemon=True).start()
 
-    def _next_action_in(self, now: Millis) -> Millis:
-        at = self._availability.next_action_at()
-        return NEVER if at == NEVER else at - now
-
     def _ping(self, path: str) -> None:
-        """With a sender of its own, which is not paired: a ping must never end in the backlog."""
+        """With a sender of its own that is not paired: a ping must never end up in the backlog."""
         sender = GuardedSender(lambda: self._primary.get_queue_sender(path), self._clock)
         self._pings.add(sender)
         try:
-            sender.run(_send_ping, PING_TIMEOUT.total_seconds())
-        except Exception as error:  # whatever it is, its kind decides
+            sender.run(send_ping, PING_TIMEOUT.total_seconds())
+        except Exception as error:  # the classifier decides what it means
             if not self._is_stopped:
                 self._availability.ping_failed(path, error, self._clock.now())
         else:
@@ -106,7 +120,3 @@ class Attendant:
             self._ping_slots.release()
             self._wake.set()
             sender.close()
-
-
-def _send_ping(stock: ServiceBusSender, timeout_s: float) -> None:
-    stock.send_messages(ping_message(str(uuid.uuid4())), timeout=timeout_s)

@@ -1,8 +1,7 @@
-"""How one send goes, whatever the colour of the client: the decisions of it as a generator.
+"""The decisions behind every call of a paired sender, as generators, written once for threads and for asyncio.
 
-A courier yields attempts and is told how each went, by `send` for a success and `throw` for an
-error. The thread's shell performs an attempt and blocks; asyncio's shell awaits it. Neither
-decides anything.
+A generator yields attempts and gets the outcome of each back, by `send` for a success and `throw` for an error. The sender for
+threads performs an attempt and blocks; the sender for asyncio awaits it. Neither decides anything.
 
     primary --ok--> done        primary --outage, failed over by now--> backlog queue of this sender
                                 backlog queue --fails--> out of the rotation, next queue ... none left: raise
@@ -11,7 +10,7 @@ decides anything.
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -20,12 +19,11 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 from twinbus.clock import Clock, Millis
 from twinbus.meter.operation import Cause
 from twinbus.model import wire_names
-from twinbus.pairing.batch import PairedMessageBatch
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.failover import Route
 from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import millis
-from twinbus.pairing.preflight import check
+from twinbus.pairing.preflight import PairedMessageBatch, as_messages, check
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.transfer import AnyMessage, set_aside
 
@@ -33,18 +31,20 @@ UNNUMBERED = 0
 """Stands for the sequence number of a message that was scheduled while failed over: it has none yet."""
 
 ATTEMPT_MIN_S = 1.0
-"""A queue that does not answer sooner than this has not failed: a hasty caller must not cost all others the queue."""
+"""A queue that does not answer within less time than this has not failed: one caller's short timeout must not take the queue
+away from all others."""
 
 TIMEOUT_MAX_S = 30 * 86_400.0
-"""What a longer one stands for, infinity too: locks and sockets take no more than their own limits."""
+"""Longer timeouts, and infinity, are shortened to this: locks and sockets have limits of their own."""
 
 Outgoing: TypeAlias = AnyMessage | list[AnyMessage] | ServiceBusMessageBatch
 Parcel: TypeAlias = AmqpAnnotatedMessage | ServiceBusMessageBatch
 
 
 class ToPrimary(NamedTuple):
-    """Do the operation with the primary's stock sender."""
+    """Call `operation` with the primary's stock sender and the timeout. Stock senders of both kinds have the same methods."""
 
+    operation: Callable[[Any, float], Any]
     timeout_s: float
 
 
@@ -56,20 +56,35 @@ class ToBacklog:
     parcel: Parcel
     timeout_s: float
 
+    def operation(self, stock: Any, timeout_s: float) -> Any:
+        return stock.send_messages(self.parcel, timeout=timeout_s)
+
 
 Attempt: TypeAlias = ToPrimary | ToBacklog
-Steps: TypeAlias = Generator[Attempt, list[int] | None, list[int]]
-"""What a shell drives. Only a schedule at the primary and the size of its batches are answered with numbers."""
+Result = TypeVar("Result")
+Steps: TypeAlias = Generator[Attempt, Any, Result]
+"""What a sender runs. The outcome of an attempt is whatever its operation returned."""
 
 
 class Courier:
-    """Of one paired sender. `queue` is the sender's backlog queue once it has one."""
+    """Decides for one paired sender. `queue` is the sender's backlog queue once it has one.
+
+    `check_pair_live` raises once the pair is over.
+    """
 
     def __init__(
-        self, path: str, availability: SendAvailability, clock: Clock, new_message_id: Callable[[], str]
+        self,
+        path: str,
+        availability: SendAvailability,
+        clock: Clock,
+        new_message_id: Callable[[], str],
+        check_pair_live: Callable[[], None],
     ) -> None:
         self.path = path
         self.queue: int | None = None
+        self.is_closed = False
+        self._check_pair_live = check_pair_live
+        self._batch_size: int | None = None
         self._availability = availability
         self._detector = availability.detector(path)
         self._clock = clock
@@ -77,13 +92,13 @@ class Courier:
         self._timeout_default = min(millis(availability.options.operation_timeout), int(TIMEOUT_MAX_S * 1000))
         self._size_max = availability.options.message_size_max
 
-    @property
-    def is_untroubled(self) -> bool:
-        """The entity is healthy, as far as its senders know."""
-        return self._detector.is_untroubled
+    def check_live(self) -> None:
+        if self.is_closed:
+            raise ValueError("The sender has been closed. Get a new one from the paired client.")
+        self._check_pair_live()
 
-    def check(self, outgoing: Outgoing) -> None:
-        """Refuse now what could not be sent during an outage. A batch has been checked as it was filled."""
+    def _check(self, outgoing: Outgoing) -> None:
+        """Refuse now what could not be sent during an outage. The messages of a batch were checked when they were added."""
         if isinstance(outgoing, list):
             for message in outgoing:
                 check(message, self.path, self._size_max)
@@ -92,27 +107,41 @@ class Courier:
         elif not isinstance(outgoing, PairedMessageBatch) or outgoing.destination != self.path:
             raise ValueError("Fill a batch from this sender's create_message_batch: it checks and keeps each message.")
 
-    def send(self, outgoing: Outgoing, timeout_s: float | None) -> Steps:
+    def send(self, message: object, timeout_s: float | None) -> Steps[None]:
         """Attempts until the messages are accepted. Raises what the caller of `send_messages` gets."""
+        self.check_live()
+        outgoing = as_messages(message)
+        if isinstance(outgoing, (list, ServiceBusMessageBatch)) and len(outgoing) == 0:
+            return
+        self._check(outgoing)
         now, timeout = self._clock.now(), self._timeout(timeout_s)
         if self._goes_to_primary(now):
             try:
-                yield ToPrimary(timeout / 1000)
+                yield ToPrimary(lambda stock, left_s: stock.send_messages(outgoing, timeout=left_s), timeout / 1000)
             except Exception as error:
                 self._primary_failed(error, now + timeout)
             else:
                 self._primary_answered()
                 self._availability.meter.sent(Cause.SEND, self.path, _messages_of(outgoing), now)
-                return []
+                return
         yield from self._to_backlog(_messages_of(outgoing), now + timeout)
-        return []
 
-    def schedule(self, messages: list[AnyMessage], at: datetime, timeout_s: float | None) -> Steps:
+    def schedule(self, given: object, at: datetime, timeout_s: float | None) -> Steps[list[int]]:
         """Sequence numbers of the primary, or `UNNUMBERED` for each message that had to go to the backlog."""
+        self.check_live()
+        outgoing = as_messages(given)
+        if isinstance(outgoing, ServiceBusMessageBatch):
+            raise TypeError("A batch cannot be scheduled; give a message or a list of messages.")
+        messages = outgoing if isinstance(outgoing, list) else [outgoing]
+        if not messages:
+            return []
+        self._check(messages)
         now, timeout = self._clock.now(), self._timeout(timeout_s)
         if self._goes_to_primary(now):
             try:
-                numbers = yield ToPrimary(timeout / 1000)
+                numbers: list[int] | None = yield ToPrimary(
+                    lambda stock, left_s: stock.schedule_messages(messages, at, timeout=left_s), timeout / 1000
+                )
             except Exception as error:
                 self._primary_failed(error, now + timeout)
             else:
@@ -124,34 +153,48 @@ class Courier:
         yield from self._to_backlog(messages, now + timeout)
         return [UNNUMBERED] * len(messages)
 
-    def cancel(self, sequence_numbers: int | list[int], timeout_s: float | None) -> Steps:
-        """One attempt at the primary. How it goes counts like a send, but it never goes to the backlog."""
+    def cancel(self, sequence_numbers: int | list[int], timeout_s: float | None) -> Steps[None]:
+        """One attempt at the primary. Its outcome counts like that of a send, but it never goes to the backlog."""
+        self.check_live()
         numbers = sequence_numbers if isinstance(sequence_numbers, list) else [sequence_numbers]
         if not numbers:
-            return []  # the SDK asks nobody, so there is no answer that could count
+            return  # the SDK sends no request for this, so there is no answer that could count
         if UNNUMBERED in numbers:
             raise ValueError("A message that was scheduled while failed over has no sequence number to cancel it by.")
         try:
-            yield ToPrimary(self._timeout(timeout_s) / 1000)
+            yield ToPrimary(
+                lambda stock, left_s: stock.cancel_scheduled_messages(sequence_numbers, timeout=left_s),
+                self._timeout(timeout_s) / 1000,
+            )
         except Exception as error:
             self._availability.primary_failed(self.path, error, self._clock.now())
             raise
         self._primary_answered()
         self._availability.meter.cancelled(self.path, len(numbers), self._clock.now())
-        return []
 
-    def batch_size(self) -> Steps:
-        """What the primary says that a batch of it may hold; empty while it is away. That counts like a failed send."""
+    def new_batch(self, size_max: int | None) -> Steps[PairedMessageBatch]:
+        """An empty batch. During an outage that hides the primary's limit it has the pair's own limit."""
+        self.check_live()
+        if self._batch_size is None:
+            self._batch_size = yield from self._ask_batch_size()
+        limit = self._batch_size or self._size_max
+        if size_max and size_max > limit:
+            raise ValueError(f"Max message size: {size_max} is too large, acceptable max batch size is: {limit} bytes.")
+        return PairedMessageBatch(self.path, self._size_max, size_max or limit)
+
+    def _ask_batch_size(self) -> Steps[int | None]:
+        """The primary's limit for a batch; None while the primary is down, which counts like a failed send."""
         if not self._detector.is_untroubled:
-            return []
+            return None
         try:
-            found = yield ToPrimary(self._timeout_default / 1000)
+            batch = yield ToPrimary(lambda stock, _: stock.create_message_batch(), self._timeout_default / 1000)
         except Exception as error:
             if not self._availability.kind_of(error).is_outage:
                 raise
             self._availability.primary_failed(self.path, error, self._clock.now())
-            return []
-        return found or []
+            return None
+        limit: int = batch.max_size_in_bytes
+        return limit
 
     def _timeout(self, timeout_s: float | None) -> Millis:
         if timeout_s is None:
@@ -168,30 +211,28 @@ class Courier:
             self._availability.primary_answered(self.path)
 
     def _primary_failed(self, error: Exception, deadline: Millis) -> None:
-        """Returns where the send may go on at a backlog queue, and raises `error` where it may not."""
+        """Returns if the send may continue at a backlog queue; otherwise raises `error`."""
         now = self._clock.now()
         route = self._availability.primary_failed(self.path, error, now)
         if route is not Route.BACKLOG or now >= deadline:
             raise error
 
-    def _to_backlog(self, messages: list[AnyMessage], deadline: Millis) -> Generator[Attempt, object, None]:
+    def _to_backlog(self, messages: list[AnyMessage], deadline: Millis) -> Steps[None]:
         refusal = self._availability.refusal(self.path)
         if refusal is not None:
-            # The one error for every send: what each of them added to its traceback would stay.
+            # Every send raises this one error, so what each of them adds to its traceback would stay.
             raise refusal.with_traceback(None)
         now = self._clock.now()
         aside = [set_aside(message, self.path, self._new_message_id, now) for message in messages]
         for parcel, held in _parcels(aside, self._size_max):
             yield from self._deliver(parcel, held, deadline)
 
-    def _deliver(
-        self, parcel: Parcel, held: list[AmqpAnnotatedMessage], deadline: Millis
-    ) -> Generator[Attempt, object, None]:
+    def _deliver(self, parcel: Parcel, held: list[AmqpAnnotatedMessage], deadline: Millis) -> Steps[None]:
         """Try queue after queue until one takes the parcel."""
         availability = self._availability
         error: Exception | None = None
         while True:
-            # Kept in a local too: another thread with the same sender may move it on meanwhile.
+            # Also kept in a local: another thread with the same sender may change it in the meantime.
             queue = self.queue = availability.choose_queue(self.queue, self._clock.now())
             if queue is None:
                 raise self._no_queue(error)
@@ -212,12 +253,12 @@ class Courier:
         cause = error or self._availability.last_error(self.path)
         return BacklogUnavailable(
             f"'{self.path}' is failed over and no backlog queue is left in the rotation, so the message was not "
-            f"accepted. Send it again once one of the namespaces is back. The last failure was: {cause}",
+            f"accepted. Send it again once one of the namespaces is available. The last failure was: {cause}",
             error=cause,
         )
 
     def _attempt_s(self, queue: int, deadline: Millis) -> float:
-        """Half of the time left, so that one hung queue leaves some for the next; all of it for the last queue."""
+        """Half of the remaining time, so that a queue that hangs leaves some for the next; all of it for the last queue."""
         remaining = self._remaining_s(deadline)
         if not self._availability.has_other_queue(queue):
             return remaining
@@ -231,7 +272,7 @@ class Courier:
 
 
 def _schedule(message: AnyMessage, at: datetime) -> None:
-    """As the SDK's own schedule does, on the caller's message."""
+    """Sets the time on the caller's message, as the SDK's own schedule does."""
     if isinstance(message, ServiceBusMessage):
         message.scheduled_enqueue_time_utc = at
     else:
@@ -246,7 +287,7 @@ def _messages_of(outgoing: Outgoing) -> list[AnyMessage]:
 
 
 def _parcels(messages: list[AmqpAnnotatedMessage], size_max: int) -> list[tuple[Parcel, list[AmqpAnnotatedMessage]]]:
-    """As few batches as hold them in order, each with what it holds: rewriting may have made one batch too large."""
+    """As few batches as hold the messages in order, each with its messages: rewriting may have made one batch too large."""
     if len(messages) == 1:
         return [(messages[0], messages)]
     parcels: list[tuple[Parcel, list[AmqpAnnotatedMessage]]] = []

@@ -1,25 +1,25 @@
 """A stock sender that several threads may share and that keeps its timeout.
 
-The SDK's senders are for one thread at a time, and they can block for ever while they connect
-to a peer that accepts the connection and then says nothing: their timeout is not looked at
-there. So a lock, and a deadline that the pair's thread watches: past it, the socket is shut
-down under the blocked call, which then fails as it does for a lost connection. A sender that
-this was done to, or whose call Ctrl-C broke off, is replaced: the SDK would find out only at the
-next send, and fail that too.
+The SDK's senders are for one thread at a time, and they can block forever while they connect to a peer that accepts the
+connection and then stays silent: their timeout does not apply there. So there is a lock, and a deadline that the pair's thread
+watches. Past the deadline it shuts down the socket under the blocked call, which then fails as for a lost connection. Such a
+sender, or one whose call was interrupted by Ctrl-C, is replaced: the SDK would notice only at the next send, and fail that too.
 """
 
 import contextlib
+import socket
 import threading
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.clock import NEVER, Clock, Millis
-from twinbus.pairing.interrupt import interrupt
 
 CLOSE_WAIT_S = 5.0
+CLOSED_AT_ONCE_MAX = 16
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class GuardedSender:
         self._lock = threading.Lock()
         self._deadline: Millis = NEVER
         self._is_interrupted = False
-        # So that a socket is never shut down under the operation after the one that was late.
+        # Held so that a socket is never shut down under the operation that follows the late one.
         self._watching = threading.Lock()
 
     @property
@@ -40,7 +40,7 @@ class GuardedSender:
         return self._stock
 
     def run(self, operation: Callable[[ServiceBusSender, float], T], timeout_s: float) -> T:
-        """Do `operation` with the stock sender and what is left of the timeout once the sender is free."""
+        """Call `operation` with the stock sender and what is left of the timeout once the sender is free."""
         if not self._lock.acquire(blocking=False):
             started = self._clock.now()
             if not self._lock.acquire(timeout=timeout_s):
@@ -53,7 +53,7 @@ class GuardedSender:
             return operation(self._stock, timeout_s)
         except Exception as error:
             if self._is_interrupted:
-                # What the SDK makes of a socket that is shut under it varies with what it was about to read.
+                # Which error the SDK raises for a socket that is shut down depends on what it was reading.
                 raise OperationTimeoutError(message="The peer did not answer within the timeout.") from error
             raise
         except BaseException:
@@ -85,10 +85,39 @@ class GuardedSender:
     def _replace(self) -> None:
         broken, self._stock = self._stock, self._open_stock()
         self._is_interrupted = False
-        # Aside: closing waits for threads of the SDK.
+        # On a thread of its own: closing waits for threads of the SDK.
         threading.Thread(target=_close_quietly, args=(broken,), name="twinbus-close", daemon=True).start()
 
 
 def _close_quietly(stock: ServiceBusSender) -> None:
     with contextlib.suppress(Exception):
         stock.close()
+
+
+def interrupt(stock: object) -> None:
+    """Shut down the socket of a stock sender or receiver: a call that blocks on it fails as for a lost connection."""
+    # The SDK has no public way to end a blocked call: `close` waits for it or does not notice it.
+    connection = getattr(getattr(stock, "_handler", None), "_connection", None)
+    connected = getattr(getattr(connection, "_transport", None), "sock", None)
+    raw = getattr(connected, "sock", connected)  # a WebSocket wraps the socket once more
+    if isinstance(raw, socket.socket):
+        with contextlib.suppress(OSError):
+            raw.shutdown(socket.SHUT_RDWR)
+
+
+class Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+def close_all(opened: Sequence[Closeable]) -> None:
+    """Close stock senders in parallel: each waits for a thread of the SDK that sleeps up to a second.
+
+    Closes all of them even if one fails; the first failure is raised afterwards.
+    """
+    if len(opened) == 1:
+        opened[0].close()
+    elif opened:
+        with ThreadPoolExecutor(min(len(opened), CLOSED_AT_ONCE_MAX), "twinbus-close") as closing:
+            results = [closing.submit(each.close) for each in opened]
+        for result in results:
+            result.result()

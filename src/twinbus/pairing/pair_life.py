@@ -1,11 +1,14 @@
-"""The life of a pair without colour: is it live, what becomes of its partners, how are its entities.
+"""The life of a pair, written once for threads and for asyncio: whether it is live, its senders, what happens to its partners.
 
-The clients for threads and for asyncio ask it and do what it says; neither decides anything. Any thread may ask.
+The two clients ask it and do what it says; neither decides anything. Any thread may ask.
 """
 
 import threading
 import uuid
+import weakref
+from collections.abc import Callable
 from random import Random
+from typing import Any, Generic, Protocol, TypeVar
 
 from twinbus.clock import Clock, Millis
 from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE
@@ -16,28 +19,89 @@ from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, mill
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
 from twinbus.pairing.send_availability import SendAvailability
 
+Sender = TypeVar("Sender")
+Guarded = TypeVar("Guarded")
 
-class PairLife:
+
+class RunningSyphon(Protocol):
+    """A syphon inside an application, whatever it runs on."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None:
+        """Blocks until the current passes are finished; seconds at most."""
+        ...
+
+    def interrupt_if_late(self, now: Millis) -> None:
+        """Called a few times a second: ends calls that are past their deadlines."""
+        ...
+
+
+class OpenSenders(Generic[Sender]):
+    """The senders that somebody still holds. Any thread may add one while another looks at all."""
+
+    def __init__(self) -> None:
+        self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def add(self, sender: Sender) -> None:
+        with self._lock:
+            self._senders.add(sender)
+
+    def all(self) -> list[Sender]:
+        with self._lock:
+            return list(self._senders)
+
+
+class PairLife(Generic[Sender]):
+    """`closing` returns what replaces the `close` of a partner, given the partner and its own close: the SDK has no event for
+    a client that the application closes."""
+
     def __init__(
         self,
+        clients: dict[Partner, Any],
         options: SendAvailabilityPairedNamespaceOptions,
         backlog_queues: dict[int, str],
         clock: Clock,
-        *,
-        has_syphon: bool,
+        syphon: RunningSyphon | None,
+        closing: Callable[[Partner, Callable[[], Any]], Callable[[], Any]],
     ) -> None:
         self.availability = SendAvailability(options, backlog_queues, Random())
-        self.has_syphon = has_syphon
+        self.senders: OpenSenders[Sender] = OpenSenders()
+        self.has_syphon = syphon is not None
+        self._clients = clients
         self._options = options
         self._clock = clock
+        self._syphon = syphon
         self._fault: PairFaulted | None = None
         self._is_closed = False
         self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
         self._lock = threading.Lock()
+        self._restore_closes: list[Callable[[], None]] = []
+        if syphon is not None:
+            syphon.start()
+            self._restore_closes = [_replace_close(each, closing(name, each.close)) for name, each in clients.items()]
 
-    def courier(self, path: str) -> Courier:
-        """For a new sender to this entity."""
-        return Courier(path, self.availability, self._clock, lambda: str(uuid.uuid4()))
+    def new_sender(
+        self,
+        guard: Callable[[Callable[[], Any]], Guarded],
+        create: Callable[[Guarded, Callable[[int], Guarded], Courier], Sender],
+        open_stock: Callable[[], Any],
+        sender_options: dict[str, Any],
+    ) -> Sender:
+        """A sender to the entity of the stock sender that `open_stock` opens. `guard` makes stock senders safe to share."""
+        self.check_live()
+        primary: Any = guard(open_stock)
+        path: str = primary.stock.entity_name
+
+        def open_backlog(index: int) -> Guarded:
+            queue = self.availability.backlog_queues[index]
+            return guard(lambda: self._clients[Partner.SECONDARY].get_queue_sender(queue, **sender_options))
+
+        courier = Courier(path, self.availability, self._clock, lambda: str(uuid.uuid4()), self.check_live)
+        sender = create(primary, open_backlog, courier)
+        self.senders.add(sender)
+        return sender
 
     def state(self) -> PairState:
         self.availability.advance_failovers(self._clock.now())
@@ -47,9 +111,9 @@ class PairLife:
         self.availability.mark_healthy(path, self._clock.now())
 
     def check_live(self) -> None:
-        """Raises what a call on a pair that is over gets."""
+        """Raises the error for calls on a pair that is over."""
         if self._fault is not None:
-            # The one error for every call: what each of them added to its traceback would stay.
+            # Every call raises this one error, so what each of them adds to its traceback would stay.
             raise self._fault.with_traceback(None)
         if self._is_closed:
             raise ValueError("The paired client has been closed. Pair the namespaces again for a new one.")
@@ -60,20 +124,46 @@ class PairLife:
             was_open, self._is_closed = not self._is_closed, True
         return was_open
 
-    def partner_faulted(self, partner: Partner) -> list[Effect]:
-        """Where a syphon runs, the other goes with it."""
+    def restore_closes(self) -> None:
+        for restore in reversed(self._restore_closes):
+            restore()
+
+    def take_syphon(self) -> RunningSyphon | None:
+        """The syphon, for whoever stops it; None once it was taken."""
+        syphon, self._syphon = self._syphon, None
+        return syphon
+
+    def partner_faulted(self, partner: Partner, error: BaseException) -> list[Effect]:
+        """With a syphon, the other partner is given up too."""
         with self._lock:
-            return [FaultPartner(partner), *(self._partnership.faulted(partner) if self.has_syphon else [])]
+            effects = [FaultPartner(partner), *(self._partnership.faulted(partner) if self.has_syphon else [])]
+        return self._noted(effects, error)
 
     def partner_closed(self, partner: Partner) -> list[Effect]:
         with self._lock:
             return [] if self._is_closed else self._partnership.closed(partner, self._clock.now())
 
     def advance(self, now: Millis) -> list[Effect]:
+        if self._syphon is not None:
+            self._syphon.interrupt_if_late(now)
         with self._lock:
-            return self._partnership.advance(now)
+            effects = self._partnership.advance(now)
+        return self._noted(effects, TimeoutError("its partner was closed and the pair was not"))
 
-    def note_fault(self, partner: Partner, error: BaseException | None) -> None:
-        """From now on every call raises it."""
-        self._fault = PairFaulted(f"The {partner.value} of the pair is faulted: {error}", error=error)
-        tell(self._options.on_event, PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
+    def _noted(self, effects: list[Effect], error: BaseException) -> list[Effect]:
+        """From now on every call raises the fault."""
+        for effect in effects:
+            if isinstance(effect, FaultPartner):
+                self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
+                tell(self._options.on_event, PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
+        return effects
+
+
+def _replace_close(client: Any, replacement: Callable[[], Any]) -> Callable[[], None]:
+    """On the one object, not on its class. Returns how to restore it."""
+    client.close = replacement
+
+    def restore() -> None:
+        del client.close
+
+    return restore

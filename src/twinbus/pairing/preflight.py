@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from twinbus.model.message import HEADER_SIZE_MAX
 from twinbus.model.pairing_limits import SET_ASIDE_SIZE_MAX
-from twinbus.pairing.transfer import RESERVED_NAMES, AnyMessage, annotated, set_aside
+from twinbus.pairing.transfer import RESERVED_NAMES, AnyMessage, annotated, as_it_is_now, set_aside
 
 MEASURED_PROPERTIES_SIZE = HEADER_SIZE_MAX // 4
 """Of the application's own in texts and bytes, from where all that stands before the body is measured."""
@@ -115,3 +115,20 @@ def _fits(message: AmqpAnnotatedMessage, size_max: int) -> bool:
     except MessageSizeExceededError:
         return False
     return True
+
+
+class PairedMessageBatch(ServiceBusMessageBatch):
+    """The SDK's batch that also keeps its messages, each as it is when it is added, and checks it."""
+
+    def __init__(self, destination: str, message_size_max: int, max_size_in_bytes: int) -> None:
+        super().__init__(max_size_in_bytes=max_size_in_bytes)
+        self.destination = destination
+        self.messages: list[AnyMessage] = []
+        self._message_size_max = message_size_max
+
+    def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]) -> None:
+        if isinstance(message, Mapping):
+            message = ServiceBusMessage(**message)
+        check(message, self.destination, self._message_size_max)
+        super().add_message(message)
+        self.messages.append(as_it_is_now(message))

@@ -12,12 +12,12 @@ from random import Random
 from twinbus.clock import NEVER, Millis
 from twinbus.meter.operation import Cause
 from twinbus.model.paths import path_key
+from twinbus.pairing.backlog_rotation import Rotation
 from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
 from twinbus.pairing.failures import FailureKind, kind_by
-from twinbus.pairing.metering import PairMeter
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, millis
-from twinbus.pairing.rotation import Rotation
+from twinbus.pairing.pair_meter import PairMeter
 from twinbus.pairing.transfer import AnyMessage
 
 

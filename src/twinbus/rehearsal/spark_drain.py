@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.clock import SteadyClock
 from twinbus.pairing.syphon.service import find_backlog
 from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.java import choose_java

@@ -1,6 +1,5 @@
 from tests.pipeline.syphon.lane_reports import report
-from twinbus.pairing.syphon.cut import Cut
-from twinbus.pairing.syphon.destinations import Destination, PumpMemory
+from twinbus.pairing.syphon.destinations import Cut, Destination, PumpMemory
 from twinbus.pipeline.syphon.metrics import metrics_table
 from twinbus.pipeline.syphon.reports import DestinationTally, LaneStatus, from_row, to_rows
 

@@ -9,7 +9,7 @@ import pytest
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import until
 from tests.pipeline.syphon.backlog import Backlog, in_order
-from twinbus.pairing.steady_clock import SteadyClock
+from twinbus.clock import SteadyClock
 from twinbus.pipeline.syphon.key_folder import KeyFolder
 from twinbus.pipeline.syphon.reports import LaneReport, LaneStatus
 from twinbus.pipeline.syphon.rounds import TaskPlan

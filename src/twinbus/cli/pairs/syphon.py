@@ -163,8 +163,8 @@ def _namespace(given: str, endpoint: str | None, data: Path, output: Output) -> 
 
 
 async def _run(pairs: "Sequence[PairToDrain]", rate: float | None, until_empty: bool, output: Output) -> None:
+    from twinbus.clock import SteadyClock
     from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-    from twinbus.pairing.steady_clock import SteadyClock
     from twinbus.pairing.syphon.service import run_syphons
 
     stop = asyncio.Event()

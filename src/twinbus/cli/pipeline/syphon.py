@@ -94,7 +94,7 @@ def syphon(
     as_json: JsonOption = False,
 ) -> None:
     """Move messages from the backlog queues of pairs to where they were sent, on Spark, until Ctrl-C."""
-    from twinbus.pairing.steady_clock import SteadyClock
+    from twinbus.clock import SteadyClock
     from twinbus.pipeline.syphon.driver import SyphonJob
     from twinbus.pipeline.syphon.stop import StopRequest
 

@@ -1,18 +1,16 @@
-"""The one task of a pair: lets time pass for it and starts pings."""
+"""The task of a pair: advances its timers and starts pings."""
 
 import asyncio
 import contextlib
 import logging
-import uuid
 from collections.abc import Awaitable, Callable
 
-from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient
 
-from twinbus.clock import NEVER, Clock, Millis
+from twinbus.clock import Clock, Millis
 from twinbus.model.pairing_limits import PING_TIMEOUT
 from twinbus.pairing.aio.guarded_sender import GuardedSender
-from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX
-from twinbus.pairing.ping import ping_message
+from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX, send_ping, until_next_look
 from twinbus.pairing.send_availability import SendAvailability
 
 LOOK_INTERVAL: Millis = 1_000
@@ -21,7 +19,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Attendant:
-    """`watch` is awaited at each look with the time, for what else has deadlines in the pair."""
+    """`watch` is awaited with the time at each look, for everything else in the pair that has deadlines."""
 
     def __init__(
         self,
@@ -44,7 +42,7 @@ class Attendant:
         self._spawn(self._run())
 
     def _wake_up(self) -> None:
-        """From any thread: a pump's report may start a timer."""
+        """From any thread: the report of a pump may start a timer."""
         self._loop.call_soon_threadsafe(self._wake.set)
 
     async def stop(self) -> None:
@@ -65,12 +63,10 @@ class Attendant:
             now = self._clock.now()
             try:
                 await self._look(now)
-            except Exception:  # without this task nobody would ever ping again
+            except Exception:  # without this task nothing would ever ping again
                 _LOGGER.exception("a look at the pair failed")
-            at = self._availability.next_action_at()
-            wait = LOOK_INTERVAL if at == NEVER else min(LOOK_INTERVAL, max(1, at - now))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait / 1000):
+                async with asyncio.timeout(until_next_look(self._availability, now, LOOK_INTERVAL)):
                     await self._wake.wait()
             self._wake.clear()
 
@@ -80,18 +76,14 @@ class Attendant:
         await self._watch(now)
 
     async def _ping(self, path: str) -> None:
-        """With a sender of its own, which is not paired: a ping must never end in the backlog."""
+        """With a sender of its own that is not paired: a ping must never end up in the backlog."""
         async with self._slots:
             sender = GuardedSender(lambda: self._primary.get_queue_sender(path))
             try:
-                await sender.run(_send_ping, PING_TIMEOUT.total_seconds())
-            except Exception as error:  # whatever it is, its kind decides
+                await sender.run(send_ping, PING_TIMEOUT.total_seconds())
+            except Exception as error:  # the classifier decides what it means
                 self._availability.ping_failed(path, error, self._clock.now())
             else:
                 self._availability.ping_answered(path, self._clock.now())
             finally:
                 await sender.close()
-
-
-async def _send_ping(stock: ServiceBusSender, timeout_s: float) -> None:
-    await stock.send_messages(ping_message(str(uuid.uuid4())), timeout=timeout_s)

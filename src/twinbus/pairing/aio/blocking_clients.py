@@ -1,4 +1,4 @@
-"""Blocking clients beside those of asyncio, for the syphon, whose pumps are threads."""
+"""Blocking clients beside those for asyncio, for the syphon, whose pumps are threads."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ TOKEN_TIMEOUT_S = 60.0
 
 
 class BlockingCredential:
-    """A credential of asyncio for threads: tokens are fetched on the event loop it belongs to."""
+    """A credential for asyncio that threads can use: tokens are fetched on the event loop it belongs to."""
 
     def __init__(self, credential: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._credential = credential
@@ -25,14 +25,14 @@ class BlockingCredential:
 
 
 def blocking_client(client: AioServiceBusClient, loop: asyncio.AbstractEventLoop) -> ServiceBusClient:
-    """A client for the same namespace with the same rights, by the same way. Never to be used on the loop's own thread."""
-    # The SDK has no way to ask a client for its credential and how it connects.
+    """A client for the same namespace with the same rights and transport. Never use it on the loop's own thread."""
+    # The SDK has no public way to ask a client for its credential and transport.
     config = client._config
     credential: Any = BlockingCredential(client._credential, loop)
     return ServiceBusClient(
         client.fully_qualified_namespace,
         credential,
-        # No retries: pumps have their own, and one that is told to stop should not sit through the SDK's.
+        # No retries: pumps have their own, and a pump that is to stop should not have to wait for the SDK's.
         retry_total=0,
         use_tls=config.use_tls,
         transport_type=config.transport_type,
@@ -44,8 +44,8 @@ def blocking_client(client: AioServiceBusClient, loop: asyncio.AbstractEventLoop
     )
 
 
-def blocking_clients(clients: list[AioServiceBusClient]) -> tuple[ServiceBusClient, ServiceBusClient]:
-    """Of a primary and a secondary, on the running loop."""
+def blocking_clients(
+    primary: AioServiceBusClient, secondary: AioServiceBusClient
+) -> tuple[ServiceBusClient, ServiceBusClient]:
     loop = asyncio.get_running_loop()
-    primary, secondary = (blocking_client(client, loop) for client in clients)
-    return primary, secondary
+    return blocking_client(primary, loop), blocking_client(secondary, loop)

@@ -1,20 +1,37 @@
-"""What a pump knows of each destination: is it paused, how must batches be cut, what was left behind.
+"""What a pump knows of each destination: whether it is paused, how its batches must be cut, what was left behind.
 
-Order is kept by not overtaking: a message that was left stays locked for a while, and until it
-comes again nothing with a higher number may go to the same destination. A broker hands out the
-lowest number that is free, so once the lock of a left message has ended it comes before all
-others, unless another syphon took it or it is gone.
+Order is kept by not overtaking: a message that was left stays locked for a while, and until it comes again nothing with a higher
+number may go to the same destination. A broker hands out the lowest number that is free, so once the lock of a left message has
+ended, that message comes before all others, unless another syphon took it or it is gone.
 """
 
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TypeAlias
 
 from twinbus.clock import Millis
-from twinbus.pairing.syphon.cut import Cut
+from twinbus.pairing.syphon.transport import Chunk, Taken, Transfer
 
 RETRY_MIN: Millis = 1_000
 RETRY_MAX: Millis = 120_000
 CLOCK_SKEW_MAX: Millis = 1_000
 NO_BARRIER = 2**63
+CHUNK_SIZE_MAX = 240 * 1024
+"""Of one batch; the rest of 256 KB is for the envelope."""
+
+Group: TypeAlias = list[tuple[Taken, Transfer]]
+
+
+class Cut(IntEnum):
+    """From coarse to fine; after a refused chunk the destination gets the next finer cut.
+
+    A partitioned destination takes a batch only if all its messages have one key, and where it detects duplicates the message
+    id is a key too. A pump cannot ask which kind a destination is.
+    """
+
+    WHOLE = 0
+    BY_KEY = 1
+    SINGLE = 2
 
 
 @dataclass(slots=True)
@@ -25,20 +42,20 @@ class Destination:
     left: dict[int, Millis] = field(default_factory=dict)
     """Sequence number to end of lock."""
     had_poison: bool = False
-    """In this pass. The fine cut may have been for the sake of one message, which is gone."""
+    """In this pass. The fine cut may have been necessary only for one message, which is gone."""
 
     @property
     def next_cut(self) -> Cut:
-        """To begin the next pass with."""
+        """The cut that the next pass begins with."""
         return Cut.WHOLE if self.had_poison else self.cut
 
     def begin_pass(self) -> None:
         self.cut, self.had_poison = self.next_cut, False
 
     def barrier(self, received_at: Millis, now: Millis) -> int:
-        """Messages with numbers below it may go now.
+        """Messages with lower numbers may go now.
 
-        Purges what would have come again by `received_at`: it has been moved by somebody else.
+        Forgets what would have come again by `received_at`: another syphon has moved it.
         """
         if now < self.paused_until:
             return 0
@@ -63,14 +80,26 @@ class Destination:
 
 @dataclass(slots=True)
 class PumpMemory:
-    """What a pump has learned. The next pump of the same queue that is given it goes on as if it were the same one."""
+    """What a pump has learned. Another pump of the same queue that is given it continues in its place."""
 
     destinations: dict[str, Destination] = field(default_factory=dict)
     lock_duration: Millis = 0
-    """The longest lock seen at an arrival, which is the queue's."""
+    """The longest lock seen on arrival, which is the queue's."""
 
     def destination(self, path: str) -> Destination:
         return self.destinations.setdefault(path, Destination())
 
     def left_count(self) -> int:
         return sum(len(each.left) for each in self.destinations.values())
+
+
+def first_chunk(path: str, group: Group, cut: Cut) -> Chunk:
+    """What one batch can hold. By key it is a run of equal keys, not all of one key: later ones would overtake those between."""
+    count, size = 1, group[0][1].size
+    key = group[0][1].key
+    for _, transfer in group[1:]:
+        size += transfer.size
+        if size > CHUNK_SIZE_MAX or cut is Cut.SINGLE or (cut is Cut.BY_KEY and transfer.key != key):
+            break
+        count += 1
+    return Chunk(path, [taken for taken, _ in group[:count]], [transfer for _, transfer in group[:count]])

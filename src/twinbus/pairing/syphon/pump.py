@@ -14,13 +14,12 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from twinbus.clock import Clock, Millis
+from twinbus.errors import MessagingError
 from twinbus.model.pairing_limits import SYPHON_POLL
 from twinbus.pairing.events import EventKind, PairingEvent, tell
 from twinbus.pairing.failures import Classifier, FailureKind, kind_by
 from twinbus.pairing.restore import NotATransfer
-from twinbus.pairing.syphon.cut import Cut, Group, first_chunk
-from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, PumpMemory
-from twinbus.pairing.syphon.poison_quota import PoisonQuota, PoisonQuotaUsedUp
+from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, Cut, Group, PumpMemory, first_chunk
 from twinbus.pairing.syphon.rate_cap import Pace
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -49,6 +48,33 @@ Steps: TypeAlias = Generator[Request, Answer, None]
 
 class LockTooShort(TimeoutError):
     """Nobody's outage: the messages waited here for too long."""
+
+
+class PoisonQuotaUsedUp(MessagingError):
+    """This message can never arrive either, and stays where it is."""
+
+
+class PoisonQuota:
+    """How many messages may be dead-lettered before somebody has to look. Several pumps may share one; None has no limit.
+
+    A few messages that can never arrive are poison. Thousands of them are a configuration mistake, such as the wrong primary,
+    and are safer in the backlog queue.
+    """
+
+    def __init__(self, count_max: int | None = None) -> None:
+        self._left = count_max
+        self.is_used_up = False
+        """True once a message had to stay because the quota was used up."""
+
+    def take(self) -> bool:
+        """True if one more message may be dead-lettered."""
+        if self._left is None:
+            return True
+        if self._left == 0:
+            self.is_used_up = True
+            return False
+        self._left -= 1
+        return True
 
 
 class Pass(IntEnum):

@@ -2,15 +2,13 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
 
 from twinbus.clock import NEVER, Clock, Millis
-from twinbus.pairing.closing import close_all
-from twinbus.pairing.guarded_sender import GuardedSender
-from twinbus.pairing.interrupt import interrupt
-from twinbus.pairing.syphon.stock_identity import as_syphon
+from twinbus.meter.operation import SYPHON_PRODUCT
+from twinbus.pairing.guarded_sender import GuardedSender, close_all, interrupt
 from twinbus.pairing.syphon.stock_message import transfer_of
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -151,3 +149,20 @@ def _taken(message: ServiceBusReceivedMessage) -> Taken:
 def _message(taken: Taken) -> ServiceBusReceivedMessage:
     assert isinstance(taken.handle, ServiceBusReceivedMessage)
     return taken.handle
+
+
+USER_AGENT = "user-agent"
+
+T = TypeVar("T")
+
+
+def as_syphon(stock: T) -> T:
+    """Put the syphon's name before the user agent, so that a namespace that counts operations knows whose they are.
+
+    The client is the application's, so its own user agent stays, and the SDK takes no other for a single link. Where
+    it keeps its properties elsewhere, the operations are counted as the application's.
+    """
+    properties = getattr(stock, "_properties", None)
+    if isinstance(properties, dict) and isinstance(agent := properties.get(USER_AGENT), str):
+        properties[USER_AGENT] = f"{SYPHON_PRODUCT} {agent}"
+    return stock

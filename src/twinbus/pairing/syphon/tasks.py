@@ -9,8 +9,8 @@ from twinbus.clock import Clock, Millis
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steps import run_async
 from twinbus.pairing.syphon.bulk_transport import BulkTransport, NamespaceLinks
-from twinbus.pairing.syphon.metering import metered
 from twinbus.pairing.syphon.pump import Pump
+from twinbus.pairing.syphon.pump_meter import metered
 from twinbus.pairing.syphon.rate_cap import RateCap
 
 STOP_MAX_S = 10.0

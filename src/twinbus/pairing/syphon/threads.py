@@ -8,11 +8,10 @@ from azure.servicebus import ServiceBusClient
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steps import run
-from twinbus.pairing.syphon.metering import metered
 from twinbus.pairing.syphon.pump import Pump
+from twinbus.pairing.syphon.pump_meter import metered
 from twinbus.pairing.syphon.rate_cap import RateCap
-from twinbus.pairing.syphon.stock_identity import as_syphon
-from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
+from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport, as_syphon
 
 STOP_LOOK_S = 0.25
 STOP_MAX_S = 10.0

@@ -208,7 +208,7 @@ def run_round(spark: "SparkSession", plans: Sequence[TaskPlan]) -> list[LaneRepo
     def work(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         from pyspark import TaskContext
 
-        from twinbus.pairing.steady_clock import SteadyClock
+        from twinbus.clock import SteadyClock
 
         context = TaskContext.get()
         attempt = 0 if context is None else context.attemptNumber()

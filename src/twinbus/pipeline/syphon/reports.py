@@ -10,8 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from twinbus.clock import Millis
-from twinbus.pairing.syphon.cut import Cut
-from twinbus.pairing.syphon.destinations import Destination, PumpMemory
+from twinbus.pairing.syphon.destinations import Cut, Destination, PumpMemory
 
 if TYPE_CHECKING:
     import pyarrow as pa

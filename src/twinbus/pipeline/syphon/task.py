@@ -15,8 +15,7 @@ from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.failures import classify
 from twinbus.pairing.steps import run_async
 from twinbus.pairing.syphon.bulk_transport import BulkTransport, NamespaceLinks
-from twinbus.pairing.syphon.poison_quota import PoisonQuota
-from twinbus.pairing.syphon.pump import Pass, Pump
+from twinbus.pairing.syphon.pump import Pass, PoisonQuota, Pump
 from twinbus.pairing.syphon.tasks import close_all
 from twinbus.pairing.syphon.transport import Answer, Request
 from twinbus.pipeline.connection_options import OptionError

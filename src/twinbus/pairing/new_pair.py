@@ -1,0 +1,162 @@
+"""Two clients on their way to be a pair: what they must be, which clients are paired already, and what brings messages home.
+
+`pair_namespaces` for threads and for asyncio use it and add only their own calls.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from azure.servicebus import ServiceBusClient
+
+from twinbus.clock import Clock
+from twinbus.pairing.backlog import backlog_queue_path, primary_name
+from twinbus.pairing.errors import PairingError
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.pair_life import RunningSyphon
+from twinbus.pairing.provision import Steps, provision
+from twinbus.pairing.syphon.tasks import SyphonThread
+from twinbus.pairing.syphon.threads import ThreadedSyphon
+
+Client = TypeVar("Client")
+
+_primaries: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_secondaries: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+_NETWORK_OPTIONS = frozenset(
+    {"transport_type", "http_proxy", "custom_endpoint_address", "connection_verify", "ssl_context"}
+)
+
+
+class NewPair(Generic[Client]):
+    """Raises PairingError where the two cannot be paired. `other_pairing` is the package for clients of the other kind."""
+
+    def __init__(
+        self,
+        primary: Client | str,
+        secondary: Client | str,
+        options: SendAvailabilityPairedNamespaceOptions | None,
+        client_options: Mapping[str, Any],
+        client_class: type[Client],
+        other_pairing: str,
+    ) -> None:
+        self.options = options or SendAvailabilityPairedNamespaceOptions()
+        self.owns_clients = isinstance(primary, str)
+        self._given = primary, secondary
+        self._client_options = client_options
+        _check_same_kind(primary, secondary)
+        self.primary, self.secondary = (_client(each, client_class, client_options) for each in self._given)
+        _check_class((self.primary, self.secondary), client_class, other_pairing)
+        self._hosts = tuple(_host(each) for each in (self.primary, self.secondary))
+        _check_hosts(*self._hosts)
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Both clients are taken, and given back if anything inside fails."""
+        enter_pair(self.primary, self.secondary)
+        try:
+            yield
+        except BaseException:
+            leave_pair(self.primary, self.secondary)
+            raise
+
+    def provision(self) -> Steps:
+        """The requests to the secondary that make sure that the backlog queues exist."""
+        name = self.options.primary_name or primary_name(self._hosts[0])
+        check_reach(self.secondary, backlog_queue_path(name, 0))
+        return provision(name, self.options.backlog_queue_count)
+
+    def syphon(
+        self,
+        queues: Iterable[str],
+        clock: Clock,
+        blocking_clients: Callable[[], tuple[ServiceBusClient, ServiceBusClient]],
+    ) -> RunningSyphon | None:
+        """The syphon of the pair, if it is to have one: over the bulk client where that can connect, otherwise over the SDK."""
+        if not self.options.enable_syphon:
+            return None
+        primary, secondary = self._given
+        # The bulk client connects directly and by connection string; proxies and the like need the SDK.
+        if (
+            isinstance(primary, str)
+            and isinstance(secondary, str)
+            and _NETWORK_OPTIONS.isdisjoint(self._client_options)
+        ):
+            return SyphonThread(primary, secondary, queues, self.options, clock)
+        return ThreadedSyphon(*blocking_clients(), queues, self.options, clock)
+
+
+def check_reach(secondary: Any, backlog_queue: str) -> None:
+    """A connection string for one entity cannot be used for others. Better to fail now than in the first outage."""
+    try:
+        secondary.get_queue_sender(backlog_queue)
+    except ValueError:
+        raise PairingError(
+            "The connection string of the secondary names an EntityPath, so it cannot reach the backlog queues. "
+            "Give one of the namespace."
+        ) from None
+
+
+def enter_pair(primary: object, secondary: object) -> None:
+    """Take both clients. A client can be in one pair only, and a secondary is never also a primary."""
+    if primary in _primaries:
+        raise PairingError("This primary client is paired already. Close that pair first, or create another client.")
+    if primary in _secondaries:
+        raise PairingError("This client is the secondary of a pair, so it cannot be a primary. Create another client.")
+    if secondary in _primaries:
+        raise PairingError("This secondary is itself paired as a primary. Give a client that is not.")
+    if secondary in _secondaries:
+        raise PairingError(
+            "This secondary client is part of another pair, which may close it. Create another client for the namespace."
+        )
+    _primaries.add(primary)
+    _secondaries.add(secondary)
+
+
+def leave_pair(primary: object, secondary: object) -> None:
+    _primaries.discard(primary)
+    _secondaries.discard(secondary)
+
+
+def credential_of(secondary: Any) -> Any:
+    """The credential for managing the secondary, where only its client was given."""
+    credential = getattr(secondary, "_credential", None)
+    if credential is None or ":" in _host(secondary):
+        raise PairingError(
+            "Management of this secondary cannot be reached through its client alone. Pass "
+            "secondary_administration, for instance from twinbus.client.administration.administration_client."
+        )
+    return credential
+
+
+def _check_same_kind(primary: object, secondary: object) -> None:
+    if isinstance(primary, str) != isinstance(secondary, str):
+        raise PairingError("Give two clients or two connection strings, not one of each.")
+
+
+def _check_class(clients: Iterable[object], wanted: type, other_pairing: str) -> None:
+    """A client of the other kind returns what nobody awaits, or blocks the loop: messages would be lost silently."""
+    for client in clients:
+        if not isinstance(client, wanted):
+            raise PairingError(
+                f"A {type(client).__module__}.{type(client).__name__} cannot be paired here. Give clients of "
+                f"{wanted.__module__.partition('._')[0]}, or use {other_pairing}.pair_namespaces for yours."
+            )
+
+
+def _check_hosts(primary: str, secondary: str) -> None:
+    if primary.lower() == secondary.lower():
+        raise PairingError(f"A namespace cannot be paired with itself: both are {primary}. Give another secondary.")
+
+
+def _client(given: Client | str, client_class: Any, client_options: Mapping[str, Any]) -> Client:
+    if not isinstance(given, str):
+        return given
+    created: Client = client_class.from_connection_string(given, **client_options)
+    return created
+
+
+def _host(client: Any) -> str:
+    host: str = client.fully_qualified_namespace
+    return host
