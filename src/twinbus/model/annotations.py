@@ -1,7 +1,7 @@
-"""The entries of annotation and application property maps, walked without being decoded.
+"""The entries of annotation and application property maps, scanned without decoding them.
 
-Bytes of a map's elements in; out come the few values that route a message, and the entries to store. What
-only the broker may say is dropped, all else is kept byte for byte.
+The bytes of a map's elements in; the few values that route a message and the entries to store out. Annotations that
+only the broker may set are dropped, everything else is kept byte for byte.
 """
 
 from struct import Struct
@@ -21,7 +21,7 @@ KEY_LENGTH_MAX = 128
 
 _DROPPED, _PARTITION_KEY, _VIA_PARTITION_KEY, _SCHEDULED = range(4)
 
-# A message that is received and sent again brings these back in; they speak of its former life.
+# A message that is received and sent again brings these along; they belong to its previous delivery.
 _BROKER_OWN = (
     wire_names.SEQUENCE_NUMBER.encode(),
     wire_names.ENQUEUED_TIME.encode(),
@@ -47,7 +47,7 @@ NO_ANNOTATIONS: Annotations = (b"", 0, None, None, None)
 
 
 def read_annotations(data: bytes, pos: int, end: int, count: int) -> Annotations:
-    """Walk the `count` elements between `pos` and `end`, which must be exactly there."""
+    """Scan the `count` elements between `pos` and `end`; DecodeError unless they end exactly there."""
     partition_key = via_partition_key = scheduled_at = None
     kept: list[bytes] = []
     kept_from = pos
@@ -80,7 +80,7 @@ def read_annotations(data: bytes, pos: int, end: int, count: int) -> Annotations
             kept += (data[kept_from:value_at], _net_decimal(data[value_at:pos]))
             kept_from = pos
     if pos != end or elements != count:
-        raise DecodeError(f"annotations of {count} elements do not end at byte {end}, where their size says")
+        raise DecodeError(f"annotations of {count} elements do not end at byte {end}, as their size says")
     entries = data[kept_from:end]
     if kept:
         entries = b"".join((*kept, entries))
@@ -88,7 +88,7 @@ def read_annotations(data: bytes, pos: int, end: int, count: int) -> Annotations
 
 
 def check_entries(data: bytes, pos: int, end: int, count: int) -> bool:
-    """Whether the application properties between `pos` and `end` hold a decimal; DecodeError if they are no such map."""
+    """Whether the application properties between `pos` and `end` have a decimal value; DecodeError if they are malformed."""
     has_decimal = False
     elements = 0
     while pos < end:
@@ -110,12 +110,12 @@ def check_entries(data: bytes, pos: int, end: int, count: int) -> bool:
             pos = skip_value(data, pos)
         elements += 2
     if pos != end or elements != count:
-        raise DecodeError(f"application properties of {count} elements do not end at byte {end}, where their size says")
+        raise DecodeError(f"application properties of {count} elements do not end at byte {end}, as their size says")
     return has_decimal
 
 
 def with_net_decimals(data: bytes, pos: int, end: int) -> bytes:
-    """The data with each decimal between `pos` and `end` in the layout that SDKs read. No size changes."""
+    """The data with each decimal between `pos` and `end` in the layout that SDKs read. Sizes stay the same."""
     pieces = [data[:pos]]
     while pos < end:
         value_at = skip_value(data, pos)
@@ -138,7 +138,7 @@ def _key(data: bytes, pos: int) -> str | None:
         if value is None:
             return None
         if isinstance(value, bytes):
-            # The Python SDK reads strings as bytes, and so sends a received message on with these.
+            # The Python SDK reads strings as bytes, so it forwards a received message with bytes.
             value = value.decode()
         if not isinstance(value, str):
             raise ArgumentError("A partition key is not a string; send it as one.")
@@ -151,7 +151,7 @@ def _time(data: bytes, pos: int) -> Millis | None:
     value, _ = decode_value(data, pos)
     if value is None:
         return None
-    # Some clients send a timestamp back as the long they read it as; an unsigned one may be more than a timestamp can hold.
+    # Some clients read a timestamp as a long and send it back as one; an unsigned long may exceed every timestamp.
     if not isinstance(value, int) or isinstance(value, bool) or value > NEVER:
         raise ArgumentError("x-opt-scheduled-enqueue-time is not a timestamp; send it as one.")
     return int(value)

@@ -1,15 +1,15 @@
-"""The content of a stored message: its sections, packed so that a delivery can be cut out of it.
+"""The content of a stored message: its sections, packed so that a delivery can be assembled from slices of it.
 
 prefix            sizes and counts of what follows (26 bytes)
-header            a whole section with delivery-count 0: a first delivery takes it as it is
+header            a whole section with delivery-count 0: a first delivery uses it as it is
 delivery entries  the sender's delivery annotations, keys and values without the map around them
 entries           the sender's message annotations, in the same way
-properties        a whole section, always there: every stored message has a message id
+properties        a whole section, always present: every stored message has a message id
 application       a whole section, or nothing
-rest              body and footer, byte for byte as they came
+rest              body and footer, byte for byte as they arrived
 
-The broker's own annotations are added on the way out (`twinbus.model.delivery`), so a map has to be
-open at its end: that is why entries are kept and not sections.
+Annotations are stored as entries and not as sections because the broker adds its own to the same map on the way out
+(`twinbus.model.delivery`).
 """
 
 from collections.abc import Collection, Mapping
@@ -34,14 +34,14 @@ from twinbus.errors import ArgumentError
 
 PREFIX = Struct(">BBIIIIII")
 LAYOUT = 1
-"""First byte of every content, so that another layout can be told from this one."""
+"""First byte of every content, so that a different layout can be recognized."""
 
 DESCRIPTOR_SIZE = 3
 FIELD_NAMES = tuple(field.name for field in fields(MessageProperties))
 
 
 class Parts(NamedTuple):
-    """A content cut into its parts. The counts are of map elements: two an entry."""
+    """A content cut into its parts. Counts are of map elements: two per entry."""
 
     header: bytes
     delivery_count: int
@@ -91,7 +91,7 @@ def pack(parts: Parts) -> bytes:
 
 
 def properties(content: bytes) -> MessageProperties:
-    """The properties section, decoded. A field that is malformed reads as if it were not set."""
+    """The properties section, decoded. A malformed field reads as if it were not set."""
     _, header, _, _, delivery_size, size, _, _ = PREFIX.unpack_from(content)
     pos = PREFIX.size + header + delivery_size + size
     try:
@@ -101,20 +101,20 @@ def properties(content: bytes) -> MessageProperties:
 
 
 def application_properties(content: bytes) -> dict[str, Value]:
-    """The application properties by name. One whose value is malformed is left out: nobody could compare it."""
+    """The application properties by name, without those whose value is malformed: no filter could compare it."""
     _, header, _, _, delivery_size, size, properties, application = PREFIX.unpack_from(content)
     if not application:
         return {}
     pos = PREFIX.size + header + delivery_size + size + properties
     try:
         values, _ = decode_value(content, pos + DESCRIPTOR_SIZE)
-        return values  # type: ignore[no-any-return]  # names are strings: checked when the message came in
+        return values  # type: ignore[no-any-return]  # names are strings: checked when the message arrived
     except DecodeError:
         return _readable(content[pos : pos + application])
 
 
 def with_application_properties(content: bytes, changes: Mapping[str, Value], removed: Collection[str] = ()) -> bytes:
-    """The content with these application properties set and those removed; all others stay byte for byte."""
+    """The content with `changes` set and `removed` removed; all other application properties stay byte for byte."""
     parts = unpack(content)
     elements: list[bytes] = []
     for name, start, value_at, end in _named_entries(parts.application):
@@ -129,10 +129,10 @@ def with_application_properties(content: bytes, changes: Mapping[str, Value], re
 def with_properties(content: bytes, changes: Mapping[str, Value]) -> bytes:
     """The content with these fields of the properties section set, or cleared by None.
 
-    Fields go by their names in `MessageProperties`; all others stay byte for byte. The message id cannot be cleared.
+    Fields have their names in `MessageProperties`; all others stay byte for byte. The message id cannot be cleared.
     """
     if changes.get("message_id", True) in (None, ""):
-        raise ArgumentError("A stored message keeps a message id. Set it to a text instead of clearing it.")
+        raise ArgumentError("A stored message needs a message id. Set it to a text instead of clearing it.")
     parts = unpack(content)
     elements = [part for _, part in _elements(parts.properties)]
     elements += [encode_value(None)] * (len(FIELD_NAMES) - len(elements))
@@ -142,7 +142,7 @@ def with_properties(content: bytes, changes: Mapping[str, Value]) -> bytes:
 
 
 def annotation(content: bytes, name: str) -> Value:
-    """The value of one message annotation; None if there is none."""
+    """The value of one message annotation; None if it is not set."""
     entries = unpack(content).entries
     names = {encode_symbol(name), encode_string(name)}
     pos = 0
@@ -173,7 +173,7 @@ def with_annotations(content: bytes, changes: Mapping[str, Value]) -> bytes:
 
 
 def compound_start(data: bytes, pos: int) -> tuple[int, int]:
-    """Count of the elements of the list or map at `pos`, and where the first of them stands."""
+    """Count of the elements of the list or map at `pos`, and the position of the first."""
     code = data[pos]
     if code == 0x45:
         return 0, pos + 1
@@ -210,7 +210,7 @@ def _elements(section: bytes) -> list[tuple[int, bytes]]:
 
 
 def _named_entries(section: bytes) -> list[tuple[str, int, int, int]]:
-    """Of each entry of an application properties section its name and where key, value and next entry start."""
+    """For each entry of an application properties section: its name, and where key, value and next entry start."""
     elements = _elements(section)
     entries = []
     for (start, key), (value_at, value) in zip(elements[::2], elements[1::2], strict=True):

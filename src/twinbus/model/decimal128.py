@@ -1,4 +1,4 @@
-"""128-bit decimals between the two layouts that Service Bus clients use: 16 bytes in, 16 bytes out.
+"""128-bit decimals, converted between the two layouts that Service Bus clients use: 16 bytes in, 16 bytes out.
 
 IEEE 754 (what the Python SDK writes)        .NET's AMQP library (what every SDK reads)
 1 bit sign, 14 bits biased exponent,          byte 0  sign bit | biased exponent >> 9
@@ -13,7 +13,7 @@ _NET_FIRST_BYTE = _EXPONENTS.start >> 9
 
 
 def to_net_layout(value: bytes) -> bytes:
-    """The same number as .NET lays it out; unchanged where it is laid out so already, or cannot be."""
+    """The same number in the layout of .NET; unchanged if it is in that layout already, or does not fit it."""
     if value[0] & 0x7F == _NET_FIRST_BYTE and value[2:4] == b"\x00\x00":
         return value
     number = int.from_bytes(value, "big")

@@ -1,8 +1,8 @@
 """A stored message on its way out: content in, payload of a transfer out.
 
-Nothing the sender sent is touched. In front of it go a header with the delivery count, the delivery
-annotations with the lock token, and one map of message annotations that holds the broker's own entries
-and then the sender's, whose bytes are followed in the content by the bare message:
+What the sender sent is not changed. It is preceded by a header with the delivery count, the delivery annotations with the
+lock token, and one map of message annotations with the broker's own entries first and the sender's after them. In the
+content, the bare message follows these bytes:
 
 header | delivery annotations: x-opt-lock-token, sender's | message annotations: the broker's, sender's | bare message
 """
@@ -36,7 +36,7 @@ _uuid = Struct(">IHH8s").pack
 _size_count = Struct(">II").pack
 _int64 = Struct(">q").pack
 
-# What stands between the header and the sender's entries of an ordinary delivery, in one call.
+# Everything between the header and the sender's entries of an ordinary delivery, packed in one call.
 _LOCKED = f"{len(_ONLY_LOCK_TOKEN)}sIHH8s"
 _MAP_HEAD = f"{len(_MESSAGE_ANNOTATIONS)}sII"
 _OWN = f"{len(_ENQUEUED_TIME)}sq{len(_SEQUENCE_NUMBER)}sq"
@@ -62,8 +62,8 @@ def encode_delivery(
 ) -> bytes:
     """The payload for a receiver.
 
-    `lock_token` (16 bytes in GUID order) and `locked_until` make it a peek-lock delivery; without them
-    the delivery annotations are there and hold nothing of ours. A state other than active always shows.
+    `lock_token` (16 bytes in GUID order) and `locked_until` make it a peek-lock delivery; without them, the
+    delivery annotations are written without a lock token. A state other than active is always written.
     """
     _, header_size, delivery_entry_count, count, delivery_size, size, _, _ = _unpack_prefix(content)
     delivery_at = _PREFIX_SIZE + header_size
@@ -114,7 +114,7 @@ def encode_delivery(
 
 
 def _with_delivery_count(header: bytes, delivery_count: int) -> bytes:
-    """The header section with another count; the count is the last of its fields, and was 0 in one byte."""
+    """The header section with another count, which is its last field and takes one byte as long as it is 0."""
     count = encode_value(UInt(delivery_count))
     return header[:4] + bytes((header[4] + len(count) - 1,)) + header[5:-1] + count
 
@@ -131,7 +131,7 @@ def _own_entries(enqueued_at: Millis, sequence_number: int, locked_until: Millis
 
 
 def _extra_elements(state: int, show_state: bool, enqueued_sequence_number: int) -> list[bytes]:
-    """Keys and values, in turn, of what an ordinary delivery does not show."""
+    """Keys and values, in turn, of the annotations that an ordinary delivery does not have."""
     elements: list[bytes] = []
     if state or show_state:
         elements += (_MESSAGE_STATE, encode_value(int(state)))

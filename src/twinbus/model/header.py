@@ -10,7 +10,7 @@ from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 
 TIME_TO_LIVE_MAX = 2**32 - 1
-"""The longest time to live the field can hold; a longer one shows in the properties (`model.identity`)."""
+"""The longest time to live that the field can hold; a longer one is in the properties (`lifetime` in `model.identity`)."""
 
 _FIELD_COUNT = 5
 _TYPES: tuple[tuple[str, type], ...] = (
@@ -30,7 +30,7 @@ def _section(fields: list[Value]) -> bytes:
 NO_HEADER = _section([None] * len(_TYPES))
 
 
-# Senders repeat the same few headers over and over.
+# Senders use the same few headers over and over.
 @lru_cache(maxsize=1024)
 def read_header(value: bytes) -> tuple[bytes, Millis | None]:
     """The whole section to store, with a delivery count of 0 in its last byte, and the time to live."""
@@ -40,6 +40,6 @@ def read_header(value: bytes) -> tuple[bytes, Millis | None]:
     fields = (fields + [None] * _FIELD_COUNT)[: len(_TYPES)]
     for (name, kind), field in zip(_TYPES, fields, strict=True):
         if field is not None and not isinstance(field, kind):
-            raise DecodeError(f"{name} of the header is {field!r}, which is not of its type")
+            raise DecodeError(f"{name} of the header is {field!r}, which has the wrong type")
     ttl = fields[2]
     return _section(fields), None if ttl is None else int(ttl)

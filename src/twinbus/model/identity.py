@@ -1,7 +1,7 @@
-"""Who a message is: message id and message session out of its properties section, which stays as it is.
+"""The identity of a message: message id and session id, read from its properties section, which stays as it is.
 
 message-id user-id to subject reply-to correlation-id content-type content-encoding absolute-expiry-time
-creation-time group-id group-sequence reply-to-group-id: fields 0 to 12, of which 0 and 10 are read here.
+creation-time group-id group-sequence reply-to-group-id: fields 0 to 12, of which 0 and 10 are read for every message.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,11 @@ from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model import wire_names
+from twinbus.model.content import DESCRIPTOR_SIZE, compound_start
 
 ID_LENGTH_MAX = 128
 LIFETIME_MAX: Millis = 922_337_203_685_477
-"""The service's longest span of time, that of .NET; two timestamps can be further apart."""
+"""The longest time span of the service, which is that of .NET; two timestamps can be further apart."""
 
 _PING = wire_names.PING_CONTENT_TYPE.encode()
 _NULL = 0x40
@@ -30,9 +31,9 @@ _U32 = Struct(">I").unpack_from
 
 
 def read_identity(data: bytes, pos: int, end: int) -> tuple[str | None, str | None]:
-    """Message id as text and session id, of the list between `pos` and `end`; each None where there is none.
+    """Message id as text and session id, from the list between `pos` and `end`; None for one that is not set.
 
-    Every field is walked over, so that nobody later finds a list that does not end where it says.
+    Every field is passed over, so that a list that does not end where it says is noticed here and not later.
     """
     form = data[pos]
     if form == 0xC0:
@@ -58,7 +59,7 @@ def read_identity(data: bytes, pos: int, end: int) -> tuple[str | None, str | No
     if message_id is not None and len(message_id) > ID_LENGTH_MAX:
         raise ArgumentError(f"The message id has {len(message_id)} characters; use at most {ID_LENGTH_MAX}.")
     session_id: str | None = None
-    # Often nothing else is set: then as many bytes as fields are left, and all of them are null.
+    # Often nothing else is set: then there are as many bytes left as fields, and all of them are null.
     if end - pos != count - 1 or data.count(_NULL, pos, end) != count - 1:
         session_id, pos = _group_id(data, pos, count)
         if pos != end:
@@ -67,7 +68,7 @@ def read_identity(data: bytes, pos: int, end: int) -> tuple[str | None, str | No
 
 
 def _group_id(data: bytes, pos: int, count: int) -> tuple[str | None, int]:
-    """The group id among the fields behind the first, and the position behind the last of them."""
+    """The group id among the fields after the first, and the position after the last of them."""
     group_id = None
     for index in range(1, count):
         code = data[pos]
@@ -91,7 +92,7 @@ def _check_group_id(group_id: Value) -> None:
 
 
 def _as_text(message_id: Value) -> str | None:
-    """Each of the types a message id can have, as the text that is compared in duplicate detection."""
+    """A message id of any of its types, as the text that duplicate detection compares."""
     match message_id:
         case None:
             return None
@@ -107,14 +108,14 @@ def _as_text(message_id: Value) -> str | None:
 
 
 def is_ping(data: bytes, pos: int, end: int) -> bool:
-    """Whether the properties section's content type says that this is a ping."""
+    """Whether the content type in the properties section is that of a ping."""
     if data.find(_PING, pos, end) < 0:
         return False
     return _decoded(data, pos).content_type == wire_names.PING_CONTENT_TYPE
 
 
 def lifetime(data: bytes, pos: int) -> Millis | None:
-    """Time to live as the span between creation and absolute expiry: how SDKs send one of more than 49 days."""
+    """Time to live as the span from creation to absolute expiry: how SDKs send one of more than 49 days."""
     decoded = _decoded(data, pos)
     begin, end = decoded.creation_time, decoded.absolute_expiry_time
     if not isinstance(begin, int) or not isinstance(end, int):
@@ -123,13 +124,12 @@ def lifetime(data: bytes, pos: int) -> Millis | None:
 
 
 def with_message_id(section: bytes, new_id: Callable[[], str]) -> tuple[bytes, str]:
-    """The properties section, which may be empty bytes, with a new id in its first field; and that id."""
+    """The properties section (empty bytes if there is none) with a new id in its first field; and that id."""
     message_id = new_id()
     elements = []
     if section:
-        fields, _ = decode_value(section, 3)
-        count = len(fields)
-        pos = 4 if section[3] == 0x45 else 6 if section[3] == 0xC0 else 12
+        decode_value(section, DESCRIPTOR_SIZE)  # DecodeError if a field is malformed
+        count, pos = compound_start(section, DESCRIPTOR_SIZE)
         for _ in range(count):
             end = skip_value(section, pos)
             elements.append(section[pos:end])

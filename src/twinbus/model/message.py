@@ -1,8 +1,8 @@
-"""A message that came in: payload in, routing facts and the content to store out.
+"""An incoming message: payload in, routing facts and the content to store out.
 
-Only what decides about a message is read: the header's time to live, three annotations, message id and
-group id. Body and bare message are taken over as bytes. The sections may come in any order and with any
-form of descriptor; all but the usual one are put in order first, since SDKs can read only that.
+Only the facts that the broker needs are read: the header's time to live, three annotations, message id and group id. The
+body and everything else are copied as bytes. Sections may come in any order and with any form of descriptor; those that
+are not in the standard order and form are rewritten first, because SDKs can read nothing else.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ BATCH_FORMAT = 0x80013700
 """message-format of a transfer whose data sections are whole messages."""
 
 MESSAGE_SIZE_MAX = 256 * 1024
-"""Of one message, unless a namespace is told otherwise."""
+"""Of one message, unless a namespace is configured otherwise."""
 HEADER_SIZE_MAX = 64 * 1024
 PROPERTY_SIZE_MAX = 32 * 1024
 
@@ -35,7 +35,7 @@ _NO_HEADER: tuple[bytes, Millis | None] = (NO_HEADER, None)
 
 @dataclass(slots=True)
 class Message:
-    """An incoming message: what decides where it goes, and what is stored."""
+    """An incoming message: the facts that decide where it goes, and what is stored."""
 
     content: bytes
     message_id: str
@@ -48,20 +48,20 @@ class Message:
 
 
 def read_message(payload: bytes, new_id: Callable[[], str]) -> Message:
-    """The message of one transfer. `new_id` makes the id of a message that has none.
+    """The message of one transfer. `new_id` generates the id of a message that has none.
 
-    DecodeError where the payload is no message, ArgumentError and MessageTooLarge where it passes a limit.
+    DecodeError if the payload is not a message, ArgumentError or MessageTooLarge if it exceeds a limit.
     """
     try:
         return _read(payload, new_id)
     except (IndexError, error):
-        raise DecodeError(f"a section goes on behind the end of the message ({len(payload)} bytes)") from None
+        raise DecodeError(f"a section extends beyond the end of the message ({len(payload)} bytes)") from None
     except UnicodeDecodeError:
         raise DecodeError("an id or key of the message is not UTF-8") from None
 
 
 def split_batch(payload: bytes) -> list[bytes]:
-    """The payloads of the messages in a transfer in the batch format. What its envelope says of itself counts for nothing."""
+    """The payloads of the messages in a transfer in the batch format. Properties of the envelope itself are ignored."""
     bounds = section_bounds(payload)
     if bounds is None:
         payload = canonical(payload)
@@ -75,7 +75,7 @@ def split_batch(payload: bytes) -> list[bytes]:
             break
         if code != DATA:
             raise DecodeError("a batch holds its messages in data sections only")
-        # `section_bounds` has seen that each is a binary and ends where it says.
+        # `section_bounds` has checked that each is a binary and ends where it says.
         start = pos + (5 if form == 0xA0 else 8)
         pos = start + (payload[pos + 4] if form == 0xA0 else int.from_bytes(payload[pos + 4 : start], "big"))
         payloads.append(payload[start:pos])
@@ -83,7 +83,7 @@ def split_batch(payload: bytes) -> list[bytes]:
 
 
 def read_content(content: bytes) -> Message:
-    """The message again, from what was stored of it."""
+    """The message, read from its stored content."""
     _, header_size, _, entry_count, delivery_size, size, properties_size, _ = PREFIX.unpack_from(content)
     delivery_at = PREFIX.size + header_size
     entries_at = delivery_at + delivery_size
@@ -110,7 +110,7 @@ def read_content(content: bytes) -> Message:
 
 
 def message_id_of(content: bytes) -> str:
-    """Of a stored message, which always has one."""
+    """The id of a stored message, which always has one."""
     _, header_size, _, _, delivery_size, size, properties_size, _ = PREFIX.unpack_from(content)
     properties_at = PREFIX.size + header_size + delivery_size + size
     message_id, _ = read_identity(content, properties_at + DESCRIPTOR_SIZE, properties_at + properties_size)
@@ -119,7 +119,7 @@ def message_id_of(content: bytes) -> str:
 
 
 def is_front_too_large(content: bytes) -> bool:
-    """Whether what was added to a stored message since it came made all before its body larger than a sender may."""
+    """Whether additions to a stored message made everything before its body larger than a sender may send."""
     _, header, _, _, delivery, entries, properties_size, application = PREFIX.unpack_from(content)
     size: int = header + delivery + entries + properties_size + application
     return size > HEADER_SIZE_MAX
@@ -185,10 +185,10 @@ def _read(data: bytes, new_id: Callable[[], str]) -> Message:
 
 
 def _check_sizes(data: bytes, bounds: tuple[int, ...]) -> None:
-    """Only for a message with a large front: an ordinary one cannot pass these limits."""
+    """Only for a message with much before its body: an ordinary one cannot exceed these limits."""
     if bounds[-1] > HEADER_SIZE_MAX:
         raise MessageTooLarge(
-            f"Header, annotations and properties take {bounds[-1]} bytes; make them {HEADER_SIZE_MAX} at most."
+            f"Header, annotations and properties take {bounds[-1]} bytes; reduce them to {HEADER_SIZE_MAX}."
         )
     for start, end in pairwise(bounds):
         if end - start <= PROPERTY_SIZE_MAX:
@@ -197,7 +197,5 @@ def _check_sizes(data: bytes, bounds: tuple[int, ...]) -> None:
         for _ in range(count):
             element_end = skip_value(data, pos)
             if element_end - pos > PROPERTY_SIZE_MAX:
-                raise MessageTooLarge(
-                    f"A property takes {element_end - pos} bytes; make it {PROPERTY_SIZE_MAX} at most."
-                )
+                raise MessageTooLarge(f"A property takes {element_end - pos} bytes; reduce it to {PROPERTY_SIZE_MAX}.")
             pos = element_end

@@ -1,13 +1,13 @@
-"""Reads the messages of one sender: payload in, `Message` out, as `read_message` does, and quicker where they are alike.
+"""Reads the messages of one sender: payload in, `Message` out, like `read_message`, but faster if messages are alike.
 
-Senders repeat themselves: all that stands before the body of a message is, but for the message id, often what stood
-there in the one before. Then everything that was read of that one holds for this one:
+Senders repeat themselves: apart from the message id, everything before the body of a message is often the same as in the
+previous message. Then everything that was read from that one holds for this one:
 
     before                    | id | after                         | size | content
     header … properties: size |    | other fields … body: its form |
 
-So a front is remembered as the bytes before the id and those after it, up to the size of a single data section. A sender
-that does not repeat itself is asked less and less often.
+So the front of a message is remembered as the bytes before the id and those after it, up to the size of a single data
+section. For a sender that does not repeat itself, a new front is remembered less and less often.
 """
 
 from collections.abc import Callable
@@ -33,8 +33,8 @@ class _Front:
     id_end: int
     after: bytes
     size_at: int  # of the data section
-    is_long: bool  # its size takes four bytes
-    kept_at: int  # where the content to store begins to be the payload itself
+    is_long: bool  # the size takes four bytes
+    kept_at: int  # from here on, the content to store is the payload itself
     stored: bytes  # what is stored before that
     facts: Message  # of the remembered message, without its content
 
@@ -45,18 +45,18 @@ class MessageReader:
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
         self._front: _Front | None = None
-        self._unlike_count = 0  # messages in a row that were not like the remembered one
-        self._patience = 1  # with so many of them, another front is remembered
+        self._unlike_count = 0  # messages in a row that differ from the remembered one
+        self._patience = 1  # after this many of them, another front is remembered
 
     def read(self, payload: bytes) -> Message:
-        """As `read_message`, in what it returns and raises."""
+        """Returns and raises what `read_message` does."""
         front = self._front
         if (
             front is not None
             and payload[: front.id_at] == front.before
             and payload[front.id_end : front.size_at] == front.after
             and _ends_as_it_says(payload, front.size_at, is_long=front.is_long)
-            # What is not UTF-8 is refused with the words of `read_message`; ASCII surely is.
+            # An id that may not be UTF-8 is left to `read_message`, which refuses it; ASCII is always valid.
             and (message_id := payload[front.id_at : front.id_end]).isascii()
         ):
             self._unlike_count = 0
@@ -81,14 +81,14 @@ class MessageReader:
 
 
 def _ends_as_it_says(payload: bytes, size_at: int, *, is_long: bool) -> bool:
-    """Whether the data section whose size stands there is the end of the payload."""
+    """Whether the data section whose size is at `size_at` ends with the payload."""
     if is_long:
         return len(payload) > size_at + 3 and int(_U32(payload, size_at)[0]) == len(payload) - size_at - 4
     return len(payload) > size_at and payload[size_at] == len(payload) - size_at - 1
 
 
 def _front_of(payload: bytes, message: Message) -> _Front | None:
-    """None where the message is not of the kind that can be recognised."""
+    """The front of a message; None if it is not of the kind that can be recognized."""
     bounds = section_bounds(payload)
     if bounds is None:
         return None
