@@ -87,7 +87,7 @@ def test_what_makes_no_sense_is_refused(commands: Commands, tmp_path: Path) -> N
     commands.text("pipeline", "release-claims", "claims-none", "--all", "--owner", "x", code=2)
     assert "--all means every owner" in commands.errors
     commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
-    assert "is no checkpoint" in commands.errors
+    assert "is not the checkpoint" in commands.errors
     logged(tmp_path, 0, {"v": 1}, "-")
     commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
     assert "not of a query with mode=consume" in commands.errors

@@ -211,7 +211,7 @@ def test_a_round_that_does_not_come_to_what_is_chosen_is_followed_by_a_longer_on
     queue = chosen_queue(1)
     assert not note(queue, MoveReport("q"))
     assert queue.budget_s == 2 * BUDGET_S
-    assert "lie behind so many others" in str(queue.tally.last_error)
+    assert "are behind so many others" in str(queue.tally.last_error)
     for _ in range(9):
         note(queue, MoveReport("q"))
     assert queue.budget_s == BUDGET_S_MAX

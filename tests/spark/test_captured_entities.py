@@ -43,7 +43,7 @@ def test_a_pattern_that_matches_nothing_is_told() -> None:
 
 @pytest.mark.parametrize("path", ["orders/$Transfer/$DeadLetterQueue", "orders/$management"])
 def test_what_the_source_cannot_read_is_refused_before_anything_starts(path: str) -> None:
-    with pytest.raises(ArgumentError, match="is no queue, subscription"):
+    with pytest.raises(ArgumentError, match="is not a queue, a subscription"):
         chosen_entities([path], not_asked)
 
 

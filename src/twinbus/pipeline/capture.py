@@ -4,7 +4,7 @@
                  ^ the checkpoint has what is in it        ^ written again after a crash: replaced
 
 Browsing leaves the messages where they are; consuming removes those that are in the lake. A capture that was stopped or
-killed goes on where it was, by the checkpoint beside its messages.
+killed continues where it stopped, by the checkpoint beside its messages.
 """
 
 import logging
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONCE_DEFAULT = 4
-"""Queries of a run that ends by itself; each has a process of its own for its source."""
+"""How many queries run at a time with --available-now; each has its own process for its source."""
 LOOK_EVERY_S = 0.2
 FINISH_WAIT_S = 60.0
 RETRY_FIRST_S = 1.0
@@ -144,7 +144,7 @@ class Capture:
         self.tally.behind = progress_of(recent[-1]).behind
 
     def revive(self) -> None:
-        """The entity is there again after it was gone: what ended begins anew."""
+        """The entity exists again after it was deleted: start its capture again."""
         if self.is_over:
             self.tally.state = CaptureState.WAITING
 

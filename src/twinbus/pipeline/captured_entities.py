@@ -26,7 +26,7 @@ def chosen_entities(
 ) -> list[str]:
     """In the order of the request, each once. `all_paths` is asked if there is a pattern, and then once.
 
-    Raises ArgumentError for what is no path, and EntityNotFound for a pattern that nothing matches, unless that may be.
+    Raises ArgumentError for an invalid path, and EntityNotFound for a pattern that matches nothing, unless that is allowed.
     """
     listed: Sequence[str] | None = None
     found: dict[str, str] = {}
@@ -58,7 +58,7 @@ def source_options(path: str) -> dict[str, str]:
     """The options by which the source finds the entity. Raises ArgumentError for what it cannot read."""
     address = parse_address(path)
     if address.sub_queue is SubQueue.TRANSFER_DEAD_LETTER or address.is_management:
-        raise ArgumentError(f"'{path}' is no queue, subscription or dead-letter queue of one.")
+        raise ArgumentError(f"'{path}' is not a queue, a subscription or the dead-letter queue of one.")
     if address.subscription is None:
         options = {"queue": address.path}
     else:

@@ -1,18 +1,18 @@
-"""Where a namespace is and how to prove that we may use it, as options of a source or sink: options in, a value out.
+"""Where a namespace is and which credentials it needs, as options of a source or sink: options in, a value out.
 
 | option | meaning |
 |---|---|
-| `connectionString` | the whole of it |
+| `connectionString` | the connection string |
 | `connectionStringEnv` | the environment variable that holds it, looked up by each process that connects |
 | `connectionStringFile` | the file that holds it, read by each process that connects |
 | `namespace`, `sharedAccessKeyName`, `sharedAccessKey` | its parts: HOST[:PORT], always over TLS |
-| `credential` | beside `namespace`, instead of a key: `default` gets tokens from the DefaultAzureCredential of azure-identity, which has to be installed wherever a process connects; for Azure, since twinbus takes keys only |
-| `transport` | `amqp`, or `ws` for AMQP over WebSockets: on port 443 or the one that is given with the host; without TLS on the HTTP port that goes with it, 5300 with 5672 (`amqp`) |
-| `retryTotal` | how often an operation that may succeed later is tried again (3) |
-| `operationTimeout` | seconds that a namespace may take to answer (60) |
+| `credential` | with `namespace`, instead of a key: `default` gets tokens from the DefaultAzureCredential of azure-identity, which must be installed wherever a process connects; for Azure only, because twinbus accepts only keys |
+| `transport` | `amqp`, or `ws` for AMQP over WebSockets: on port 443 or the port given with the host; without TLS on the matching HTTP port, 5300 for 5672 (`amqp`) |
+| `retryTotal` | how often to retry an operation that may succeed later (3) |
+| `operationTimeout` | how many seconds a namespace may take to answer (60) |
 
 Exactly one of the first four says where the namespace is. The names are not case-sensitive, as always in Spark. Secrets
-travel to the workers in the pickled value, as the options themselves do, and are in no text that is made of it.
+travel to the workers in the pickled value, as the options themselves do, and never appear in its text.
 """
 
 import os
@@ -65,7 +65,7 @@ _IS_CONNECTION_STRING = re.compile(r"Endpoint\s*=|SharedAccess\w*\s*=", re.IGNOR
 class OptionError(ArgumentError, ValueError):
     """An option of a source or sink is missing, unknown or has a value that makes no sense. One line says which.
 
-    Texts quote what was given, and a connection string is soon given to the wrong option: its key is left out.
+    Error texts quote the value, and it is easy to pass a connection string to the wrong option, so its key is removed.
     """
 
     def __init__(self, text: str) -> None:

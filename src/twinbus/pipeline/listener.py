@@ -79,7 +79,7 @@ def progress_of(progress: Any) -> StreamProgress:
 
 
 def lag_of(sources: Iterable[Any]) -> Lag:
-    """Sources of other kinds are left out: their offsets name no entity."""
+    """Other kinds of sources are skipped: their offsets name no entity."""
     found: Lag = {}
     for source in sources:
         end, latest = _offset(source.endOffset), _offset(source.latestOffset)

@@ -1,6 +1,6 @@
 """Whether a Spark master can be: its address in, an error in one line out, before anything looks for it.
 
-Spark itself answers what is no master with a stack of Java, and goes on asking for one that is not there: a minute for a
+Spark itself answers an invalid master with a Java stack trace, and keeps trying one that does not answer: a minute for a
 cluster, several for a Connect server.
 """
 

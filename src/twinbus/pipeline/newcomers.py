@@ -30,7 +30,7 @@ class Newcomers:
         self._list_at: float | None = None
 
     def __call__(self, now_s: float) -> list[Capture]:
-        """Captures of entities that were never there before; one that was made again goes on with its own."""
+        """Captures of entities that are new; one that was created again continues its own capture."""
         if self._list_at is None:
             self._list_at = now_s + LIST_EVERY_S
         if now_s < self._list_at:
@@ -39,7 +39,7 @@ class Newcomers:
         try:
             paths = {path_key(path): path for path in self._list_paths()}
         except (MessagingError, AzureError) as failure:
-            log.warning("Whether there are new entities cannot be told just now: %s", str(failure).partition("\n")[0])
+            log.warning("Cannot look for new entities at the moment: %s", str(failure).partition("\n")[0])
             return []
         added = [self._capture(path) for key, path in paths.items() if key not in self._listed]
         self._listed = set(paths)

@@ -44,7 +44,7 @@ from twinbus.amqp.errors import AmqpError
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _ENCODED = "amqp"
-"""What has no name here (a list, an array, a time outside of the calendar) is its AMQP encoding."""
+"""What has no name here (a list, an array, a time outside the calendar) is its AMQP encoding."""
 
 _INTEGERS: dict[str, type[int]] = {
     "ubyte": UByte,

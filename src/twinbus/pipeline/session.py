@@ -107,5 +107,5 @@ def prepare_process(*, is_local: bool) -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     if "SPARK_HOME" not in os.environ:
-        # The Spark of the package has no folder of settings; without one it warns a lot before it can be told not to.
+        # The Spark of the package has no folder of settings; without one it logs many warnings before they can be switched off.
         os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark_conf"))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("twinbus", "pyspark_servicebus")
 LEFT_OUT = "__pycache__"
-# The same files make the same archive, whenever it is made.
+# The same files give the same archive, whenever it is built.
 WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
 
 

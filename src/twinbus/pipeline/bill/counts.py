@@ -43,7 +43,7 @@ SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # What is shuffled are sums of hours, not operations: a few million short rows in the largest step.
     "spark.sql.shuffle.partitions": "2",
-    # Plans are right as they are, and every stage that is planned anew is a job more.
+    # Plans are right as they are, and every stage that is planned again is another job.
     "spark.sql.adaptive.enabled": "false",
 }
 

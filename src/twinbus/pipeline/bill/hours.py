@@ -1,8 +1,8 @@
-"""Which hours of a log have to be counted anew: what is there and what was billed in, hours with their files out.
+"""Which hours of a log must be counted again: the files that exist and those that were billed in, hours with their files out.
 
 An hour is counted from all of its files whenever one of them is new or different. Two things are never guessed:
 
-* A file that cannot be read is left out and named; it is looked at again in every run, and heals its hour when it, or
+* A file that cannot be read is skipped and reported; every run tries it again, and counts its hour again when it, or
   what replaces it, can be read.
 * An hour of which a billed file is gone or broken keeps the counts it has: counting it from what is left would take
   operations out of a bill. What else comes for that hour is named, and not billed.

@@ -91,7 +91,7 @@ class _LogRun:
         self._refuse_a_moved_log()
         work = self._plan()
         while (failed := self._count_steps(work)) is not None:
-            # A page inside of a file is damaged: the job says so, the file's index does not.
+            # A page inside the file is damaged: reading it fails, although the file's index is good.
             self._progress("reading files one by one to find the damaged one")
             found = {file.name: check_whole(self._log, file.name) for hour in failed.hours for file in hour.files}
             unusable = {name: facts for name, facts in found.items() if isinstance(facts, Unusable)}

@@ -1,8 +1,8 @@
-"""Which days have lines that are still right: prices of hours in, days to price anew out.
+"""Which days have lines that are still right: prices of hours in, days to price again out.
 
 A line changes with the counts of its hour and with the hour's prices. Those change with the price sheet, and with what
 comes late for an earlier hour, but only where that moves an hour over the edge of a tier. So a day is remembered with the
-prices it was made with, and forgotten before any of its hours is counted again.
+prices it was computed with, and forgotten before any of its hours is counted again.
 """
 
 import hashlib

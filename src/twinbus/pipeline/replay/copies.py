@@ -1,7 +1,7 @@
-"""The copy of a dead letter that is sent again: its payload in, the message as somebody would send it anew out.
+"""The copy of a dead letter that is sent again: its payload in, the message to send out.
 
 Body and footer pass byte for byte, and ids, keys and properties stay. What the broker wrote is left behind: numbers,
-times, locks, the delivery count, and why the message was dead-lettered. A time to live starts anew, or a message that
+times, locks, the delivery count, and why the message was dead-lettered. A time to live starts again, or a message that
 has expired would expire again at once.
 """
 
@@ -16,7 +16,7 @@ _ANNOTATIONS = BROKER_ANNOTATIONS | {wire_names.SCHEDULED_ENQUEUE_TIME, wire_nam
 
 
 def copy_of(payload: bytes, now: Millis) -> bytes:
-    """Raises DecodeError where the bytes are no message."""
+    """Raises DecodeError if the bytes are not a message."""
     front, rest = read_front(payload)
     return (
         encode_sections(

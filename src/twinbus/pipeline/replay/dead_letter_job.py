@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 BUDGET_S = 10.0
 """Of a round, which is how late the job notices that it is to stop."""
 BUDGET_S_MAX = 120.0
-"""Of a queue whose chosen messages lie behind so many others that a shorter round does not come to them."""
+"""For a queue whose selected messages are behind so many others that a shorter round does not reach them."""
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 """Before each round that follows one in which nothing could be moved; behind the last of them the job fails. A lock is
 over in the meantime, unless the entity has longer ones than usual.
 """
 NOT_REACHED = (
-    "The chosen messages lie behind so many others that none of them came. Replay without --where, or what is before them "
+    "The selected messages are behind so many others that none was reached. Replay without --where, or what is before them "
     "first."
 )
 
 
 class ReplayFailed(MessagingError):
-    """The replay cannot go on; what was replayed before stays so."""
+    """The replay cannot continue; what was replayed before stays replayed."""
 
 
 @dataclass(slots=True)

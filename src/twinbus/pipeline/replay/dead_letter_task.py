@@ -4,7 +4,7 @@
                       '--no---> stays locked until the end, then abandoned
 
 A message can be received by its number only if it is deferred, so all are received and the chosen ones are picked out.
-One whose copy was acknowledged and which could not be removed is told apart: the next round removes it and does not
+One whose copy was acknowledged but which could not be removed is remembered: the next round removes it and does not
 send it again. A crash in between sends it again; a destination that detects duplicates drops that copy, since the
 message id is the same.
 
@@ -43,7 +43,7 @@ HELD_MAX = 20_000
 """Messages that stay and wait to be abandoned; more are left to their locks, which end by themselves."""
 ABANDON_COUNT = 500
 WAIT_S = 1.0
-"""A dead-letter queue that gives nothing for so long has nothing more to give."""
+"""A dead-letter queue that delivers nothing for this long is taken to be empty."""
 
 
 class StillLocked(MessagingError):

@@ -128,7 +128,7 @@ def slices(total: int, rate: float | None) -> Iterator[tuple[int, int]]:
 
 
 def prepared(part: "DataFrame", destinations: Mapping[str, str]) -> "DataFrame":
-    """With destinations as entities, an id in every row, and nothing that tells of dead letters or of the lake."""
+    """With destinations as entities, an id in every row, and without the columns of dead letters and of the lake."""
     from pyspark.sql import functions as f
 
     to = f.create_map(*(f.lit(text) for pair in destinations.items() for text in pair))

@@ -1,7 +1,7 @@
 """The columns that a sink takes: the schema of a DataFrame in, where each column is out, or one line on what is wrong.
 
 Columns are found by name, in any order and, as everywhere in Spark, in any case. What a source adds to a message that
-somebody received (its number, its time, its delivery count ...) cannot be sent: those columns are known and left out,
+somebody received (its number, its time, its delivery count ...) cannot be sent: those columns are known and ignored,
 so that what was read can be written without dropping them. Any other column is an error, as a misspelt name would be.
 """
 
@@ -44,7 +44,7 @@ def _text(name: str, meaning: str) -> Column:
 
 COLUMNS = (
     Column("body", (StringType, BinaryType), "string or binary", "The body; a string is sent as UTF-8."),
-    _text("messageId", "Null or empty: made from the query, batch, input partition, row and content."),
+    _text("messageId", "If null or empty, it is generated from the query, batch, input partition, row and content."),
     _text("sessionId", "The message session; pins the message to a fragment."),
     _text("partitionKey", "Pins a message without a session to a fragment."),
     _text("correlationId", "Any text."),
@@ -54,12 +54,12 @@ COLUMNS = (
     _text("replyToSessionId", "The message session of the answer."),
     _text("contentType", "Such as application/json."),
     Column("properties", (MapType,), "map<string,string>", "Application properties; see the option propertyValues."),
-    Column("scheduledEnqueueTime", (TimestampType,), "timestamp", "Nobody receives the message before."),
+    Column("scheduledEnqueueTime", (TimestampType,), "timestamp", "The message is not delivered before this time."),
     Column(
         "timeToLive",
         (DayTimeIntervalType, LongType, IntegerType),
         "interval day to second, or a bigint of milliseconds",
-        "The message expires so long after it was enqueued.",
+        "How long after it was enqueued the message expires.",
     ),
     _text("entity", "Where the message goes, unless the option queue or topic says it for all."),
 )
@@ -99,7 +99,9 @@ def find_columns(schema: StructType) -> dict[str, int]:
         _check_type(column, field.dataType)
         places[column.name] = place
     if "body" not in places:
-        raise SchemaError("There is no column 'body'. Name the one with the messages' bodies so: string or binary.")
+        raise SchemaError(
+            "There is no column 'body'. Give the column with the message bodies this name; its type is string or binary."
+        )
     return places
 
 

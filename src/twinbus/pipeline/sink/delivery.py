@@ -90,7 +90,7 @@ class Delivery:
             if refusal is None:
                 return
             if not refusal.is_transient:
-                continue  # sent one by one now, and that is no retry
+                continue  # sent one by one now, which is not a retry
             wait_s = self._patience.back_off_s(retry)
             is_late = asyncio.get_running_loop().time() + wait_s >= deadline
             if retry >= self._patience.retry_total or is_late:

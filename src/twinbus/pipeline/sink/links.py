@@ -21,7 +21,7 @@ CONNECTION_COUNT_MAX = 8
 
 
 class SenderLinks:
-    """One connection and its senders, on one event loop. What failed is opened anew when it is asked for."""
+    """One connection and its senders, on one event loop. What failed is opened again when it is next needed."""
 
     def __init__(self, connection: ConnectionOptions) -> None:
         self._connection = connection
@@ -50,7 +50,7 @@ class SenderLinks:
                 await self._senders.pop(oldest).close()
 
     async def drop(self) -> None:
-        """Begin anew: the peer does not answer, so what is open may be half dead."""
+        """Start over: the peer does not answer, so the open connection may be dead."""
         namespace, self._namespace = self._namespace, None
         self._senders.clear()
         if namespace is not None:

@@ -4,7 +4,7 @@ An entity that detects duplicates drops the second message of the same id. So an
 task or a batch again, and must never be the same for two messages:
 
     stream   query id / batch / input partition / row / digest     the same over task retries and restarts
-    batch    job      / input partition / row / digest             the same over task retries; the job is drawn anew
+    batch    job      / input partition / row / digest             the same over task retries; each job gets a new id
 
 The digest is of the row's content. Spark may hand out the rows of a repeated batch in another order (another number of
 input partitions, a shuffle); then ids differ and the entity keeps a message twice. Without the digest it would drop a

@@ -27,26 +27,26 @@ BATCH_BYTES, PROPERTY_VALUES, IDEMPOTENT = "batchBytes", "propertyValues", "idem
 ON_OVERSIZE, DEAD_LETTER_QUEUE, RATE = "onOversize", "deadLetterQueue", "maxMessagesPerSecond"
 
 SINK_OPTIONS = (
-    SinkOption(QUEUE, "", "The queue that all messages go to; the column `entity` is not looked at then."),
+    SinkOption(QUEUE, "", "The queue that all messages go to; the column `entity` is then ignored."),
     SinkOption(TOPIC, "", "The same for a topic."),
-    SinkOption(BATCH_BYTES, "", "The most bytes in one batch, 1024 to 1048576; else what the namespace takes."),
+    SinkOption(BATCH_BYTES, "", "The most bytes in one batch, 1024 to 1048576; by default what the namespace accepts."),
     SinkOption(
         PROPERTY_VALUES,
         "json",
-        "`json`: the texts in `properties` are JSON as the source writes it, and others are strings. `text`: all of "
-        "them are strings.",
+        "`json`: the texts in `properties` are JSON as the source writes it; texts that are not are strings. `text`: all "
+        "of them are strings.",
     ),
     SinkOption(
         IDEMPOTENT,
         "false",
-        "`true`: refuse to write without ids that are the same when a job is run again: a column `messageId`, or a "
+        "`true`: refuse to write unless ids are the same when a job is repeated, which needs a column `messageId` or a "
         "streaming query. An entity that detects duplicates then keeps each message once.",
     ),
     SinkOption(
         ON_OVERSIZE,
         "fail",
-        "A message larger than the entity takes. `fail`: the task fails. `deadLetter`: it goes without its body, with "
-        "the reason, to `deadLetterQueue`; clients cannot write to the dead-letter queue of an entity.",
+        "What to do with a message that is too large for the entity. `fail`: fail the task. `deadLetter`: send it without "
+        "its body, with the reason, to `deadLetterQueue`; clients cannot write to the dead-letter queue of an entity.",
     ),
     SinkOption(DEAD_LETTER_QUEUE, "", "The queue for `onOversize` = `deadLetter`."),
     SinkOption(RATE, "", "The most messages a second that each task sends."),

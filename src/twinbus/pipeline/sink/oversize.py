@@ -14,7 +14,7 @@ def notice_of(payload: bytes, entity: str, size_max: int) -> bytes:
     """
     sections = decode_sections(payload)
     description = (
-        f"'{entity}' takes messages of up to {size_max} bytes; this one has {len(payload)}. Its body is left out."
+        f"'{entity}' takes messages of up to {size_max} bytes; this one has {len(payload)}. Its body was removed."
     )
     reasons = {wire_names.DEAD_LETTER_REASON: REASON, wire_names.DEAD_LETTER_DESCRIPTION: description}
     annotations = dict(sections.message_annotations or {})

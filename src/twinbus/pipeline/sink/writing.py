@@ -1,7 +1,7 @@
 """What a task does: the Arrow batches of one input partition in, all of them sent, counts out.
 
     Arrow batch -> messages, in chunks -> delivery on the links' event loop
-                       the next chunk is made while this one is under way
+                       the next chunk is built while this one is being sent
 
 One chunk is under way at a time: memory has a bound, and a message never overtakes one of the same key.
 """

@@ -50,10 +50,10 @@ class ServiceBusBatchReader(DataSourceReader):
         options = self._options
         await preflight(access, options)
         heads = await chosen_heads(access, options)
-        ill = [head.fragment for head in heads if not head.is_available]
-        if ill:
+        lost = [head.fragment for head in heads if not head.is_available]
+        if lost:
             # A batch that silently lacks a fragment is wrong; a later try may not lack it.
-            raise FragmentUnavailable(f"Fragments {', '.join(map(str, ill))} of '{access.path}' do not answer.")
+            raise FragmentUnavailable(f"Fragments {', '.join(map(str, lost))} of '{access.path}' do not answer.")
         first = await starting_positions(access, heads, options)
         report_loss(access.path, lost_counts(first, heads), fails=options.fails_on_data_loss)
         ends = {head.fragment: head.end for head in heads}

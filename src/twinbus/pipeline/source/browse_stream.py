@@ -142,7 +142,9 @@ class BrowseStream:
         if over:
             text = f"'{self._options.path}' was deleted and created again, and its numbers start over."
             if self._options.fails_on_data_loss:
-                raise SourceFailed(f"{text} Use another checkpointLocation, or failOnDataLoss=false to read it anew.")
+                raise SourceFailed(
+                    f"{text} Use another checkpointLocation, or failOnDataLoss=false to read it from the start."
+                )
             log.warning(text)
         return {fragment: number for fragment, number in reached.items() if fragment not in over}
 

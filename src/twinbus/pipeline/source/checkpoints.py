@@ -23,7 +23,7 @@ def checkpoint_claims(checkpoint: Path, entity: str) -> CheckpointClaims:
     """Raises OffsetError where there are none."""
     planned = _numbers(checkpoint / "offsets")
     if not planned:
-        raise OffsetError(f"'{checkpoint}' is no checkpoint of a streaming query, or of one that never ran.")
+        raise OffsetError(f"'{checkpoint}' is not the checkpoint of a streaming query that has run.")
     newest = _offset_of(checkpoint, max(planned), entity)
     done = _numbers(checkpoint / "commits") & planned
     committed = _offset_of(checkpoint, max(done), entity).claim if done else ()

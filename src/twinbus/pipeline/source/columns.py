@@ -1,6 +1,6 @@
-"""The columns of a message in Spark: one table that schemas, rows and the reference page are made of.
+"""The columns of a message in Spark: one table for schemas, rows and the reference page.
 
-A row is a message as somebody who peeks at it sees it. What the message does not have is null.
+A row is a message as a peek shows it. Absent properties are null.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ class Column(NamedTuple):
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("body", BYTES, "data as it was sent; a text in UTF-8; any other value as JSON"),
+    Column("body", BYTES, "data as it was sent; text in UTF-8; any other value as JSON"),
     Column("messageId", TEXT, ""),
     Column("sequenceNumber", LARGE, "unique in the entity; the upper 16 bits are the fragment"),
     Column("fragment", SMALL, "0 where the entity is not partitioned"),
-    Column("enqueuedTime", TIME, "when the entity took it, or when it became due if it was scheduled"),
+    Column("enqueuedTime", TIME, "when the entity accepted it, or when it became due if it was scheduled"),
     Column("enqueuedSequenceNumber", LARGE, "its number where it was sent first, if it was scheduled or forwarded"),
     Column("sessionId", TEXT, "its message session"),
     Column("partitionKey", TEXT, ""),
@@ -44,23 +44,25 @@ COLUMNS: tuple[Column, ...] = (
     Column("replyTo", TEXT, ""),
     Column("replyToSessionId", TEXT, ""),
     Column("contentType", TEXT, ""),
-    Column("deliveryCount", SMALL, "how often it was received without being settled for good"),
+    Column("deliveryCount", SMALL, "how often it was delivered without being settled"),
     Column(
-        "state", TEXT, "active, deferred or scheduled; what `mode=consume` reads is deferred, since it is claimed so"
+        "state",
+        TEXT,
+        "active, deferred or scheduled; messages read with `mode=consume` are deferred, because that is how they are claimed",
     ),
     Column("expiresAt", TIME, "null if it never expires"),
     Column(
         "timeToLive",
         LARGE,
-        "milliseconds, as it was sent; null if it was sent without. A sink sends it so that it starts anew; for what is "
-        "left of it, write `unix_millis(expiresAt) - unix_millis(now())` there",
+        "milliseconds, as it was sent; null if it was sent without one. A sink sends it on, and it starts again; to send "
+        "the remaining time, write `unix_millis(expiresAt) - unix_millis(now())`",
     ),
     Column("scheduledEnqueueTime", TIME, ""),
     Column("deadLetterReason", TEXT, ""),
     Column("deadLetterErrorDescription", TEXT, ""),
     Column("deadLetterSource", TEXT, "the entity whose message it was before it was dead-lettered and forwarded"),
-    Column("properties", MAP, "application properties, each value as JSON: text stands in quotation marks"),
-    Column("entity", TEXT, "the path that it was read from"),
+    Column("properties", MAP, "application properties, each value as JSON: strings are in quotation marks"),
+    Column("entity", TEXT, "the path of the entity that it was read from"),
 )
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 

@@ -6,10 +6,10 @@
     partitions      from the offset alone, so that a batch that is run again is exactly the same
     tasks           peek at the claimed messages, as often as Spark likes
 
-A claim is a deferred message: it survives whoever made it, and no receiver gets it. The name of its owner is drawn for
+A claim is a deferred message: it outlives the query, and no receiver gets it. The name of its owner is generated for
 the first, empty batch of a query, so it is in the log before anything is claimed under it.
 
-What an offset of an earlier run claimed may be another query's by now: it was released, or the entity was made again and
+What an offset of an earlier run claimed may be another query's by now: it was released, or the entity was created again and
 its numbers started over. So such a claim is looked at once, and what is not marked as ours is neither read nor deleted.
 """
 
@@ -106,9 +106,9 @@ class ConsumeStream:
             return sorted(offset.claim)
         fragments = {fragment_of(first) for first, _ in offset.claim}
         heads = [head for head in await access.heads() if head.fragment in fragments]
-        ill = [str(head.fragment) for head in heads if not head.is_available]
-        if ill:
-            raise FragmentUnavailable(f"Fragments {', '.join(ill)} of '{access.path}', with claims, do not answer.")
+        lost = [str(head.fragment) for head in heads if not head.is_available]
+        if lost:
+            raise FragmentUnavailable(f"Fragments {', '.join(lost)} of '{access.path}', with claims, do not answer.")
         claims = await claims_by_owner(access, heads)
         # What nobody claimed was adopted, or is an application's own.
         ours = {offset.owner} | ({None} if self._options.adopt_deferred is AdoptDeferred.TRUE else set())
@@ -125,7 +125,7 @@ class ConsumeStream:
             orphans = await self._orphans(access, heads, owner)
             if orphans:
                 return orphans if count_max is None else next(in_pieces(orphans, count_max))
-            # A fragment that is ill may hold some: the doubt lasts until it has been looked at.
+            # An unavailable fragment may hold some: they stay in doubt until it has been read.
             self._is_in_doubt = asked_at < self._doubt_ends or len(heads) < len(known)
         shares = fair_shares(self._open(heads), count_max, self._turn)
         before = self._is_in_doubt, self._doubt_ends

@@ -28,8 +28,8 @@ class ServiceBusDataSource(DataSource):
         return "servicebus"
 
     def schema(self) -> str:
-        """Driver, where a query is written down: wrong options, an entity that is not there and missing rights are
-        told here and not when the query runs."""
+        """Driver, when a query is defined: wrong options, a missing entity and missing rights are reported here, not when
+        the query runs."""
         options = SourceOptions.from_options(self.options)
         for path in options.paths:
             LiveEntity(options.connection, path).call(lambda access: preflight(access, options))

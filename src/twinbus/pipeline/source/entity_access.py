@@ -47,11 +47,11 @@ class EntityAccess(Protocol):
         ...
 
     async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
-        """Claim so many messages of each fragment, at most, and with `ends` none that has a number from there on."""
+        """Claim at most this many messages of each fragment and, with `ends`, only those with lower numbers."""
         ...
 
     async def delete(self, ranges: Sequence[Range]) -> None:
-        """Remove deferred messages. Those that are gone are no error."""
+        """Remove deferred messages. Messages that are gone are not an error."""
         ...
 
     async def release(self, ranges: Sequence[Range]) -> int:

@@ -12,7 +12,7 @@ _LEFT_BEHIND = BROKER_ANNOTATIONS | {wire_names.CLAIMED_BY}
 
 
 def copy_of(payload: bytes) -> bytes:
-    """Raises DecodeError where the bytes are no message."""
+    """Raises DecodeError if the bytes are not a message."""
     sections, rest = read_front(payload)
     header = sections.header or Header()
     header.delivery_count = header.first_acquirer = None

@@ -1,6 +1,6 @@
-"""The parts of a message that columns are made of, decoded once: a message in, its sections out.
+"""The parts of a message that columns need, decoded once: a message in, its sections out.
 
-`ReceivedMessage` decodes a part when somebody asks for it, which is right for who needs one or two of them. A row needs
+`ReceivedMessage` decodes a part when it is first read, which suits callers that need one or two of them. A row needs
 nearly all, and a task makes thousands of rows: so here they are taken out in one go, and only those that are wanted.
 A section that is malformed is None, like one that nobody wants; one that is not there is empty.
 """

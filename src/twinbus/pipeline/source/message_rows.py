@@ -87,7 +87,7 @@ def _body(parts: Parts) -> bytes | None:
 
 
 def _plain(value: Value) -> Any:
-    """As JSON can say it. AMQP has maps whose keys are no texts, and numbers and times that JSON has no types for."""
+    """As JSON can express it. AMQP has maps whose keys are not strings, and numbers and times that JSON has no types for."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -112,7 +112,7 @@ def _text(value: Value) -> str | None:
 
 
 def _micros(millis: Value) -> int | None:
-    """As Spark counts time; null for what is no time, or beyond all calendars."""
+    """As Spark counts time; null if it is not a time, or outside the calendar."""
     return millis * _MICROS if isinstance(millis, int) and _MILLIS_MIN <= millis <= _MILLIS_MAX else None
 
 

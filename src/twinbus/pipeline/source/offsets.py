@@ -5,7 +5,7 @@
     consume     {"v": 1, "mode": "consume", "entity": "orders", "owner": "…", "claim": {"0": [[17, 20], [25, 42]]}}
 
 Spark asks for the initial offset again whenever a query starts again, so that one is a constant, and the end of a batch
-says all about the batch. Ranges are half-open. The owner of claims is drawn once and kept in every offset, so that a
+says all about the batch. Ranges are half-open. The owner of claims is generated once and kept in every offset, so that a
 query knows its own claims again after a crash.
 """
 
@@ -31,7 +31,7 @@ class OffsetError(ArgumentError):
 
 @dataclass(frozen=True, slots=True)
 class BrowseOffset:
-    """The batch that ends here reads `start` to `end`; the next one goes on at `end`."""
+    """The batch that ends here reads `start` to `end`; the next one continues at `end`."""
 
     entity: str
     start: Positions

@@ -1,4 +1,4 @@
-"""The options of a source: one table that parsing and the reference page are made of."""
+"""The options of a source: one table for the parser and the reference page."""
 
 from typing import NamedTuple
 
@@ -27,32 +27,32 @@ CONSUME_COUNT_DEFAULT = 100_000
 
 SOURCE_OPTIONS = (
     SourceOption(QUEUE, "", BOTH, "The queue to read."),
-    SourceOption(QUEUES, "", BATCH, "Several of them, with commas between."),
-    SourceOption(TOPIC, "", BOTH, "The topic whose `subscription` is to be read."),
-    SourceOption(SUBSCRIPTION, "", BOTH, ""),
-    SourceOption(SUB_QUEUE, "none", BOTH, "`deadLetter`: the dead-letter queue of the entity instead of itself."),
+    SourceOption(QUEUES, "", BATCH, "Several queues, separated by commas."),
+    SourceOption(TOPIC, "", BOTH, "The topic whose `subscription` to read."),
+    SourceOption(SUBSCRIPTION, "", BOTH, "The subscription of `topic` to read."),
+    SourceOption(SUB_QUEUE, "none", BOTH, "`deadLetter`: read the dead-letter queue of the entity."),
     SourceOption(
         MODE,
         "browse",
         BOTH,
-        "`browse`: look at messages and leave them. `consume` (streams only): claim them, by deferring, and remove them "
-        "once the batch they were in is committed.",
+        "`browse`: read messages and leave them in place. `consume` (streams only): claim them, by deferring, and remove "
+        "them once their batch is committed.",
     ),
     SourceOption(
         STARTING_OFFSETS,
         "earliest",
         BOTH,
         '`earliest`, `latest` (streams only), or the first sequence number by fragment: `{"0": 17}`; a fragment that is '
-        "not named is read from its first message. Counts for a new query: a checkpoint goes on where it was. Not for "
-        "`consume`.",
+        "not named is read from its first message. Applies to a new query; a checkpoint continues where it stopped. Not "
+        "for `consume`.",
     ),
     SourceOption(
         STARTING_TIMESTAMP,
         "",
         BOTH,
-        "The first enqueued time wanted, in ISO 8601 with a zone or in milliseconds since 1970; instead of "
-        "`startingOffsets`. Dead letters keep the times at which their entity took them: with `subQueue` older ones are "
-        "left out wherever they lie, in every run of a query.",
+        "The earliest enqueued time to read, in ISO 8601 with a zone or in milliseconds since 1970; instead of "
+        "`startingOffsets`. Dead letters keep their original enqueued times, so with `subQueue` older ones are filtered "
+        "out one by one, in every run of a query.",
     ),
     SourceOption(
         ENDING_OFFSETS, "latest", BATCH, '`latest`, or by fragment the sequence number to end before: `{"0": 42}`.'
@@ -61,52 +61,55 @@ SOURCE_OPTIONS = (
         MAX_MESSAGES,
         f"none; {CONSUME_COUNT_DEFAULT} for `consume`",
         STREAM,
-        "The most messages in one batch; fragments get equal shares of it.",
+        "The most messages in one batch, divided equally among the fragments.",
     ),
     SourceOption(
-        MAX_BYTES, "", STREAM, "About the most bytes in one batch, by the mean size of the messages in the entity."
+        MAX_BYTES,
+        "",
+        STREAM,
+        "The approximate limit of a batch in bytes, by the mean size of the messages in the entity.",
     ),
-    SourceOption(MIN_PARTITIONS, "1", BOTH, "The fewest tasks to read with, if there are as many messages."),
-    SourceOption(MAX_PARTITIONS, str(MAX_PARTITIONS_DEFAULT), BOTH, "The most tasks to read with."),
+    SourceOption(MIN_PARTITIONS, "1", BOTH, "The minimum number of tasks, if there are that many messages."),
+    SourceOption(MAX_PARTITIONS, str(MAX_PARTITIONS_DEFAULT), BOTH, "The maximum number of tasks."),
     SourceOption(
-        FRAGMENTS, "all", BOTH, "Read these only: `0,3,5`. Not for `consume` where the namespace is not twinbus."
+        FRAGMENTS, "all", BOTH, "Read only these: `0,3,5`. Not for `consume` unless the namespace is twinbus."
     ),
     SourceOption(
-        PREFETCH_COUNT, str(PREFETCH_COUNT_DEFAULT), BOTH, "The most messages to ask for in one request, 1 to 1000."
+        PREFETCH_COUNT, str(PREFETCH_COUNT_DEFAULT), BOTH, "The most messages to fetch in one request, 1 to 1000."
     ),
     SourceOption(
         MIN_POLL_INTERVAL,
         "1s",
         STREAM,
-        "While there is nothing new, the namespace is asked so often and not whenever Spark asks, which is 70 times a "
-        "second. Requests are billed. `500ms`, `2s`, `5m`; a bare number is seconds.",
+        "How often to poll the namespace while there is nothing new; Spark would ask 70 times a second, and requests are "
+        "billed. `500ms`, `2s`, `5m`; a bare number is seconds.",
     ),
-    SourceOption(INCLUDE_BODY, "true", BOTH, "`false`: bodies are null, and do not leave the namespace."),
+    SourceOption(INCLUDE_BODY, "true", BOTH, "`false`: bodies are null and are not transferred."),
     SourceOption(
         INCLUDE_STATES,
         "active",
         BOTH,
-        "Which messages to show: some of `active`, `deferred` and `scheduled`, with commas between. Not for `consume`.",
+        "Which messages to read: `active`, `deferred`, `scheduled`, separated by commas. Not for `consume`.",
     ),
     SourceOption(
         FAIL_ON_DATA_LOSS,
         "false",
         BOTH,
-        "`true`: fail if messages were removed or expired before they were read, as far as that shows: by the first "
-        "message of a fragment, which lies behind where the query is then. Otherwise it is a warning, since that is "
-        "what queues are for. Not for `consume`, whose messages nobody else gets.",
+        "`true`: fail if messages were removed or expired before they were read, as far as that can be detected: when the "
+        "first message of a fragment is beyond the query's position. Otherwise log a warning. Not for `consume`, whose "
+        "messages nobody else can remove.",
     ),
     SourceOption(
         ADOPT_DEFERRED,
         "false",
         STREAM,
-        "For `consume`, messages that somebody had deferred without a claim when the query started: `false` leaves them, "
-        "`true` reads them too, `fail` fails if there are any. What a query claimed itself and lost in a crash is always read again.",
+        "For `consume`: what to do with messages that were deferred without a claim when the query started. `false` leaves "
+        "them, `true` reads them too, `fail` fails if there are any. A query always finds its own claims after a crash.",
     ),
     SourceOption(
         VISIBILITY_LAG,
         "0s",
         BOTH,
-        "Leave messages for later that are younger than this. Not for `consume`, nor for dead letters.",
+        "Do not read messages younger than this yet. Not for `consume`, nor for dead letters.",
     ),
 )

@@ -109,7 +109,7 @@ class SourceOptions:
 
     @property
     def oldest(self) -> Millis | None:
-        """Where a time is no place to start at, it says which messages are left out."""
+        """Messages enqueued before this time are filtered out, where a time does not name a place to start at."""
         return self.start if isinstance(self.start, int) and self.has_dead_letters else None
 
     def wants(self, fragment: int) -> bool:

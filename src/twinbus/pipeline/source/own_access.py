@@ -83,7 +83,7 @@ class OwnAccess:
         """All kinds of entities have claims here."""
 
     async def _in_requests(self, ranges: Sequence[Range], request: Request) -> int:
-        """One fragment a request, so that one that is ill says so; the fragments at the same time."""
+        """One request per fragment, so that an unavailable one reports it; all at the same time."""
         parts = by_fragment(ranges).values()
         return sum(await asyncio.gather(*(_in_turn(part, request) for part in parts)))
 

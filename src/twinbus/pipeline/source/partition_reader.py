@@ -1,6 +1,6 @@
 """What a task does: its slices in, record batches out. It locks nothing, so Spark may repeat it as often as it likes.
 
-While the rows of one page are made, the next page is on its way.
+While the rows of one page are built, the next page is being fetched.
 """
 
 from collections.abc import Iterator, Sequence
@@ -66,7 +66,7 @@ class SliceReader:
         return messages
 
     def _ask(self, first: int, end: int) -> "Future[RangePage] | None":
-        """None: there is no connection just now."""
+        """None while there is no connection."""
         try:
             return self._entity.start(lambda access: self._page(access, first, end))
         except MessagingError:

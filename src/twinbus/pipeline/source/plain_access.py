@@ -1,6 +1,6 @@
 """An entity of any Service Bus namespace, by the operations that all of them have: peek, receive, defer.
 
-Nothing tells where a fragment ends, so it is looked for: from the last known end in steps that double, then by halves,
+No operation returns the end of a fragment, so it is searched: from the last known end in doubling steps, then by bisection,
 one message a request. A claim receives messages and defers them with the owner as a property; a claim is deleted by
 receiving its deferred messages in the mode that deletes.
 """

@@ -13,7 +13,7 @@ class BatchLimit(NamedTuple):
 
 
 def default_limit(options: SourceOptions) -> ReadLimit:
-    """There is no limit of both kinds: the rows are told to Spark, the bytes are kept to anyway."""
+    """Spark has no limit of both kinds: it gets the limit of rows, and the limit of bytes is kept anyway."""
     if options.count_max is not None:
         return ReadMaxRows(options.count_max)
     return ReadAllAvailable() if options.bytes_max is None else ReadMaxBytes(options.bytes_max)

@@ -1,7 +1,7 @@
 """How far a run reads that ends by itself: heads at its start in, numbers to end before out, and at its end one error if
 there was something that it could not read.
 
-A query that goes on reads a fragment that is ill when it is well again. A run that ends has said then that all is read:
+A continuous query reads an unavailable fragment later. A run that ends claims that everything was read:
 it reads what it can, and fails.
 """
 
@@ -17,7 +17,7 @@ from twinbus.pipeline.source.starting_points import chosen_heads
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """`firsts` and `ends` are by fragment, and alike where one is empty; `unknown` are those that were ill when the run
+    """`firsts` and `ends` are by fragment, and alike where one is empty; `unknown` are those that were unavailable when the run
     started."""
 
     path: str
@@ -38,11 +38,11 @@ class RunTarget:
 
     def require_read(self, heads: Sequence[Head], reached: Positions) -> None:
         """To be asked when nothing more is found. Raises SourceUnavailable."""
-        ill = {head.fragment for head in heads if not head.is_available}
+        lost = {head.fragment for head in heads if not head.is_available}
         left = self.unknown | {
             fragment
             for fragment, end in self.ends.items()
-            if fragment in ill and reached.get(fragment, self.firsts[fragment]) < end
+            if fragment in lost and reached.get(fragment, self.firsts[fragment]) < end
         }
         if left:
             raise SourceUnavailable(

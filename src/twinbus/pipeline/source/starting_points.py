@@ -37,7 +37,7 @@ async def starting_positions(access: EntityAccess, heads: Sequence[Head], option
 
 
 def check_start(options: SourceOptions, heads: Sequence[Head]) -> None:
-    """A stream cannot wait for a number: one beyond the end is how it knows an entity that was made again.
+    """A stream cannot wait for a number: one beyond the end is how it recognizes an entity that was created again.
 
     Raises OptionError.
     """
@@ -51,11 +51,11 @@ def check_start(options: SourceOptions, heads: Sequence[Head]) -> None:
 
 
 def check_latest(options: SourceOptions, heads: Sequence[Head]) -> None:
-    """Where a fragment ends that is ill cannot be told later, when more has come. Raises SourceUnavailable."""
-    ill = [str(head.fragment) for head in heads if not head.is_available]
-    if ill and options.start is Edge.LATEST:
+    """Where an unavailable fragment ends now cannot be found out later, when more has arrived. Raises SourceUnavailable."""
+    lost = [str(head.fragment) for head in heads if not head.is_available]
+    if lost and options.start is Edge.LATEST:
         raise SourceUnavailable(
-            f"'{options.path}' cannot say where its fragments {', '.join(ill)} end: they are not available, and a new"
+            f"'{options.path}' cannot say where its fragments {', '.join(lost)} end: they are not available, and a new"
             f" query with {STARTING_OFFSETS}=latest starts there. Start it again later."
         )
 
@@ -89,5 +89,5 @@ def report_loss(path: str, lost: Mapping[int, int], *, fails: bool) -> None:
         f" {', '.join(map(str, sorted(lost)))}."
     )
     if fails:
-        raise SourceFailed(f"{text} Set failOnDataLoss=false to go on behind them.")
+        raise SourceFailed(f"{text} Set failOnDataLoss=false to continue after them.")
     log.warning(text)

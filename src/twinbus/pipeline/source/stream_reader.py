@@ -1,6 +1,6 @@
 """`readStream`: Spark's calls in, offsets and record batches out.
 
-Everything but `read` runs in one process that Spark keeps for a query, `read` in executors, on a copy that was made
+Everything but `read` runs in one process that Spark keeps for a query, `read` in executors, on a copy that was taken
 elsewhere and pickled: what it needs is in the input partition and in the options.
 """
 
