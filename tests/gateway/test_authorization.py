@@ -83,8 +83,8 @@ def test_an_entity_rule_opens_its_entity_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("token", "reason"),
     [
-        (signed(AUDIENCE, "wrong"), "does not fit"),
-        (signed(AUDIENCE, "", "OrdersOnly"), "does not fit"),
+        (signed(AUDIENCE, "wrong"), "does not match"),
+        (signed(AUDIENCE, "", "OrdersOnly"), "does not match"),
         (signed(AUDIENCE, name="Nobody"), "no such key"),
         (signed("sb://localhost:5672/invoices"), "does not cover"),
         (signed("sb://localhost:5672/order"), "does not cover"),

@@ -1,0 +1,13 @@
+"""Between AMQP and the broker: events of a connection in, calls on entities out, and their answers back on the wire.
+
+No I/O happens here; a transport feeds bytes in and writes bytes out. In the order of the flow:
+
+connections          all open connections of a namespace
+namespace_view       what they share: entities, control plane, access rules, traffic counters
+connection_gateway   one connection: AMQP events to bindings
+authorization        the one place that checks a right
+addresses            an address to the entity it names
+links                bindings of links to entities: send, receive, settle, meter
+nodes                `$cbs`, `$management` and the coordinator of transactions
+requests             the handlers behind `$management`
+"""

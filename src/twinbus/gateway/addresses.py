@@ -1,4 +1,4 @@
-"""What an address names in this namespace: a parsed address in, the entity or sub-queue behind it out."""
+"""What an address names in this namespace: a parsed address in, the entity or sub-queue it names out."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from twinbus.model.paths import Address, SubQueue
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What an address turned out to be. Which of the three is set depends on the kind of entity."""
+    """What an address names. Which of the three are set depends on the kind of entity."""
 
     address: Address
     target: QueueEntity | TopicEntity | None  # takes messages; None for subscriptions and sub-queues
@@ -25,7 +25,7 @@ class Node:
 
 
 def resolve(entities: Entities, address: Address) -> Node:
-    """Raises EntityNotFound with the words the SDKs look for."""
+    """Raises EntityNotFound with the text that the SDKs look for."""
     if address.subscription is not None:
         subscription = entities.subscription(address.path, address.subscription)
         return Node(address, None, _sub_queue(subscription, address.sub_queue), subscription)
@@ -39,7 +39,7 @@ def resolve(entities: Entities, address: Address) -> Node:
 
 
 def is_current(entities: Entities, node: Node) -> bool:
-    """Whether the address still means this very entity: it may have been deleted, and made anew, meanwhile."""
+    """Whether the address still names this very entity: it may have been deleted since, and created again."""
     try:
         found = resolve(entities, node.address)
     except EntityNotFound:

@@ -30,14 +30,14 @@ TOKEN_LENGTH_MAX = 8_192
 CLOCK_SKEW: Millis = 5_000
 SCOPE_LENGTH_MAX = 1_024  # more than the longest address of an entity
 AUDIENCES_MAX = 10_000
-"""As many as a connection has links: a client with one connection for all that it does puts a token for each entity."""
+"""As many as a connection has links: a client with a single connection puts a token for each entity."""
 
 
 class AccessRules(Protocol):
     """Where the SAS rules are kept."""
 
     def rules_named(self, name: str, path: str) -> Iterable[AuthorizationRule]:
-        """The rules of this name that count for the address path: the entity's own and the namespace's."""
+        """The rules of this name that apply to the path: the entity's own and the namespace's."""
         ...
 
 
@@ -45,14 +45,14 @@ class AccessRules(Protocol):
 class Grant:
     """Rights on everything at and below `scope` ("" is the namespace) until `expires_at`.
 
-    Those of an entity's own rule end with the entity: a queue `a` opens nothing of a queue `a/b`.
+    Rights from an entity's own rule end with the entity: a rule of queue `a` opens nothing of a queue `a/b`.
     """
 
     scope: str
     rights: frozenset[Right]
     expires_at: Millis
     key_name: str
-    entity: str | None = None  # whose own rule it is; None: one of the namespace
+    entity: str | None = None  # whose own rule gave it; None: a rule of the namespace
 
     def opens(self, path: str) -> bool:
         return covers(self.scope, path) and self.entity in (None, _entity_of(path))
@@ -66,23 +66,23 @@ class SignedToken(NamedTuple):
 
 
 def audience_path(uri: str) -> str:
-    """The path of an `sb://host:port/path?query` audience or token resource, as the sender spelt it."""
+    """The path of an `sb://host:port/path?query` audience or token resource, as the client spelled it."""
     rest = uri.partition("://")[2] or uri
     return rest.partition("?")[0].partition("/")[2].strip("/")
 
 
 def covers(scope: str, path: str) -> bool:
-    """Whether `path` is `scope` or lies below it. Paths compare without case, and whole segments only."""
+    """Whether `path` is `scope` or lies below it. Paths compare without case, by whole segments."""
     scope, path = path_key(scope), path_key(path)
     return not scope or path == scope or path.startswith(scope + "/")
 
 
 def _scopes_over(path: str) -> Iterator[str]:
-    """Every scope that covers the path and can be an entity's, in the form that is compared: one for each of its segments."""
+    """Every scope that covers the path and can be an entity's, one for each of its segments, in the form that is compared."""
     path = path_key(path)
     yield ""
     place = path.find("/")
-    # A path of many thousand segments, which any client may send, must not cost its square.
+    # Any client may send a path of many thousand segments; its cost must not grow with their square.
     while 0 <= place <= SCOPE_LENGTH_MAX:
         yield path[:place]
         place = path.find("/", place + 1)
@@ -95,7 +95,7 @@ def parse_token(token: str) -> SignedToken:
             "The token is not a shared access signature. JSON web tokens are not accepted: connect with a shared access key."
         )
     if len(token) > TOKEN_LENGTH_MAX:
-        raise Unauthorized(f"The token has {len(token)} characters; {TOKEN_LENGTH_MAX} are the limit.")
+        raise Unauthorized(f"The token has {len(token)} characters; the limit is {TOKEN_LENGTH_MAX}.")
     parts = dict(part.partition("=")[::2] for part in token[len(TOKEN_PREFIX) :].split("&"))
     try:
         return SignedToken(parts["sr"], unquote_plus(parts["sig"]), parts["se"], unquote_plus(parts["skn"]))
@@ -109,7 +109,7 @@ def signature(resource: str, expiry: str, key: str) -> str:
 
 
 def verify_token(token: str, path: str, rules: AccessRules, now: Millis) -> Grant:
-    """What this token opens at a path. Raises Unauthorized, and never says which of name and key was wrong."""
+    """What this token opens at a path. Raises Unauthorized, and never reveals whether the name or the key was wrong."""
     parsed = parse_token(token)
     expires_at = _expiry(parsed.expiry)
     if now >= expires_at + CLOCK_SKEW:
@@ -119,14 +119,14 @@ def verify_token(token: str, path: str, rules: AccessRules, now: Millis) -> Gran
     rights = _rights(parsed, rules.rules_named(parsed.key_name, path))
     if not rights:
         raise Unauthorized(
-            f"The signature of the token does not fit the key '{parsed.key_name}', or there is no such key. Check the connection string."
+            f"The signature of the token does not match the key '{parsed.key_name}', or there is no such key. Check the connection string."
         )
     wide_rights = _rights(parsed, rules.rules_named(parsed.key_name, ""))
     return Grant(path, rights, expires_at, parsed.key_name, None if rights == wide_rights else _entity_of(path))
 
 
 def verify_key(key_name: str, key: str, rules: AccessRules) -> Grant:
-    """What the bare key of a namespace rule opens (SASL PLAIN): the whole namespace, without an end."""
+    """What the key of a namespace rule opens (SASL PLAIN): the whole namespace, without expiry."""
     for rule in rules.rules_named(key_name, ""):
         if key and _equal(key, rule.primary_key) | _equal(key, rule.secondary_key):
             return Grant("", rule.rights, NEVER, key_name)
@@ -138,7 +138,7 @@ def _rights(token: SignedToken, rules: Iterable[AuthorizationRule]) -> frozenset
 
 
 def _entity_of(path: str) -> str:
-    """The queue or topic that an address lies in, in the form that is compared."""
+    """The queue or topic of an address, in the form that is compared."""
     return path_key(parse_address(path).path)
 
 
@@ -153,7 +153,7 @@ def _resource_covers(resource: str, path: str) -> bool:
 
 
 def _is_signed_by(token: SignedToken, rule: AuthorizationRule) -> bool:
-    # Both keys are always tried, so that the time taken does not tell which of them fits.
+    # Both keys are always tried, so that the time taken does not reveal which of them matches.
     fits = [
         _equal(token.signature, signature(token.resource, token.expiry, key)) and bool(key)
         for key in (rule.primary_key, rule.secondary_key)
@@ -174,7 +174,9 @@ class Grants:
     def add(self, grant: Grant) -> None:
         scope = path_key(grant.scope)
         if scope not in self._by_scope and len(self._by_scope) >= AUDIENCES_MAX:
-            raise ArgumentError(f"A connection holds tokens for at most {AUDIENCES_MAX} audiences; open another one.")
+            raise ArgumentError(
+                f"A connection holds tokens for at most {AUDIENCES_MAX} audiences. Open another connection."
+            )
         self._by_scope[scope] = grant
 
     def rights_on(self, path: str, now: Millis) -> frozenset[Right]:

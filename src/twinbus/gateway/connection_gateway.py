@@ -1,10 +1,10 @@
-"""One connection at the gateway: AMQP events in, links bound to entities, everything let go of at the end.
+"""One connection at the gateway: AMQP events in, links bound to entities, everything released at the end.
 
-Sans-IO as the connection itself: the shell feeds bytes to `receive`, writes what `data_to_send` gives, and is asked to do
-so by `wake` when something was answered outside of `receive`.
+As free of I/O as the AMQP connection itself: the transport feeds bytes to `receive` and writes what `data_to_send` returns;
+`wake` asks it to write when something is answered outside `receive`.
 
-A connection proves who it is by tokens on `$cbs` (or a key by SASL PLAIN). Rights are checked when a link attaches; a
-link whose token ran out is detached; a connection without any valid token is closed after a while.
+A client proves its rights by tokens on `$cbs` (or a key by SASL PLAIN). They are checked when a link attaches; a link whose
+token expired is detached, and a connection without any valid token is closed after a while.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class ConnectionGateway:
     def __init__(self, connection: Connection, namespace: NamespaceView, now: Millis, wake: Callable[[], None]) -> None:
         self.connection = connection
         self.refusal: MessagingError | None = None
-        """What a connection over the limit is closed with, as soon as it is open and can be told."""
+        """The error that a connection over the limit is closed with, as soon as it is open."""
         self._namespace = namespace
         self._grants = Grants()
         self._bindings: Bindings = {}
@@ -73,17 +73,17 @@ class ConnectionGateway:
 
     @property
     def is_closed(self) -> bool:
-        """Both sides said close, or the protocol was broken: the transport can go once everything is written."""
+        """Both sides closed, or the protocol was violated: the transport can be closed once everything is written."""
         return self.connection.should_disconnect
 
     @property
     def is_flooded(self) -> bool:
-        """More has arrived than the stores have taken: reading has to wait."""
+        """More has arrived than the stores have taken: reading must wait."""
         return self.connection.is_flooded
 
     def shut_down(self) -> None:
-        """The server stops: clients connect again when it is back."""
-        self.connection.close(AmqpError("The server is shutting down. Connect again in a while.", CONNECTION_FORCED))
+        """The server stops: clients reconnect when it is back."""
+        self.connection.close(AmqpError("The server is shutting down. Reconnect later.", CONNECTION_FORCED))
 
     def pause(self) -> None:
         """The socket's buffer is full: hand over no more messages until `resume`."""
@@ -112,7 +112,7 @@ class ConnectionGateway:
         return self._watch.force_detach(path, now)
 
     def lost(self, now: Millis) -> None:
-        """The transport is gone: give back what the links held."""
+        """The transport is gone: release what the links held."""
         self._handle_all(self.connection.lost(), now)
         for binding in self._bindings.values():
             unbind(binding, now)
@@ -132,7 +132,7 @@ class ConnectionGateway:
 
     def _oversize(self, event: OversizeDelivery, now: Millis) -> None:
         error = MessageTooLarge(
-            f"The message has {event.size} bytes; {self._namespace.message_size_max} are the limit. Send less at once."
+            f"The message has {event.size} bytes; the limit is {self._namespace.message_size_max}. Send smaller messages."
         )
         if not event.settled:
             event.link.settle(event.delivery_id, event.delivery_id, Rejected.because(error))
@@ -175,7 +175,7 @@ class ConnectionGateway:
         self._handle_all(self.connection.sasl_outcome(self._authenticate(event)), now)
 
     def _authenticate(self, event: SaslInit) -> SaslCode:
-        # Neither of these two proves anything: the tokens on $cbs do.
+        # Neither mechanism proves anything: the tokens on $cbs do.
         if event.mechanism in (ANONYMOUS, MSSBCBS):
             return SaslCode.OK
         credentials = read_plain(event.initial_response) if event.mechanism == PLAIN else None

@@ -13,7 +13,7 @@ from twinbus.meter.book import OperationsBook
 from twinbus.model.paths import path_key
 
 ENTITIES_MAX = 20_000
-"""Twice as many as a namespace holds at a time."""
+"""Twice as many as a namespace can hold."""
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ TRANSFER_DESTINATION = Symbol(wire_names.TRANSFER_DESTINATION_ADDRESS)
 
 
 class Attachment:
-    """Makes and remembers the bindings of one connection."""
+    """Creates the bindings of one connection."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class Attachment:
         self._bindings = bindings
         self._wake = wake
         self._transactions = Transactions()
-        self.who = ""  # what the connection called itself when it was opened
+        self.who = ""  # what the client called itself when it opened the connection
         self._receivers = ReceiverAttach(bindings, namespace.traffic, self._meter_of, self._transactions, wake)
         self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic)
         self._management = ManagementNode(grants, namespace, self._transactions)
 
     def bind(self, link: Link, now: Millis) -> None:
-        """Accept the link, now or once a session is free. Raises MessagingError where it has to be refused."""
+        """Accept the link, now or once a message session is free. Raises MessagingError if it must be refused."""
         if isinstance(link, IncomingLink) and isinstance(link.target, Coordinator):
-            # Needs no token: what is done in a transaction is done on other links.
+            # Needs no right: what is done in a transaction is done on links that needed theirs.
             link.accept(credit=COORDINATOR_CREDIT)
             self._bindings[link] = CoordinatorBinding(link, self._transactions, self._wake)
             return
@@ -125,13 +125,13 @@ class Attachment:
         return LinkMeter.of(self._namespace.book, node, self.who)
 
     def _via(self, target: QueueEntity | TopicEntity, destination: Value, now: Millis) -> ViaTarget:
-        """Where messages go that are sent by way of this entity: who sends them needs the right for both."""
+        """Where messages go that are sent via this entity: the sender needs the right to send to both."""
         path = strip_authority(text_of(destination))
         self._grants.require(Right.SEND, path, now)
         if resolve(self._namespace.entities, parse_address(path)).target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
         if not isinstance(target, QueueEntity):
-            raise NotAllowed(f"'{target.description.name}' is a topic: messages are sent via queues only.")
+            raise NotAllowed(f"'{target.description.name}' is a topic: messages can be sent via queues only.")
         return target.via(path)
 
     def _bind_outgoing(self, link: OutgoingLink, address: str, now: Millis) -> None:
@@ -147,7 +147,7 @@ class Attachment:
         self._receivers.bind(link, resolve(self._namespace.entities, parsed), path, now)
 
     def _bind_requests(self, link: IncomingLink, node_name: str, names: ReplyNames, handle: Handle) -> None:
-        # A request holds whole messages and more, and its refusal should be the operation's own.
+        # A request holds whole messages and more, and the handler should be the one to refuse it.
         size_max = REQUEST_SIZE_FACTOR * self._namespace.message_size_max
         link.accept(max_message_size=size_max, credit=REQUEST_CREDIT)
         find, wake = self._find_response_link, self._wake
@@ -164,7 +164,7 @@ class Attachment:
         def handle(request: Request, now: Millis, respond: Respond) -> None:
             self._namespace.traffic.of(address.entity_path).requests += 1
             try:
-                # Not once for the link: the entity may be deleted and made anew under it.
+                # For each request, not once for the link: the entity may be deleted and created again meanwhile.
                 node = resolve(self._namespace.entities, address)
             except MessagingError as error:
                 respond(Response.failed(error))
@@ -189,5 +189,5 @@ def _address_of(link: Link) -> str:
         or not isinstance(terminus.address, str)
         or not terminus.address
     ):
-        raise ArgumentError("The link has no address: name a queue, topic, subscription or node.")
+        raise ArgumentError("The link has no address. Name a queue, topic, subscription or node.")
     return str(terminus.address)

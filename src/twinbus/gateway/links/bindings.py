@@ -48,8 +48,8 @@ class LinkWatch:
                 self._detach(link, binding, error, now)
 
     def force_detach(self, path: str, now: Millis) -> int:
-        """Detach the links to an entity and all below it, as the service does when an entity moves; returns how many."""
-        fault = LinkFault("The link was detached by a fault on purpose. Attach again.", DETACH_FORCED)
+        """Detach the links to an entity and everything below it, as the service does when an entity moves; returns how many."""
+        fault = LinkFault("The link was detached by fault injection. Attach again.", DETACH_FORCED)
         found = [
             (link, binding)
             for link, binding in self._bindings.items()
@@ -68,10 +68,12 @@ class LinkWatch:
         if not is_current(self._namespace.entities, binding.node):
             return EntityNotFound.at(binding.path)
         if not self._is_authorized(binding, now):
-            return TokenExpired("The token for this link has run out. Put a new one on $cbs and attach again.")
+            return TokenExpired("The token for this link has expired. Put a new one on $cbs and attach again.")
         if not isinstance(binding, PendingSession) and binding.is_idle_since(now - IDLE_MAX):
             minutes = IDLE_MAX // 60_000
-            return LinkFault(f"The link was not used for {minutes} minutes. Attach again when it is.", DETACH_FORCED)
+            return LinkFault(
+                f"The link was not used for {minutes} minutes. Attach again when you need it.", DETACH_FORCED
+            )
         return None
 
     def _is_authorized(self, binding: EntityBinding, now: Millis) -> bool:
@@ -80,6 +82,6 @@ class LinkWatch:
 
 
 def unbind(binding: Binding, now: Millis) -> None:
-    """The link is gone: give back what it held."""
+    """The link is gone: release what it held."""
     if isinstance(binding, ReceiverBinding | PendingSession | CoordinatorBinding):
         binding.unbind(now)

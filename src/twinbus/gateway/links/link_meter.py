@@ -1,11 +1,11 @@
-"""What one client does on one entity, told to the book of operations: bursts in, rows or sums out (`twinbus.meter.operation`).
+"""What one client does on one entity, for the book of operations: bursts in, rows or sums out (`twinbus.meter.operation`).
 
-    the book has room --> the burst itself is held, for rows of its own
-         '--it has not--> its count and bytes are added to those of its cause and fragment
+    the book has room for rows ----> the burst itself is kept, and becomes rows of its own
+    the book is above its limit ---> its count and bytes are added to those of its cause and fragment
 
-On the way of every message, so a burst only leaves its mark here; many times a second the book asks for all of them
-together. Above the limit nothing of a message is held until then, not even its size, so that its memory is free for the
-next one as soon as it would be without a meter.
+Every message passes here, so a burst is only noted; many times a second the book asks for all notes together. Above the limit
+nothing of a message is kept until then, not even its size, so that its memory is free for the next one as early as without
+a meter.
 """
 
 from collections import defaultdict
@@ -36,26 +36,26 @@ from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
 
 OVERHEAD = PREFIX.size
-"""Bytes of a stored message that are the store's own."""
+"""Bytes that the store adds to each message."""
 
 _ONE_UNIT_MAX = UNIT_BYTES + OVERHEAD
 """The largest content that is billed as one."""
 
 _SEND = Cause.SEND
-"""A member of an enum is looked up at the price of a call."""
+"""Looking up a member of an enum costs as much as a call."""
 
 _Burst: TypeAlias = tuple[Sequence[Message], Sequence[int] | None, Cause, int]
-"""Messages, their numbers, and what `LinkMeter.sent` was told besides."""
+"""Messages, their sequence numbers, cause and fragment, as `LinkMeter.sent` takes them."""
 
 
 class _Sums:
-    """Messages of one cause in one fragment since the book asked last."""
+    """Messages of one cause in one fragment since the book last asked."""
 
     __slots__ = ("count", "further_units", "size")
 
     def __init__(self) -> None:
         self.count = 0
-        self.size = 0  # of the contents, the store's own bytes included
+        self.size = 0  # of the contents, including the store's own bytes
         self.further_units = 0  # beyond the one of each message
 
     def add(self, size: int) -> None:
@@ -69,7 +69,7 @@ _ByFragment: TypeAlias = defaultdict[int, _Sums]
 
 
 class _Rows:
-    """What the operations of one client on one entity have in common, and rows made with it."""
+    """Rows and keys of sums for the operations of one client on one entity."""
 
     __slots__ = ("_entity", "_entity_type", "_keys", "_path", "_who")
 
@@ -115,7 +115,7 @@ class _Rows:
 
 
 class LinkMeter:
-    """`sent`, `delivered` and `settled` only keep what they are told, until the book asks for it."""
+    """`sent`, `delivered` and `settled` only keep what they are given until the book asks for it."""
 
     __slots__ = (
         "_book",
@@ -141,13 +141,13 @@ class LinkMeter:
         self._deliveries: list[TakenMessage] = []
         self._settled_count = 0
         self._sums: defaultdict[Cause, _ByFragment] = defaultdict(partial(defaultdict, _Sums))
-        # The hash of a cause is computed in Python each time.
+        # Kept because the hash of a cause is computed in Python each time.
         self._sent = self._sums[Cause.SEND]
         self._received = self._sums[Cause.RECEIVE]
 
     @staticmethod
     def of(book: OperationsBook | None, node: Node, who: str) -> "LinkMeter":
-        """Without a book, one that does nothing."""
+        """A meter that does nothing if there is no book."""
         if book is None:
             return UNMETERED
         settings = _settings_of(node)
@@ -160,8 +160,8 @@ class LinkMeter:
         cause: Cause = Cause.SEND,
         fragment: int = NO_FRAGMENT,
     ) -> None:
-        """They were accepted, by one fragment. `numbers` are their own, 0 for a duplicate that was dropped; where
-        they are not known, `fragment` says which."""
+        """One fragment accepted them. `numbers` are their sequence numbers, 0 for a duplicate that was dropped; None if
+        they are not known, and then `fragment` says which fragment it was."""
         if not messages:
             return
         if not self._is_waiting:
@@ -208,7 +208,7 @@ class LinkMeter:
         self._settled_count += count
 
     def handed_out(self, messages: Sequence[StoredMessage], cause: Cause = Cause.RECEIVE) -> None:
-        """They were delivered, or shown."""
+        """They were delivered or peeked at."""
         if at := self._book.exact_at(len(messages)):
             self._book.add_exact(self._rows.of_stored(at, cause, messages))
             return
@@ -225,7 +225,7 @@ class LinkMeter:
     def counted(
         self, cause: Cause, count: int = 1, *, messages: int = 0, size: int = 0, fragment: int = NO_FRAGMENT
     ) -> None:
-        """Operations without a size of their own, or of which only the number is known."""
+        """Operations without a size of their own, or of which only the count is known."""
         self._book.turn()
         units = 0 if not cause.is_billed else units_of(size) if count == 1 else count
         self._book.add(self._rows.key(cause, fragment), count, messages, size, units)
@@ -259,7 +259,7 @@ class LinkMeter:
             if not at:
                 self._add_sent(messages, cause, fragment)
                 continue
-            # Pings are always added up: nobody looks for one.
+            # Pings are always summed: nobody looks for a single one.
             self._add_sent([message for message in messages if message.is_ping], cause, fragment)
             self._book.add_exact(self._rows.of_sent(at, cause, fragment, messages, numbers))
 
@@ -304,13 +304,13 @@ UNMETERED = _Unmetered()
 
 
 def _fragment_of(numbers: Sequence[int]) -> int:
-    """Of a burst. A duplicate that was dropped has no number and lies nowhere."""
+    """The fragment of a burst. A duplicate that was dropped has no number and is in no fragment."""
     number = numbers[-1] or max(numbers)
     return number >> SEQUENCE_BITS if number else NO_FRAGMENT
 
 
 def _settings_of(node: Node) -> EntitySettings:
-    """With the path as the entity was created, however the client spells it."""
+    """They have the path as the entity was created, however the client spells it."""
     if node.queue is not None:
         return node.queue.settings
     assert node.target is not None
@@ -324,7 +324,7 @@ def _entity_type_of(node: Node) -> EntityType:
 
 
 def who_of(opened: Open) -> str:
-    """What a connection calls itself: the application's own name where an SDK was given one, else the SDK's."""
+    """What a client calls itself: the application's own name if the SDK was given one, otherwise the SDK's."""
     properties = {str(name): value for name, value in (opened.properties or {}).items()}
     product, agent = str(properties.get("product") or ""), str(properties.get("user-agent") or "")
     return who_of_agent(agent) or (product or opened.container_id)[:WHO_LENGTH_MAX]

@@ -1,9 +1,9 @@
-"""What a receiver's disposition means, and what it is told in return (protocol.md 6.1, rules 2 and 3).
+"""Outcomes as AMQP delivery states: a receiver's disposition in, the broker's outcome and the confirmation out.
 
     accepted -> complete      modified -> abandon, or defer if undeliverable here
     rejected -> dead-letter   released -> release
 
-The confirmation has to be the same outcome without the client's error: an echoed error reads as a failed settlement.
+The confirmation is the same outcome without the client's error: the SDKs take an echoed error for a failed settlement.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ REJECTED = Rejected()
 
 
 def outcome_of(state: DeliveryState | None) -> Outcome | None:
-    """None where the state decides nothing yet, or nothing that we know."""
+    """None if the state decides nothing yet, or is not one that we know."""
     if state is None:
-        # Settled without saying how: the message was not said to be done with, so it stays.
+        # Settled without an outcome: the client did not say that it is done with the message, so the message stays.
         return RELEASE
     if isinstance(state, Accepted):
         return COMPLETE
@@ -52,7 +52,7 @@ def confirmation(state: DeliveryState | None) -> DeliveryState:
 
 
 def is_refusal(answer: DeliveryState | None) -> bool:
-    """Whether it tells of a failure, and not that a message was dead-lettered as asked."""
+    """Whether it reports a failure, rather than a message that was dead-lettered as asked."""
     return isinstance(answer, Rejected) and answer.error is not None
 
 
@@ -65,7 +65,7 @@ def _dead_letter(state: Rejected) -> DeadLetter:
         info.pop(wire_names.DEAD_LETTER_DESCRIPTION, None),
     )
     if reason is None and description is None and not info:
-        # A client of another make: its error is all that it says. The SDKs' own condition says nothing.
+        # Not from one of the SDKs, whose own condition says nothing: the error itself is the reason.
         reason = None if state.error.condition == wire_names.DEAD_LETTER_CONDITION else state.error.condition
         return DeadLetter(reason, state.error.description)
     return DeadLetter(_text(reason), _text(description), info)
@@ -80,9 +80,9 @@ def _text(value: object) -> str | None:
 
 
 def ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive delivery ids as (first, last), so that one disposition answers for many.
+    """Runs of consecutive delivery ids as (first, last), so that one disposition answers many.
 
-    Each is there once, but for -1, which stands for those that nobody waits for; it may begin a run.
+    Each id occurs once, except -1, which stands for deliveries that nobody waits for; it may begin a run.
     """
     ordered = sorted(numbers)
     if not ordered:

@@ -1,11 +1,11 @@
-"""Tells which receives of a link ended without a message: credit, deliveries and settlements in, empty receives out.
+"""Which receives of a link ended without a message: credit, deliveries and settlements in, empty receives out.
 
     closed --credit--> open, nothing yet --delivery--> open, served --credit--> open, nothing yet
                           |  ^-- credit anew: the last receive was empty, and this is the next
                           '-- drain, or the end of the link: it was empty
 
-Credit that only gives back what deliveries used up is no new receive. It shows by being no more than what was settled
-since the last credit; in receive-and-delete, where nothing is settled, than what was delivered and not given back.
+Credit that only replaces what deliveries used up is not a new receive. It is recognized by being no more than what was settled
+since the last credit or, in receive-and-delete, where nothing is settled, than what was delivered and not replaced.
 """
 
 
@@ -16,13 +16,13 @@ class ReceiveWindow:
         self._deletes = deletes
         self._is_open = False
         self._is_served = False
-        self._credit = 0  # what is left of it, as of the last credit and delivery; less than 0 is nothing
-        self._dealt_with = 0  # messages whose credit may be given back
+        self._credit = 0  # what is left, as of the last credit and delivery; below 0 means nothing
+        self._dealt_with = 0  # messages whose credit may be replaced
 
     def told(self, credit: int, *, drain: bool) -> bool:
-        """The client said how much credit the link has from now on. True: the receive before this one was empty.
+        """The client said how much credit the link has from now on. True: the previous receive was empty.
 
-        `drain`: what is there is to be delivered at once, and `ended` follows.
+        `drain`: what is there is delivered at once, and `ended` follows.
         """
         if drain:
             self._is_open = self._is_open or credit > 0

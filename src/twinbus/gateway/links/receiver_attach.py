@@ -1,4 +1,4 @@
-"""Binds the links that clients receive messages on, those of message sessions included (protocol.md 6.3)."""
+"""Binds the links that clients receive on: a link in, a receiver binding out, at once or when a message session is free."""
 
 from collections.abc import Callable
 
@@ -48,7 +48,7 @@ class ReceiverAttach:
         self._wake = wake
 
     def bind(self, link: OutgoingLink, node: Node, path: str, now: Millis) -> None:
-        """Accept the link, now or once a session is free. Raises MessagingError where it has to be refused."""
+        """Accept the link, now or once a message session is free. Raises MessagingError if it must be refused."""
         queue, source = node.queue, link.source
         if queue is None:
             raise NotAllowed(f"'{path}' is a topic: receive from one of its subscriptions.")
@@ -61,7 +61,7 @@ class ReceiverAttach:
         binding = self._receiver(link, node, path, None, now)
         queue.attach(binding, now)
         link.accept(source=unfiltered_source(source))
-        # The client's credit, if some is here already, is the next event.
+        # If the client has sent credit already, it is the next event.
         self._bindings[link] = binding
 
     def _receiver(
@@ -84,6 +84,7 @@ class ReceiverAttach:
         def reply(result: SessionLock | MessagingError) -> None:
             answered_at = queue.clock.now()
             if self._bindings.get(link) is not pending:
+                # The link ended while the session was being locked: nobody is left to hold the lock.
                 if isinstance(result, SessionLock):
                     queue.release_session(result, answered_at)
                 return
@@ -117,6 +118,6 @@ class ReceiverAttach:
         pending.meter.counted(Cause.SESSION)
         self._bindings[link] = binding
         link.accept(source=session_source(source, lock), properties=session_properties(lock))
-        # Its credit came while the attach was held back.
+        # The client's credit came while the attach was held back, so no event will report it again.
         binding.credit_told(link.credit, drain=link.is_draining)
         binding.credit_changed(now)

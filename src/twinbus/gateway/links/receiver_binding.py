@@ -1,7 +1,29 @@
 """A client's receiver link, bound to a queue: credit in, messages out, dispositions in, confirmations out.
 
-The link's delivery tags are the lock tokens, so a disposition finds its messages without a map here. Locks outlive the
-link (protocol.md rule 20); a message session does not.
+Delivery tags are the lock tokens, so a disposition finds its messages without a map here. Message locks outlive the link; a
+lock on a message session ends with it.
+
+Credit. The client gives credit to the link, and the queue takes from `credit`. In receive-and-delete the queue takes messages
+and delivers them only when their removal is durable; until then they are under way:
+
+    under way   = _under_way + _granted - credit
+    link credit = credit + under way              while the link may be served; otherwise credit is 0
+
+So a client never gets more than it asked for, even if it lowers or raises its credit while removals are being written. This
+holds because `_grant` alone sets `credit`: the queue only lowers it by what it takes, and raises it by what it could not
+remove. Setting `credit` anywhere else, or delivering messages that were not taken from it, breaks it.
+
+Drain. `drained` is the promise that nothing more comes for the credit given, so it is sent only when nothing is under way
+and no confirmation is outstanding (`_settling`). Each event that can end the wait calls `_drain` again: a delivery, an answer
+to a settlement, new credit, and the tick, because a store that fails says nothing of messages that will not come.
+
+Confirmations. A settlement that the client did not settle itself is confirmed exactly once, when the queue has decided,
+however long that takes; `_settling` counts those that are outstanding. Settlements of one disposition may be decided in parts.
+
+After the end. A client that detaches does not see what comes after our answer, so `_end` holds the answer back until every
+settlement is confirmed (`is_answer_held` keeps the AMQP layer from answering itself). Later calls find a link that is gone
+and send nothing: messages in receive-and-delete whose removal was under way (they are lost, which that mode permits), and
+answers of the queue after the connection is lost (the client learns the outcome by receiving the message again, or not).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +46,7 @@ from twinbus.model.delivery import encode_delivery
 
 
 class ReceiverBinding:
-    """Keeps the broker's `Consumer` protocol."""
+    """Implements the broker's `Consumer`."""
 
     __slots__ = (
         "_granted",
@@ -78,7 +100,7 @@ class ReceiverBinding:
         self._transactions = transactions
         self._wake = wake
         self._granted = 0  # what `credit` was set to last
-        self._under_way = 0  # messages the queue took from earlier credit and has not delivered yet
+        self._under_way = 0  # taken from earlier credit and not delivered yet; see above
         self._settling = 0  # settlements that the client waits for
         self._is_drain_due = False
         self._is_end_due = False
@@ -107,7 +129,7 @@ class ReceiverBinding:
         self._link.transfers(encoded, settled=not is_locking)
         self._under_way -= len(encoded)
         if self._link.session.is_held_back:
-            # Nothing more while the client's session window is shut; the link tells when it opens.
+            # Nothing more while the window of the client's AMQP session is shut; its opening is reported as a change of credit.
             self._grant(0)
         if self._is_drain_due:
             self._drain()
@@ -126,12 +148,12 @@ class ReceiverBinding:
     # Called by the connection.
 
     def credit_told(self, credit: int, *, drain: bool) -> None:
-        """The client has spoken of its credit; `credit_changed` follows."""
+        """The client sent its credit; `credit_changed` follows. This only decides whether the last receive was empty."""
         if self._window.told(credit, drain=drain):
             self.meter.counted(Cause.EMPTY_RECEIVE)
 
     def credit_changed(self, now: Millis) -> None:
-        """Follow the link's credit, as it is now: events about it may be older."""
+        """Follow the link's credit as it is now: the event may be older than deliveries of the same read."""
         link = self._link
         self._used_at = now
         if not self._is_paused and not self._is_over:
@@ -144,17 +166,17 @@ class ReceiverBinding:
             self._is_drain_due = False
 
     def _grant(self, credit: int) -> None:
-        """Set the queue's credit, less what it has taken of earlier credit and not delivered yet."""
+        """Set what the queue may take: the link's credit, less what is under way."""
         self._under_way += self._granted - self.credit
         self.credit = self._granted = max(0, credit - self._under_way)
 
     def _drain(self, *, may_wait: bool = True) -> None:
-        """Answered with what is there: the JavaScript SDK closes a link that makes it wait.
+        """Answer a drain with what is there, now or as soon as nothing is under way.
 
-        Messages in receive-and-delete are on their way until their removal is durable; they come first, or they
-        would reach a client that has stopped to listen. So do answers to settlements: that SDK drains a link before
-        it closes it, and does not see what comes after. What the queue is about to read is there as well, but a store
-        may hang: it is waited for until the next tick.
+        The JavaScript SDK closes a link that makes it wait, so messages that may arrive later are not waited for. Messages
+        under way come first, or they would reach a client that has stopped listening. So do confirmations: that SDK
+        drains a link before it closes it, and does not see what comes after. What the queue is reading from the store counts
+        as there, but a store may hang, so that is waited for only until the next tick (`may_wait`).
         """
         if may_wait and self.credit > 0 and self._queue.is_reading:
             self._is_drain_due = True
@@ -171,7 +193,7 @@ class ReceiverBinding:
             self.meter.counted(Cause.EMPTY_RECEIVE)
 
     def pause(self) -> None:
-        """The socket takes no more: nothing is handed over until `resume`."""
+        """The socket's buffer is full: nothing is handed over until `resume`."""
         self._is_paused = True
         self._grant(0)
 
@@ -213,7 +235,8 @@ class ReceiverBinding:
         if is_settled:
             return
         if is_taken and self._link.rcv_settle_mode is ReceiverSettleMode.FIRST:
-            # It waits for no answer, and after a rollback it may settle the same delivery in another way.
+            # In this mode the client waits for no answer, and after a rollback it may settle the same delivery differently,
+            # so the delivery stays unsettled until the commit.
             self._transactions.after_commit(state.txn_id, partial(self.confirm, ids, answer))
         else:
             self.confirm(ids, answer)
@@ -233,11 +256,11 @@ class ReceiverBinding:
             self._end()
 
     def is_idle_since(self, when: Millis) -> bool:
-        """One that waits for messages is in use, however long none comes."""
+        """A link that waits for messages is in use, however long none arrives."""
         return self._used_at < when and not self._link.credit
 
     def tick(self) -> None:
-        # The store failed while messages were on their way: nobody else says that none will come.
+        # If the store failed while messages were under way, nothing else reports that none will come.
         if self._is_drain_due:
             self._drain(may_wait=False)
 
@@ -250,7 +273,7 @@ class ReceiverBinding:
         self._end()
 
     def _end(self) -> None:
-        """Answer the client's detach after its settlements: it does not see what comes later, and waits for it."""
+        """Answer the client's detach, which waits for it, once its settlements are confirmed."""
         self._is_end_due = self._settling > 0
         if not self._is_end_due:
             self._link.end()
@@ -277,7 +300,7 @@ class _SettleReply:
 
 
 class _Silent:
-    """For what the client settled itself: it waits for no answer, and a lost lock shows by the message's return."""
+    """For deliveries the client settled itself: it waits for no answer, and a lost lock shows when the message returns."""
 
     def settled(self, indexes: Sequence[int]) -> None:
         pass

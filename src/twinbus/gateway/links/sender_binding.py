@@ -1,8 +1,8 @@
 """A client's sender link, bound to a queue or topic: deliveries in, settlements back once they are durable.
 
-All transfers of one socket read arrive together and go to the entity together; whatever it answers together is settled
-with one disposition for each run of delivery ids. Only `accepted` and `rejected` are ever used: the Python SDK never
-returns from a send that was answered with any other outcome.
+All transfers of one socket read arrive together and go to the entity together; what it answers together is settled with one
+disposition for each run of delivery ids. The only outcomes are `accepted` and `rejected`: the Python SDK never returns from
+a send that was answered with any other. Answers may arrive after the link is gone, which then sends nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ class SenderBinding:
         ids: list[int] = []
         size_max, read, size = self._message_size_max, self._read, 0
         for delivery_id, _, payload, message_format, is_settled, state in deliveries:
-            # An id of -1 is one that nobody waits for.
+            # -1 stands for a delivery whose answer nobody waits for.
             answer_id = -1 if is_settled else delivery_id
             size += len(payload)
             try:
@@ -161,7 +161,7 @@ class SenderBinding:
 
 
 def _too_large(size: int, size_max: int) -> MessageTooLarge:
-    return MessageTooLarge(f"The message has {size} bytes; {size_max} are the limit.")
+    return MessageTooLarge(f"The message has {size} bytes; the limit is {size_max}.")
 
 
 class _BurstReply:

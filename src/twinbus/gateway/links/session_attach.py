@@ -26,7 +26,7 @@ def has_session_filter(source: Source) -> bool:
 
 
 def wanted_session(source: Source) -> str | None:
-    """The session asked for; None is the next free one."""
+    """The message session that the client asks for; None for the next free one."""
     assert source.filter is not None
     value = source.filter[SESSION_FILTER]
     if isinstance(value, Described):
@@ -34,9 +34,7 @@ def wanted_session(source: Source) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or isinstance(value, Symbol):
-        raise ArgumentError(
-            "The session filter has to be the session id as a string, or null for the next free session."
-        )
+        raise ArgumentError("The session filter must be the session id as a string, or null for the next free session.")
     if len(value) > ID_LENGTH_MAX:
         raise ArgumentError(f"The session id has {len(value)} characters; use at most {ID_LENGTH_MAX}.")
     return value
@@ -49,12 +47,12 @@ def wait_of(properties: dict[Value, Value] | None) -> Millis:
 
 
 def session_source(source: Source, lock: SessionLock) -> Source:
-    """The source as the client sent it, with the session it got: a plain string, or no SDK finds it."""
+    """The source as the client sent it, with the session it got as a plain string: the SDKs find it in no other form."""
     return replace(source, filter={SESSION_FILTER: lock.session_id})
 
 
 def unfiltered_source(source: Source) -> Source:
-    """The source as the client sent it, without filters: one that came back would be one that is applied (AMQP part 3, 3.5.3)."""
+    """The source as the client sent it, without filters: an echoed filter means it is applied (AMQP 1.0, section 3.5.3)."""
     return source if source.filter is None else replace(source, filter=None)
 
 
@@ -74,7 +72,7 @@ class PendingSession:
         self.waiter: Waiter | None = None
 
     def unbind(self, now: Millis) -> None:
-        """The client gave up."""
+        """The client gave up, or the connection is gone."""
         self.meter.counted(Cause.EMPTY_RECEIVE)
         if self.waiter is not None:
             self.waiter.cancel()

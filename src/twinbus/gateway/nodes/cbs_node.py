@@ -1,4 +1,4 @@
-"""The `$cbs` node: tokens in, grants of the connection out (protocol.md 4.1)."""
+"""The `$cbs` node: tokens in, grants of the connection out."""
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Millis
@@ -30,13 +30,13 @@ class CbsNode:
 
     def _put_token(self, request: Request, grants: Grants, now: Millis) -> None:
         if request.operation != PUT_TOKEN:
-            raise NotImplementedHere(f"$cbs knows the operation {PUT_TOKEN} only, not '{request.operation}'.")
+            raise NotImplementedHere(f"$cbs supports only the operation {PUT_TOKEN}, not '{request.operation}'.")
         audience, token = text_of(request.properties.get("name")), text_of(request.body)
         if not audience:
             raise ArgumentError("put-token needs the audience as application property 'name'.")
         path = audience_path(audience)
         grant = verify_token(token, path, self._rules, now)
-        # Only who holds a valid key is told what exists.
+        # After the token: only the holder of a valid key may learn what exists.
         self._require_existing(path)
         grants.add(grant)
 

@@ -2,7 +2,7 @@
 
     declare                  -> declared(id)
     transfer, disposition    state transactional-state(id, outcome) -> the same back, or rejected
-                             inside of it; nothing happens yet
+                             inside it; nothing happens yet
     discharge(id, fail)      -> accepted once all of it is durable or forgotten, or rejected with the reason
 
 A transaction belongs to the connection that declared it, and ends with the control link it was declared on.
@@ -25,7 +25,7 @@ from twinbus.gateway.links.outcome_states import confirmation, outcome_of
 
 CREDIT = 100
 OPEN_MAX = 100
-"""Transactions of one connection at a time."""
+"""Open transactions of one connection."""
 SIZE_MAX = 64 * 1024 * 1024
 """Bytes that the open transactions of one connection hold in memory."""
 
@@ -33,7 +33,7 @@ _REQUEST = one_of("a declare or a discharge", Declare, Discharge)
 
 
 class Transactions:
-    """Those of one connection that are open, by id."""
+    """The open transactions of one connection, by id."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, FragmentTransaction] = {}
@@ -55,11 +55,11 @@ class Transactions:
         return found
 
     def check_room(self, size: int) -> None:
-        """QuotaExceeded if so many bytes more are too many; the first message has room, however large messages may be."""
+        """Raise QuotaExceeded if there is no room for this many bytes more. The first message always has room."""
         held = sum([transaction.size_bytes for transaction in self._open.values()])
         if held and held + size > SIZE_MAX:
             raise QuotaExceeded(
-                f"The open transactions of this connection hold {held} bytes; {SIZE_MAX} are the limit. Commit some."
+                f"The open transactions of this connection hold {held} bytes; the limit is {SIZE_MAX}. Commit some."
             )
 
     def after_commit(self, txn_id: bytes, call: Callable[[], None]) -> None:
@@ -74,7 +74,7 @@ class Transactions:
                     call()
             reply(result)
 
-        # Nobody can add to it any more, or discharge it again.
+        # Removed before the commit is answered: nobody can add to it or discharge it again.
         self._open.pop(txn_id).commit(now, committed)
 
     def rollback(self, txn_id: bytes) -> None:
@@ -86,7 +86,7 @@ class Transactions:
     ) -> DeliveryState:
         """Settle the messages of one disposition, all or none, and return what to answer.
 
-        `is_settled`: the client waits for no answer, so a refusal has to stop the whole transaction.
+        `is_settled`: the client waits for no answer, so a refusal must doom the whole transaction.
         """
         try:
             transaction = self.find(state.txn_id)
@@ -95,7 +95,7 @@ class Transactions:
         try:
             outcome = outcome_of(state.outcome)
             if outcome is None or state.outcome is None:
-                raise ArgumentError("A message is settled in a transaction with one of the four outcomes.")
+                raise ArgumentError("Settle a message in a transaction with one of the four outcomes.")
             transaction.settle(queue, tokens, outcome, now)
         except MessagingError as error:
             if is_settled:
@@ -117,7 +117,7 @@ class CoordinatorBinding:
 
     def receive(self, deliveries: Sequence[Incoming], now: Millis) -> None:
         for delivery in deliveries:
-            # An id of -1 is one that nobody waits for.
+            # -1 stands for a delivery whose answer nobody waits for.
             answer_id = -1 if delivery.settled else delivery.delivery_id
             try:
                 self._handle(answer_id, read_request(delivery.payload), now)
@@ -127,14 +127,14 @@ class CoordinatorBinding:
     def _handle(self, delivery_id: int, request: Declare | Discharge, now: Millis) -> None:
         if isinstance(request, Declare):
             if request.global_id is not None:
-                raise NotImplementedHere("Transactions over several services are not supported. Declare a local one.")
+                raise NotImplementedHere("Distributed transactions are not supported. Declare one without a global id.")
             txn_id = self._transactions.declare()
             self._declared.add(txn_id)
             self._answer(delivery_id, Declared(txn_id=txn_id))
             return
         if request.txn_id not in self._declared:
             raise TransactionUnknown(
-                "No open transaction of this link has this id. Discharge one where it was declared."
+                "No open transaction of this link has this id. Discharge a transaction on the link that declared it."
             )
         self._declared.discard(request.txn_id)
         if request.fail:
@@ -160,13 +160,13 @@ class CoordinatorBinding:
 
 
 def read_request(payload: bytes) -> Declare | Discharge:
-    """DecodeError for anything else."""
+    """Raises DecodeError for anything else."""
     body = decode_sections(payload).body
     request: Declare | Discharge = _REQUEST.read(body.value if isinstance(body, ValueBody) else None)
     return request
 
 
 def in_transaction(state: TransactionalState, outcome: DeliveryState) -> TransactionalState:
-    """The answer to what was done in a transaction."""
+    """The answer to something done in a transaction."""
     assert not isinstance(outcome, TransactionalState | Received)
     return TransactionalState(txn_id=state.txn_id, outcome=outcome)

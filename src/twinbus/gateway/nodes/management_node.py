@@ -1,7 +1,7 @@
 """The `$management` node of every entity: requests in, replies out, by the handlers in `gateway.requests`.
 
-The client says how long it waits (`com.microsoft:server-timeout`); whatever is not answered by then is answered with a
-timeout, and what the broker says later is dropped.
+The client says how long it waits (`com.microsoft:server-timeout`). A request that is not answered by then is answered with a
+timeout, and a later answer of the broker is dropped.
 """
 
 from collections.abc import Callable
@@ -63,11 +63,11 @@ class ManagementNode:
         now: Millis,
         respond: Respond,
     ) -> None:
-        """Call `respond` once. `address` is the node's own, for the tokens; `session` what the named link holds."""
+        """Call `respond` once. `address` is what tokens are checked for; `session` is the lock of the link the request names."""
         pending = PendingResponse(respond, now + _timeout_of(request), self._pending.discard)
         try:
             if len(self._pending) >= PENDING_MAX:
-                raise ServerBusy(f"{PENDING_MAX} requests of this connection wait for an answer. Try again in a while.")
+                raise ServerBusy(f"{PENDING_MAX} requests of this connection wait for an answer. Try again later.")
             handler = HANDLERS.get(request.operation)
             if handler is None:
                 raise NotImplementedHere(f"'{request.operation}' is not an operation of this node.")
@@ -91,7 +91,7 @@ class ManagementNode:
         transaction = None
         if request.txn_id is not None:
             if not handler.can_be_in_transaction:
-                raise NotAllowed(f"'{request.operation}' cannot be part of a transaction. Ask for it outside of one.")
+                raise NotAllowed(f"'{request.operation}' cannot be part of a transaction. Ask for it outside one.")
             transaction = self._transactions.find(request.txn_id)
         namespace = self._namespace
         return Call(
@@ -112,7 +112,7 @@ class ManagementNode:
 
     def tick(self, now: Millis) -> None:
         for each in [each for each in self._pending if each.deadline <= now]:
-            each(Response.failed(OperationTimeout("The operation was not done within its timeout. Try again.")))
+            each(Response.failed(OperationTimeout("The operation did not finish within its timeout. Try again.")))
 
 
 def _timeout_of(request: Request) -> Millis:

@@ -68,7 +68,7 @@ class RequestBinding:
 
     def _respond_to(self, request: Request) -> Respond:
         def respond(response: Response) -> None:
-            # Looked for when the answer is there: some clients attach the reply link after the first request.
+            # Not before the answer is there: some clients attach the reply link after the first request.
             link = self._find(self._link, self.node, request.reply_to)
             if link is not None:
                 link.send(encode_response(response, request.message_id, self._names))
@@ -130,7 +130,7 @@ class ResponseLink:
 def find_response_link(
     candidates: list[ResponseLink], request_link: Link, node: str, reply_to: str | None
 ) -> ResponseLink | None:
-    """None where the client has not attached one: then nobody can be told anything."""
+    """None if the client has not attached one: then the reply is dropped."""
     found = [each for each in candidates if each.node == node and each.is_on_session_of(request_link)]
     if reply_to is not None:
         for each in found:

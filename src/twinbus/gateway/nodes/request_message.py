@@ -45,7 +45,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class ReplyNames:
-    """What a kind of node calls the fields of its replies."""
+    """The names of a node's reply fields."""
 
     status: str
     description: str
@@ -57,12 +57,12 @@ MANAGEMENT_NAMES = ReplyNames("statusCode", "statusDescription", "errorCondition
 
 
 def text_of(value: Value) -> str:
-    """A str of whatever a client used for text; "" for anything else."""
+    """The text, if the client sent text of any AMQP type; "" for anything else."""
     return str(value) if isinstance(value, str) else ""
 
 
 def read_request(payload: bytes) -> Request:
-    """Raises DecodeError for what is no message at all; missing sections read as empty."""
+    """Raises DecodeError for bytes that are not a message; missing sections read as empty."""
     sections = decode_sections(payload)
     properties = sections.properties or MessageProperties()
     return Request(
@@ -110,7 +110,7 @@ class Arguments:
         if value is None and default is not None:
             return default
         if isinstance(value, bool):
-            raise ArgumentError(f"'{name}' has to be a number.")
+            raise ArgumentError(f"'{name}' must be a number.")
         return int(_of_type(name, value, int, "a number"))
 
     def count(self, name: str, count_max: int, default: int | None = None) -> int:
@@ -135,9 +135,9 @@ class Arguments:
     def sequence(self, name: str, item: type[T], what: str, count_max: int) -> list[T]:
         values = self.values(name)
         if not values:
-            raise ArgumentError(f"'{name}' has to be an array with at least one element.")
+            raise ArgumentError(f"'{name}' must be an array with at least one element.")
         if len(values) > count_max:
-            raise ArgumentError(f"'{name}' has {len(values)} elements; {count_max} are the limit for one request.")
+            raise ArgumentError(f"'{name}' has {len(values)} elements; the limit for one request is {count_max}.")
         return [_of_type(name, value, item, what) for value in values]
 
     def mapping(self, name: str) -> dict[str, Value]:
@@ -147,5 +147,5 @@ class Arguments:
 
 def _of_type(name: str, value: Value, kind: type[T], what: str) -> T:
     if not isinstance(value, kind):
-        raise ArgumentError(f"'{name}' has to be {what}.")
+        raise ArgumentError(f"'{name}' must be {what}.")
     return value

@@ -111,7 +111,7 @@ def _state(name: str) -> MessageState:
     try:
         return MessageState[name.upper()]
     except KeyError:
-        raise ArgumentError(f"'states' has '{name}'; there are active, deferred and scheduled messages.") from None
+        raise ArgumentError(f"'states' has '{name}'. Use active, deferred or scheduled.") from None
 
 
 def receive_by_sequence_number(call: Call) -> None:

@@ -42,14 +42,14 @@ def claim(call: Call) -> None:
     arguments = call.arguments
     owner = arguments.optional_text("owner")
     if owner is not None and len(owner) > OWNER_LENGTH_MAX:
-        raise ArgumentError(f"'owner' has {len(owner)} characters; {OWNER_LENGTH_MAX} are the limit.")
+        raise ArgumentError(f"'owner' has {len(owner)} characters; the limit is {OWNER_LENGTH_MAX}.")
     fragment = arguments.number("fragment", -1)
     index = None if fragment == -1 else fragment
     last = None
     if arguments.fields.get("last-sequence-number") is not None:
         last = arguments.number("last-sequence-number")
         if last >> SEQUENCE_BITS != fragment:
-            raise ArgumentError("'last-sequence-number' has to be a number of the fragment that 'fragment' names.")
+            raise ArgumentError("'last-sequence-number' must be in the fragment that 'fragment' names.")
     bulk.claim(call.queue(), _count(arguments), owner, index, call.now, call.answer(_claimed), last)
 
 
@@ -64,7 +64,7 @@ def _count(arguments: Arguments) -> int:
 def _ranges(arguments: Arguments) -> list[bulk.Range]:
     ends = arguments.sequence("ranges", int, "numbers", RANGE_ENDS_MAX)
     if len(ends) % 2:
-        raise ArgumentError("'ranges' has to hold pairs: the first and the last sequence number of each range.")
+        raise ArgumentError("'ranges' must hold pairs: the first and the last sequence number of each range.")
     return list(zip(ends[::2], ends[1::2], strict=True))
 
 

@@ -49,13 +49,13 @@ class Call:
     control: ControlPlane
     meter: LinkMeter
     billed_as: Bill  # what the request is on the bill, once it is done
-    after_commit: AfterCommit  # have something done when the transaction is committed
-    check_room: Callable[[int], None]  # raises if a transaction cannot hold so many bytes more
-    session: SessionLock | None  # what the link named in the request holds, if it holds a message session
+    after_commit: AfterCommit  # runs something when the transaction is committed
+    check_room: Callable[[int], None]  # raises if the transactions cannot hold this many bytes more
+    session: SessionLock | None  # the message session held by the link that the request names
     message_size_max: int
     new_id: Callable[[], str]
     respond: Respond
-    transaction: FragmentTransaction | None = None  # what the request is part of
+    transaction: FragmentTransaction | None = None  # that the request is part of
 
     def queue(self) -> MessageQueue:
         if self.node.queue is None:
@@ -68,7 +68,7 @@ class Call:
         return self.node.target
 
     def answer(self, body_of: Callable[[Any], Response]) -> Reply[Any]:
-        """A reply for the broker that responds with the error, or with what `body_of` makes of the result."""
+        """A reply for the broker: it responds with the error, or with what `body_of` returns for the result."""
 
         def reply(result: Any) -> None:
             if isinstance(result, MessagingError):
@@ -80,7 +80,7 @@ class Call:
         return reply
 
     def require_session(self, session_id: str) -> None:
-        """The link that the request speaks for may have lost its session to another receiver meanwhile."""
+        """Raise SessionLockLost if the link that the request names has lost this session."""
         if self.session is not None and self.session.session_id == session_id and not self.session.is_held:
             raise SessionLockLost(f"The lock on session '{session_id}' is lost. Accept the session again.")
 
@@ -114,7 +114,7 @@ def as_receive(call: Call, deliveries: Sequence[TakenMessage]) -> None:
 
 
 def as_claim(call: Call, numbers: Sequence[int]) -> None:
-    """A receive of messages whose content stays where it is: each is one unit, whatever its size."""
+    """A receive of messages whose contents stay where they are: each is one unit, whatever its size."""
     if not numbers:
         call.meter.counted(Cause.EMPTY_RECEIVE)
     for fragment, count in Counter(number >> SEQUENCE_BITS for number in numbers).items():

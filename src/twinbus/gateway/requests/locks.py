@@ -22,7 +22,7 @@ def renew_lock(call: Call) -> None:
 
 
 def update_disposition(call: Call) -> None:
-    outcome = outcome_of(call.arguments)
+    outcome = named_outcome(call.arguments)
     if call.transaction is not None:
         call.transaction.settle(call.queue(), lock_tokens(call.arguments), outcome, call.now)
         call.after_commit(partial(call.billed_as, call, None))
@@ -31,20 +31,20 @@ def update_disposition(call: Call) -> None:
     call.queue().settle(lock_tokens(call.arguments), outcome, call.now, call.answer(done))
 
 
-def outcome_of(arguments: Arguments) -> Outcome:
+def named_outcome(arguments: Arguments) -> Outcome:
     status = arguments.text("disposition-status").lower()
     properties = arguments.mapping("properties-to-modify")
     if status == "completed":
         return COMPLETE
     if status == "abandoned":
         return Abandon(properties, _delay(arguments))
-    if status == "defered":  # spelt so on the wire
+    if status == "defered":  # spelled like this on the wire
         return Defer(properties)
     if status == "suspended":
         reason = arguments.optional_text("deadletter-reason")
         description = arguments.optional_text("deadletter-description")
         return DeadLetter(reason, description, properties)
-    raise ArgumentError(f"'{status}' is no disposition status: use completed, abandoned, defered or suspended.")
+    raise ArgumentError(f"'{status}' is not a disposition status. Use completed, abandoned, defered or suspended.")
 
 
 def _delay(arguments: Arguments) -> Millis:

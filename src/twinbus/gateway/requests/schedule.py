@@ -11,7 +11,7 @@ from twinbus.model.message import Message, read_message
 
 MESSAGES_MAX = 4_500
 NUMBER_UNKNOWN = 0
-"""In a transaction: a message gets its number with the commit, so that one that is never committed leaves no gap."""
+"""In a transaction: messages get their numbers at the commit, so that a rollback leaves no gaps."""
 SEQUENCE_NUMBERS_MAX = 4_096
 
 
@@ -40,7 +40,7 @@ def _message(call: Call, entry: dict[str, object]) -> Message:
     if not isinstance(payload, bytes):
         raise ArgumentError("Each entry of 'messages' needs the encoded message as binary 'message'.")
     if len(payload) > call.message_size_max:
-        raise MessageTooLarge(f"A message has {len(payload)} bytes; {call.message_size_max} are the limit.")
+        raise MessageTooLarge(f"A message has {len(payload)} bytes; the limit is {call.message_size_max}.")
     return read_message(payload, call.new_id)
 
 

@@ -10,7 +10,7 @@ LIST_COUNT_MAX = 100
 STRING_ARRAY = 0xB1
 
 ALL_SESSIONS: Millis = 253_402_300_799_999
-"""The last moment of year 9999: a client that asks for sessions updated after it wants all of them."""
+"""The last moment of year 9999: a client that asks for sessions updated after it asks for all of them."""
 
 NO_SESSIONS = Response(204, "No sessions", None, "com.microsoft:session-not-found")
 
@@ -42,7 +42,7 @@ def set_session_state(call: Call) -> None:
     size = 0 if state is None else len(state)
     if size > call.message_size_max:
         raise MessageTooLarge(
-            f"The session state has {size} bytes; it takes as many as a message, {call.message_size_max}. Keep less in it."
+            f"The session state has {size} bytes; the limit is that of a message, {call.message_size_max}. Store less in it."
         )
     call.queue().set_session_state(session_id, state, call.now, call.answer(done))
 
