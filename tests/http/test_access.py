@@ -15,9 +15,9 @@ import twinbus.http
 from tests.http.messaging.test_refusals import OPERATIONS
 from tests.interop.running_server import RunningServer
 from twinbus.client.shared_access import sign
+from twinbus.http.administration.resources import Resource, read_resource
 from twinbus.http.messaging.messaging_api import MessagingApi
 from twinbus.http.websocket import PATH as WEBSOCKET
-from twinbus.management.resources import Resource, read_resource
 from twinbus.model.descriptions import AuthorizationRule, Right
 
 HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"

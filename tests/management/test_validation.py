@@ -5,8 +5,7 @@ import pytest
 
 from twinbus.clock import NEVER
 from twinbus.errors import ArgumentError
-from twinbus.management.rule_validation import check_rule
-from twinbus.management.validation import check_description, check_update, requested_size_mb, shown_size_mb
+from twinbus.management.validation import check_description, check_rule, check_update, requested_size_mb, shown_size_mb
 from twinbus.model.descriptions import (
     DAY,
     MINUTE,

@@ -14,8 +14,7 @@ from twinbus.definitions.table import Table
 from twinbus.definitions.wanted_entities import WantedEntities
 from twinbus.http.atom.entity_reader import READERS
 from twinbus.http.atom.rule_xml import CORRELATION_FIELDS
-from twinbus.management.rule_validation import check_rule
-from twinbus.management.validation import check_description
+from twinbus.management.validation import check_description, check_rule
 from twinbus.model.descriptions import (
     CorrelationFilter,
     QueueDescription,

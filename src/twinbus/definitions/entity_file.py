@@ -25,7 +25,7 @@ from twinbus.definitions.table import Table
 from twinbus.definitions.toml_text import write_toml
 from twinbus.definitions.wanted_entities import WantedEntities, check_unique
 from twinbus.errors import ArgumentError
-from twinbus.management.rule_validation import DEFAULT_RULE_NAME
+from twinbus.management.validation import DEFAULT_RULE_NAME
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
 
 

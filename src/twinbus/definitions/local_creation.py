@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twinbus.definitions.wanted_entities import WantedEntities, queue_steps
 from twinbus.errors import EntityAlreadyExists
-from twinbus.management.rule_validation import DEFAULT_RULE_NAME
+from twinbus.management.validation import DEFAULT_RULE_NAME
 from twinbus.model.descriptions import (
     QueueDescription,
     RuleDescription,

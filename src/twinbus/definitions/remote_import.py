@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twinbus.definitions.remote_entities import client_properties, read_namespace
 from twinbus.definitions.remote_rules import client_action, client_filter
 from twinbus.definitions.wanted_entities import WantedEntities, queue_steps
-from twinbus.management.rule_validation import DEFAULT_RULE_NAME
+from twinbus.management.validation import DEFAULT_RULE_NAME
 from twinbus.model.descriptions import (
     AuthorizationRule,
     QueueDescription,

@@ -12,8 +12,8 @@ from dataclasses import fields
 from typing import Any
 
 from twinbus.definitions.table import Table
-from twinbus.management.rule_validation import check_rule
 from twinbus.management.typed_values import read_typed, write_typed
+from twinbus.management.validation import check_rule
 from twinbus.model.descriptions import (
     CorrelationFilter,
     FalseFilter,

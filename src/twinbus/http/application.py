@@ -20,7 +20,7 @@ from twinbus.http.own.health import HealthPage
 from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
 from twinbus.http.websocket import websocket_route
-from twinbus.management.access import AccessControl
+from twinbus.management.access_control import AccessControl
 from twinbus.meter.operation import NO_METER
 
 

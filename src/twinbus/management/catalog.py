@@ -33,7 +33,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.model.paths import parse_address, path_key
+from twinbus.model.paths import parse_address, path_key, subscription_path
 from twinbus.store.private_file import make_private
 
 KINDS: dict[str, type[EntityDescription]] = {
@@ -101,10 +101,6 @@ class Entry:
     created_at: Millis
     updated_at: Millis
     rules: tuple[RuleDescription, ...] = ()
-
-
-def subscription_path(topic: str, name: str) -> str:
-    return f"{topic}/Subscriptions/{name}"
 
 
 def path_of(description: EntityDescription) -> str:

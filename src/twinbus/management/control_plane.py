@@ -26,12 +26,11 @@ from twinbus.errors import (
     InternalError,
     MessagingError,
 )
-from twinbus.management.catalog import Catalog, Entry, path_of, subscription_path
+from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.quotas import check_room_for_entity, check_room_for_rule, check_room_for_subscription
-from twinbus.management.rule_validation import DEFAULT_RULE_NAME, check_rule
 from twinbus.management.runtime import Runtime
 from twinbus.management.turns import Turns
-from twinbus.management.validation import check_description, check_update
+from twinbus.management.validation import DEFAULT_RULE_NAME, check_description, check_rule, check_update
 from twinbus.model.descriptions import (
     CorrelationFilter,
     EntityDescription,
@@ -40,7 +39,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.model.paths import path_key
+from twinbus.model.paths import parse_address, path_key, subscription_path
 
 T = TypeVar("T")
 
@@ -110,9 +109,18 @@ class ControlPlane:
                 raise
 
     async def update(self, description: EntityDescription) -> Entry:
-        check_description(description)
-        async with self._turns.of(_root(description)):
-            before = self.catalog.get(path_of(description)).description
+        return await self.change(path_of(description), lambda _: description)
+
+    async def change(self, path: str, change: Callable[[Entry], EntityDescription]) -> Entry:
+        """Make an entity what `change` makes of it.
+
+        `change` is called with the entity as it is once no other change to it is under way, so what it keeps was not
+        changed meanwhile. A description that was read before would undo what others have done since.
+        """
+        async with self._turns.of(parse_address(path).path):
+            entry = self.catalog.get(path)
+            before, description = entry.description, change(entry)
+            check_description(description)
             if type(before) is not type(description):
                 raise EntityAlreadyExists(f"'{path_of(before)}' is of another kind and cannot be updated as this one.")
             # The name stays as it was first written, however this request spells it.
@@ -256,10 +264,6 @@ class ControlPlane:
 
     async def _write(self, change: Callable[[], T]) -> T:
         return await asyncio.to_thread(change)
-
-
-def _root(description: EntityDescription) -> str:
-    return description.topic if isinstance(description, SubscriptionDescription) else description.name
 
 
 def _spelt_as(before: EntityDescription, after: EntityDescription) -> EntityDescription:

@@ -1,4 +1,4 @@
-"""Whether a description is valid: a description goes in, nothing comes out, or ArgumentError says what to write instead.
+"""Whether a description of an entity or a rule is valid: nothing comes out, or ArgumentError says what to write instead.
 
 Limits are those of `model.entity_properties`. The control plane checks what depends on other entities (names taken,
 forward targets), and `quotas` what depends on the whole namespace.
@@ -12,16 +12,25 @@ from twinbus.management.catalog import path_of
 from twinbus.model.descriptions import (
     FRAGMENT_COUNT,
     AuthorizationRule,
+    CorrelationFilter,
     EntityDescription,
     QueueDescription,
     Right,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
     SubscriptionDescription,
     TopicDescription,
 )
 from twinbus.model.entity_properties import Kind, Property, Use, properties_of, property_of
 from twinbus.model.iso8601 import write_duration
 from twinbus.model.paths import check_entity_path, check_subscription_name
+from twinbus.model.rules.compiled import compile_rule
 
+DEFAULT_RULE_NAME = "$Default"
+TEXT_LENGTH_MAX = 1_024
+PAIRS_MAX = 64
+PAIR_NAME_LENGTH_MAX = 128
 ACCESS_RULES_MAX = 12
 KEY_NAME_LENGTH_MAX = 256
 KEY_LENGTH_MAX = 256
@@ -100,3 +109,48 @@ def _check_access_rule(rule: AuthorizationRule) -> None:
             raise ArgumentError(
                 f"A key of the authorization rule '{rule.name}' has {len(key)} characters. Use 1 to {KEY_LENGTH_MAX}."
             )
+
+
+def check_rule(rule: RuleDescription) -> None:
+    """A rule is compiled here as the brokers will compile it, so that one which exists also works.
+
+    The catalog keeps it for good, and the brokers read it again at every start.
+    """
+    if rule.name != DEFAULT_RULE_NAME:
+        check_subscription_name(rule.name, "rule")
+    if isinstance(rule.filter, SqlFilter):
+        _check_pairs(rule.filter.parameters, "parameters")
+    if isinstance(rule.filter, CorrelationFilter):
+        _check_correlation(rule.filter)
+    if isinstance(rule.action, SqlAction):
+        _check_pairs(rule.action.parameters, "parameters")
+    compile_rule(rule)
+
+
+def _check_correlation(chosen: CorrelationFilter) -> None:
+    texts = (
+        chosen.correlation_id,
+        chosen.message_id,
+        chosen.to,
+        chosen.reply_to,
+        chosen.label,
+        chosen.session_id,
+        chosen.reply_to_session_id,
+        chosen.content_type,
+    )
+    if not chosen.properties and all(text is None for text in texts):
+        raise ArgumentError("The correlation filter compares nothing. Set a field or a property, or use a true filter.")
+    if any(len(text or "") > TEXT_LENGTH_MAX for text in texts):
+        raise ArgumentError(
+            f"A field of the correlation filter is longer than {TEXT_LENGTH_MAX} characters. Shorten it."
+        )
+    _check_pairs(chosen.properties, "properties")
+
+
+def _check_pairs(pairs: tuple[tuple[str, object], ...], what: str) -> None:
+    if len(pairs) > PAIRS_MAX:
+        raise ArgumentError(f"The rule has {len(pairs)} {what}; at most {PAIRS_MAX} are allowed.")
+    if any(not 1 <= len(name) <= PAIR_NAME_LENGTH_MAX for name, _ in pairs):
+        raise ArgumentError(f"The names of {what} have 1 to {PAIR_NAME_LENGTH_MAX} characters.")
+    if any(len(value) > TEXT_LENGTH_MAX for _, value in pairs if isinstance(value, str)):
+        raise ArgumentError(f"A value among the {what} is longer than {TEXT_LENGTH_MAX} characters. Shorten it.")

@@ -16,7 +16,7 @@ from base64 import b64encode
 from pathlib import Path
 
 from twinbus.errors import ArgumentError, StoreInUse, StoreUnavailable
-from twinbus.management.access import ROOT_RULE_NAME
+from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.store.journal import make_folder, sync_folder
 

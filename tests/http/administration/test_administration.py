@@ -1,18 +1,22 @@
 """The administration API as raw HTTP: statuses, headers, and what is refused."""
 
+import asyncio
 import re
 from typing import Any
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
 from tests.http.administration.conftest import token
-from tests.management.conftest import NOON
+from tests.management.conftest import NOON, SteppingClock
 from tests.management.memory_runtime import MemoryRuntime, MemorySubQueue
 from twinbus.broker.replies import QueueCounts
 from twinbus.http.administration.administration_api import AdministrationApi
 from twinbus.http.atom.xml_reader import Element, parse_xml
-from twinbus.model.descriptions import DAY
+from twinbus.management.access_control import AccessControl
+from twinbus.management.control_plane import ControlPlane
+from twinbus.model.descriptions import DAY, QueueDescription, Right
 from twinbus.model.iso8601 import write_time
 
 VERSION = "api-version=2024-05"
@@ -139,6 +143,21 @@ def test_access_rules_keep_their_keys_unless_the_request_speaks_of_them(client: 
     assert kept.children[0].text_of("SecondaryKey") == "drawn-key-1"
     gone = described(put(client, "/q", entry("QueueDescription", "<AuthorizationRules/>"), if_match="*"))
     assert gone.child("AuthorizationRules").children == []  # type: ignore[union-attr]
+
+
+async def test_an_update_keeps_the_access_rule_that_is_created_at_the_same_time(
+    api: AdministrationApi, control: ControlPlane
+) -> None:
+    await control.create_queue(QueueDescription("q"))
+    access = AccessControl(control, lambda: "generated", SteppingClock())
+    transport, headers = httpx.ASGITransport(api), {"authorization": token(), "if-match": "*"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://h", headers=headers) as client:
+        _, answer = await asyncio.gather(
+            access.create("q", "sends", [Right.SEND], None, None),
+            client.put("/q", content=entry("QueueDescription", "<LockDuration>PT2M</LockDuration>")),
+        )
+    assert (answer.status_code, described(answer).text_of("LockDuration")) == (200, "PT2M")
+    assert [rule.name for rule in access.rules("q")] == ["sends"]
 
 
 @pytest.mark.rule("A6")

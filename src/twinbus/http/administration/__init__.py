@@ -1,1 +1,1 @@
-"""The administration API: requests in (`put_requests`), entries out (`presenter`), and the API that connects them."""
+"""The administration API: requests in (`administration_request`), entries out (`presenter`), and the API that connects them."""

@@ -8,31 +8,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from twinbus.errors import (
-    ArgumentError,
-    MethodNotAllowed,
-    PreconditionFailed,
-)
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError, MethodNotAllowed, PreconditionFailed
 from twinbus.http.access import HttpAccess
-from twinbus.http.administration.presenter import Presenter, etag_of
-from twinbus.http.administration.put_requests import (
+from twinbus.http.administration.administration_request import (
     RequestContext,
+    read_api_version,
     read_content,
     read_default_rule,
     read_entity,
     read_subscription,
 )
-from twinbus.http.api_version import read_api_version
-from twinbus.http.atom.entity_reader import read_integer
-from twinbus.http.atom.entity_writer import View
-from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed
-from twinbus.http.atom.rule_xml import read_rule_description
-from twinbus.http.refusals import XmlResponder
-from twinbus.http.request_body import read_body
-from twinbus.management.catalog import Entry
-from twinbus.management.control_plane import ControlPlane
-from twinbus.management.metering import management_operation
-from twinbus.management.resources import (
+from twinbus.http.administration.presenter import Presenter, etag_of
+from twinbus.http.administration.resources import (
     EntityResource,
     NamespaceResource,
     QueueList,
@@ -42,10 +30,26 @@ from twinbus.management.resources import (
     SubscriptionList,
     SubscriptionResource,
     TopicList,
+    management_operation,
     read_resource,
 )
+from twinbus.http.atom.entity_reader import read_integer
+from twinbus.http.atom.entity_writer import View
+from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed
+from twinbus.http.atom.rule_xml import read_rule_description
+from twinbus.http.refusals import XmlResponder
+from twinbus.http.request_body import read_body
+from twinbus.management.catalog import Entry
+from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.operation import NO_METER, Meter, who_of_agent
-from twinbus.model.descriptions import EntityDescription, QueueDescription, Right, TopicDescription
+from twinbus.model.descriptions import (
+    EntityDescription,
+    QueueDescription,
+    Right,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.model.paths import subscription_path
 
 T = TypeVar("T")
 
@@ -100,14 +104,14 @@ class AdministrationApi:
                 return await self._put(request, resource, presenter)
             case "DELETE":
                 return await self._delete(request, resource)
-        raise MethodNotAllowed(f"{request.method} is not known here. Use GET, PUT or DELETE.")
+        raise MethodNotAllowed(f"{request.method} is not supported here. Use GET, PUT or DELETE.")
 
     def _get(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
         match resource:
             case NamespaceResource():
                 return self._one(request, presenter.namespace(self._catalog.namespace))
             case EntityResource(path):
-                return self._one(request, presenter.entity(self._entity(path)))
+                return self._one(request, presenter.entity(self._catalog.get(path)))
             case SubscriptionResource(topic, name):
                 return self._one(request, presenter.entity(self._control.subscription(topic, name)))
             case RuleResource(topic, subscription, name):
@@ -134,20 +138,26 @@ class AdministrationApi:
                 return await self._put_subscription(request, topic, name, body, presenter)
             case RuleResource(topic, subscription, name):
                 rule = read_rule_description(name, read_content(body, "RuleDescription"))
-                is_update = self._expects(request, lambda: self._control.rule(topic, subscription, name).created_at)
-                change = self._control.update_rule if is_update else self._control.create_rule
-                entry = presenter.rule(topic, subscription, await change(topic, subscription, rule))
-                return self._one(request, entry, 200 if is_update else 201)
+                if not _is_update(request):
+                    rule = await self._control.create_rule(topic, subscription, rule)
+                    return self._one(request, presenter.rule(topic, subscription, rule), 201)
+                _check_match(request, self._control.rule(topic, subscription, name).created_at)
+                rule = await self._control.update_rule(topic, subscription, rule)
+                return self._one(request, presenter.rule(topic, subscription, rule))
         raise ArgumentError("A list cannot be written. Put the name of one entity, subscription or rule into the path.")
 
     async def _put_entity(self, request: Request, path: str, body: bytes, presenter: Presenter) -> Response:
-        is_update = self._expects(request, lambda: self._entity(path).updated_at)
-        before = self._entity(path).description if is_update else None
         element = read_content(body, "QueueDescription", "TopicDescription")
-        description = read_entity(path, element, before, self._context(presenter.view))
-        self._require_forwarding(request, description)
-        if is_update:
-            return self._one(request, presenter.entity(await self._control.update(description)))
+        context = self._context(presenter.view)
+
+        def read(before: EntityDescription | None) -> QueueDescription | TopicDescription:
+            description = read_entity(path, element, before, context)
+            self._require_forwarding(request, description)
+            return description
+
+        if _is_update(request):
+            return self._one(request, presenter.entity(await self._update(request, path, read)))
+        description = read(None)
         if isinstance(description, QueueDescription):
             entry = await self._control.create_queue(description)
         else:
@@ -157,44 +167,42 @@ class AdministrationApi:
     async def _put_subscription(
         self, request: Request, topic: str, name: str, body: bytes, presenter: Presenter
     ) -> Response:
-        is_update = self._expects(request, lambda: self._control.subscription(topic, name).updated_at)
-        before = self._control.subscription(topic, name).description if is_update else None
         element = read_content(body, "SubscriptionDescription")
-        description = read_subscription(topic, name, element, before)
-        self._require_forwarding(request, description)
-        if is_update:
-            return self._one(request, presenter.entity(await self._control.update(description)))
-        entry = await self._control.create_subscription(description, read_default_rule(element))
+
+        def read(before: EntityDescription | None) -> SubscriptionDescription:
+            description = read_subscription(topic, name, element, before)
+            self._require_forwarding(request, description)
+            return description
+
+        if _is_update(request):
+            path = subscription_path(topic, name)
+            return self._one(request, presenter.entity(await self._update(request, path, read)))
+        entry = await self._control.create_subscription(read(None), read_default_rule(element))
         return self._one(request, presenter.entity(entry), 201)
+
+    async def _update(
+        self, request: Request, path: str, read: Callable[[EntityDescription | None], EntityDescription]
+    ) -> Entry:
+        def changed(entry: Entry) -> EntityDescription:
+            _check_match(request, entry.updated_at)
+            return read(entry.description)
+
+        return await self._control.change(path, changed)
 
     async def _delete(self, request: Request, resource: Resource) -> Response:
         match resource:
             case EntityResource(path):
-                self._expects(request, lambda: self._entity(path).updated_at)
+                _check_match(request, self._catalog.get(path).updated_at)
                 await self._control.delete(path)
             case SubscriptionResource(topic, name):
-                self._expects(request, lambda: self._control.subscription(topic, name).updated_at)
+                _check_match(request, self._control.subscription(topic, name).updated_at)
                 await self._control.delete_subscription(topic, name)
             case RuleResource(topic, subscription, name):
-                self._expects(request, lambda: self._control.rule(topic, subscription, name).created_at)
+                _check_match(request, self._control.rule(topic, subscription, name).created_at)
                 await self._control.delete_rule(topic, subscription, name)
             case _:
                 raise ArgumentError("A list cannot be deleted. Put the name of one entity into the path.")
         return Response(status_code=200)
-
-    def _entity(self, path: str) -> Entry:
-        return self._catalog.get(path)
-
-    def _expects(self, request: Request, updated_at: Callable[[], int]) -> bool:
-        """Whether the request is for something that exists: it has If-Match. Raises if that does not hold."""
-        expected = request.headers.get("if-match")
-        if expected is None:
-            return False
-        if expected != "*" and expected != etag_of(updated_at()):
-            raise PreconditionFailed(
-                "The entity was changed meanwhile. Read it again, or send If-Match: * to overwrite it."
-            )
-        return True
 
     def _require_forwarding(self, request: Request, description: EntityDescription) -> None:
         """To let an entity forward, the caller needs Send on the target."""
@@ -228,6 +236,18 @@ class AdministrationApi:
         now = self._control.clock.now()
         xml = write_feed(title, here, following if has_more else None, page, _base_url(request), now)
         return Response(xml, 200, media_type="application/atom+xml;type=feed;charset=utf-8")
+
+
+def _is_update(request: Request) -> bool:
+    """With If-Match a request is for something that exists."""
+    return "if-match" in request.headers
+
+
+def _check_match(request: Request, updated_at: Millis) -> None:
+    if request.headers.get("if-match", "*") not in ("*", etag_of(updated_at)):
+        raise PreconditionFailed(
+            "The entity was changed meanwhile. Read it again, or send If-Match: * to overwrite it."
+        )
 
 
 def _base_url(request: Request) -> str:

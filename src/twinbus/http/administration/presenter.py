@@ -7,12 +7,13 @@ from twinbus.http.atom.entity_writer import View, write_queue, write_subscriptio
 from twinbus.http.atom.envelopes import AtomEntry, description_node
 from twinbus.http.atom.rule_xml import write_rule_description
 from twinbus.http.atom.xml_writer import leaf
-from twinbus.management.catalog import Catalog, Entry, NamespaceInfo, path_of, subscription_path
+from twinbus.management.catalog import Catalog, Entry, NamespaceInfo, path_of
 from twinbus.management.counts import queue_counts, subscription_counts, topic_counts
 from twinbus.management.quotas import count_filters
 from twinbus.management.runtime import Runtime
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.iso8601 import write_time
+from twinbus.model.paths import subscription_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from twinbus.errors import ArgumentError
 from twinbus.http.access import Answer, HttpAccess
 from twinbus.http.atom.access_xml import RIGHTS_ORDER
 from twinbus.http.request_body import read_body
-from twinbus.management.access import AccessControl
+from twinbus.management.access_control import AccessControl
 from twinbus.model.descriptions import AuthorizationRule, Right, WhichKey
 from twinbus.model.iso8601 import write_time
 

@@ -18,8 +18,8 @@ from twinbus.broker.entity.topic_entity import SubscriptionEntity
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.namespace_view import Traffic
 from twinbus.http.own.health import StoreHealth
-from twinbus.management.catalog import subscription_path
 from twinbus.meter.operation import Cause
+from twinbus.model.paths import subscription_path
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -1,12 +1,17 @@
-"""Paths of the administration API: text in, the resource it names out.
+"""What a request to the administration API is about: its path in, a resource out; and what such a request is on the bill.
 
-Fixed parts (`$Resources`, `Subscriptions`, `Rules`) are found in any case of letters; names keep theirs.
+The fixed parts (`$Resources`, `Subscriptions`, `Rules`) are matched without regard to case; names keep theirs.
 """
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.meter.operation import NO_FRAGMENT, Cause, EntityType, Operation, path_of
+from twinbus.model.paths import path_key, subscription_path
+
+NAMESPACE_PATH = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +67,10 @@ Resource: TypeAlias = NamespaceResource | EntityResource | SubscriptionResource 
 def read_resource(path: str) -> Resource:
     """Raises ArgumentError for a path that names nothing."""
     parts = path.strip("/").split("/")
-    words = [part.casefold() for part in parts]
+    words = [path_key(part) for part in parts]
     match words:
         case [""]:
-            raise ArgumentError("The path of the request names no entity. Put its name behind the first slash.")
+            raise ArgumentError("The path of the request names no entity. Put its name after the first slash.")
         case ["$namespaceinfo"]:
             return NamespaceResource()
         case ["$resources", "queues"]:
@@ -74,7 +79,7 @@ def read_resource(path: str) -> Resource:
             return TopicList()
         case [first, *_] if first.startswith("$"):
             raise ArgumentError(
-                f"'{path[:128]}' is no resource. Use /$Resources/queues, /$Resources/topics or /$namespaceinfo."
+                f"'{path[:128]}' is not a resource. Use /$Resources/queues, /$Resources/topics or /$namespaceinfo."
             )
         case [_, *_, "subscriptions", _, "rules", _]:
             return RuleResource("/".join(parts[:-4]), parts[-3], parts[-1])
@@ -85,3 +90,21 @@ def read_resource(path: str) -> Resource:
         case [_, *_, "subscriptions"]:
             return SubscriptionList("/".join(parts[:-1]))
     return EntityResource("/".join(parts))
+
+
+def management_operation(resource: Resource, who: str, now: Millis) -> Operation:
+    """What a request that was carried out is on the bill; one that is refused is nothing."""
+    entity, kind = _billed(resource)
+    return Operation(now, Cause.MANAGEMENT, entity, NO_FRAGMENT, 0, 0, 1, path_of(entity, who), who, entity_type=kind)
+
+
+def _billed(resource: Resource) -> tuple[str, EntityType]:
+    match resource:
+        case EntityResource(path):
+            # A request to delete it does not say whether the path is a queue's or a topic's: all count as queues.
+            return path, EntityType.QUEUE
+        case SubscriptionList(topic):
+            return topic, EntityType.TOPIC
+        case SubscriptionResource(topic, name) | RuleResource(topic, name, _) | RuleList(topic, name):
+            return subscription_path(topic, name), EntityType.SUBSCRIPTION
+    return NAMESPACE_PATH, EntityType.NAMESPACE

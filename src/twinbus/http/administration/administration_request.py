@@ -1,18 +1,20 @@
-"""What a PUT asks for: path and body go in, a description comes out, or ArgumentError says what to send instead."""
+"""What a request to the administration API says: its API version, and the description in the body of a PUT.
 
+Text goes in, values come out, or ArgumentError says what to send instead.
+"""
+
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
-from twinbus.http.api_version import check_partitioning
 from twinbus.http.atom.access_xml import read_access_rules
 from twinbus.http.atom.entity_reader import read_fields, read_integer
 from twinbus.http.atom.rule_xml import read_rule_description
 from twinbus.http.atom.xml_reader import Element, parse_xml
-from twinbus.management.rule_validation import DEFAULT_RULE_NAME
-from twinbus.management.validation import requested_size_mb
+from twinbus.management.validation import DEFAULT_RULE_NAME, requested_size_mb
 from twinbus.model.descriptions import (
     EntityDescription,
     QueueDescription,
@@ -20,7 +22,10 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.model.entity_properties import PROPERTIES, Use
+from twinbus.model.entity_properties import PARTITIONING_SINCE, PROPERTIES, Use
+
+OLDEST = "2012-03"
+VERSION = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,15 @@ class RequestContext:
     message_size_kb: int
     now: Millis
     new_key: Callable[[], str]
+
+
+def read_api_version(text: str | None) -> str:
+    """Versions compare as text. A request that names none gets the oldest."""
+    if text is None:
+        return OLDEST
+    if not VERSION.fullmatch(text):
+        raise ArgumentError(f"api-version is '{text[:64]}'. Write a year and a month, like api-version=2021-05.")
+    return text
 
 
 def read_content(body: bytes, *names: str) -> Element:
@@ -53,7 +67,7 @@ def read_entity(
     _keep(fields, before)
     _read_access(fields, element, before, context)
     is_partitioned = fields.get("enable_partitioning", False)
-    check_partitioning(context.api_version, is_partitioned=is_partitioned and before is None)
+    _check_partitioning(context.api_version, is_partitioned=is_partitioned and before is None)
     if "max_size_mb" in fields:
         fields["max_size_mb"] = requested_size_mb(fields["max_size_mb"], is_partitioned=is_partitioned)
     _check_message_size(element, context)
@@ -99,4 +113,11 @@ def _check_message_size(element: Element, context: RequestContext) -> None:
     if text is not None and read_integer(text, "MaxMessageSizeInKilobytes") != context.message_size_kb:
         raise ArgumentError(
             f"MaxMessageSizeInKilobytes cannot be set for one entity; this namespace takes {context.message_size_kb} KB. Leave it out."
+        )
+
+
+def _check_partitioning(api_version: str, *, is_partitioned: bool) -> None:
+    if is_partitioned and api_version < PARTITIONING_SINCE:
+        raise ArgumentError(
+            f"EnablePartitioning needs api-version={PARTITIONING_SINCE} or later. Add it to the URL of the request."
         )
