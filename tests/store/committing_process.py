@@ -8,7 +8,8 @@ from pathlib import Path
 
 from twinbus.clock import NEVER
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed, StoredMessage, fragment_key
-from twinbus.store.durable import DurableStore, StoreLimits
+from twinbus.store.durable import DurableStore
+from twinbus.store.store_limits import StoreLimits
 
 FRAGMENT = fragment_key(1, 0)
 LIMITS = StoreLimits(segment_bytes_max=200_000, segment_entries_max=150)

@@ -16,8 +16,9 @@ from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Altered, Enqueued, FragmentCreated, FragmentDeleted, Removed, fragment_key
-from twinbus.store.durable import DurableStore, StoreLimits
+from twinbus.store.durable import DurableStore
 from twinbus.store.journal import segment_numbers, segment_path
+from twinbus.store.store_limits import StoreLimits
 from twinbus.store.tables import FILE_NAME
 
 EIGHT_ENTRIES = StoreLimits(segment_entries_max=8)
@@ -316,13 +317,6 @@ def test_a_disk_that_is_full_when_the_store_is_closed_loses_nothing(folder: Path
     with full_disk():
         store.close()
     assert contents(folder) == list(range(1, 2_000))
-
-
-def test_limits_shared_by_many_stores_are_smaller_each_and_never_tiny() -> None:
-    alone, many = StoreLimits.shared_by(1), StoreLimits.shared_by(16)
-    assert alone.segment_entries_max == StoreLimits().segment_entries_max
-    assert many.segment_entries_max * 16 < 2 * alone.segment_entries_max
-    assert StoreLimits.shared_by(1_000).segment_entries_max > 1_000
 
 
 def test_a_scan_skips_a_long_run_of_removed_rows(folder: Path) -> None:

@@ -16,9 +16,10 @@ from tests.store.held_tasks import HeldTasks
 from tests.store.random_changes import FRAGMENTS, SESSIONS, RandomChanges
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey
-from twinbus.store.durable import DurableStore, StoreLimits
+from twinbus.store.durable import DurableStore
 from twinbus.store.memory import MemoryStore
 from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.store_limits import StoreLimits
 
 TINY = StoreLimits(segment_bytes_max=3_000, segment_entries_max=25)
 STEPS = 120

@@ -221,7 +221,7 @@ def test_a_missing_batch_is_damage(tmp_path: Path) -> None:
     second_begins = FILE_HEADER.size + BATCH_HEADER.size + len(BODIES[0])
     last_begins = len(whole) - BATCH_HEADER.size - len(BODIES[-1])
     segment_path(tmp_path, 1).write_bytes(whole[:second_begins] + whole[last_begins:])
-    with pytest.raises(StoreDamaged, match="batch 3 stands where 2 belongs"):
+    with pytest.raises(StoreDamaged, match="batch 3 is in the place of 2"):
         bodies_in(tmp_path)
 
 

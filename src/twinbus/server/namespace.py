@@ -44,7 +44,8 @@ from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
 from twinbus.server.stores.threads import OpenStore, StoreThreads
 from twinbus.server.timers import Beat, Ticking
 from twinbus.server.tls import development_certificate, server_context
-from twinbus.store.durable import DurableStore, StoreLimits
+from twinbus.store.durable import DurableStore
+from twinbus.store.store_limits import StoreLimits
 
 log = logging.getLogger(__name__)
 

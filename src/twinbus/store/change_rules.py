@@ -1,9 +1,9 @@
-"""Which lists of changes a store accepts: a list in, the highest numbers it leads to out.
+"""Which lists of changes a store accepts: a list in, the resulting highest numbers out.
 
-The rules are about what must never be lost or mixed up, so only what adds is refused: rows,
-session states and duplicate keys need a fragment that exists, and a new number has to carry the
-index of its fragment and be above every number the fragment ever had. What removes or alters
-something that is not there is no error, because a broker may repeat itself after a lost reply.
+The rules protect what must never be lost or mixed up, so only changes that add something can be refused: rows, session
+states and duplicate keys need a fragment that exists, and a new number has to carry the index of its fragment and to be
+above every number that the fragment ever had. Removing or altering something that does not exist is not an error,
+because a broker may repeat itself after a lost reply.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +27,10 @@ from twinbus.store.changes import (
 from twinbus.store.located_changes import LocatedChange, RowsAdded
 
 COUNTER_BITS = 44
-"""Of a sequence number, below the index: 17 million million messages per fragment."""
+"""Of a sequence number, below the index: 17 trillion messages per fragment."""
 
 LastNumbers: TypeAlias = dict[FragmentKey, int | None]
-"""Highest number used per fragment; None where the fragment does not exist."""
+"""Highest number used per fragment; None if the fragment does not exist."""
 
 
 def check_changes(
@@ -69,7 +69,9 @@ def _after(fragment: FragmentKey, last: int | None, numbers: list[int]) -> int:
             f"whose numbers start at {first}. Count on from the store's summary of the fragment."
         )
     if not all(map(lt, numbers, islice(numbers, 1, None))):
-        raise ChangeRefused(f"the new numbers of fragment {fragment} do not rise. Order the messages by number.")
+        raise ChangeRefused(
+            f"the new numbers of fragment {fragment} are not in ascending order. Order the messages by number."
+        )
     return numbers[-1]
 
 

@@ -1,9 +1,8 @@
 """What can happen to the rows of a messaging store, as values.
 
-A message broker decides, and what it decided is a list of these changes. A store applies a
-list whole or not at all. The journal writes them down, the tables are what they add up to,
-and the in-memory store is the same sum without a disk: that is why none of them carries a
-clock, an id generator or a default.
+A message broker decides, and the result is a list of these changes. A store applies a list completely or not at all.
+The journal records them, the tables hold their sum, and the in-memory store holds the same sum without a disk. So that
+all of these agree, a change contains every value that it needs and nothing is left to a clock, an id generator or a default.
 
 A fragment is named by a `FragmentKey`: entity, index of the fragment and sub-queue packed in one
 integer, so that a dead-letter move is two changes in the same store and so in one commit.
@@ -43,15 +42,14 @@ def fragment_parts(key: FragmentKey) -> FragmentParts:
 class StoredMessage:
     """One message as a row. `content` is opaque here: `twinbus.model.message` reads and writes it.
 
-    Mutable because the broker that owns the fragment keeps the very object it stored in its
-    window and follows state and delivery count on it; a store never changes one it was given
-    and never hands out one object twice.
+    Mutable because the broker that owns the fragment keeps the object it stored in its window and updates state and
+    delivery count on it. A store never changes an object that it was given, and never returns the same object twice.
     """
 
     sequence_number: int
     content: bytes
     enqueued_at: Millis
-    expires_at: Millis  # NEVER where there is no time to live
+    expires_at: Millis  # NEVER if there is no time to live
     state: MessageState = MessageState.ACTIVE
     due_at: Millis = 0  # when a scheduled (or delayed) message becomes active
     delivery_count: int = 0
@@ -73,7 +71,7 @@ class FragmentDeleted:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """New rows, in rising order of sequence numbers, each above any the fragment ever had."""
+    """New rows, in ascending order of sequence numbers, each above any that the fragment ever had."""
 
     fragment: FragmentKey
     messages: list[StoredMessage]
@@ -81,7 +79,7 @@ class Enqueued:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Rows that are gone for good. A number that is not there is no error: removal is idempotent."""
+    """Rows that are removed for good. A number that does not exist is not an error: removal is idempotent."""
 
     fragment: FragmentKey
     sequence_numbers: list[int]
@@ -116,7 +114,7 @@ class Activated:
 
 @dataclass(frozen=True, slots=True)
 class SessionStateSet:
-    """The state of a message session; None forgets it. An empty one is a state (contract A9)."""
+    """The state of a message session; None removes it. An empty state is a state (contract A9)."""
 
     fragment: FragmentKey
     session_id: str
@@ -126,7 +124,7 @@ class SessionStateSet:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesSeen:
-    """Keys of duplicate detection and until when each of them counts."""
+    """Keys of duplicate detection, and until when each of them is valid."""
 
     fragment: FragmentKey
     keys: list[tuple[str, Millis]]
@@ -134,7 +132,7 @@ class DuplicatesSeen:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesForgotten:
-    """Every key of the fragment whose time ended at or before `until` is dropped."""
+    """Every key of the fragment that is valid until `until` or less is dropped."""
 
     fragment: FragmentKey
     until: Millis

@@ -1,8 +1,8 @@
 """A checkpoint: one sealed layer in, its sum written to the tables in one transaction.
 
-What was enqueued and removed inside the layer's segment never gets here. Rows go in by the hundred
-per statement: with one for each row, this thread and the store's would hand the interpreter lock back
-and forth; with many more, commits would wait while their values are put together.
+Messages that were enqueued and removed within the layer's segment never get here. Each statement writes a hundred rows:
+with one row each, this thread and the store's would pass the interpreter lock back and forth; with many more, commits
+would wait while the values of a statement are assembled.
 """
 
 import json
@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 def write_checkpoint(connection: sqlite3.Connection, layer: Layer) -> None:
-    """After it the tables hold the layer and name its segment; after a raise they are as before."""
+    """Afterwards, the tables hold the layer and the number of its segment. If this raises, they are unchanged."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for fragment, overlay in layer.fragments.items():
@@ -88,7 +88,7 @@ class _FragmentCheckpoint:
         return (row_id(self._slot, number), *row[:SESSION_ID], stored_text(row[SESSION_ID]))
 
     def _pieces(self) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
-        """Pieces of the segment as (place, size, cuts), and each content in one as (id, start counted from 1, size)."""
+        """Pieces of the segment as (place, size, cuts); a cut is one content in the piece as (id, start counted from 1, size)."""
         here = sorted((row[PLACE], row[SIZE], number) for number, row in self._overlay.rows.items() if row[PLACE] > 0)
         start = end = 0
         cuts: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""Checkpoints aside from the commits: a sealed layer in, the same layer back when the tables hold it."""
+"""Checkpoints in a thread beside the commits: a sealed layer in, the same layer back when the tables hold it."""
 
 import contextlib
 import sqlite3
@@ -11,7 +11,7 @@ from twinbus.store.overlay import Layer
 
 
 class Task(Protocol):
-    """Work under way, as `threading.Thread` has it."""
+    """Work in progress, with the interface of `threading.Thread`."""
 
     def is_alive(self) -> bool: ...
 
@@ -28,7 +28,11 @@ def start_thread(work: Callable[[], None]) -> Task:
 
 
 class CheckpointThread:
-    """At most one checkpoint at a time. Used by the one thread that uses the store."""
+    """Runs at most one checkpoint at a time. All methods are called by the one thread that uses the store.
+
+    The checkpoint's own thread reads a sealed layer, which never changes again, and uses its own connection. `_failure` is
+    written by that thread and read only once it is not alive anymore, so nothing here needs a lock.
+    """
 
     def __init__(self, connection: sqlite3.Connection, start_task: StartTask) -> None:
         self._connection = connection
@@ -42,7 +46,7 @@ class CheckpointThread:
         return self._task is not None and self._task.is_alive()
 
     def start(self, sealed: Layer) -> None:
-        assert self._layer is None, "the result of the checkpoint before was not taken"
+        assert self._layer is None, "take the result of the previous checkpoint first"
         self._layer = sealed
         self._task = self._start_task(lambda: self._run(sealed))
 
@@ -51,7 +55,7 @@ class CheckpointThread:
             self._task.join()
 
     def take_result(self) -> Layer | None:
-        """The layer that is in the tables now, once; None if none is. Raises what a checkpoint failed with."""
+        """The layer that has reached the tables, once; None if there is none. Raises the error of a failed checkpoint."""
         if self._layer is None or self.is_running:
             return None
         if self._failure is not None:
@@ -67,8 +71,8 @@ class CheckpointThread:
     def _run(self, sealed: Layer) -> None:
         try:
             write_checkpoint(self._connection, sealed)
-            # The tables name the segment as theirs: if this is not reached, the next opening deletes it.
+            # The tables hold the number of this segment: if the next line is not reached, recovery deletes the file.
             sealed.segment.retire()
         except Exception as error:
-            # Whatever it was, the layer is not in the tables: the thread that uses the store raises it.
+            # Whatever it is, the layer is not in the tables: `take_result` raises it in the thread that uses the store.
             self._failure = error

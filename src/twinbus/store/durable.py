@@ -1,12 +1,12 @@
-"""DurableStore: a folder that keeps the promises of a messaging store.
+"""DurableStore: a messaging store in a folder.
 
     commit -> journal segment (one write, one sync) -> return -> top layer of the overlay
-    segment full -> sealed, a new one begins; in a thread of its own a checkpoint writes the sealed
-    layer to the tables, then the segment and the layer go
+    segment full -> sealed, a new one begins; in its own thread, a checkpoint writes the sealed layer to the tables, and
+    then segment and layer are dropped
 
-So a commit costs the disk one sync however much it changes, messages that come and go quickly
-never reach the tables, and memory holds only facts of rows since the last checkpoints. Opening is
-the tables plus a replay of the segments they do not hold yet.
+So a commit costs one sync of the disk however much it changes, messages that are removed soon after they arrive never
+reach the tables, and memory holds only the facts of rows since the last checkpoints, not their contents. Opening a store
+means reading the tables and replaying the segments that they do not hold yet.
 """
 
 import fcntl
@@ -14,7 +14,6 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,48 +23,21 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.change_rules import LastNumbers, check_changes
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
-from twinbus.store.fragment_view import FragmentView, HiddenFront
+from twinbus.store.fragment_view import FragmentView, HiddenFront, RowsBelow, sum_fragments
 from twinbus.store.journal import Segment, make_folder
-from twinbus.store.journal_budget import JournalBudget
 from twinbus.store.journal_record import decode_changes, encode_changes
 from twinbus.store.located_changes import LocatedChange
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
 from twinbus.store.overlay import Layer
 from twinbus.store.recovery import recover_layers
-from twinbus.store.rows_below import RowsBelow
-from twinbus.store.summing import sum_fragments
+from twinbus.store.store_limits import StoreLimits
 from twinbus.store.tables import bring_home, connect, prepare, snapshot
 
 LOCK_NAME = "lock"
-# About 350 bytes of memory an entry, in the worst case for half as many again while checkpoints are behind.
-ENTRIES_TOGETHER_MAX = 220_000
-BYTES_TOGETHER_MAX = 384 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """How much a store keeps in front of its tables, at least; more where a budget has it to give."""
-
-    segment_bytes_max: int = 64 << 20
-    segment_entries_max: int = 60_000
-    budget: JournalBudget | None = None
-    backlog_factor: int = 2  # a segment may grow this much past its limits while the one before is checkpointed
-    cache_bytes: int = 4 << 20  # of each of the two connections to the tables
-
-    @classmethod
-    def shared_by(cls, store_count: int) -> "StoreLimits":
-        """Limits for one of several stores in a process, whose sum stays near that of a single one."""
-        assert store_count > 0
-        return cls(
-            segment_bytes_max=max(8 << 20, (64 << 20) // store_count),
-            segment_entries_max=max(6_000, 60_000 // store_count),
-            budget=JournalBudget(ENTRIES_TOGETHER_MAX, BYTES_TOGETHER_MAX),
-            cache_bytes=max(1 << 20, (4 << 20) // store_count),
-        )
 
 
 class _Late(NamedTuple):
-    """A commit that is in the journal and not in the top layer yet: who waits for it does not wait for that."""
+    """A commit that is in the journal and not in the top layer yet: a commit does not have to wait for the layer."""
 
     changes: list[LocatedChange]
     last_numbers: LastNumbers
@@ -74,7 +46,7 @@ class _Late(NamedTuple):
 class DurableStore:
     """See `MessagingStore`. Opening raises StoreInUse, StoreDamaged or StoreUnavailable.
 
-    `start_task` runs checkpoints; whoever gives another one decides when they happen.
+    `start_task` runs checkpoints; a test passes its own to decide when they happen.
     """
 
     def __init__(self, folder: Path, limits: StoreLimits | None = None, start_task: StartTask = start_thread) -> None:
@@ -120,7 +92,7 @@ class DurableStore:
         self.commit_records([body])
 
     def commit_records(self, bodies: Sequence[bytes]) -> None:
-        """As `commit`, for changes that are encoded already."""
+        """Like `commit`, for changes that are already encoded."""
         with self._failing():
             body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
             if not body:
@@ -131,9 +103,11 @@ class DurableStore:
             changes = list(decode_changes(body, segment.body_place))
             touched = check_changes(changes, self._last_numbers)
             segment.append(body)
-            # A file without a name takes writes as ever, and nobody will find them again. The lock tells for its folder.
+            # A removed file still accepts writes, but nobody will ever find them. The lock file shows it for the folder.
             if os.fstat(self._lock).st_nlink == 0:
-                raise StoreUnavailable(f"{self._folder} was removed while in use. Put it back and open the store.")
+                raise StoreUnavailable(
+                    f"{self._folder} was removed while in use. Restore the folder and reopen the store."
+                )
             self._late = _Late(changes, touched)
 
     def catch_up(self) -> None:
@@ -183,7 +157,7 @@ class DurableStore:
             return view.duplicates()
 
     def checkpoint(self) -> None:
-        """Bring everything committed into the tables, and wait for it."""
+        """Write everything committed to the tables, and wait for it."""
         with self._failing():
             self._catch_up()
             self._finish_checkpoint()
@@ -192,14 +166,14 @@ class DurableStore:
                 self._finish_checkpoint()
 
     def wait_for_checkpoint(self) -> None:
-        """Wait for the checkpoint that is under way, if any."""
+        """Wait for the checkpoint that is running, if any."""
         with self._failing():
             self._finish_checkpoint()
 
     def close(self) -> None:
-        """Checkpoints first, so that the next opening has nothing to replay.
+        """Checkpoint first, so that the next opening has nothing to replay.
 
-        A store that failed leaves its journal as it is: what was committed is in there.
+        A store that has failed leaves its journal as it is: everything committed is in it.
         """
         if self._is_closed:
             return
@@ -207,7 +181,7 @@ class DurableStore:
             if self._failure is None:
                 self.checkpoint()
         except StoreUnavailable:
-            pass  # the journal holds what the tables could not take
+            pass  # the journal holds what could not be written to the tables
         finally:
             self._release()
 
@@ -219,14 +193,14 @@ class DurableStore:
             self._record_use()
 
     def _apply(self, changes: Sequence[LocatedChange]) -> None:
-        """Let the top layer take changes in. It raises only if the tables cannot be read."""
+        """Apply changes to the top layer. Raises only if the tables cannot be read."""
         *below, top = self._layers
         with RowsBelow(self._connection(), below) as rows_below:
             for change in changes:
                 top.apply(change, self._last_numbers.get(change.fragment), rows_below.find)
 
     def _remember(self, last_numbers: LastNumbers) -> None:
-        """And forget what does not exist any more."""
+        """Store the highest numbers, and forget fragments that do not exist anymore."""
         self._last_numbers.update(last_numbers)
         if None in last_numbers.values():
             for fragment in [fragment for fragment, last in last_numbers.items() if last is None]:
@@ -235,7 +209,7 @@ class DurableStore:
                     self._fronts.pop((kind, fragment), None)
 
     def _make_room(self) -> None:
-        """Start a checkpoint once the top segment is full; wait where two of them are."""
+        """Start a checkpoint once the top segment is full; wait if the sealed one below it is not checkpointed yet."""
         checkpoints = self._checkpoint_thread()
         self._drop_checkpointed()
         if self._is_full(1):
@@ -272,7 +246,7 @@ class DurableStore:
         self._drop_checkpointed()
 
     def _drop_checkpointed(self) -> None:
-        """Let go of the layer whose checkpoint is done. Raises what made it fail."""
+        """Drop the layer whose checkpoint is done. Raises the error if it failed."""
         done = self._checkpoint_thread().take_result()
         if done is not None:
             self._layers.remove(done)
@@ -297,10 +271,10 @@ class DurableStore:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Turn what the system raises into StoreUnavailable, and refuse all work from then on."""
+        """Turn errors of the system into StoreUnavailable, and refuse all work from then on."""
         if self._is_closed or self._failure is not None:
             reason = self._failure or "it is closed"
-            raise StoreUnavailable(f"store {self._folder} cannot be used: {reason}. Open it anew.")
+            raise StoreUnavailable(f"store {self._folder} cannot be used: {reason}. Reopen it.")
         try:
             yield
         except ChangeRefused:
@@ -309,9 +283,11 @@ class DurableStore:
             self._failure = str(error)
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
                 raise StoreDamaged(f"the tables of {self._folder} are damaged: {error}. Restore the folder.") from error
-            raise StoreUnavailable(f"store {self._folder} failed: {error}. Mend the disk and open it anew.") from error
+            raise StoreUnavailable(
+                f"store {self._folder} failed: {error}. Repair the disk and reopen the store."
+            ) from error
         except BaseException as error:
-            # Journal and overlay may differ now, and only the journal is right.
+            # Journal and overlay may differ now, and only the journal is right: recovery builds the overlay from it again.
             self._failure = str(error) or type(error).__name__
             raise
 
@@ -344,5 +320,5 @@ def _lock_folder(folder: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise StoreInUse(f"{folder} is open in another process. Stop it, or give this one another folder.") from None
+        raise StoreInUse(f"{folder} is open in another process. Stop that process, or use another folder.") from None
     return descriptor

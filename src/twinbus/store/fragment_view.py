@@ -1,28 +1,31 @@
 """One fragment as it is now: a snapshot of the tables with layers on top in, rows and facts out.
 
-    top layer      takes commits         a row is looked for from the top down;
-    sealed layer   being checkpointed    a number in a layer's `removed` hides all rows of that
-    tables         all that was before   number below it
+    top layer      takes commits         a row is searched from the top down;
+    sealed layer   being checkpointed    a number in a layer's `removed` hides all rows with that
+    tables         everything older      number below it
 
-New numbers are above all older ones, so tables and added rows come in order one after the other;
-only the few lifted rows have to be merged in.
+New numbers are above all older ones, so the rows of the tables and those added by each layer follow each other in order;
+only the few lifted rows (altered in a layer, added below it) have to be merged in.
 """
 
 import heapq
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
+from types import TracebackType
 from typing import NamedTuple
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
+from twinbus.store.journal import read_places
 from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row, stored_message
-from twinbus.store.messaging_store import SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, SessionSummary
 from twinbus.store.overlay import FragmentOverlay, Layer
-from twinbus.store.place_reads import read_places
-from twinbus.store.tables import Snapshot
+from twinbus.store.tables import Snapshot, snapshot
 
 TABLES = -1
 """The level below all layers."""
@@ -38,10 +41,10 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class HiddenFront:
-    """How far into the times of the tables all rows are hidden.
+    """Up to which time all rows of the tables are hidden.
 
-    What is hidden stays so until the next checkpoint; without this, taking out many expired rows
-    would pass over all that are gone already, again with every call.
+    Hidden rows stay hidden until the next checkpoint. Without this, removing many expired rows would pass over all that
+    are already gone with every call.
     """
 
     position: int
@@ -51,7 +54,7 @@ class HiddenFront:
 
 class FragmentView:
     def __init__(self, snapshot: Snapshot, layers: Sequence[Layer], fragment: FragmentKey) -> None:
-        """`layers` bottom first, none of them in the snapshot."""
+        """`layers` are bottom first, and none of them is in the snapshot yet."""
         self._snapshot = snapshot
         self.position = snapshot.position
         stack = [(layer, layer.fragments[fragment]) for layer in layers if fragment in layer.fragments]
@@ -131,7 +134,7 @@ class FragmentView:
         return list(set().union(*(overlay.removed for overlay in self._overlays)))
 
     def rows_in_layers(self) -> Iterator[Found]:
-        """Every row that is seen and not from the tables, in no order."""
+        """Every visible row that is not from the tables, in no particular order."""
         for level, overlay in enumerate(self._overlays):
             hidden = self._hides(level)
             for number, row in overlay.rows.items():
@@ -139,7 +142,7 @@ class FragmentView:
                     yield Found(number, level, row)
 
     def _hides(self, level: int) -> Callable[[int], bool]:
-        """Says of a number whether a layer above the level hides it."""
+        """A function that says whether a layer above the level hides a number."""
         above = [overlay.removed for overlay in self._overlays[level + 1 :] if overlay.removed]
         if not above:
             return lambda _: False
@@ -163,7 +166,7 @@ class FragmentView:
         if not self.has_tables:
             return
         hidden = self._hides(TABLES)
-        # One row more than wanted: whether the tables go on decides if the layers are looked at.
+        # One row more than wanted: the layers are read only if the tables have no more rows.
         query_max = count_max + 1
         while True:
             rows = self._snapshot.rows_after(after, query_max, states, session_id)
@@ -255,7 +258,7 @@ class FragmentView:
         ]
 
     def _home(self, number: int, level: int, row: Row) -> tuple[int, int, Row]:
-        """Follow a row down to where its content is."""
+        """Follow a row down to the layer, or the tables, that hold its content."""
         while level != TABLES and row[PLACE] < 0:
             number = -row[PLACE]
             level -= 1
@@ -264,3 +267,73 @@ class FragmentView:
             if level != TABLES:
                 row = self._overlays[level].rows[number]
         return number, level, row
+
+
+class RowsBelow:
+    """Rows below the top layer, for changes that depend on what a row was.
+
+    Most commits only add and remove rows, so the snapshot of the tables is taken with the first `find`.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, layers: Sequence[Layer]) -> None:
+        self._connection = connection
+        self._layers = layers
+        self._tables: Snapshot | None = None
+        self._views: dict[FragmentKey, FragmentView] = {}
+        self._exit = ExitStack()
+
+    def find(self, fragment: FragmentKey, number: int) -> Row | None:
+        if fragment not in self._views:
+            self._views[fragment] = self._view(fragment)
+        found = self._views[fragment].find(number)
+        return None if found is None else found.row
+
+    def _view(self, fragment: FragmentKey) -> FragmentView:
+        if self._tables is None:
+            self._tables = self._exit.enter_context(snapshot(self._connection))
+        position = self._tables.position
+        layers = [layer for layer in self._layers if layer.segment.number > position]
+        return FragmentView(self._tables.of(fragment), layers, fragment)
+
+    def __enter__(self) -> "RowsBelow":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.close()
+
+
+def sum_fragments(
+    tables: Snapshot, layers: Sequence[Layer], last_numbers: Mapping[FragmentKey, int | None]
+) -> list[FragmentSummary]:
+    """Summaries of all fragments: one pass over the tables, plus what the layers add and hide."""
+    counts: dict[FragmentKey, Counter[int]] = defaultdict(Counter)
+    sizes: Counter[FragmentKey] = Counter()
+    hidden: list[int] = []
+    seen_slots: dict[int, FragmentKey] = {}
+    for fragment in last_numbers:
+        here = tables.of(fragment)
+        view = FragmentView(here, layers, fragment)
+        if view.has_tables:
+            seen_slots[here.slot] = fragment
+            hidden += (here.id(number) for number in view.hidden_in_tables())
+        for _, _, row in view.rows_in_layers():
+            counts[fragment][row[STATE]] += 1
+            sizes[fragment] += row[SIZE]
+    for slot, state, count, size in tables.counts_without(hidden):
+        if slot in seen_slots:
+            counts[seen_slots[slot]][state] += count
+            sizes[seen_slots[slot]] += size
+    return [
+        FragmentSummary(
+            fragment,
+            last_number,
+            counts[fragment][MessageState.ACTIVE],
+            counts[fragment][MessageState.DEFERRED],
+            counts[fragment][MessageState.SCHEDULED],
+            sizes[fragment],
+        )
+        for fragment, last_number in last_numbers.items()
+        if last_number is not None
+    ]

@@ -3,22 +3,22 @@
     file header:  magic 8 | segment number 8 | salt 8 | first batch sequence 8 | crc32 4
     batch header: magic 4 | crc32 4 | body length 8 | batch sequence 8 | salt 8, then the body
 
-A batch is one write and one sync, so at most the last batch of the newest segment can be torn,
-and it was never acknowledged: it is cut off. A bad batch with a good one behind it is damage
-that no crash explains, and nothing is touched then. Where a sync fails, the batch may be read from
-memory as if it were on the disk, and no later sync would bring it there: so nothing is appended to a
-segment that was opened before its last batch was written once more. The salt is drawn anew for each segment, so
-that neither message content nor what a file held before can pass for a batch.
+A batch is one write and one sync, so at most the last batch of the newest segment can be torn, and it was never
+acknowledged: it is cut off. A bad batch that is followed by a good one is damage that no crash explains, and then nothing
+is changed. If a sync fails, the batch may still be readable from the page cache although it is not on the disk, and no
+later sync writes it: so before anything is appended to a segment that was opened, its last batch is written once more. The
+salt is generated for each segment, so that neither message content nor what a file held before can be taken for a batch.
 
-A sync is quick where it changes nothing but the file's own blocks. So space is allocated ahead, and a
-file whose segment is in the tables becomes the spare that the next one overwrites: syncs that have to
-wait for the file system's own journal also wait for all that a checkpoint writes meanwhile.
+A sync is fast if it writes nothing but the file's own blocks. So space is allocated ahead, and a file whose segment is in
+the tables becomes the spare that the next segment overwrites. Syncs that change a file's metadata have to wait for the
+file system's own journal, and with it for everything that a checkpoint writes at the same time.
 """
 
 import contextlib
 import os
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -34,6 +34,7 @@ ALLOCATION_MIN = 4 << 20
 ALLOCATION_MAX = 32 << 20
 SPARE_BYTES_MAX = 64 << 20
 SEARCH_STEP = 1 << 20
+BYTES_PER_READ = 1 << 20
 NAME_PREFIX = "journal-"
 SPARE_NAME = "spare"
 
@@ -52,13 +53,15 @@ def segment_numbers(folder: Path) -> list[int]:
 
 
 class Segment:
-    """One file of the journal; the newest takes batches, an older one only gives them back."""
+    """One file of the journal; batches are appended to the newest, older ones are only read."""
 
     def __init__(self, path: Path, descriptor: int, number: int, salt: int, first_sequence: int) -> None:
         self.number = number
         self.end = FILE_HEADER.size
         self.next_sequence = first_sequence
-        self._tail = 0  # where the last batch begins that `batches` found, header included; the file's own if none
+        self._tail = (
+            0  # start of the last batch that `batches` found, with its header; 0, the file header, if there is none
+        )
         self._path = path
         self._descriptor = descriptor
         self._salt = salt
@@ -75,7 +78,7 @@ class Segment:
         try:
             segment._allocated = os.fstat(descriptor).st_size
             if segment._allocated > SPARE_BYTES_MAX:
-                # Not when it retired: somebody may have been reading it then.
+                # Not done when it was retired: it may have been read at that time.
                 segment._allocated = SPARE_BYTES_MAX
                 os.ftruncate(descriptor, SPARE_BYTES_MAX)
             os.pwrite(descriptor, header, 0)
@@ -89,7 +92,7 @@ class Segment:
 
     @classmethod
     def open(cls, folder: Path, number: int) -> "Segment | None":
-        """The segment on disk, or None where its creation was cut short and it never took a batch."""
+        """The segment on disk, or None if its creation was interrupted and it never took a batch."""
         path = segment_path(folder, number)
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         segment: Segment | None = None
@@ -107,7 +110,7 @@ class Segment:
                 os.close(descriptor)
         if is_blank:
             return None
-        raise StoreDamaged(f"{path}: the file header is not one of journal segment {number}. Restore the file.")
+        raise StoreDamaged(f"{path}: the file header is not that of journal segment {number}. Restore the file.")
 
     @property
     def body_place(self) -> int:
@@ -115,7 +118,7 @@ class Segment:
         return self.end + BATCH_HEADER.size
 
     def append(self, body: bytes) -> None:
-        """Returns once the batch is on the disk. After a raise it may or may not be."""
+        """Returns once the batch is on the disk. If this raises, it may or may not be there."""
         facts = BATCH_HEADER.pack(BATCH_MAGIC, 0, len(body), self.next_sequence, self._salt)
         crc = zlib.crc32(body, zlib.crc32(facts[CRC_COVERS_FROM:]))
         header = BATCH_HEADER.pack(BATCH_MAGIC, crc, len(body), self.next_sequence, self._salt)
@@ -124,33 +127,33 @@ class Segment:
             self._allocate(end + min(max(end, ALLOCATION_MIN), ALLOCATION_MAX))
         self._write([header, body], self.end)
         self._sync()
-        # Asked by its name: a file that was asked for its facts has the exact time of its next write noted by Linux, and
-        # the sync of that writes the note as well.
+        # Checked by name and not with fstat: after an fstat, Linux records the exact time of the next write, and the sync
+        # of that write has to write the time as well.
         if not os.access(self._path, os.F_OK):
-            raise StoreUnavailable(f"{self._path} was removed while in use. Put the folder back and open the store.")
+            raise StoreUnavailable(f"{self._path} was removed while in use. Restore the folder and reopen the store.")
         self.end = end
         self.next_sequence += 1
 
     def batches(self) -> Iterator[Batch]:
-        """Every whole batch in order; leaves `end` behind the last. Raises StoreDamaged.
+        """Every whole batch in order; leaves `end` after the last. Raises StoreDamaged.
 
-        If the last one of a finished segment is bad, the segment after it does not follow this one.
+        A bad last batch in a finished segment is noticed by recovery: the next segment does not follow this one then.
         """
         size = os.fstat(self._descriptor).st_size
         while (batch := self._batch_at(self.end, size)) is not None:
             sequence, body = batch
             if sequence != self.next_sequence:
-                raise self._damage(f"batch {sequence} stands where {self.next_sequence} belongs")
+                raise self._damage(f"batch {sequence} is in the place of {self.next_sequence}")
             place = self.body_place
             self._tail, self.end = self.end, place + len(body)
             self.next_sequence += 1
             yield Batch(place, body)
         if self._has_batch_behind(self.end, size):
-            raise self._damage("a bad batch with good ones behind it")
+            raise self._damage("a bad batch is followed by good ones")
 
     def renew_tail(self) -> None:
-        """Make the last whole batch durable, whatever became of its own sync, and drop what lies behind it, allocated
-        space included."""
+        """Make the last whole batch durable, whether or not its own sync succeeded, and cut off everything after it,
+        including allocated space."""
         os.ftruncate(self._descriptor, self.end)
         tail = self.read(self._tail, self.end - self._tail)
         self._write([tail], self._tail)
@@ -161,7 +164,7 @@ class Segment:
         content = os.pread(self._descriptor, size, place)
         if len(content) != size:
             raise StoreUnavailable(
-                f"{self._path}: {len(content)} bytes of {size} at offset {place}. Open the store anew."
+                f"{self._path}: read {len(content)} bytes of {size} at offset {place}. Reopen the store."
             )
         return content
 
@@ -171,7 +174,7 @@ class Segment:
             self._descriptor = -1
 
     def retire(self) -> None:
-        """The tables hold what is in it, and the file may serve again. Who had begun to read it can go on."""
+        """The tables hold its content, so the file may be used again. Readers that have it open can continue."""
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(self._path.with_name(SPARE_NAME))
 
@@ -182,12 +185,12 @@ class Segment:
             raise StoreUnavailable(f"{self._path}: wrote {written} bytes of {size}. Free some space.")
 
     def _sync(self) -> None:
-        # macOS has no fdatasync; the other one does what it does, and more.
+        # macOS has no fdatasync; fsync does the same and more.
         getattr(os, "fdatasync", os.fsync)(self._descriptor)
 
     def _allocate(self, end: int) -> None:
-        # Only speed depends on it: where there is no room ahead, there may still be some for the batch. macOS has no
-        # such call.
+        # Only speed depends on this: if there is no space to allocate ahead, there may still be enough for the batch.
+        # macOS does not have this call.
         if hasattr(os, "posix_fallocate"):
             with contextlib.suppress(OSError):
                 os.posix_fallocate(self._descriptor, self.end, end - self.end)
@@ -207,7 +210,7 @@ class Segment:
 
     def _has_batch_behind(self, position: int, size: int) -> bool:
         while position < size:
-            # Steps overlap by a magic less one byte, so that none is missed on an edge.
+            # Steps overlap by one byte less than the magic, so that none is missed at the boundary.
             chunk = os.pread(self._descriptor, SEARCH_STEP + len(BATCH_MAGIC) - 1, position)
             found = chunk.find(BATCH_MAGIC)
             while found >= 0:
@@ -224,18 +227,45 @@ class Segment:
         )
 
 
+def read_places(wanted: Sequence[tuple[Segment, int, int]]) -> Iterator[bytes]:
+    """The content at each (segment, place, size), in this order. Contents that follow each other, as those of a burst do,
+    are read together.
+    """
+    run: list[tuple[int, int]] = []
+    run_segment: Segment | None = None
+    end = sys.maxsize
+    for segment, place, size in wanted:
+        if run_segment is not None and (
+            segment is not run_segment or place != end or end + size - run[0][0] > BYTES_PER_READ
+        ):
+            yield from _cut(run_segment, run)
+            run = []
+        run_segment = segment
+        run.append((place, size))
+        end = place + size
+    if run_segment is not None:
+        yield from _cut(run_segment, run)
+
+
+def _cut(segment: Segment, run: list[tuple[int, int]]) -> Iterator[bytes]:
+    start = run[0][0]
+    piece = segment.read(start, run[-1][0] + run[-1][1] - start)
+    for place, size in run:
+        yield piece[place - start : place - start + size]
+
+
 def make_folder(folder: Path) -> None:
-    """Make it where it is missing, and all above it, each with a name that is durable."""
+    """Create the folder and its parents if they are missing, and make their names durable."""
     missing = [above for above in folder.parents if not above.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for above in (folder, *missing):
-        # One that we may enter and not read cannot be synced, and was not made here.
+        # A folder that we may enter but not read cannot be synced, and was not created here.
         with contextlib.suppress(PermissionError):
             sync_folder(above.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder as durable as the files behind them."""
+    """Make the names in a folder as durable as the files that they belong to."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,13 +1,13 @@
-"""Journal records: changes in, bytes out; and bytes back into changes whose contents are located in a segment.
+"""Journal records: changes in, bytes out; and bytes in, changes out whose contents are located in a segment.
 
 A record is one change. All kinds have the same frame, in the byte order of the machine:
 
     kind 1 | fragment 8 | integer count 4 | text length 4 | tail length 8
     integers, 8 bytes each | text, JSON | tail, raw bytes
 
-Integers are written column by column (all numbers, then all states, ...), so that a burst of
-messages is packed and unpacked by a handful of calls and not by some per message. Contents are the
-tail: the overlay keeps where each begins and how long it is.
+Integers are written column by column (all numbers, then all states, ...), so that a burst of messages is packed and
+unpacked with a handful of calls instead of several per message. Contents are the tail: the overlay keeps where each of
+them starts and how long it is.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def encode_changes(changes: Sequence[Change]) -> list[Piece]:
 
 
 def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
-    """The inverse, if the first record begins at `place` of the segment."""
+    """The changes of records, the first of which starts at `place` of the segment."""
     position = 0
     while position < len(body):
         kind, fragment, integer_count, text_size, tail_size = FRAME.unpack_from(body, position)

@@ -1,7 +1,7 @@
-"""Changes whose contents lie in a journal: what an overlay keeps instead of bytes.
+"""Changes whose contents are in a journal: what an overlay keeps instead of bytes.
 
-A row is a plain tuple, because there are tens of thousands of them in memory at a time and the
-garbage collector does not follow tuples of numbers and texts. The constants name its fields.
+A row is a plain tuple, because tens of thousands of them are in memory at a time and the garbage collector does not
+track tuples of numbers and texts. The constants name its fields.
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -31,11 +31,11 @@ SIZE: Final = 6
 SESSION_ID: Final = 7
 PLACE: Final = 8
 # PLACE above 0: the content starts at this offset of the layer's own journal segment.
-# PLACE below 0: it is the content of the row with this number, negated, in what lies below the layer.
+# PLACE below 0: the content is that of the row with this number, negated, in whatever is below the layer.
 
 STATES = tuple(MessageState)
 CONTENT_STAYS = -1
-"""The size in a RowAltered that leaves the content as it was."""
+"""The size in a RowAltered that leaves the content unchanged."""
 
 
 class RowsAdded(NamedTuple):

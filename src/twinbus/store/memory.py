@@ -1,7 +1,7 @@
 """MemoryStore: the sum of all changes in plain dictionaries, gone when the process ends.
 
-Every promise of the protocol but durability. It is the model the durable store is tested
-against, so it prefers the obvious way to the fast one; only scans start where they are asked to.
+It keeps every promise of the protocol but durability. The durable store is tested against it, so it does everything in
+the most obvious way instead of the fastest; only scans do not start from the beginning.
 """
 
 from bisect import bisect_right
@@ -217,7 +217,7 @@ class MemoryStore:
         self._is_closed = True
 
     def _fragment(self, key: FragmentKey) -> _Fragment:
-        """The fragment, or an empty one that is kept by nobody."""
+        """The fragment, or an empty one that is not kept."""
         self._must_be_open()
         return self._fragments.get(key) or _Fragment()
 

@@ -1,7 +1,7 @@
-"""The protocol every messaging store keeps: durable memory of some fragments.
+"""The protocol that every messaging store implements: durable memory of some fragments.
 
-Ten methods, and PostgreSQL must be able to keep each promise. `tests/contract` proves them
-of every implementation.
+Ten methods, and PostgreSQL must be able to keep each promise. `tests/contract` proves them for every
+implementation.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,10 +15,10 @@ from twinbus.store.changes import Change, FragmentKey, StoredMessage
 
 @dataclass(frozen=True, slots=True)
 class FragmentSummary:
-    """What a message broker has to know of a fragment before it can serve it."""
+    """What a message broker has to know about a fragment before it can serve it."""
 
     fragment: FragmentKey
-    last_sequence_number: int  # highest ever used, also by rows long gone; 0 for a new fragment
+    last_sequence_number: int  # highest ever used, even if the row is gone; 0 for a new fragment
     active_count: int
     deferred_count: int
     scheduled_count: int
@@ -40,8 +40,8 @@ class MessagingStore(Protocol):
 
     Each call is one transaction: it is applied whole, or it raises StoreUnavailable, and then
     it may or may not have been applied (the reply to a COMMIT can get lost). After a raise the
-    store must be closed and opened anew before it is used again. No method reads a clock or
-    draws an id: given the same calls, every store ends up with the same rows.
+    store must be closed and reopened before it is used again. No method reads a clock or
+    generates an id: given the same calls, every store ends up with the same rows.
     """
 
     def commit(self, changes: Sequence[Change]) -> None:
@@ -49,7 +49,7 @@ class MessagingStore(Protocol):
         ...
 
     def catch_up(self) -> None:
-        """Do what commits left for later. Every other call that needs it does it first, so this is for a moment in which
+        """Do the work that commits deferred. Every other call does it first if needed, so this is for a moment in which
         nobody waits."""
         ...
 
@@ -89,7 +89,7 @@ class MessagingStore(Protocol):
         ...
 
     def sessions(self, fragment: FragmentKey) -> list[SessionSummary]:
-        """By the number of the first active message, then those with a state alone by name."""
+        """By the number of the first active message; then those that have only a state, by name."""
         ...
 
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None: ...
@@ -99,5 +99,5 @@ class MessagingStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back files and locks. Closing twice is fine."""
+        """Release files and locks. Closing twice is fine."""
         ...

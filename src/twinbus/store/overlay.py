@@ -1,9 +1,9 @@
-"""The overlay: what one journal segment does to everything below it, as located changes add up.
+"""The overlay: what the changes of one journal segment do to everything below it.
 
-A layer belongs to one segment and lies on older layers and the tables. It holds rows that are new
-or changed since, and the numbers that are gone; a row below is seen only where no layer above
-has its number. Contents stay in the segment. While a layer is the top one it takes changes; once
-sealed, it never changes again, so a checkpoint may read it from another thread.
+A layer belongs to one segment and lies on top of older layers and the tables. It holds rows that are new or changed, and
+the numbers of those that are gone; a row below is visible only if no layer above has its number. Contents stay in the
+segment. The top layer takes changes; once sealed, a layer never changes again, so a checkpoint may read it from another
+thread.
 """
 
 from bisect import bisect_right, insort
@@ -67,14 +67,14 @@ class FragmentOverlay:
         self.last_number = last_number  # None: the fragment does not exist
         self.hides_below = hides_below
         self.rows: dict[int, Row] = {}
-        self.added: list[int] = []  # rising; also numbers that were removed since
+        self.added: list[int] = []  # ascending; includes numbers that were removed since
         self.lifted: list[int] = []  # numbers of rows below that were altered here, sorted
-        self.removed: set[int] = set()  # numbers that may exist below and are not seen any more: gone or lifted
+        self.removed: set[int] = set()  # numbers that may exist below and are hidden: gone or lifted
         self.session_numbers: dict[str, list[int]] = {}  # `added` by session
         self.scheduled: TimeIndex[int] = TimeIndex()
         self.expiring: TimeIndex[int] = TimeIndex()
         self.session_states: dict[str, tuple[bytes, Millis] | None] = {}
-        self.duplicates: dict[str, Millis | None] = {}  # None: forgotten, whatever lies below
+        self.duplicates: dict[str, Millis | None] = {}  # None: forgotten, whatever is below
         self.forgotten_until: Millis = -1
         self._duplicate_ends: TimeIndex[str] = TimeIndex()
 
@@ -83,7 +83,7 @@ class FragmentOverlay:
         self.added += change.numbers
         self.last_number = change.numbers[-1] if change.numbers else self.last_number
         for number, row in zip(change.numbers, change.rows, strict=True):
-            # Most rows are active, immortal and without a session: one test each and no call.
+            # Most rows are active, never expire and have no session: one test each and no call.
             if row[SESSION_ID] is not None or row[EXPIRES_AT] != NEVER or row[STATE]:
                 self._index_new(number, row)
 
@@ -166,7 +166,7 @@ class FragmentOverlay:
         return row is not None and row[state_field] == state and row[time_field] == at
 
     def _find(self, fragment: FragmentKey, number: int, find_below: FindBelow) -> Row | None:
-        """The row as it is now, its content located from this layer."""
+        """The row as it is now, with the place of its content as seen from this layer."""
         row = self.rows.get(number)
         if row is not None or self.hides_below or number in self.removed:
             return row
@@ -191,10 +191,10 @@ class Layer:
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.fragments: dict[FragmentKey, FragmentOverlay] = {}
-        self.entry_count = 0  # what it holds in memory, counted in rows
+        self.entry_count = 0  # what the layer holds in memory, counted in rows
 
     def apply(self, change: LocatedChange, last_number: int | None, find_below: FindBelow) -> None:
-        """Take the next change in. `last_number` is the fragment's as the layers below have it."""
+        """Apply the next change. `last_number` is the fragment's highest number in the layers below."""
         overlay = self.fragments.get(change.fragment)
         if overlay is None:
             overlay = self.fragments[change.fragment] = FragmentOverlay(last_number, hides_below=False)

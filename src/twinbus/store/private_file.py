@@ -1,4 +1,4 @@
-"""Files that SQLite keeps keys and messages in are for their owner alone, as the journals are."""
+"""SQLite files with keys and messages are readable by their owner only, as the journals are."""
 
 import os
 from contextlib import suppress
@@ -9,14 +9,14 @@ BESIDE = ("", "-wal", "-shm")
 
 
 def make_private(file: Path) -> None:
-    """To be called before SQLite opens the file: what it puts beside one gets the mode of that one.
+    """Call this before SQLite opens the file: the files that SQLite creates beside it get the same mode.
 
-    A file that is there is not opened: to close it again would end the locks of all connections that this process has to
-    it, and the next program that looks into it would take its log away.
+    A file that exists is not opened: closing it again would release the locks of all connections that this process has to
+    it (POSIX locks belong to the process), and the next program that opens it would remove its log.
     """
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ALONE))
     for suffix in BESIDE:
-        # Those that are there already may be open to others, or of a folder that several owners share.
+        # Existing files may be readable by others, or belong to another owner of a shared folder.
         with suppress(FileNotFoundError, PermissionError):
             file.with_name(file.name + suffix).chmod(OWNER_ALONE)

@@ -1,8 +1,8 @@
 """Recovery: the journal segments that the tables do not hold yet in, a layer and its changes for each out.
 
-Segments the tables do hold are left over from a crash between a checkpoint and its tidying up, and are
-deleted. Nothing else on disk changes before every segment was found whole. What is found may be in memory alone, if
-a sync failed before: it is made durable before anything is built upon it.
+Segments that the tables hold are left over from a crash between a checkpoint and its cleanup, and are deleted. Nothing
+else on disk changes before every segment has been read and found whole. What is read may be in the page cache only, if a
+sync failed before: it is made durable before anything builds on it.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ FIRST_SEQUENCE = 1
 
 
 def recover_layers(folder: Path, position: int, *, is_new: bool) -> Iterator[tuple[Layer, list[LocatedChange]]]:
-    """Layers bottom first; the last one can take commits. `position` is the newest segment in the tables."""
+    """Layers, bottom first; the last one can take commits. `position` is the newest segment in the tables."""
     on_disk = segment_numbers(folder)
     numbers = [number for number in on_disk if number > position]
     _check_numbers(folder, position, numbers, is_new=is_new)
@@ -43,7 +43,7 @@ def recover_layers(folder: Path, position: int, *, is_new: bool) -> Iterator[tup
 
 
 def _check_numbers(folder: Path, position: int, numbers: list[int], *, is_new: bool) -> None:
-    """The newest segment exists before an older one is checkpointed, so there is always one, and no gap."""
+    """A new segment is created before an older one is checkpointed, so there is always at least one, and no gap."""
     if not numbers and position == 0 and is_new:
         return
     expected = range(position + 1, position + 1 + max(len(numbers), 1))

@@ -1,8 +1,8 @@
 """The tables of a store in SQLite, read one snapshot at a time.
 
-The write-ahead log lets the one writer, a checkpoint, work while others read. A snapshot sees
-one state of the tables and knows which journal segments are in it; layers for those segments are
-left out by whoever lays an overlay on it, so a checkpoint may finish at any moment.
+The write-ahead log lets the one writer, a checkpoint, work while others read. A snapshot sees one state of the tables and
+knows which journal segments are in it. Code that lays an overlay on a snapshot omits the layers of those segments, so a
+checkpoint may finish at any moment.
 """
 
 import json
@@ -57,12 +57,12 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def bring_home(connection: sqlite3.Connection, folder: Path) -> None:
-    """Write what the log has into the tables themselves, durably: should the sync of the log have failed, it is there to
-    be read and is not on the disk, and journal segments are deleted on its word. Before anybody else reads."""
+    """Copy the write-ahead log into the tables, durably, before anything else reads them. If a sync of the log has failed,
+    its content can be read although it is not on the disk, and journal segments would be deleted because of it."""
     is_busy, log_pages, home_pages = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if is_busy or home_pages < log_pages:
         raise StoreUnavailable(
-            f"another program uses {folder / FILE_NAME}, and its log cannot be emptied. End that one."
+            f"another program uses {folder / FILE_NAME}, so its log cannot be emptied. Stop that program."
         )
 
 
@@ -80,7 +80,7 @@ def _row(columns: Row) -> Row:
 
 
 class Snapshot:
-    """One state of the tables, seen from one fragment. Ask for rows only where `has_fragment`."""
+    """One state of the tables, seen from one fragment. Ask for rows only if `has_fragment`."""
 
     def __init__(self, connection: sqlite3.Connection, position: int, fragment: FragmentKey, slot: int | None) -> None:
         self.position = position  # of the journal: the newest segment that is in the tables
@@ -138,7 +138,7 @@ class Snapshot:
         return self._times("mortal_after", at, number, count_max)
 
     def counts_without(self, hidden: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-        """(slot, state, count, bytes) of all fragments, leaving out rows by id."""
+        """(slot, state, count, bytes) of all fragments, without these rows, given by id."""
         return self._connection.execute(SQL["counts_without"], (json.dumps(hidden),))
 
     def last_numbers(self) -> dict[FragmentKey, int | None]:
@@ -146,7 +146,7 @@ class Snapshot:
         return dict(self._connection.execute(SQL["last_numbers"]))
 
     def sessions_without(self, hidden: Sequence[int]) -> list[tuple[str, int, int]]:
-        """(session id, active count, first number), leaving out rows by number."""
+        """(session id, active count, first number), without these rows, given by number."""
         identities = json.dumps([self.id(number) for number in hidden])
         found = self._connection.execute(SQL["sessions_without"], {"slot": self.slot, "hidden": identities})
         return [(json.loads(session_id), count, self.number(first)) for session_id, count, first in found]
@@ -175,10 +175,10 @@ class Snapshot:
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection, fragment: FragmentKey = 0) -> Iterator[Snapshot]:
-    """Without a fragment: for what concerns all of them."""
+    """A snapshot for one fragment, or without one for what concerns all of them."""
     connection.execute("BEGIN")
     try:
-        # The first read is what pins the state.
+        # The first read fixes the state that the transaction sees.
         position, slot = connection.execute(SQL["position_and_slot"], (fragment,)).fetchone()
         yield Snapshot(connection, position, fragment, slot)
     finally:

@@ -1,4 +1,4 @@
-"""TimeIndex: things by a time, where most come in nearly the right order and many are gone when their time comes."""
+"""TimeIndex: things sorted by time, where most are added nearly in order and many are gone before their time comes."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -9,10 +9,10 @@ Thing = TypeVar("Thing", int, str)
 
 
 class TimeIndex(Generic[Thing]):
-    """Pairs of time and thing, sorted when they are asked for.
+    """Pairs of time and thing, sorted when they are read.
 
-    Nothing is taken out when a thing goes; whoever asks says which pairs still hold, and those at
-    the front that do not are dropped then.
+    A pair stays when its thing is gone: the reader says which pairs still hold, and those at the front that do not are
+    dropped then.
     """
 
     __slots__ = ("_is_sorted", "_pairs")
@@ -37,7 +37,7 @@ class TimeIndex(Generic[Thing]):
             previous = pair
 
     def take_until(self, until: Millis) -> list[Thing]:
-        """Take out every thing with a time at or before `until`, whether it holds or not."""
+        """Remove and return every thing with a time at or before `until`, whether it holds or not."""
         self._sort()
         taken = [thing for at, thing in self._leading(until)]
         del self._pairs[: len(taken)]

@@ -23,7 +23,8 @@ from twinbus.server.server_settings import LogFormat
 from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, EVENT, QUERY, UNWRITABLE, FrameBuffer, frame, pickled
 from twinbus.server.stores.served_store import Done, Event
 from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch, Unwritable
-from twinbus.store.durable import DurableStore, StoreLimits
+from twinbus.store.durable import DurableStore
+from twinbus.store.store_limits import StoreLimits
 
 READ_BYTES = 512 * 1024
 

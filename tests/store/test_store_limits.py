@@ -1,12 +1,12 @@
-"""How long segments may get where several stores share what there is."""
+"""How long segments may get if several stores share a budget."""
 
 from pathlib import Path
 
 from tests.contract.rows import HERE, row
 from twinbus.store.changes import Enqueued, FragmentCreated
-from twinbus.store.durable import DurableStore, StoreLimits
+from twinbus.store.durable import DurableStore
 from twinbus.store.journal import segment_numbers
-from twinbus.store.journal_budget import JournalBudget
+from twinbus.store.store_limits import JournalBudget, StoreLimits
 
 PLENTY = 1 << 30
 
@@ -55,3 +55,10 @@ def test_a_closed_store_leaves_its_share_to_the_others(tmp_path: Path) -> None:
     budget = JournalBudget(200, PLENTY)
     filled(tmp_path, budget, 3).close()
     assert budget.left_by_others(0) == (200, PLENTY)
+
+
+def test_limits_shared_by_many_stores_are_smaller_each_and_never_tiny() -> None:
+    alone, many = StoreLimits.shared_by(1), StoreLimits.shared_by(16)
+    assert alone.segment_entries_max == StoreLimits().segment_entries_max
+    assert many.segment_entries_max * 16 < 2 * alone.segment_entries_max
+    assert StoreLimits.shared_by(1_000).segment_entries_max > 1_000
