@@ -1,23 +1,31 @@
 """Many messages changed without being received: purge, claim, delete what was claimed, un-defer."""
 
-from collections.abc import Callable
-
 import pytest
 
+from twinbus.broker.commands import (
+    NUMBERS_MAX,
+    Claim,
+    Command,
+    DeleteDeferred,
+    ListFragments,
+    Peek,
+    Purge,
+    Range,
+    Undefer,
+    UndeferAll,
+    ranges_of,
+)
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import lane
 from twinbus.broker.fragment.message_sessions import MessageSessions
 from twinbus.broker.operations import bulk
-from twinbus.broker.operations.bulk_pages import Numbers
-from twinbus.broker.operations.fragment_heads import FragmentHead, fragment_heads
+from twinbus.broker.operations.bulk import Numbers
 from twinbus.broker.outcomes import RELEASE, Defer
-from twinbus.broker.replies import Reply
 from twinbus.errors import ArgumentError, EntityDisabled, FragmentUnavailable, MessagingError
 from twinbus.model.content import unpack
 from twinbus.model.descriptions import EntityStatus, QueueDescription
 from twinbus.model.wire_names import SEQUENCE_BITS
-from twinbus.store.changes import StoredMessage
-from twinbus.testing.messages import make_message, message_id_of
+from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 
 STORES = 4
@@ -39,19 +47,16 @@ def send(sim: Simulation, queue: QueueEntity, count: int, prefix: str = "m") -> 
         assert sim.send(queue, make_message(f"{prefix}{number}")).good == {0}
 
 
-def outcome(sim: Simulation, ask: Callable[[Reply[Numbers]], None]) -> Numbers:
-    answer: Answer[Numbers] = Answer()
-    ask(answer)
-    sim.run()
-    return answer.value
+def changed(sim: Simulation, queue: QueueEntity, command: Command[Numbers]) -> Numbers:
+    return sim.ask(queue.main, command).value
 
 
 def purge(sim: Simulation, queue: QueueEntity, count_max: int = 10_000) -> int:
-    return len(outcome(sim, lambda reply: bulk.purge(queue.main, count_max, sim.now, sim.now, reply)))
+    return len(changed(sim, queue, Purge(count_max, sim.now)))
 
 
 def claim(sim: Simulation, queue: QueueEntity, count_max: int, owner: str | None = None) -> Numbers:
-    return outcome(sim, lambda reply: bulk.claim(queue.main, count_max, owner, None, sim.now, reply))
+    return changed(sim, queue, Claim(count_max, owner))
 
 
 def received(sim: Simulation, queue: QueueEntity) -> set[str]:
@@ -107,7 +112,7 @@ def test_a_purge_stops_at_its_limit_and_at_its_time(sim: Simulation, queue: Queu
     before = sim.now
     sim.advance(1_000)
     send(sim, queue, 2, "new")
-    assert len(outcome(sim, lambda reply: bulk.purge(queue.main, 100, before, sim.now, reply))) == 6
+    assert len(changed(sim, queue, Purge(100, before))) == 6
     assert received(sim, queue) == {"new0", "new1"}
 
 
@@ -120,7 +125,7 @@ def test_a_purge_takes_steps_that_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     sim.send(queue, *[make_message(f"m{n}") for n in range(95)])
     before = sim.ports[0].commit_count
     answer: Answer[Numbers] = Answer()
-    bulk.purge(queue.main, 1_000, sim.now, sim.now, answer)
+    queue.main.ask(Purge(1_000, sim.now), sim.now, answer)
     while sim.ports[0].step(1):
         pass
     assert len(answer.value) == 95
@@ -149,10 +154,10 @@ def test_claimed_messages_are_deferred_and_told_by_number(sim: Simulation, queue
 
 def test_a_claim_of_one_fragment_takes_from_that_alone(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, 32)
-    numbers = outcome(sim, lambda reply: bulk.claim(queue.main, 100, None, 5, sim.now, reply))
+    numbers = changed(sim, queue, Claim(100, fragment_index=5))
     assert [number >> SEQUENCE_BITS for number in numbers] == [5, 5]
     with pytest.raises(ArgumentError):
-        outcome(sim, lambda reply: bulk.claim(queue.main, 100, None, 16, sim.now, reply))
+        changed(sim, queue, Claim(100, fragment_index=16))
 
 
 def test_a_claim_remembers_its_owner_also_over_a_restart(sim: Simulation, queue: QueueEntity) -> None:
@@ -160,10 +165,7 @@ def test_a_claim_remembers_its_owner_also_over_a_restart(sim: Simulation, queue:
     claim(sim, queue, 1, "query-7")
     sim.restart()
     queue = sim.entities.queue("q")
-    peeked: Answer[list[StoredMessage]] = Answer()
-    queue.main.peek(0, 10, None, sim.now, peeked)
-    sim.run()
-    (row,) = peeked.value
+    (row,) = sim.ask(queue.main, Peek(0, 10)).value
     assert b"x-opt-claimed-by" in unpack(row.content).entries
     assert b"query-7" in unpack(row.content).entries
     assert queue.main.counts().size_bytes == len(row.content)
@@ -177,7 +179,7 @@ def test_a_claim_does_not_read_past_what_was_claimed_before(sim: Simulation) -> 
     (fragment,) = queue.main.fragments
     for last in (20, 40, 60):
         assert claim(sim, queue, 20) == list(range(last - 19, last + 1))
-        assert bulk._before_first_free(fragment) == last
+        assert bulk.before_first_free(fragment) == last
 
 
 def test_nothing_is_claimed_from_a_queue_that_gives_no_messages(sim: Simulation) -> None:
@@ -195,23 +197,23 @@ def test_an_expired_message_is_not_claimed(sim: Simulation, queue: QueueEntity) 
 
 def test_deleting_what_was_claimed_may_be_repeated(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, 40)
-    ranges = bulk.ranges_of(claim(sim, queue, 30))
-    assert len(outcome(sim, lambda reply: bulk.delete_deferred(queue.main, ranges, sim.now, reply))) == 30
-    assert outcome(sim, lambda reply: bulk.delete_deferred(queue.main, ranges, sim.now, reply)) == []
+    ranges = ranges_of(claim(sim, queue, 30))
+    assert len(changed(sim, queue, DeleteDeferred(ranges))) == 30
+    assert changed(sim, queue, DeleteDeferred(ranges)) == []
     assert (queue.main.counts().active, queue.main.counts().deferred) == (10, 0)
 
 
 def test_only_deferred_messages_are_deleted_by_number(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, 16)
-    everything = [(head.first_number, head.last_number) for head in heads(sim, queue)]
-    assert outcome(sim, lambda reply: bulk.delete_deferred(queue.main, everything, sim.now, reply)) == []
+    everything = [(head.first_number, head.last_number) for head in sim.ask(queue.main, ListFragments()).value]
+    assert changed(sim, queue, DeleteDeferred(everything)) == []
     assert queue.main.counts().active == 16
 
 
-@pytest.mark.parametrize("ranges", [[(5, 4)], [(1, bulk.NUMBERS_MAX + 1)], [(1, 2**62)]])
-def test_ranges_that_make_no_sense_are_refused(sim: Simulation, queue: QueueEntity, ranges: list[bulk.Range]) -> None:
+@pytest.mark.parametrize("ranges", [[(5, 4)], [(1, NUMBERS_MAX + 1)], [(1, 2**62)]])
+def test_ranges_that_make_no_sense_are_refused(sim: Simulation, queue: QueueEntity, ranges: list[Range]) -> None:
     with pytest.raises(ArgumentError):
-        outcome(sim, lambda reply: bulk.delete_deferred(queue.main, ranges, sim.now, reply))
+        changed(sim, queue, DeleteDeferred(ranges))
 
 
 def test_undeferred_messages_take_their_old_places(sim: Simulation) -> None:
@@ -222,15 +224,15 @@ def test_undeferred_messages_take_their_old_places(sim: Simulation) -> None:
     sim.settle(queue.main, held, Defer())
     queue.main.detach(receiver, sim.now)
     numbers = [delivery.message.sequence_number for delivery in held]
-    assert outcome(sim, lambda reply: bulk.undefer(queue.main, bulk.ranges_of(numbers), sim.now, reply)) == numbers
+    assert changed(sim, queue, Undefer(ranges_of(numbers))) == numbers
     assert sim.receiver(queue.main, 10).ids() == ["m0", "m1", "m2", "m3"]
 
 
 def test_all_deferred_messages_become_active_again(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, 20)
     claim(sim, queue, 15)
-    assert len(outcome(sim, lambda reply: bulk.undefer_all(queue.main, 10, sim.now, reply))) == 10
-    assert len(outcome(sim, lambda reply: bulk.undefer_all(queue.main, 10, sim.now, reply))) == 5
+    assert len(changed(sim, queue, UndeferAll(10))) == 10
+    assert len(changed(sim, queue, UndeferAll(10))) == 5
     assert len(received(sim, queue)) == 20
 
 
@@ -241,61 +243,15 @@ def test_an_undeferred_message_comes_to_whoever_holds_its_session(sim: Simulatio
     receiver = sim.receiver(queue.main, 1, session=lock)
     sim.settle(queue.main, receiver.take(), Defer())
     queue.main.detach(receiver, sim.now)
-    assert len(outcome(sim, lambda reply: bulk.undefer_all(queue.main, 10, sim.now, reply))) == 1
+    assert len(changed(sim, queue, UndeferAll(10))) == 1
     lock = sim.accept(queue.main).value
     assert sim.receiver(queue.main, 1, session=lock).ids() == ["m"]
-
-
-def heads(sim: Simulation, queue: QueueEntity) -> list[FragmentHead]:
-    answer: Answer[list[FragmentHead]] = Answer()
-    fragment_heads(queue.main, sim.now, answer)
-    sim.run()
-    return answer.value
-
-
-def test_heads_tell_where_every_fragment_begins_and_ends(sim: Simulation, queue: QueueEntity) -> None:
-    send(sim, queue, 40)
-    numbers = claim(sim, queue, 10)
-    outcome(
-        sim, lambda reply: bulk.delete_deferred(queue.main, [(number, number) for number in numbers], sim.now, reply)
-    )
-    sim.lose_store(3)
-    found = heads(sim, queue)
-    assert [head.fragment for head in found] == list(range(16))
-    assert [head.fragment for head in found if not head.is_available] == [3, 7, 11, 15]
-    base = 8 << SEQUENCE_BITS
-    assert found[8] == FragmentHead(8, True, base + 1, base + 2, 2, 0, 0, found[8].size_bytes)
-    empty = [head for head in found if head.is_available and not head.active]
-    assert empty
-    assert all(head.first_number == head.last_number + 1 for head in empty)
-
-
-@pytest.mark.rule("A12")
-def test_merged_pages_hold_every_message_once_and_in_order(sim: Simulation, queue: QueueEntity) -> None:
-    """Also where the size of a page and not the count ends it."""
-    names = []
-    for number in range(60):
-        sim.send(queue, make_message(f"m{number}", body=b"x" * (number * 7_919 % 60_000)))
-        sim.advance(1)
-        names.append(f"m{number}")
-    positions: dict[int, int] = {}
-    found: list[str] = []
-    for _ in range(100):
-        answer: Answer[list[StoredMessage]] = Answer()
-        queue.main.peek_merged(positions, 10, sim.now, answer)
-        sim.run()
-        if not answer.value:
-            break
-        for row in answer.value:
-            positions[row.sequence_number >> SEQUENCE_BITS] = row.sequence_number + 1
-            found.append(message_id_of(row.content))
-    assert found == names
 
 
 def test_an_error_reaches_whoever_asked_for_a_change(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, 1)
     answer: Answer[Numbers] = Answer()
-    bulk.purge(queue.main, 1, sim.now, sim.now, answer)
+    queue.main.ask(Purge(1, sim.now), sim.now, answer)
     for index in range(STORES):
         sim.lose_store(index)
     assert isinstance(answer.error, MessagingError)
@@ -319,10 +275,7 @@ def test_a_claim_takes_what_was_given_back_before_what_is_newer(monkeypatch: pyt
 def test_a_claim_may_end_at_a_number_and_leaves_what_came_later(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(str(number)) for number in range(6)])
-    claims = [
-        outcome(sim, lambda reply: bulk.claim(queue.main, 100, None, 0, sim.now, reply, last_number=4))
-        for _ in range(2)
-    ]
+    claims = [changed(sim, queue, Claim(100, fragment_index=0, last_number=4)) for _ in range(2)]
     assert claims == [[1, 2, 3, 4], []]
     assert received(sim, queue) == {"4", "5"}
 
@@ -333,7 +286,4 @@ def test_claimed_messages_are_deleted_although_somebody_holds_their_session(sim:
     numbers = claim(sim, queue, 1)
     sim.send(queue, make_message("b", session_id="s"))
     assert sim.accept(queue.main, "s").value.is_held
-    assert (
-        outcome(sim, lambda reply: bulk.delete_deferred(queue.main, [(numbers[0], numbers[0])], sim.now, reply))
-        == numbers
-    )
+    assert changed(sim, queue, DeleteDeferred([(numbers[0], numbers[0])])) == numbers

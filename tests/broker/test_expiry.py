@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Abandon, Defer, Release
@@ -94,7 +95,7 @@ def test_a_deferred_message_does_not_expire(sim: Simulation, queue: QueueEntity)
     assert queue.main.counts().deferred == 1
     answer: Answer[list[TakenMessage]] = Answer()
     number = deliveries[0].message.sequence_number
-    queue.main.receive_deferred([number], ReceiveMode.RECEIVE_AND_DELETE, None, sim.now, answer)
+    queue.main.ask(ReceiveDeferred([number], ReceiveMode.RECEIVE_AND_DELETE), sim.now, answer)
     sim.run()
     assert len(answer.value) == 1
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.broker.commands import Peek
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
@@ -88,7 +89,7 @@ def test_what_is_sent_is_seen_by_nobody_before_the_commit(sim: Simulation, queue
     transaction = FragmentTransaction()
     send(sim, transaction, queue, make_message("a"), make_message("b"))
     peeked: Answer[object] = Answer()
-    queue.main.peek(0, 10, None, sim.now, peeked)
+    queue.main.ask(Peek(0, 10), sim.now, peeked)
     sim.run()
     assert (ids(sim, queue), peeked.value, queue.main.counts().size_bytes) == ([], [], 0)
     committed(sim, transaction)

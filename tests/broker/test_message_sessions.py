@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.broker.commands import GetSessionState, ListSessions, Peek, ReceiveDeferred, SetSessionState
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
@@ -320,13 +321,13 @@ def test_dead_letters_of_a_session_queue_need_no_session(sim: Simulation, queue:
 class TestState:
     def get(self, sim: Simulation, queue: QueueEntity, session_id: str) -> Answer[bytes | None]:
         answer: Answer[bytes | None] = Answer()
-        queue.main.session_state(session_id, answer)
+        queue.main.ask(GetSessionState(session_id), sim.now, answer)
         sim.run()
         return answer
 
     def put(self, sim: Simulation, queue: QueueEntity, session_id: str, state: bytes | None) -> Answer[None]:
         answer: Answer[None] = Answer()
-        queue.main.set_session_state(session_id, state, sim.now, answer)
+        queue.main.ask(SetSessionState(session_id, state), sim.now, answer)
         sim.run()
         return answer
 
@@ -355,7 +356,7 @@ class TestState:
         self, sim: Simulation, queue: QueueEntity, after: Millis | None = None, skip: int = 0, top: int = 100
     ) -> list[str]:
         answer: Answer[list[str]] = Answer()
-        queue.main.list_sessions(after, skip, top, answer)
+        queue.main.ask(ListSessions(after, skip, top), sim.now, answer)
         sim.run()
         return answer.value
 
@@ -384,7 +385,7 @@ def test_peek_inside_a_session_shows_its_messages_alone(sim: Simulation, queue: 
     send(sim, queue, "x", "a")
     send(sim, queue, "y", "b")
     answer: Answer[list[StoredMessage]] = Answer()
-    queue.main.peek(0, 10, "y", sim.now, answer)
+    queue.main.ask(Peek(0, 10, "y"), sim.now, answer)
     sim.run()
     assert [message_id_of(row.content) for row in answer.value] == ["b"]
 
@@ -398,7 +399,7 @@ def test_a_deferred_message_of_a_session_needs_the_session(sim: Simulation, queu
 
     def fetch(session_id: str | None) -> Answer[list[TakenMessage]]:
         answer: Answer[list[TakenMessage]] = Answer()
-        queue.main.receive_deferred([number], ReceiveMode.PEEK_LOCK, session_id, sim.now, answer)
+        queue.main.ask(ReceiveDeferred([number], ReceiveMode.PEEK_LOCK, session_id), sim.now, answer)
         sim.run()
         return answer
 

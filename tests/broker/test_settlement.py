@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Abandon, DeadLetter, Defer, Release
@@ -223,6 +224,6 @@ def test_a_deferred_message_has_its_state_in_the_store(sim: Simulation, queue: Q
     queue = sim.entities.queue("q")
     assert queue.main.counts().deferred == 1
     answer: Answer[list[TakenMessage]] = Answer()
-    queue.main.receive_deferred([delivery.message.sequence_number], ReceiveMode.PEEK_LOCK, None, sim.now, answer)
+    queue.main.ask(ReceiveDeferred([delivery.message.sequence_number], ReceiveMode.PEEK_LOCK), sim.now, answer)
     sim.run()
     assert answer.value[0].message.state is MessageState.DEFERRED

@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.broker.commands import ListSessions, Peek, PeekMerged
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Abandon, Defer
 from twinbus.errors import FragmentUnavailable, MessageLockLost, StoreUnavailable
@@ -58,7 +59,7 @@ def test_everything_that_waits_is_answered_when_the_store_is_lost(sim: Simulatio
     together: Answer[None] = Answer()
     queue.main.settle([two.lock_token], Defer(), sim.now, together)
     peeked: Answer[list[StoredMessage]] = Answer()
-    queue.main.peek(0, 5, None, sim.now, peeked)
+    queue.main.ask(Peek(0, 5), sim.now, peeked)
     sim.brokers[0].store_lost(StoreUnavailable("gone"))
     assert isinstance(sent.errors[0], FragmentUnavailable)
     assert isinstance(settled.errors[0], FragmentUnavailable)
@@ -129,11 +130,11 @@ def test_a_reader_is_told_when_no_part_of_a_queue_can_be_reached(sim: Simulation
     sim.send(queue, make_message("m", session_id="s"))
     sim.lose_store(0)
     peeked: Answer[list[StoredMessage]] = Answer()
-    queue.main.peek(0, 1, None, sim.now, peeked)
+    queue.main.ask(Peek(0, 1), sim.now, peeked)
     merged: Answer[list[StoredMessage]] = Answer()
-    queue.main.peek_merged({}, 1, sim.now, merged)
+    queue.main.ask(PeekMerged({}, 1), sim.now, merged)
     listed: Answer[list[str]] = Answer()
-    queue.main.list_sessions(None, 0, 10, listed)
+    queue.main.ask(ListSessions(None, 0, 10), sim.now, listed)
     for answer in (peeked, merged, listed):
         assert isinstance(answer.error, FragmentUnavailable)
 
@@ -141,7 +142,7 @@ def test_a_reader_is_told_when_no_part_of_a_queue_can_be_reached(sim: Simulation
 def test_a_list_of_sessions_that_was_under_way_fails_with_its_only_store(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("talks", requires_session=True))
     listed: Answer[list[str]] = Answer()
-    queue.main.list_sessions(None, 0, 10, listed)
+    queue.main.ask(ListSessions(None, 0, 10), sim.now, listed)
     sim.brokers[0].store_lost(StoreUnavailable("gone"))
     assert isinstance(listed.error, FragmentUnavailable)
 

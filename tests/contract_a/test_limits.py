@@ -9,7 +9,7 @@ from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.events import LinkDetached
 from twinbus.broker import fragment_transaction, message_broker
 from twinbus.broker.fragment import hops
-from twinbus.broker.operations import browse
+from twinbus.broker.operations import peek
 from twinbus.clock import NEVER
 from twinbus.gateway.links import bindings, receiver_attach
 from twinbus.management import quotas, validation
@@ -55,7 +55,7 @@ def limits(field: str) -> tuple[int | None, int | None]:
         (index.SQL_FILTER_COUNT_MAX, 2_000),
         (index.CORRELATION_FILTER_COUNT_MAX, 100_000),
         (request_limits.PEEK_COUNT_MAX, 250),
-        (browse.PEEK_BYTES_MAX, 256 * 1024),
+        (peek.PEEK_BYTES_MAX, 256 * 1024),
         (server_settings.CONNECTIONS_MAX_DEFAULT, 5_000),
         (receiver_attach.RECEIVERS_MAX, 5_000),
         (validation.ACCESS_RULES_MAX, 12),

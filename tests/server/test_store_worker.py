@@ -14,7 +14,7 @@ from twinbus.server.stores.threads import ThreadLine, commit_changes
 from twinbus.server.stores.worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, REOPEN_PAUSE_S, StoreWorker
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, FragmentKey, StoredMessage
 from twinbus.store.messaging_store import SessionSummary
-from twinbus.store.reads import ListSessions
+from twinbus.store.reads import ReadSessions
 
 WAIT_S = 5.0
 
@@ -107,7 +107,7 @@ class World:
         def answered(sessions: list[SessionSummary] | StoreUnavailable) -> None:
             self.seen.append(len(sessions) if isinstance(sessions, list) else str(sessions))
 
-        self.port.query(ListSessions(1), answered)
+        self.port.query(ReadSessions(1), answered)
 
     @property
     def answers(self) -> list[tuple[int, Any]]:

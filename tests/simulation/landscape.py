@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from tests.simulation.outlets import Mouth, Outlet, OutletReceiver, OutletSettling
+from twinbus.broker.commands import Claim, Undefer, UndeferAll, ranges_of
 from twinbus.broker.consumer import ReceiveMode, SessionLock
 from twinbus.broker.entity.sub_queues import SubQueues
-from twinbus.broker.operations import bulk
-from twinbus.broker.operations.bulk_pages import Numbers
+from twinbus.broker.operations.bulk import Numbers
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Outcome
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError, StoreUnavailable
@@ -193,17 +193,17 @@ class Landscape:
             if isinstance(numbers, list) and numbers:
                 self._claimed.append((outlet, numbers))
 
-        bulk.claim(self.entity(outlet).main, self.random.randint(1, 20), "query", None, self.sim.now, claimed)
+        self.entity(outlet).main.ask(Claim(self.random.randint(1, 20), "query"), self.sim.now, claimed)
 
     def end_claim(self) -> None:
         """Claims are given back, all of one or a part of it, or everything that is deferred."""
         outlet = self.random.choice(self.outlets)
         queue, now, ignored = self.entity(outlet).main, self.sim.now, Answer[Numbers]()
         if outlet.is_claimed_from and self.random.random() < 0.3:
-            bulk.undefer_all(queue, 100, now, ignored)
+            queue.ask(UndeferAll(100), now, ignored)
         elif self._claimed:
             outlet, numbers = self._claimed.pop()
-            bulk.undefer(self.entity(outlet).main, bulk.ranges_of(numbers[:10]), now, ignored)
+            self.entity(outlet).main.ask(Undefer(ranges_of(numbers[:10])), now, ignored)
 
     def step(self) -> None:
         busy = [port for port in self.sim.ports if len(port)]

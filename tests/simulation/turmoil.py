@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
+from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome, Release
 from twinbus.errors import MessagingError, StoreUnavailable
@@ -182,7 +183,7 @@ class Turmoil:
                 receiver.deliver(answer)
 
         number = self.random.choice(self.deferred)
-        self.queue.main.receive_deferred([number], ReceiveMode.PEEK_LOCK, None, self.sim.now, answered)
+        self.queue.main.ask(ReceiveDeferred([number], ReceiveMode.PEEK_LOCK), self.sim.now, answered)
 
     def step(self) -> None:
         busy = [port for port in self.sim.ports if len(port)]

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
-from twinbus.broker.entity.routing import fragment_of_tokens
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import fragment_of_tokens
 from twinbus.broker.fragment.intake import Staged
 from twinbus.broker.fragment.settlement import apply, check_live, in_transaction, refusal_of
 from twinbus.broker.outcomes import Outcome

@@ -8,7 +8,7 @@ A read shows the store as it is after every commit that was asked for before it,
 What the broker decided meanwhile it has to add itself: an answer may name a row that has been locked or changed since.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -207,8 +207,9 @@ class BacklogShares:
 
 
 class CountedRows(NamedTuple):
-    shares: BacklogShares  # of the rows that have not expired; `next_number` is that of the next fragment at the end
+    by_destination: Mapping[str | None, Share]  # of the rows that have not expired
     row_count: int  # read, expired or not
+    next_number: int  # where to go on: in the next fragment if nothing is left in this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +224,12 @@ class BacklogPage:
 
     def run(self, store: MessagingStore) -> CountedRows:
         rows = store.scan(self.fragment, self.from_number - 1, self.count_max, self.bytes_max, ANY_STATE)
-        following_fragment = ((self.from_number >> SEQUENCE_BITS) + 1) << SEQUENCE_BITS
-        shares = BacklogShares(next_number=rows[-1].sequence_number + 1 if rows else following_fragment)
+        shares = BacklogShares()
         for row in unexpired(rows, self.now):
             shares.add(_destination(row.content), 1, len(row.content))
-        return CountedRows(shares, len(rows))
+        following_fragment = ((self.from_number >> SEQUENCE_BITS) + 1) << SEQUENCE_BITS
+        next_number = rows[-1].sequence_number + 1 if rows else following_fragment
+        return CountedRows(shares.by_destination, len(rows), next_number)
 
 
 def _destination(content: bytes) -> str | None:
@@ -239,7 +241,7 @@ def _destination(content: bytes) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ListSessions:
+class ReadSessions:
     """The message sessions with active messages or a state."""
 
     fragment: FragmentKey
@@ -324,7 +326,7 @@ READS: Final = frozenset(
         DueRows,
         ExpiredRows,
         BacklogPage,
-        ListSessions,
+        ReadSessions,
         ReadSessionState,
         Load,
     }

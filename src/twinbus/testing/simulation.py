@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Generic, TypeVar
 
+from twinbus.broker.commands import Command
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
@@ -231,6 +232,12 @@ class Simulation:
         queue.settle_each([delivery.lock_token for delivery in deliveries], outcome, self.now, reply)
         self.run()
         return reply
+
+    def ask(self, queue: MessageQueue, command: Command[T]) -> Answer[T]:
+        answer: Answer[T] = Answer()
+        queue.ask(command, self.now, answer)
+        self.run()
+        return answer
 
     def accept(self, queue: MessageQueue, session_id: str | None = None, wait: Millis = 0) -> Answer[SessionLock]:
         answer: Answer[SessionLock] = Answer()

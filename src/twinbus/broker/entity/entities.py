@@ -1,20 +1,26 @@
 """Everything in the namespace that can be sent to or received from, by its path."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
-from twinbus.broker.entity.fragment_changes import check_available, create_fragments, delete_fragments
+from twinbus.broker.entity.fragment_changes import create_fragments, delete_fragments
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import check_all_available
 from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
-from twinbus.errors import EntityAlreadyExists, EntityNotFound, MessagingError
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable, MessagingError
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.paths import path_key
 
 log = logging.getLogger(__name__)
+
+Created = TypeVar("Created", QueueEntity, TopicEntity)
 
 
 class Entities:
@@ -92,29 +98,25 @@ class Entities:
     def create_queue(
         self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[QueueEntity]
     ) -> None:
-        """EntityAlreadyExists if the name is taken, FragmentUnavailable if a store is ill. So for the next two."""
-        self._create(QueueEntity(entity_id, description, self._brokers, self.find), reply)
+        """EntityAlreadyExists if the name is taken, FragmentUnavailable if a store is lost. So for the next two."""
+        run(self._create(QueueEntity(entity_id, description, self._brokers, self.find)), reply)
 
     def create_topic(
         self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[TopicEntity]
     ) -> None:
-        self._create(TopicEntity(entity_id, description, self._brokers), reply)
+        run(self._create(TopicEntity(entity_id, description, self._brokers)), reply)
 
-    def _create(self, entity: QueueEntity | TopicEntity, reply: Callable[..., None]) -> None:
+    def _create(self, entity: Created) -> Steps[Created]:
         name = entity.description.name
-
-        def created(error: MessagingError | None) -> None:
-            if error is None and self.find(name) is not None:
-                error = EntityAlreadyExists(f"'{name}' was created meanwhile. Choose another name.")
-                delete_fragments(entity.fragments, lambda _: None)
-            if error is None:
-                self._entities[path_key(name)] = entity
-            reply(error or entity)
-
         if self.find(name) is not None:
-            reply(EntityAlreadyExists(f"'{name}' exists already. Choose another name, or delete it first."))
-        else:
-            create_fragments(entity.fragments, created)
+            raise EntityAlreadyExists(f"'{name}' exists already. Choose another name, or delete it first.")
+        yield from create_fragments(entity.fragments)
+        if self.find(name) is not None:
+            with suppress(FragmentUnavailable):  # what is left over is empty, and its id is never used again
+                yield from delete_fragments(entity.fragments)
+            raise EntityAlreadyExists(f"'{name}' was created meanwhile. Choose another name.")
+        self._entities[path_key(name)] = entity
+        return entity
 
     def create_subscription(
         self,
@@ -124,27 +126,18 @@ class Entities:
         now: Millis,
         reply: Reply[SubscriptionEntity],
     ) -> None:
-        try:
-            topic = self.topic(description.topic)
-        except MessagingError as error:
-            reply(error)
-            return
+        run(self._create_subscription(entity_id, description, rules), reply)
+
+    def _create_subscription(
+        self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription]
+    ) -> Steps[SubscriptionEntity]:
+        topic = self.topic(description.topic)
         if path_key(description.name) in topic.subscriptions:
-            reply(EntityAlreadyExists(f"The topic has a subscription '{description.name}'. Choose another name."))
-            return
+            raise EntityAlreadyExists(f"The topic has a subscription '{description.name}'. Choose another name.")
         subscription = SubscriptionEntity(entity_id, description, topic, self.find)
-
-        def created(error: MessagingError | None) -> None:
-            try:
-                if error is not None:
-                    raise error
-                topic.add_subscription(subscription, rules)
-            except MessagingError as refusal:
-                reply(refusal)
-                return
-            reply(subscription)
-
-        create_fragments(subscription.fragments, created)
+        yield from create_fragments(subscription.fragments)
+        topic.add_subscription(subscription, rules)
+        return subscription
 
     # Changing
 
@@ -166,49 +159,40 @@ class Entities:
         match description:
             case QueueDescription():
                 queue = self.queue(description.name)
-                check_available(queue.fragments)
+                check_all_available(queue.fragments)
                 queue.follow_description(description, now)
             case TopicDescription():
                 topic = self.topic(description.name)
-                check_available(topic.fragments)
+                check_all_available(topic.fragments)
                 topic.follow_description(description, now)
             case SubscriptionDescription():
                 subscription = self.subscription(description.topic, description.name)
-                check_available(subscription.fragments)
+                check_all_available(subscription.fragments)
                 subscription.follow_description(description, now)
 
     def delete(self, path: str, now: Millis, reply: Reply[None]) -> None:
         """Delete a queue, or a topic with its subscriptions, with everything in it."""
+        run(self._delete(path), reply)
+
+    def _delete(self, path: str) -> Steps[None]:
         entity = self.find(path)
         if entity is None:
-            reply(EntityNotFound.at(path))
-            return
+            raise EntityNotFound.at(path)
         fragments = list(entity.fragments)
         if isinstance(entity, TopicEntity):
             fragments += [part for each in entity.subscriptions.values() for part in each.fragments]
-
-        def deleted(error: MessagingError | None) -> None:
-            if error is None:
-                self._entities.pop(path_key(path), None)
-                entity.close()
-            reply(error)
-
-        delete_fragments(fragments, deleted)
+        yield from delete_fragments(fragments)
+        self._entities.pop(path_key(path), None)
+        entity.close()
 
     def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None:
-        try:
-            subscription = self.subscription(topic, name)
-        except MessagingError as error:
-            reply(error)
-            return
+        run(self._delete_subscription(topic, name), reply)
 
-        def deleted(error: MessagingError | None) -> None:
-            if error is None:
-                subscription.topic.remove_subscription(subscription)
-                subscription.close()
-            reply(error)
-
-        delete_fragments(subscription.fragments, deleted)
+    def _delete_subscription(self, topic: str, name: str) -> Steps[None]:
+        subscription = self.subscription(topic, name)
+        yield from delete_fragments(subscription.fragments)
+        subscription.topic.remove_subscription(subscription)
+        subscription.close()
 
     def idle(self, now: Millis) -> list[QueueDescription | TopicDescription | SubscriptionDescription]:
         """What nobody has used for its auto-delete duration. Deleting it, catalog and all, is the control plane's."""

@@ -1,82 +1,47 @@
 """Creating and deleting all fragments of an entity, or none (contract A6)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import check_all_available
 from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.operations.steps import Steps, commit_each
 from twinbus.errors import FragmentUnavailable
-from twinbus.store.changes import Change, FragmentCreated, FragmentDeleted
-
-Done = Callable[[FragmentUnavailable | None], None]
+from twinbus.store.changes import FragmentCreated, FragmentDeleted
 
 
-def check_available(fragments: Sequence[Fragment]) -> None:
-    """Raises the error of the first fragment whose store is ill."""
-    for fragment in fragments:
-        if not fragment.broker.is_available:
-            raise fragment.broker.unavailable()
+def create_fragments(fragments: Sequence[Fragment]) -> Steps[None]:
+    """Create them everywhere. Should a store fail meanwhile, those that were created elsewhere are deleted again."""
+    check_all_available(fragments)
+    groups = _by_broker(fragments)
+    try:
+        yield from commit_each([(broker, [FragmentCreated(each.key) for each in part]) for broker, part in groups])
+    except FragmentUnavailable:
+        for broker, part in groups:
+            # Nobody waits for it: what was asked for has failed, whether this succeeds or not.
+            broker.commit([FragmentDeleted(each.key) for each in part], _as_it_is)
+        raise
+    for broker, part in groups:
+        broker.adopt(part)
 
 
-def create_fragments(fragments: Sequence[Fragment], done: Done) -> None:
-    """Make them everywhere. Should a store fail meanwhile, those that were made elsewhere are taken away again."""
-
-    def created(error: FragmentUnavailable | None) -> None:
-        for broker, part in _by_broker(fragments):
-            if error is None:
-                broker.adopt(part)
-            else:
-                broker.commit([FragmentDeleted(fragment.key) for fragment in part], _as_it_is)
-        done(error)
-
-    if _can_be_changed(fragments, done):
-        _commit_everywhere(fragments, lambda fragment: FragmentCreated(fragment.key), created)
-
-
-def delete_fragments(fragments: Sequence[Fragment], done: Done) -> None:
+def delete_fragments(fragments: Sequence[Fragment]) -> Steps[None]:
     """Delete them everywhere; what comes for them meanwhile is refused, or goes with them.
 
-    Should a store fail meanwhile, those that are gone are made anew, empty; deleting again deletes all.
+    Should a store fail meanwhile, those that are gone are created again, empty; deleting again deletes all.
     """
+    check_all_available(fragments)
     groups = _by_broker(fragments)
-
-    def deleted(error: FragmentUnavailable | None) -> None:
-        for broker, part in groups:
-            if error is None:
-                broker.remove(part)
-            else:
-                broker.keep(part)
-        done(error)
-
-    if _can_be_changed(fragments, done):
-        for broker, part in groups:
-            broker.part_with(part)
-        _commit_everywhere(fragments, lambda fragment: FragmentDeleted(fragment.key), deleted)
-
-
-def _can_be_changed(fragments: Sequence[Fragment], done: Done) -> bool:
-    """False if one of them is ill, and then `done` has been told."""
-    try:
-        check_available(fragments)
-    except FragmentUnavailable as unavailable:
-        done(unavailable)
-        return False
-    return True
-
-
-def _commit_everywhere(fragments: Sequence[Fragment], change: Callable[[Fragment], Change], done: Done) -> None:
-    groups = _by_broker(fragments)
-    open_count = len(groups)
-    first_error: FragmentUnavailable | None = None
-
-    def committed(error: FragmentUnavailable | None) -> None:
-        nonlocal open_count, first_error
-        open_count -= 1
-        first_error = first_error or error
-        if open_count == 0:
-            done(first_error)
-
     for broker, part in groups:
-        broker.commit([change(fragment) for fragment in part], committed)
+        broker.part_with(part)
+    try:
+        yield from commit_each([(broker, [FragmentDeleted(each.key) for each in part]) for broker, part in groups])
+    except FragmentUnavailable:
+        for broker, part in groups:
+            broker.keep(part)
+        raise
+    for broker, part in groups:
+        broker.remove(part)
 
 
 def _by_broker(fragments: Sequence[Fragment]) -> list[tuple[MessageBroker, list[Fragment]]]:

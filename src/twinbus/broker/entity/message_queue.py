@@ -1,28 +1,30 @@
 """One sub-queue (main, dead-letter or transfer dead-letter) of a queue or subscription, over all of its fragments."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock, TakenMessage
-from twinbus.broker.entity.counts import counts_of
+from twinbus.broker import commands
+from twinbus.broker.commands import Command
+from twinbus.broker.consumer import Consumer, SessionLock
 from twinbus.broker.entity.forwarding import Find, Forwarder
 from twinbus.broker.entity.receive_merge import ReceiveMerge
-from twinbus.broker.entity.routing import fragment_at, fragment_of_numbers, fragment_of_tokens, places_by_fragment
 from twinbus.broker.entity.session_desk import NO_WAITER, SessionDesk
 from twinbus.broker.entity_settings import EntitySettings
-from twinbus.broker.fragment import schedule
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import counts_of, fragment_at, fragment_of_tokens, places_by_fragment
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.settlement import check_live, lock_lost, settle_all, settle_each
-from twinbus.broker.operations import browse
-from twinbus.broker.operations.deferred import receive_deferred
-from twinbus.broker.operations.peek_pages import PeekPages
-from twinbus.broker.operations.session_states import SessionList, read_state, write_state
+from twinbus.broker.operations import bulk, by_number, overview, peek, sessions
+from twinbus.broker.operations.asked_queue import AskedQueue
+from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import QueueCounts, Reply, SettleReply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed
-from twinbus.store.changes import StoredMessage, SubQueue
+from twinbus.store.changes import SubQueue
+
+T = TypeVar("T")
 
 
 class MessageQueue:
@@ -200,60 +202,6 @@ class MessageQueue:
             fragment.wake()
         reply([until] * len(tokens))
 
-    # Reading by number
-
-    def peek(
-        self,
-        from_number: int,
-        count_max: int,
-        session_id: str | None,
-        now: Millis,
-        reply: Reply[list[StoredMessage]],
-    ) -> None:
-        """Look at messages without taking them; a page may be short, an empty one is the end (contract A12)."""
-        self.settings.last_used_at = now
-        if session_id is not None and self._desk is not None:
-            fragment = self._desk.place(session_id)
-            browse.peek(fragment, from_number, count_max, session_id, now, reply)
-        else:
-            PeekPages(self.fragments, count_max, now, reply).from_number(from_number, session_id)
-
-    def peek_merged(
-        self, positions: Mapping[int, int], count_max: int, now: Millis, reply: Reply[list[StoredMessage]]
-    ) -> None:
-        """Peek over all fragments at once, by enqueued time. `positions`: fragment index -> lowest number wanted."""
-        PeekPages(self.fragments, count_max, now, reply).merged(positions)
-
-    def receive_deferred(
-        self,
-        numbers: Sequence[int],
-        mode: ReceiveMode,
-        session_id: str | None,
-        now: Millis,
-        reply: Reply[list[TakenMessage]],
-    ) -> None:
-        """Take deferred messages, all of them or MessageNotFound; NotAllowed over several fragments."""
-        self.settings.last_used_at = now
-        try:
-            self.settings.check_can_receive()
-            fragment = fragment_of_numbers(self.fragments, numbers)
-            session = None
-            if self._desk is not None:
-                session = self._desk.sessions_of(fragment), self._held(session_id, now)
-        except MessagingError as error:
-            reply(error)
-            return
-        receive_deferred(fragment, numbers, mode, session, reply)
-
-    def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
-        """Remove scheduled messages, all of them or MessageNotFound."""
-        try:
-            fragment = fragment_of_numbers(self.fragments, numbers)
-        except MessagingError as error:
-            reply(error)
-            return
-        schedule.cancel(fragment, numbers, reply)
-
     # Message sessions
 
     def accept_session(
@@ -263,64 +211,57 @@ class MessageQueue:
         self.settings.last_used_at = now
         try:
             self.settings.check_can_receive()
-            return self._sessions().accept(session_id, deadline, now, reply)
+            return self.sessions().accept(session_id, deadline, now, reply)
         except MessagingError as error:
             reply(error)
             return NO_WAITER
 
     def release_session(self, lock: SessionLock, now: Millis) -> None:
         """Give it back in good order: its messages are free at once and no delivery count rises."""
-        self._sessions().release(lock, now)
+        self.sessions().release(lock, now)
 
     def renew_session(self, session_id: str, now: Millis, reply: Reply[Millis]) -> None:
         try:
-            lock = self._sessions().renew(session_id, now)
+            lock = self.sessions().renew(session_id, now)
         except MessagingError as error:
             reply(error)
             return
         reply(lock.locked_until)
 
-    def session_state(self, session_id: str, reply: Reply[bytes | None]) -> None:
-        """Only while the session is locked: SessionLockLost otherwise. None: it has no state."""
-        try:
-            self._held(session_id, self.clock.now())
-        except MessagingError as error:
-            reply(error)
-            return
-        read_state(self._sessions().place(session_id), session_id, reply)
-
-    def set_session_state(self, session_id: str, state: bytes | None, now: Millis, reply: Reply[None]) -> None:
-        """Only while the session is locked: SessionLockLost otherwise. None forgets the state."""
-        try:
-            self._held(session_id, now)
-        except MessagingError as error:
-            reply(error)
-            return
-        write_state(self._sessions().place(session_id), session_id, state, now, reply)
-
-    def list_sessions(self, updated_after: Millis | None, skip: int, top: int, reply: Reply[list[str]]) -> None:
-        """Sessions with active messages or a state (None), or whose state was set after a time; by name."""
-        if self._desk is None:
-            reply(self._no_sessions())
-            return
-        SessionList(updated_after, skip, top, reply).collect(self.fragments)
-
-    def _sessions(self) -> SessionDesk:
+    def sessions(self) -> SessionDesk:
         if self._desk is None:
             raise self._no_sessions()
         return self._desk
 
-    def _held(self, session_id: str | None, now: Millis) -> str:
-        """The session id, if the session is held by somebody."""
-        if session_id is None:
-            raise NotAllowed(f"'{self.settings.path}' requires message sessions. Say which session is meant.")
-        self._sessions().check_held(session_id, now)
-        return session_id
-
     def _no_sessions(self) -> NotAllowed:
         return NotAllowed(f"'{self.settings.path}' has no message sessions. Leave out the session id.")
 
-    # Counting
+    # Everything else
 
     def counts(self) -> QueueCounts:
+        """From memory, so at once."""
         return counts_of(self.fragments)
+
+    def ask(self, command: Command[T], now: Millis, reply: Reply[T]) -> None:
+        """Do what `twinbus.broker.commands` says of it."""
+        self.settings.last_used_at = now
+        run(OPERATIONS[type(command)](self, command, now), reply)
+
+
+OPERATIONS: Final[Mapping[type[Command[Any]], Callable[[AskedQueue, Any, Millis], Steps[Any]]]] = {
+    commands.Peek: peek.peek,
+    commands.PeekMerged: peek.peek_merged,
+    commands.PeekRange: peek.peek_range,
+    commands.ReceiveDeferred: by_number.receive_deferred,
+    commands.CancelScheduled: by_number.cancel_scheduled,
+    commands.Purge: bulk.purge,
+    commands.Claim: bulk.claim,
+    commands.DeleteDeferred: bulk.delete_deferred,
+    commands.Undefer: bulk.undefer,
+    commands.UndeferAll: bulk.undefer_all,
+    commands.GetSessionState: sessions.get_session_state,
+    commands.SetSessionState: sessions.set_session_state,
+    commands.ListSessions: sessions.list_sessions,
+    commands.ListFragments: overview.list_fragments,
+    commands.CountShares: overview.count_shares,
+}

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from twinbus.broker.entity.counts import counts_of
+from twinbus.broker.commands import CancelScheduled
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
 from twinbus.broker.entity.transfers import Transfers, ViaTarget
 from twinbus.broker.entity_settings import queue_settings
+from twinbus.broker.fragment.fragment_group import counts_of
 from twinbus.broker.fragment.intake import check_room, stage
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.replies import QueueCounts, Reply, SendReply
@@ -58,7 +59,7 @@ class QueueEntity(SubQueues):
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""
-        self.main.cancel_scheduled(numbers, now, reply)
+        self.main.ask(CancelScheduled(numbers), now, reply)
 
     def follow_description(self, description: QueueDescription, now: Millis) -> None:
         self.description = description

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from twinbus.broker.entity.counts import counts_of
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import counts_of
 from twinbus.broker.fragment.upkeep import keep_up
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.replies import QueueCounts

@@ -4,19 +4,19 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from twinbus.broker.entity import fan_out
-from twinbus.broker.entity.counts import counts_of
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.placement import Placement
-from twinbus.broker.entity.routing import fragment_of_numbers
 from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
 from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity_settings import subscription_settings, topic_settings
-from twinbus.broker.fragment import schedule
 from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import counts_of
 from twinbus.broker.fragment.intake import Staged
 from twinbus.broker.fragment.upkeep import keep_up_with
 from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.operations import by_number
+from twinbus.broker.operations.steps import run
 from twinbus.broker.replies import QueueCounts, Reply, SendReply
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
@@ -102,12 +102,7 @@ class TopicEntity:
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""
-        try:
-            fragment = fragment_of_numbers(self.fragments, numbers)
-        except MessagingError as error:
-            reply(error)
-            return
-        schedule.cancel(fragment, numbers, reply)
+        run(by_number.cancel(self.fragments, numbers), reply)
 
     def follow_description(self, description: TopicDescription, now: Millis) -> None:
         self.description = description

@@ -21,7 +21,7 @@ class Decision:
     """Messages given to it are out of their lane, or removed from it by the caller."""
 
     def __init__(self, fragment: Fragment) -> None:
-        self._fragment = fragment
+        self.fragment = fragment
         self._removed: list[int] = []
         self._altered: list[Change] = []
         self._altered_numbers: list[int] = []
@@ -29,7 +29,7 @@ class Decision:
         self._moved: dict[int, tuple[Fragment, list[StoredMessage]]] = {}
 
     def remove(self, messages: Sequence[StoredMessage]) -> None:
-        fragment = self._fragment
+        fragment = self.fragment
         fragment.count_rows(messages, -1)
         for message in messages:
             self._removed.append(message.sequence_number)
@@ -48,7 +48,7 @@ class Decision:
 
         False where those make the message too large: then it is dead-lettered instead, as it was.
         """
-        fragment = self._fragment
+        fragment = self.fragment
         content = None
         if properties:
             content = with_application_properties(message.content, properties)
@@ -94,6 +94,10 @@ class Decision:
             row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
         rows.append(row)
 
+    def write(self, change: Change) -> None:
+        """A change that concerns no row."""
+        self._altered.append(change)
+
     def commit(
         self,
         effect: Callable[[], None] | None = None,
@@ -101,18 +105,18 @@ class Decision:
     ) -> None:
         changes: list[Change] = []
         if self._removed:
-            changes.append(Removed(self._fragment.key, self._removed))
+            changes.append(Removed(self.fragment.key, self._removed))
         changes += self._altered
         changes += [target.number_rows(rows) for target, rows in self._moved.values()]
 
         def durable() -> None:
             for target, rows in self._moved.values():
                 target.admit(rows, sum([len(row.content) for row in rows]))
-            self._fragment.put_back(self._free)
+            self.fragment.put_back(self._free)
             if effect is not None:
                 effect()
 
-        self._fragment.change(self._removed + self._altered_numbers, changes, durable, failed)
+        self.fragment.change(self._removed + self._altered_numbers, changes, durable, failed)
 
 
 def dead_letter_row(

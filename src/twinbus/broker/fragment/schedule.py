@@ -4,15 +4,14 @@ A scheduled message becomes active under a new number, as if it were sent then. 
 which is how the two are told apart, and keeps its number and so its place.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.replies import Reply
 from twinbus.clock import NEVER, Millis
-from twinbus.errors import FragmentUnavailable, MessageNotFound
+from twinbus.errors import FragmentUnavailable
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Activated, Altered, Change, Removed, StoredMessage
-from twinbus.store.reads import DueRows, ReadNumbers, Timely
+from twinbus.store.changes import Activated, Altered, Change, StoredMessage
+from twinbus.store.reads import DueRows, Timely
 
 DUE_COUNT_MAX = 256
 
@@ -78,28 +77,3 @@ def _activate_scheduled(fragment: Fragment, row: StoredMessage, now: Millis) -> 
     row.sequence_number, row.enqueued_at = fragment.last_number, now
     row.state, row.due_at = MessageState.ACTIVE, 0
     return Activated(fragment.key, scheduled_number, row.sequence_number, now, row.expires_at)
-
-
-def cancel(fragment: Fragment, numbers: Sequence[int], reply: Reply[None]) -> None:
-    """Remove scheduled messages, all of them or none."""
-    key = fragment.key
-
-    def read(rows: list[StoredMessage] | FragmentUnavailable) -> None:
-        if isinstance(rows, FragmentUnavailable):
-            reply(rows)
-            return
-        changing = fragment.in_flight()
-        good = [row for row in rows if _can_cancel(row) and row.sequence_number not in changing]
-        if len(good) < len(set(numbers)):
-            reply(
-                MessageNotFound("A message with this sequence number is not scheduled, or no longer. Peek to see it.")
-            )
-            return
-        fragment.count_rows(good, -1)
-        fragment.change(list(numbers), [Removed(key, list(numbers))], lambda: reply(None), reply)
-
-    fragment.broker.query(ReadNumbers(key, list(dict.fromkeys(numbers))), read)
-
-
-def _can_cancel(row: StoredMessage) -> bool:
-    return row.state is MessageState.SCHEDULED and not row.delivery_count

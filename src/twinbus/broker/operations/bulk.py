@@ -3,114 +3,79 @@
     next fragment > read some rows > leave out what somebody holds > one commit > read some more
 
 Steps are small, whatever the depth of the queue: none of them stalls a store or fills memory. What is locked, part of
-a message session that somebody holds, or being changed is left alone. A fragment that is ill is left out; only a call
-that changed nothing says so, since what was done has to be told.
+a message session that somebody holds, or being changed is left alone. A fragment that is not available is left out; only
+a command that changed nothing fails for it, since the caller has to learn what was done.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.commands import NUMBERS_MAX, Claim, DeleteDeferred, Purge, Range, Undefer, UndeferAll
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.withdrawal import withdraw
-from twinbus.broker.operations.bulk_pages import ByNumber, Numbers, Pages, Scan
-from twinbus.broker.replies import Reply
+from twinbus.broker.operations.asked_queue import AskedQueue
+from twinbus.broker.operations.steps import Steps, commit, read_one
 from twinbus.clock import Millis
-from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError
+from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model import wire_names
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import ACTIVE_ONLY, ANY_STATE, DEFERRED_ONLY, Rows
+from twinbus.store.reads import ACTIVE_ONLY, DEFERRED_ONLY, ReadNumbers, Rows, Scan
 
 STEP_COUNT_MAX = 500
-CALL_COUNT_MAX = 10_000
-"""Messages that one call changes at most."""
-NUMBERS_MAX = 100_000
-"""Sequence numbers that one call names at most."""
+STEP_BYTES_MAX = 1024 * 1024
 
-Range: TypeAlias = tuple[int, int]
-"""First and last sequence number, both included."""
+Numbers: TypeAlias = list[int]
 Alter: TypeAlias = Callable[[Decision, Sequence[StoredMessage]], None]
 IsWanted: TypeAlias = Callable[[StoredMessage], bool]
 
 
-# What to do with whom
+# What to do with which messages
 
 
-def purge(
-    queue: MessageQueue,
-    count_max: int,
-    before: Millis,
-    now: Millis,
-    reply: Reply[Numbers],
-    states: Collection[MessageState] = ANY_STATE,
-) -> None:
-    """Remove the first messages enqueued up to a time; replies their numbers, fewer than `count_max` if it was all."""
-    pages = [Scan(fragment, states) for fragment in queue.fragments]
-    _start(queue, pages, _remove, count_max, now, reply, lambda row: row.enqueued_at <= before)
+def purge(queue: AskedQueue, command: Purge, now: Millis) -> Steps[Numbers]:
+    def is_wanted(row: StoredMessage) -> bool:
+        return row.enqueued_at <= command.enqueued_until
+
+    change = _Change(_remove, is_wanted, command.count_max)
+    return (yield from change.over(change.scan(fragment, command.states) for fragment in queue.fragments))
 
 
-def claim(
-    queue: MessageQueue,
-    count_max: int,
-    owner: str | None,
-    fragment_index: int | None,
-    now: Millis,
-    reply: Reply[Numbers],
-    last_number: int | None = None,
-) -> None:
-    """Set the first messages aside as if they were received and deferred, and reply their numbers, those of a fragment
-    rising. The owner, where there is one, is an annotation of the messages from then on. With `last_number`, of one
-    fragment, what came later stays."""
-    try:
-        queue.settings.check_can_receive()
-        queue.expect_claims()
-        fragments = _chosen(queue.fragments, fragment_index)
-    except MessagingError as error:
-        reply(error)
-        return
+def claim(queue: AskedQueue, command: Claim, now: Millis) -> Steps[Numbers]:
+    queue.settings.check_can_receive()
+    queue.expect_claims()
+    last_number = command.last_number
+    annotations = None if command.owner is None else {wire_names.CLAIMED_BY: command.owner}
 
     def defer(decision: Decision, rows: Sequence[StoredMessage]) -> None:
-        annotations = None if owner is None else {wire_names.CLAIMED_BY: owner}
         for row in rows:
             decision.alter(row, MessageState.DEFERRED, annotations=annotations)
 
     def is_wanted(row: StoredMessage) -> bool:
         return row.expires_at > now and (last_number is None or row.sequence_number <= last_number)
 
-    pages = [Scan(fragment, ACTIVE_ONLY, _before_first_free(fragment), last_number) for fragment in fragments]
-    _start(queue, pages, defer, count_max, now, reply, is_wanted)
+    change = _Change(defer, is_wanted, command.count_max)
+    fragments = _chosen(queue.fragments, command.fragment_index)
+    parts = (change.scan(fragment, ACTIVE_ONLY, before_first_free(fragment), last_number) for fragment in fragments)
+    return (yield from change.over(parts))
 
 
-def delete_deferred(queue: MessageQueue, ranges: Iterable[Range], now: Millis, reply: Reply[Numbers]) -> None:
-    """Remove the deferred messages with these numbers. Those that are gone already are no error: it may be repeated.
-
-    Who holds a message session does not keep what somebody else has claimed of it.
-    """
-    _start_numbers(queue, ranges, _remove, now, reply, spares_held_sessions=False)
+def delete_deferred(queue: AskedQueue, command: DeleteDeferred, now: Millis) -> Steps[Numbers]:
+    """Whoever holds a message session does not keep what somebody else has claimed of it."""
+    change = _Change(_remove, _is_deferred, NUMBERS_MAX, spares_held_sessions=False)
+    return (yield from change.over(change.read(*part) for part in _by_fragment(queue.fragments, command.ranges)))
 
 
-def undefer(queue: MessageQueue, ranges: Iterable[Range], now: Millis, reply: Reply[Numbers]) -> None:
-    """Make the deferred messages with these numbers active again, each in its old place."""
-    _start_numbers(queue, ranges, _activate, now, reply)
+def undefer(queue: AskedQueue, command: Undefer, now: Millis) -> Steps[Numbers]:
+    change = _Change(_activate, _is_deferred, NUMBERS_MAX)
+    return (yield from change.over(change.read(*part) for part in _by_fragment(queue.fragments, command.ranges)))
 
 
-def undefer_all(queue: MessageQueue, count_max: int, now: Millis, reply: Reply[Numbers]) -> None:
-    pages = [Scan(fragment, DEFERRED_ONLY) for fragment in queue.fragments]
-    _start(queue, pages, _activate, count_max, now, reply, _any)
-
-
-def ranges_of(numbers: Iterable[int]) -> list[Range]:
-    """The runs that rising numbers make up."""
-    ranges: list[Range] = []
-    for number in numbers:
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
-    return ranges
+def undefer_all(queue: AskedQueue, command: UndeferAll, now: Millis) -> Steps[Numbers]:
+    change = _Change(_activate, _is_deferred, command.count_max)
+    return (yield from change.over(change.scan(fragment, DEFERRED_ONLY) for fragment in queue.fragments))
 
 
 def _remove(decision: Decision, rows: Sequence[StoredMessage]) -> None:
@@ -123,21 +88,17 @@ def _activate(decision: Decision, rows: Sequence[StoredMessage]) -> None:
         decision.free(row)
 
 
-def _before_first_free(fragment: Fragment) -> int:
+def _is_deferred(row: StoredMessage) -> bool:
+    return row.state is MessageState.DEFERRED
+
+
+def before_first_free(fragment: Fragment) -> int:
     """A number below those of all active messages that nobody holds: what was claimed before lies there too, and to
     read past it costs more with every claim."""
     if fragment.sessions is not None:
         return 0
     ready = fragment.lane.ready
     return ready[0].sequence_number - 1 if ready else fragment.lane.tail
-
-
-def _any(_: StoredMessage) -> bool:
-    return True
-
-
-def _is_deferred(row: StoredMessage) -> bool:
-    return row.state is MessageState.DEFERRED
 
 
 def _chosen(fragments: Sequence[Fragment], index: int | None) -> Sequence[Fragment]:
@@ -148,93 +109,76 @@ def _chosen(fragments: Sequence[Fragment], index: int | None) -> Sequence[Fragme
     return [fragments[index]]
 
 
-def _start_numbers(
-    queue: MessageQueue,
-    ranges: Iterable[Range],
-    alter: Alter,
-    now: Millis,
-    reply: Reply[Numbers],
-    *,
-    spares_held_sessions: bool = True,
-) -> None:
-    by_fragment: dict[int, set[int]] = {}
+def _by_fragment(fragments: Sequence[Fragment], ranges: Sequence[Range]) -> list[tuple[Fragment, Numbers]]:
+    numbers: dict[int, set[int]] = {}
     left = NUMBERS_MAX
     for first, last in ranges:
         left -= last - first + 1
         if last < first or left < 0:
-            text = (
+            raise ArgumentError(
                 f"Name at most {NUMBERS_MAX} sequence numbers at a time, in ranges whose last is not below the first."
             )
-            reply(ArgumentError(text))
-            return
-        by_fragment.setdefault(first >> SEQUENCE_BITS, set()).update(range(first, last + 1))
-    pages = [
-        ByNumber(fragment, sorted(by_fragment[fragment.index]))
-        for fragment in queue.fragments
-        if fragment.index in by_fragment
-    ]
-    _start(queue, pages, alter, NUMBERS_MAX, now, reply, _is_deferred, spares_held_sessions=spares_held_sessions)
+        numbers.setdefault(first >> SEQUENCE_BITS, set()).update(range(first, last + 1))
+    return [(fragment, sorted(numbers[fragment.index])) for fragment in fragments if fragment.index in numbers]
 
 
 # How
 
 
-def _start(
-    queue: MessageQueue,
-    pages: Sequence[Pages],
-    alter: Alter,
-    count_max: int,
-    now: Millis,
-    reply: Reply[Numbers],
-    is_wanted: IsWanted,
-    *,
-    spares_held_sessions: bool = True,
-) -> None:
-    queue.settings.last_used_at = now
-    _Bulk(list(pages), alter, count_max, reply, is_wanted, spares_held_sessions).step()
-
-
 @dataclass(slots=True)
-class _Bulk:
-    """One call under way."""
+class _Change:
+    """One command under way, and the numbers of the messages that it has changed."""
 
-    pages: list[Pages]
     alter: Alter
-    count_max: int
-    reply: Reply[Numbers]
     is_wanted: IsWanted
-    spares_held_sessions: bool
+    count_max: int
+    spares_held_sessions: bool = True
     done: Numbers = field(default_factory=list)
-    error: FragmentUnavailable | None = None
 
-    def step(self) -> None:
-        while self.pages and len(self.done) < self.count_max:
-            read = self.pages[0].next_read(min(STEP_COUNT_MAX, self.count_max - len(self.done)))
-            if read is not None:
-                self.pages[0].fragment.broker.query(read, self._read)
+    def over(self, parts: Iterable[Steps[None]]) -> Steps[Numbers]:
+        """One part after the other, each begun when its turn comes."""
+        lost: FragmentUnavailable | None = None
+        for part in parts:
+            try:
+                yield from part
+            except FragmentUnavailable as error:
+                lost = error
+        if lost is not None and not self.done:
+            raise lost
+        return self.done
+
+    def scan(
+        self, fragment: Fragment, states: Collection[MessageState], after: int = 0, last: int | None = None
+    ) -> Steps[None]:
+        """Rows of a fragment by their states, up to number `last`."""
+        while self._room() and (last is None or after < last):
+            rows = yield from read_one(fragment, Scan(fragment.key, after, self._room(), STEP_BYTES_MAX, states))
+            if not rows:
                 return
-            self.pages.pop(0)
-        self.reply(self.error if self.error is not None and not self.done else self.done)
+            after = rows[-1].sequence_number
+            yield from self._change(fragment, rows)
 
-    def _read(self, answer: Rows | FragmentUnavailable) -> None:
-        if isinstance(answer, FragmentUnavailable):
-            self._skip(answer)
-            return
-        pages = self.pages[0]
-        pages.found(answer)
-        rows = self._free(pages.fragment, answer)
-        if not rows:
-            self.step()
-            return
-        lanes = withdraw(pages.fragment, rows)
-        decision = Decision(pages.fragment)
-        self.alter(decision, rows)
-        numbers = [row.sequence_number for row in rows]
-        decision.commit(lambda: self._changed(numbers), self._skip)
-        for lane in lanes:
-            pages.fragment.announce(lane)
+    def read(self, fragment: Fragment, numbers: Numbers) -> Steps[None]:
+        """Rows of a fragment by their numbers. Those that are not there count as done."""
+        for some in _slices(numbers, STEP_COUNT_MAX):
+            rows = yield from read_one(fragment, ReadNumbers(fragment.key, some))
+            yield from self._change(fragment, rows)
+
+    def _room(self) -> int:
+        return min(STEP_COUNT_MAX, self.count_max - len(self.done))
+
+    def _change(self, fragment: Fragment, rows: Rows) -> Steps[None]:
+        free = self._free(fragment, rows)
+        if free:
+            withdrawn = withdraw(fragment, free)
+            decision = Decision(fragment)
+            self.alter(decision, free)
+            numbers = [row.sequence_number for row in free]
+            yield from commit(decision, withdrawn)
+            self.done += numbers
 
     def _free(self, fragment: Fragment, rows: Rows) -> Rows:
+        """Without what was locked or changed after the rows were asked for."""
         taken, now = fragment.out_of_lane(), fragment.broker.clock.now()
         sessions = fragment.sessions if self.spares_held_sessions else None
         return [
@@ -245,11 +189,7 @@ class _Bulk:
             and not (sessions is not None and sessions.is_held(row, now))
         ]
 
-    def _changed(self, numbers: Numbers) -> None:
-        self.done += numbers
-        self.step()
 
-    def _skip(self, error: FragmentUnavailable) -> None:
-        self.error = error
-        self.pages.pop(0)
-        self.step()
+def _slices(numbers: Numbers, count_max: int) -> Iterator[Numbers]:
+    for start in range(0, len(numbers), count_max):
+        yield numbers[start : start + count_max]

@@ -8,10 +8,18 @@ from uuid import UUID
 
 from twinbus.amqp.codec.section_bounds import section_bounds
 from twinbus.amqp.codec.types import Int, Long, Value
+from twinbus.broker.commands import (
+    SHARES_COUNT_MAX,
+    CountShares,
+    FragmentHead,
+    ListFragments,
+    Peek,
+    PeekMerged,
+    PeekRange,
+    RangePage,
+    ReceiveDeferred,
+)
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
-from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, count_shares
-from twinbus.broker.operations.fragment_heads import FragmentHead, fragment_heads
-from twinbus.broker.operations.range_peek import RangePage, peek_range
 from twinbus.errors import ArgumentError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
@@ -28,13 +36,8 @@ SEQUENCE_NUMBERS_MAX = 4_096
 def peek_message(call: Call) -> None:
     arguments = call.arguments
     count = arguments.count("message-count", PEEK_COUNT_MAX, 1)
-    call.queue().peek(
-        arguments.number("from-sequence-number", 0),
-        count,
-        arguments.optional_text("session-id"),
-        call.now,
-        call.answer(peeked_body(arguments)),
-    )
+    command = Peek(arguments.number("from-sequence-number", 0), count, arguments.optional_text("session-id"))
+    call.ask(command, peeked_body(arguments))
 
 
 def peeked_body(arguments: Arguments) -> Callable[[list[StoredMessage]], Response]:
@@ -84,7 +87,7 @@ def peek_merged(call: Call) -> None:
     if arguments.fields.get("from-sequence-numbers") is not None:
         numbers = arguments.sequence("from-sequence-numbers", int, "numbers", FRAGMENT_COUNT)
     positions = {number >> SEQUENCE_BITS: number for number in numbers}
-    call.queue().peek_merged(positions, count, call.now, call.answer(peeked_body(arguments)))
+    call.ask(PeekMerged(positions, count), peeked_body(arguments))
 
 
 def peek_range_of_fragment(call: Call) -> None:
@@ -104,7 +107,7 @@ def peek_range_of_fragment(call: Call) -> None:
             fields["next-sequence-number"] = Long(page.next_number)
         return Response.ok(fields)
 
-    peek_range(queue, first, last, count, states, call.now, call.answer(body))
+    queue.ask(PeekRange(first, last, count, states), call.now, call.answer(body))
 
 
 def _state(name: str) -> MessageState:
@@ -122,7 +125,7 @@ def receive_by_sequence_number(call: Call) -> None:
     session_id = arguments.optional_text("session-id")
     if session_id is not None:
         call.require_session(session_id)
-    call.queue().receive_deferred(numbers, mode, session_id, call.now, call.answer(_received))
+    call.ask(ReceiveDeferred(numbers, mode, session_id), _received)
 
 
 def _received(deliveries: list[TakenMessage]) -> Response:
@@ -149,7 +152,7 @@ def heads(call: Call) -> None:
     def body(found: list[FragmentHead]) -> Response:
         return Response.ok({"fragments": [_head(head) for head in found]})
 
-    fragment_heads(call.queue(), call.now, call.answer(body))
+    call.ask(ListFragments(), body)
 
 
 def _head(head: FragmentHead) -> dict[str, Value]:
@@ -180,4 +183,4 @@ def backlog(call: Call) -> None:
 
     arguments = call.arguments
     count = arguments.count("message-count", SHARES_COUNT_MAX, SHARES_COUNT_MAX)
-    count_shares(call.queue(), arguments.number("from-sequence-number", 0), count, call.now, call.answer(body))
+    call.ask(CountShares(arguments.number("from-sequence-number", 0), count), body)

@@ -7,7 +7,7 @@ named by their sequence numbers, which carry the fragment, so one request may co
 from collections.abc import Sequence
 
 from twinbus.amqp.codec.types import Array, Int, Long
-from twinbus.broker.operations import bulk
+from twinbus.broker.commands import CALL_COUNT_MAX, Claim, DeleteDeferred, Purge, Range, Undefer, UndeferAll, ranges_of
 from twinbus.errors import ArgumentError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
@@ -23,19 +23,19 @@ def batch_delete_messages(call: Call) -> None:
     """The oldest active messages that nobody holds; neither deferred nor scheduled ones."""
     count = call.arguments.count("message-count", DELETE_COUNT_MAX)
     before = call.arguments.number("enqueued-time-utc", call.now)
-    bulk.purge(call.queue(), count, before, call.now, call.answer(_changed), ACTIVE_ONLY)
+    call.ask(Purge(count, before, ACTIVE_ONLY), _changed)
 
 
 def purge(call: Call) -> None:
     before = call.arguments.number("enqueued-time-utc", call.now)
-    bulk.purge(call.queue(), _count(call.arguments), before, call.now, call.answer(_changed))
+    call.ask(Purge(_count(call.arguments), before), _changed)
 
 
 def undefer(call: Call) -> None:
     if call.arguments.fields.get("ranges") is None:
-        bulk.undefer_all(call.queue(), _count(call.arguments), call.now, call.answer(_changed))
+        call.ask(UndeferAll(_count(call.arguments)), _changed)
     else:
-        bulk.undefer(call.queue(), _ranges(call.arguments), call.now, call.answer(_changed))
+        call.ask(Undefer(_ranges(call.arguments)), _changed)
 
 
 def claim(call: Call) -> None:
@@ -50,18 +50,18 @@ def claim(call: Call) -> None:
         last = arguments.number("last-sequence-number")
         if last >> SEQUENCE_BITS != fragment:
             raise ArgumentError("'last-sequence-number' must be in the fragment that 'fragment' names.")
-    bulk.claim(call.queue(), _count(arguments), owner, index, call.now, call.answer(_claimed), last)
+    call.ask(Claim(_count(arguments), owner, index, last), _claimed)
 
 
 def delete_claimed(call: Call) -> None:
-    bulk.delete_deferred(call.queue(), _ranges(call.arguments), call.now, call.answer(_counted))
+    call.ask(DeleteDeferred(_ranges(call.arguments)), _counted)
 
 
 def _count(arguments: Arguments) -> int:
-    return arguments.count("message-count", bulk.CALL_COUNT_MAX, bulk.CALL_COUNT_MAX)
+    return arguments.count("message-count", CALL_COUNT_MAX, CALL_COUNT_MAX)
 
 
-def _ranges(arguments: Arguments) -> list[bulk.Range]:
+def _ranges(arguments: Arguments) -> list[Range]:
     ends = arguments.sequence("ranges", int, "numbers", RANGE_ENDS_MAX)
     if len(ends) % 2:
         raise ArgumentError("'ranges' must hold pairs: the first and the last sequence number of each range.")
@@ -79,5 +79,5 @@ def _counted(numbers: Sequence[int]) -> Response:
 def _claimed(numbers: Sequence[int]) -> Response:
     if not numbers:
         return NO_MESSAGES
-    ends = [Long(end) for pair in bulk.ranges_of(numbers) for end in pair]
+    ends = [Long(end) for pair in ranges_of(numbers) for end in pair]
     return Response.ok({"message-count": Int(len(numbers)), "ranges": Array(list(ends))})

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+from twinbus.broker.commands import Command, RangePage
 from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.fragment_transaction import FragmentTransaction
-from twinbus.broker.operations.range_peek import RangePage
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import MessageNotFound, MessagingError, NotAllowed, SessionLockLost
@@ -66,6 +66,10 @@ class Call:
         if self.node.target is None:
             raise NotAllowed(f"Messages cannot be sent to '{self.node.path}': send to its queue or topic.")
         return self.node.target
+
+    def ask(self, command: Command[T], body_of: Callable[[T], Response]) -> None:
+        """Ask the queue, and respond with what `body_of` makes of the reply."""
+        self.queue().ask(command, self.now, self.answer(body_of))
 
     def answer(self, body_of: Callable[[Any], Response]) -> Reply[Any]:
         """A reply for the broker: it responds with the error, or with what `body_of` returns for the result."""

@@ -1,6 +1,7 @@
 """`$management`: locks and states of message sessions, and their list."""
 
 from twinbus.amqp.codec.types import Array, Int, Timestamp
+from twinbus.broker.commands import GetSessionState, ListSessions, SetSessionState
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge
 from twinbus.gateway.nodes.request_message import Response
@@ -32,7 +33,7 @@ def get_session_state(call: Call) -> None:
     def body(state: bytes | None) -> Response:
         return Response.ok({"session-state": state})
 
-    call.queue().session_state(session_id, call.answer(body))
+    call.ask(GetSessionState(session_id), body)
 
 
 def set_session_state(call: Call) -> None:
@@ -44,7 +45,7 @@ def set_session_state(call: Call) -> None:
         raise MessageTooLarge(
             f"The session state has {size} bytes; the limit is that of a message, {call.message_size_max}. Store less in it."
         )
-    call.queue().set_session_state(session_id, state, call.now, call.answer(done))
+    call.ask(SetSessionState(session_id, state), done)
 
 
 def get_message_sessions(call: Call) -> None:
@@ -58,4 +59,4 @@ def get_message_sessions(call: Call) -> None:
             return NO_SESSIONS
         return Response.ok({"skip": Int(skip + len(names)), "sessions-ids": Array(list(names), STRING_ARRAY)})
 
-    call.queue().list_sessions(None if after >= ALL_SESSIONS else after, skip, top, call.answer(body))
+    call.ask(ListSessions(None if after >= ALL_SESSIONS else after, skip, top), body)

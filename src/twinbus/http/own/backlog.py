@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from twinbus.broker.commands import SHARES_COUNT_MAX, CountShares
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.operations.backlog_shares import SHARES_COUNT_MAX, count_shares
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError
 from twinbus.http.access import HttpAccess
@@ -70,7 +70,7 @@ class BacklogPage:
             if not answered.done():
                 answered.set_result(value)
 
-        count_shares(queue, number, SHARES_COUNT_MAX, self._clock.now(), reply)
+        queue.ask(CountShares(number, SHARES_COUNT_MAX), self._clock.now(), reply)
         page = await answered
         if isinstance(page, MessagingError):
             raise page

@@ -1,23 +1,21 @@
-"""What waits in a backlog queue for which destination, counted by reading it."""
+"""What lies in a queue, fragment by fragment or by destination, without its messages."""
 
 import pytest
 
+from twinbus.broker.commands import Claim, CountShares, DeleteDeferred, FragmentHead, ListFragments, ranges_of
 from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.operations import backlog_shares
-from twinbus.broker.operations.backlog_shares import count_shares
+from twinbus.broker.operations import overview
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import Message
+from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.reads import BacklogShares, Share
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 
 
 def ask(sim: Simulation, queue: MessageQueue, from_number: int = 0, count_max: int = 10_000) -> Answer[BacklogShares]:
-    answer: Answer[BacklogShares] = Answer()
-    count_shares(queue, from_number, count_max, sim.now, answer)
-    sim.run()
-    return answer
+    return sim.ask(queue, CountShares(from_number, count_max))
 
 
 def counts(shares: BacklogShares) -> dict[str | None, int]:
@@ -51,7 +49,7 @@ def test_a_request_looks_at_a_limited_number_and_says_where_to_go_on() -> None:
 
 
 def test_a_long_backlog_is_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog_shares, "_PAGE_COUNT_MAX", 4)
+    monkeypatch.setattr(overview, "_PAGE_COUNT_MAX", 4)
     sim = Simulation()
     queue = sim.queue(QueueDescription("p/x-servicebus-transfer/0"))
     sim.send(queue, *bound_for("orders", 9), *bound_for("bills", 9))
@@ -76,3 +74,21 @@ def test_an_empty_queue_has_no_shares() -> None:
     assert shares == BacklogShares()
     shares.add("orders", 1, 10)
     assert shares.by_destination == {"orders": Share(1, 10)}
+
+
+def test_heads_tell_where_every_fragment_begins_and_ends() -> None:
+    sim = Simulation(4)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for number in range(40):
+        sim.send(queue, make_message(f"m{number}"))
+    numbers = sim.ask(queue.main, Claim(10)).value
+    assert sim.ask(queue.main, DeleteDeferred(ranges_of(numbers))).value == numbers
+    sim.lose_store(3)
+    found = sim.ask(queue.main, ListFragments()).value
+    assert [head.fragment for head in found] == list(range(16))
+    assert [head.fragment for head in found if not head.is_available] == [3, 7, 11, 15]
+    base = 8 << SEQUENCE_BITS
+    assert found[8] == FragmentHead(8, True, base + 1, base + 2, 2, 0, 0, found[8].size_bytes)
+    empty = [head for head in found if head.is_available and not head.active]
+    assert empty
+    assert all(head.first_number == head.last_number + 1 for head in empty)

@@ -1,15 +1,18 @@
-"""Which fragment a lock token or a sequence number belongs to (contract A8)."""
+"""The fragments of one queue or topic together: which of them is meant, how full they are, which of them are there."""
 
 from collections.abc import Sequence
 
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.locks import fragment_index_of
+from twinbus.broker.replies import QueueCounts
 from twinbus.errors import MessageLockLost, MessageNotFound, NotAllowed
 from twinbus.model.wire_names import SEQUENCE_BITS
 
+# Which one is meant (contract A8)
+
 
 def places_by_fragment(tokens: Sequence[bytes]) -> dict[int, Sequence[int]]:
-    """Positions in `tokens` by index of the fragment; -1 for what is no token."""
+    """Positions in `tokens` by index of the fragment; -1 for what is not a token."""
     indexes = set(map(fragment_index_of, tokens))
     if len(indexes) == 1:
         return {indexes.pop(): range(len(tokens))}
@@ -52,3 +55,34 @@ def _several_fragments(verb: str) -> NotAllowed:
         f"The messages lie in several parts of a partitioned entity. {verb} those with the same session id or "
         "partition key together, and others one by one."
     )
+
+
+# How full they are
+
+
+def counts_of(fragments: Sequence[Fragment]) -> QueueCounts:
+    """The sum of those that are available."""
+    served = [fragment for fragment in fragments if fragment.is_available]
+    return QueueCounts(
+        active=sum(fragment.active_count for fragment in served),
+        deferred=sum(fragment.deferred_count for fragment in served),
+        scheduled=sum(fragment.scheduled_count for fragment in served),
+        size_bytes=sum(fragment.size_bytes for fragment in served),
+        is_limited=len(served) < len(fragments),
+    )
+
+
+# Which of them are there
+
+
+def check_all_available(fragments: Sequence[Fragment]) -> None:
+    """Raises the error of the first fragment whose store is lost."""
+    for fragment in fragments:
+        if not fragment.broker.is_available:
+            raise fragment.broker.unavailable()
+
+
+def check_any_available(fragments: Sequence[Fragment]) -> None:
+    """Raises FragmentUnavailable if none of them is available."""
+    if not any(fragment.is_available for fragment in fragments):
+        raise fragments[0].broker.unavailable()

@@ -1,0 +1,205 @@
+"""What can be asked of a queue: each command a value, with what is replied beside it.
+
+`MessageQueue.ask(command, now, reply)` carries it out. The reply comes once: what the command names, or the MessagingError
+that kept it from being done. Commands and replies hold data alone, so that they can travel; `twinbus.broker.operations`
+has the steps of each, in the module that is named here.
+
+Not on this page is what comes in bursts, message by message: sending, receiving and settling, and the locks of messages and
+message sessions. These are methods of the queue and its entity.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
+from twinbus.clock import Millis
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import ANY_STATE, BacklogShares
+
+T = TypeVar("T")
+
+Range: TypeAlias = tuple[int, int]
+"""First and last sequence number, both included."""
+
+CALL_COUNT_MAX = 10_000
+"""Messages that one command changes at most."""
+NUMBERS_MAX = 100_000
+"""Sequence numbers that one command names at most."""
+SHARES_COUNT_MAX = 10_000
+"""Messages that one `CountShares` looks at."""
+
+
+class Command(Generic[T]):
+    """Something asked of a queue that is replied to with a `T`."""
+
+    __slots__ = ()
+
+
+# Looking (operations/peek.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Peek(Command[list[StoredMessage]]):
+    """Messages in any state numbered `from_number` or above, without taking them (contract A12).
+
+    Fragment after fragment, and no page holds messages of two. A page may be short; an empty one is the end.
+    """
+
+    from_number: int
+    count_max: int  # request_limits.PEEK_COUNT_MAX at most
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeekMerged(Command[list[StoredMessage]]):
+    """As `Peek`, over all fragments at once in the order of arrival."""
+
+    positions: Mapping[int, int]  # index of a fragment -> lowest number wanted of it
+    count_max: int  # request_limits.PEEK_COUNT_MAX at most
+
+
+class RangePage(NamedTuple):
+    rows: list[StoredMessage]
+    next_number: int | None  # where to go on; None: there is nothing more in the range
+
+
+@dataclass(frozen=True, slots=True)
+class PeekRange(Command[RangePage]):
+    """Messages in some states numbered `first` to `last`, all in one fragment; without rows only if there are none."""
+
+    first: int
+    last: int
+    count_max: int  # request_limits.RANGE_COUNT_MAX at most
+    states: Collection[MessageState] = ANY_STATE
+
+
+# Taking by number (operations/by_number.py)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveDeferred(Command[list[TakenMessage]]):
+    """Take the deferred messages with these numbers, all of one fragment: every one of them, or MessageNotFound."""
+
+    numbers: Sequence[int]
+    mode: ReceiveMode
+    session_id: str | None = None  # where the queue requires message sessions; it has to be held
+
+
+@dataclass(frozen=True, slots=True)
+class CancelScheduled(Command[None]):
+    """Remove the scheduled messages with these numbers, all of one fragment: every one of them, or MessageNotFound."""
+
+    numbers: Sequence[int]
+
+
+# Changing many (operations/bulk.py): each replies with the numbers of the messages that it changed
+
+
+@dataclass(frozen=True, slots=True)
+class Purge(Command[list[int]]):
+    """Remove the first messages enqueued at a time or before. Fewer than `count_max` means that it was all."""
+
+    count_max: int
+    enqueued_until: Millis
+    states: Collection[MessageState] = ANY_STATE
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Command[list[int]]):
+    """Set the first active messages aside as if they were received and deferred; the numbers of a fragment rise.
+
+    The owner, if there is one, is an annotation of the messages from then on.
+    """
+
+    count_max: int
+    owner: str | None = None
+    fragment_index: int | None = None  # None: of all fragments
+    last_number: int | None = None  # of the one fragment: what came later stays
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteDeferred(Command[list[int]]):
+    """Remove the deferred messages with these numbers. Those that are gone already are not an error: it may be repeated."""
+
+    ranges: Sequence[Range]
+
+
+@dataclass(frozen=True, slots=True)
+class Undefer(Command[list[int]]):
+    """Make the deferred messages with these numbers active again, each in its old place."""
+
+    ranges: Sequence[Range]
+
+
+@dataclass(frozen=True, slots=True)
+class UndeferAll(Command[list[int]]):
+    """Make the first deferred messages active again, each in its old place."""
+
+    count_max: int
+
+
+def ranges_of(numbers: Iterable[int]) -> list[Range]:
+    """The runs that rising numbers make up."""
+    ranges: list[Range] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ranges
+
+
+# Message sessions (operations/sessions.py)
+
+
+@dataclass(frozen=True, slots=True)
+class GetSessionState(Command[bytes | None]):
+    """The state that applications keep with a message session; None: it has none. SessionLockLost if nobody holds it."""
+
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetSessionState(Command[None]):
+    """None forgets the state; an empty one is a state. SessionLockLost if nobody holds the session."""
+
+    session_id: str
+    state: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListSessions(Command[list[str]]):
+    """Message sessions by name: those with active messages or a state, or those whose state was set after a time."""
+
+    updated_after: Millis | None  # None: all of them
+    skip: int
+    top: int
+
+
+# Counting by fragment or destination (operations/overview.py)
+
+
+class FragmentHead(NamedTuple):
+    fragment: int
+    is_available: bool  # false: nothing is known, and all that follows is 0
+    first_number: int  # of the messages in it; one above the last if there are none
+    last_number: int  # the highest that was ever given
+    active: int
+    deferred: int
+    scheduled: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListFragments(Command[list[FragmentHead]]):
+    """Where every fragment begins and ends, in their order. What is numbered up to `last_number` is durable, or gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountShares(Command[BacklogShares]):
+    """What waits for which destination, of messages in any state numbered `from_number` or above, locked ones too."""
+
+    from_number: int
+    count_max: int  # about; SHARES_COUNT_MAX at most

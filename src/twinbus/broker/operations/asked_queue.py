@@ -1,0 +1,42 @@
+"""What an operation may use of the queue that it is asked of."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.message_sessions import MessageSessions
+from twinbus.clock import Millis
+
+
+class AskedQueue(Protocol):
+    """`twinbus.broker.entity.message_queue.MessageQueue` is one."""
+
+    @property
+    def settings(self) -> EntitySettings: ...
+
+    @property
+    def fragments(self) -> Sequence[Fragment]: ...
+
+    @property
+    def requires_session(self) -> bool: ...
+
+    def expect_claims(self) -> None:
+        """Messages are claimed from it: it has to know where the first ones are that nobody has."""
+        ...
+
+    def sessions(self) -> "SessionPlaces":
+        """Raises NotAllowed where the queue has no message sessions."""
+        ...
+
+
+class SessionPlaces(Protocol):
+    """Where the message sessions of a queue are."""
+
+    def place(self, session_id: str) -> Fragment: ...
+
+    def sessions_of(self, fragment: Fragment) -> MessageSessions: ...
+
+    def check_held(self, session_id: str, now: Millis) -> object:
+        """Raises SessionLockLost if nobody holds it, and FragmentUnavailable."""
+        ...

@@ -1,0 +1,104 @@
+"""Taking messages out of a queue by their sequence numbers: deferred ones are received, scheduled ones cancelled."""
+
+from collections.abc import Sequence
+
+from twinbus.broker.commands import CancelScheduled, ReceiveDeferred
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
+from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import fragment_of_numbers
+from twinbus.broker.fragment.message_sessions import MessageSessions
+from twinbus.broker.fragment.settlement import lock_lost
+from twinbus.broker.operations.asked_queue import AskedQueue
+from twinbus.broker.operations.sessions import check_held
+from twinbus.broker.operations.steps import Steps, commit, read_one
+from twinbus.clock import Millis
+from twinbus.errors import MessageNotFound, MessageTooLarge
+from twinbus.model.wire_names import MessageState
+from twinbus.store.reads import ReadNumbers, ReadTogether, Rows
+
+DEFERRED_BYTES_MAX = 64 * 1024 * 1024
+
+
+def receive_deferred(queue: AskedQueue, command: ReceiveDeferred, now: Millis) -> Steps[list[TakenMessage]]:
+    """Locked or removed. Those of a message session are locked as long as it is held."""
+    queue.settings.check_can_receive()
+    fragment = fragment_of_numbers(queue.fragments, command.numbers)
+    session_id = check_held(queue, command.session_id, now) if queue.requires_session else None
+    rows = yield from _deferred(fragment, command.numbers, session_id)
+    if command.mode is ReceiveMode.RECEIVE_AND_DELETE:
+        yield from _remove(fragment, rows)
+        return [TakenMessage(row, b"", 0) for row in rows]
+    if session_id is None:
+        return _lock(fragment, rows)
+    return _lock_in_session(fragment, queue.sessions().sessions_of(fragment), session_id, rows)
+
+
+def _deferred(fragment: Fragment, numbers: Sequence[int], session_id: str | None) -> Steps[Rows]:
+    """All of them, or it raises.
+
+    MessageTooLarge if they are more than one answer can hold: what it cannot bring would be taken and lost.
+    """
+    wanted = list(dict.fromkeys(numbers))
+    rows = yield from read_one(fragment, ReadTogether(fragment.key, wanted, DEFERRED_BYTES_MAX))
+    if rows is None:
+        raise MessageTooLarge(f"These messages have more than {DEFERRED_BYTES_MAX} bytes. Ask for fewer at once.")
+    # The rows are as they were when they were asked for: some may have been taken or changed since.
+    taken = fragment.in_flight() | fragment.deferred_locked
+    free = [
+        row
+        for row in rows
+        if row.state is MessageState.DEFERRED
+        and row.sequence_number not in taken
+        and (session_id is None or row.session_id == session_id)
+    ]
+    if len(free) < len(wanted):
+        raise MessageNotFound("A message with this sequence number is not deferred, or somebody holds it.")
+    return free
+
+
+def _lock(fragment: Fragment, rows: Rows) -> list[TakenMessage]:
+    # Time has passed since the command came: the lock runs from here.
+    now = fragment.broker.clock.now()
+    taken = fragment.locks.lock(rows, now + fragment.settings.lock_duration)
+    fragment.wake()
+    fragment.deferred_locked.update([row.sequence_number for row in rows])
+    return taken
+
+
+def _lock_in_session(fragment: Fragment, sessions: MessageSessions, session_id: str, rows: Rows) -> list[TakenMessage]:
+    # It was held when the command came, and may be lost by now.
+    lock = sessions.lock_of(session_id, fragment.broker.clock.now())
+    if lock is None:
+        raise lock_lost(fragment)
+    taken = sessions.lock(lock, rows)
+    fragment.deferred_locked.update([row.sequence_number for row in rows])
+    return taken
+
+
+def cancel_scheduled(queue: AskedQueue, command: CancelScheduled, now: Millis) -> Steps[None]:
+    yield from cancel(queue.fragments, command.numbers)
+
+
+def cancel(fragments: Sequence[Fragment], numbers: Sequence[int]) -> Steps[None]:
+    """Of a queue or a topic."""
+    fragment = fragment_of_numbers(fragments, numbers)
+    wanted = list(dict.fromkeys(numbers))
+    rows = yield from read_one(fragment, ReadNumbers(fragment.key, wanted))
+    # Those that are being changed become active or are cancelled already.
+    changing = fragment.in_flight()
+    # A row that was delivered before is not scheduled: it was abandoned with a delay.
+    scheduled = [
+        row
+        for row in rows
+        if row.state is MessageState.SCHEDULED and not row.delivery_count and row.sequence_number not in changing
+    ]
+    if len(scheduled) < len(wanted):
+        raise MessageNotFound("A message with this sequence number is not scheduled, or no longer. Peek to see it.")
+    yield from _remove(fragment, scheduled)
+
+
+def _remove(fragment: Fragment, rows: Rows) -> Steps[None]:
+    decision = Decision(fragment)
+    decision.remove(rows)
+    yield from commit(decision)

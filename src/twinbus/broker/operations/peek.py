@@ -1,0 +1,120 @@
+"""Looking at messages without taking them (contract A12)."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from twinbus.broker.commands import Peek, PeekMerged, PeekRange, RangePage
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import check_any_available
+from twinbus.broker.fragment.hops import without_hops
+from twinbus.broker.operations.asked_queue import AskedQueue
+from twinbus.broker.operations.steps import Steps, read_each, read_one
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError, FragmentUnavailable
+from twinbus.model.request_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import FirstUnexpired, Rows, Scan, Unexpired, unexpired
+
+PEEK_BYTES_MAX = 256 * 1024
+RANGE_BYTES_MAX = 1024 * 1024
+
+
+def peek(queue: AskedQueue, command: Peek, now: Millis) -> Steps[Rows]:
+    """The sequence of all numbers is fragment after fragment, so a reader who goes on behind the last number it saw comes
+    past every message. Fragments that are not available are skipped; if none is available, the command fails."""
+    number, session_id = command.from_number, command.session_id
+    if session_id is not None and queue.requires_session:
+        return (yield from _page(queue.sessions().place(session_id), command, number, now))
+    for fragment in queue.fragments[max(0, number) >> SEQUENCE_BITS :]:
+        if fragment.is_available:
+            with suppress(FragmentUnavailable):
+                rows = yield from _page(fragment, command, number, now)
+                if rows:
+                    return rows
+        number = 0
+    check_any_available(queue.fragments)
+    return []
+
+
+def _page(fragment: Fragment, command: Peek, number: int, now: Millis) -> Steps[Rows]:
+    """Empty if there is nothing in the fragment from this number on."""
+    count_max = min(command.count_max, PEEK_COUNT_MAX)
+    while True:
+        scan = Scan(fragment.key, number - 1, count_max, PEEK_BYTES_MAX, session_id=command.session_id)
+        rows = yield from read_one(fragment, scan)
+        shown = unexpired(rows, now)
+        if shown or not rows:
+            return _hide_hops(shown)
+        number = rows[-1].sequence_number + 1
+
+
+def peek_merged(queue: AskedQueue, command: PeekMerged, now: Millis) -> Steps[Rows]:
+    """A reader goes on behind the last number it saw of each fragment, and so comes past every message."""
+    check_any_available(queue.fragments)
+    count_max = min(command.count_max, PEEK_COUNT_MAX)
+    answers = yield from read_each(
+        [
+            (
+                fragment,
+                FirstUnexpired(fragment.key, command.positions.get(fragment.index, 0), count_max, PEEK_BYTES_MAX, now),
+            )
+            for fragment in queue.fragments
+            if fragment.is_available
+        ]
+    )
+    check_any_available(queue.fragments)
+    return _hide_hops(_merge([answer for answer in answers if isinstance(answer, Unexpired)], count_max))
+
+
+def _merge(runs: Sequence[Unexpired], count_max: int) -> Rows:
+    """The oldest first, those of a fragment by number. Ends where a fragment has more that is not here, for that might
+    be next; but never before the first."""
+    page: Rows = []
+    size_bytes = 0
+    heads = [(iter(rows), has_more) for rows, has_more in runs]
+    waiting: list[tuple[StoredMessage, int]] = []
+    for place, (rows, _) in enumerate(heads):
+        waiting += [(row, place) for row in [next(rows, None)] if row is not None]
+    while waiting and len(page) < count_max:
+        row, place = min(waiting, key=lambda head: (head[0].enqueued_at, head[0].sequence_number))
+        size_bytes += len(row.content)
+        if size_bytes > PEEK_BYTES_MAX and page:
+            break
+        page.append(row)
+        waiting.remove((row, place))
+        rows, has_more = heads[place]
+        following = next(rows, None)
+        if following is not None:
+            waiting.append((following, place))
+        elif has_more:
+            break
+    return page
+
+
+def peek_range(queue: AskedQueue, command: PeekRange, now: Millis) -> Steps[RangePage]:
+    """For readers of thousands of messages. A page says whether the range has more: readers of different ranges go on
+    side by side, and none of them asks once too often."""
+    first, last = command.first, command.last
+    index = first >> SEQUENCE_BITS
+    if last < first or last >> SEQUENCE_BITS != index or not 0 <= index < len(queue.fragments):
+        raise ArgumentError(
+            "A range has to be within one fragment of the entity, and its last number not below its first."
+        )
+    fragment, count_max = queue.fragments[index], min(command.count_max, RANGE_COUNT_MAX)
+    while True:
+        scan = Scan(fragment.key, first - 1, count_max, RANGE_BYTES_MAX, command.states)
+        rows = yield from read_one(fragment, scan)
+        first = rows[-1].sequence_number + 1 if rows else last + 1
+        shown = _hide_hops(unexpired([row for row in rows if row.sequence_number <= last], now))
+        if first > last:
+            return RangePage(shown, None)
+        if shown:
+            return RangePage(shown, first)
+
+
+def _hide_hops(rows: Rows) -> Rows:
+    """How often a message was forwarded concerns no reader."""
+    for row in rows:
+        row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
+    return rows

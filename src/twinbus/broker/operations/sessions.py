@@ -1,0 +1,54 @@
+"""The states that applications keep with message sessions, and the list of sessions (contract A9)."""
+
+from twinbus.broker.commands import GetSessionState, ListSessions, SetSessionState
+from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.operations.asked_queue import AskedQueue
+from twinbus.broker.operations.steps import Steps, commit, read_each, read_one
+from twinbus.clock import Millis
+from twinbus.errors import FragmentUnavailable, NotAllowed
+from twinbus.store.changes import SessionStateSet
+from twinbus.store.messaging_store import SessionSummary
+from twinbus.store.reads import ReadSessions, ReadSessionState
+
+
+def get_session_state(queue: AskedQueue, command: GetSessionState, now: Millis) -> Steps[bytes | None]:
+    session_id = check_held(queue, command.session_id, now)
+    fragment = queue.sessions().place(session_id)
+    return (yield from read_one(fragment, ReadSessionState(fragment.key, session_id)))
+
+
+def set_session_state(queue: AskedQueue, command: SetSessionState, now: Millis) -> Steps[None]:
+    session_id = check_held(queue, command.session_id, now)
+    fragment = queue.sessions().place(session_id)
+    decision = Decision(fragment)
+    decision.write(SessionStateSet(fragment.key, session_id, command.state, now))
+    yield from commit(decision)
+
+
+def check_held(queue: AskedQueue, session_id: str | None, now: Millis) -> str:
+    """The session id, if somebody holds the session. Raises what keeps the command from being done otherwise."""
+    if session_id is None:
+        raise NotAllowed(f"'{queue.settings.path}' requires message sessions. Say which session is meant.")
+    queue.sessions().check_held(session_id, now)
+    return session_id
+
+
+def list_sessions(queue: AskedQueue, command: ListSessions, now: Millis) -> Steps[list[str]]:
+    """Fragments that are not available are left out; if none is available, the command fails."""
+    queue.sessions()
+    asked = [fragment for fragment in queue.fragments if fragment.is_available]
+    if not asked:
+        raise queue.fragments[0].broker.unavailable()
+    answers = yield from read_each([(fragment, ReadSessions(fragment.key)) for fragment in asked])
+    heard = [answer for answer in answers if not isinstance(answer, FragmentUnavailable)]
+    if not heard:
+        raise asked[0].broker.unavailable()
+    names = [session.session_id for sessions in heard for session in sessions if _is_listed(session, command)]
+    # By name, so that pages fit together while sessions come and go.
+    return sorted(names)[command.skip : command.skip + command.top]
+
+
+def _is_listed(session: SessionSummary, command: ListSessions) -> bool:
+    if command.updated_after is None:
+        return True
+    return session.state_updated_at is not None and session.state_updated_at > command.updated_after

@@ -1,0 +1,210 @@
+"""Peek: fragment after fragment, merged, and by ranges of one fragment (contract A12)."""
+
+from collections.abc import Collection
+
+import pytest
+
+from twinbus.broker.commands import Claim, Peek, PeekMerged, PeekRange, RangePage
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.operations import peek as peek_operations
+from twinbus.broker.outcomes import Defer
+from twinbus.errors import ArgumentError, FragmentUnavailable
+from twinbus.model.descriptions import QueueDescription
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import ANY_STATE
+from twinbus.testing.messages import make_message, message_id_of
+from twinbus.testing.simulation import Answer, Simulation
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(16)
+
+
+@pytest.fixture
+def queue(sim: Simulation) -> QueueEntity:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number)) for number in range(10)])
+    return queue
+
+
+def peek(sim: Simulation, queue: MessageQueue, from_number: int = 0, count_max: int = 250) -> list[StoredMessage]:
+    return sim.ask(queue, Peek(from_number, count_max)).value
+
+
+def ids(rows: list[StoredMessage]) -> list[str]:
+    return [message_id_of(row.content) for row in rows]
+
+
+@pytest.mark.rule("A12")
+def test_peek_shows_active_locked_deferred_and_scheduled_messages(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, make_message("deferred"))
+    sim.settle(queue.main, sim.receiver(queue.main, 1).take(), Defer())
+    sim.send(queue, make_message("locked"))
+    sim.receiver(queue.main, 1)
+    sim.send(queue, make_message("active"), make_message("scheduled", scheduled_at=sim.now + 1_000))
+    rows = peek(sim, queue.main)
+    assert ids(rows) == ["deferred", "locked", "active", "scheduled"]
+    assert [row.state for row in rows] == [
+        MessageState.DEFERRED,
+        MessageState.ACTIVE,
+        MessageState.ACTIVE,
+        MessageState.SCHEDULED,
+    ]
+
+
+def test_peek_starts_at_a_number_and_ends_at_a_count(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number)) for number in range(1, 10)])
+    assert ids(peek(sim, queue.main, 4, 3)) == ["4", "5", "6"]
+    assert peek(sim, queue.main, 10) == []
+
+
+@pytest.mark.rule("A12")
+def test_a_page_of_peek_ends_at_its_size_but_holds_one_message_at_least(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number), body=bytes(100_000)) for number in range(4)])
+    assert ids(peek(sim, queue.main)) == ["0", "1"]
+    sim.send(queue, make_message("big", body=bytes(300_000)))
+    assert ids(peek(sim, queue.main, 5)) == ["big"]
+
+
+@pytest.mark.rule("A12")
+def test_a_page_of_peek_never_holds_more_than_250(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number)) for number in range(300)])
+    assert len(peek(sim, queue.main, 0, 1_000)) == 250
+
+
+@pytest.mark.rule("A12")
+def test_peeking_on_behind_the_last_number_passes_every_fragment(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for number in range(50):
+        sim.send(queue, make_message(str(number)))
+    sim.lose_store(3)
+    seen: list[str] = []
+    position = 0
+    while rows := peek(sim, queue.main, position, 10):
+        seen += ids(rows)
+        position = rows[-1].sequence_number + 1
+    assert sorted(map(int, seen)) == [number for number in range(50) if number % 16 != 3]
+
+
+@pytest.mark.rule("A12")
+def test_merged_peek_shows_all_fragments_in_the_order_of_arrival(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for number in range(40):
+        sim.send(queue, make_message(str(number)))
+        sim.clock.advance(1)
+    positions: dict[int, int] = {}
+    seen: list[str] = []
+    while True:
+        rows = sim.ask(queue.main, PeekMerged(positions, 7)).value
+        if not rows:
+            break
+        seen += ids(rows)
+        positions |= {row.sequence_number >> SEQUENCE_BITS: row.sequence_number + 1 for row in rows}
+    assert seen == [str(number) for number in range(40)]
+
+
+def test_peek_leaves_out_what_has_expired(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number), time_to_live=1_000) for number in range(3)], make_message("stays"))
+    sim.clock.advance(1_000)
+    assert ids(peek(sim, queue.main)) == ["stays"]
+    assert ids(peek(sim, queue.main, 0, 2)) == ["stays"]
+
+
+@pytest.mark.rule("A12")
+def test_merged_pages_hold_every_message_once_and_in_order(sim: Simulation) -> None:
+    """Also where the size of a page and not the count ends it."""
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    names = []
+    for number in range(60):
+        sim.send(queue, make_message(f"m{number}", body=b"x" * (number * 7_919 % 60_000)))
+        sim.advance(1)
+        names.append(f"m{number}")
+    positions: dict[int, int] = {}
+    found: list[str] = []
+    for _ in range(100):
+        rows = sim.ask(queue.main, PeekMerged(positions, 10)).value
+        if not rows:
+            break
+        for row in rows:
+            positions[row.sequence_number >> SEQUENCE_BITS] = row.sequence_number + 1
+            found.append(message_id_of(row.content))
+    assert found == names
+
+
+# Ranges
+
+
+def asked(
+    sim: Simulation,
+    queue: QueueEntity,
+    first: int,
+    last: int,
+    count_max: int = 1_000,
+    states: Collection[MessageState] = ANY_STATE,
+) -> Answer[RangePage]:
+    return sim.ask(queue.main, PeekRange(first, last, count_max, states))
+
+
+def numbers(page: RangePage) -> list[int]:
+    return [row.sequence_number for row in page.rows]
+
+
+def test_a_range_holds_its_ends_and_nothing_beyond(sim: Simulation, queue: QueueEntity) -> None:
+    page = asked(sim, queue, 3, 6).value
+    assert (numbers(page), page.next_number) == ([3, 4, 5, 6], None)
+
+
+def test_a_page_says_where_to_go_on_until_the_range_ends(sim: Simulation, queue: QueueEntity) -> None:
+    found: list[list[int]] = []
+    following: int | None = 1
+    while following is not None:
+        page = asked(sim, queue, following, 9, count_max=4).value
+        found.append(numbers(page))
+        following = page.next_number
+    assert found == [[1, 2, 3, 4], [5, 6, 7, 8], [9]]
+
+
+def test_a_page_is_bounded_by_bytes(sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peek_operations, "RANGE_BYTES_MAX", 1)
+    page = asked(sim, queue, 1, 10).value
+    assert (numbers(page), page.next_number) == ([1], 2)
+
+
+def test_only_the_states_asked_for_are_shown(sim: Simulation, queue: QueueEntity) -> None:
+    assert sim.ask(queue.main, Claim(2)).value == [1, 2]
+    assert numbers(asked(sim, queue, 1, 10, states=(MessageState.DEFERRED,)).value) == [1, 2]
+    assert numbers(asked(sim, queue, 1, 4, states=(MessageState.ACTIVE,)).value) == [3, 4]
+
+
+def test_expired_messages_are_passed_over(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number), time_to_live=1_000) for number in range(4)], make_message("stays"))
+    now = sim.now + 2_000
+    answer: Answer[RangePage] = Answer()
+    queue.main.ask(PeekRange(1, 5, 2), now, answer)
+    sim.run()
+    assert numbers(answer.value) == [5]
+
+
+def test_nothing_in_the_range_is_an_empty_page(sim: Simulation, queue: QueueEntity) -> None:
+    assert asked(sim, queue, 50, 60).value == RangePage([], None)
+
+
+@pytest.mark.parametrize(("first", "last"), [(5, 4), (1, 1 << SEQUENCE_BITS), (1 << SEQUENCE_BITS, 2 << SEQUENCE_BITS)])
+def test_a_range_that_leaves_its_fragment_is_refused(
+    sim: Simulation, queue: QueueEntity, first: int, last: int
+) -> None:
+    assert isinstance(asked(sim, queue, first, last).error, ArgumentError)
+
+
+def test_a_fragment_that_is_ill_says_so(sim: Simulation, queue: QueueEntity) -> None:
+    sim.lose_store(queue.main.fragments[0].broker.index)
+    assert isinstance(asked(sim, queue, 1, 10).error, FragmentUnavailable)
