@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.amqp.values import same, values
+from tests.amqp.codec.values import same, values
 from twinbus.amqp.codec.decode import DEPTH_MAX, ELEMENTS_MAX, EMPTY_ELEMENTS_MAX, EQUAL_HASHES_MAX, decode_value
 from twinbus.amqp.codec.encode import encode_value
 from twinbus.amqp.codec.layout import skip_value

@@ -200,7 +200,18 @@ def test_what_is_wrong_with_a_performative_is_said(code: int, fields: list[objec
         decoded(code, fields)
 
 
+def test_a_descriptor_of_a_type_that_cannot_be_looked_up_is_refused() -> None:
+    with pytest.raises(DecodeError, match="is not a performative"):
+        decode_performative(encode_value(Described([ULong(0x10)], [])))
+
+
+def test_an_error_shows_only_the_beginning_of_a_long_value() -> None:
+    with pytest.raises(DecodeError) as caught:
+        decoded(0x16, ["x" * 50_000])
+    assert len(str(caught.value)) < 200
+
+
 @given(STATES)
-def test_a_delivery_state_stands_inside_of_a_disposition(state: DeliveryState) -> None:
+def test_a_delivery_state_is_nested_in_a_disposition(state: DeliveryState) -> None:
     disposition = Disposition(role=RECEIVER, first=0, settled=True, state=state)
     assert decode_performative(encode_composite(disposition))[0] == disposition

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 
-from tests.amqp.values import same, values
+from tests.amqp.codec.values import same, values
 from twinbus.amqp.codec.decode import decode_value
 from twinbus.amqp.codec.encode import encode_list, encode_map, encode_value
 from twinbus.amqp.codec.layout import skip_value
