@@ -12,6 +12,7 @@ from rich.console import Console
 from twinbus.cli.output import Output
 from twinbus.cli.pairs.rehearse import _show
 from twinbus.cost.price_sheet_file import read_price_sheet
+from twinbus.html_report.plots import round_up
 from twinbus.rehearsal.bill import Bill, EntityLine, add_up
 from twinbus.rehearsal.chronicle import Chronicle
 from twinbus.rehearsal.drain import Drained
@@ -19,7 +20,6 @@ from twinbus.rehearsal.entities import rehearsed_entities
 from twinbus.rehearsal.fault_player import PlayedFault
 from twinbus.rehearsal.ledger import Arrival, Ledger, Sender
 from twinbus.rehearsal.live_view import moment_line, picture
-from twinbus.rehearsal.plots import round_up
 from twinbus.rehearsal.report import RehearsalReport, Sample, as_document, make_report
 from twinbus.rehearsal.report_html import report_html
 from twinbus.rehearsal.report_text import report_text
