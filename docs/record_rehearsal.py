@@ -14,13 +14,13 @@ from rich.text import Text
 
 from twinbus.rehearsal.bill import bill_of
 from twinbus.rehearsal.chronicle import Moment, MomentKind
-from twinbus.rehearsal.engines import choose_engine
 from twinbus.rehearsal.live_view import picture
 from twinbus.rehearsal.rehearsal import Rehearsal
+from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
+from twinbus.rehearsal.report import Status
 from twinbus.rehearsal.report_text import report_parts
 from twinbus.rehearsal.script import default_script
-from twinbus.rehearsal.settings import RehearsalSettings
-from twinbus.rehearsal.status import Status
+from twinbus.rehearsal.spark_drain import choose_engine
 from twinbus.rehearsal.throwaway_stage import throw_away_stage
 
 FILE = Path(__file__).with_name("rehearsal.svg")

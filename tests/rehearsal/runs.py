@@ -6,9 +6,9 @@ from pathlib import Path
 from twinbus.rehearsal.bill import Bill, bill_of
 from twinbus.rehearsal.drain import Drain
 from twinbus.rehearsal.rehearsal import Rehearsal
+from twinbus.rehearsal.rehearsal_settings import Engine, RehearsalSettings
 from twinbus.rehearsal.report import RehearsalReport
 from twinbus.rehearsal.script import Script, default_script
-from twinbus.rehearsal.settings import Engine, RehearsalSettings
 from twinbus.rehearsal.stage import Stage
 from twinbus.rehearsal.throwaway_stage import throw_away_stage
 

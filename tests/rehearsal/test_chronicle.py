@@ -65,7 +65,7 @@ def test_pings_and_backlog_sends_are_counted_and_the_rest_is_told() -> None:
         (Fault(FaultKind.KILL, 0, 20), "the primary is killed for 20 s"),
         (Fault(FaultKind.STORE_DOWN, 0, 5), "every messaging store is down for 5 s"),
         (Fault(FaultKind.SLOW_STORE, 0, 1.5, store=3), "messaging store 3 is 80 ms slower for 1.5 s"),
-        (Fault(FaultKind.DISCONNECT, 0), "every connection to the primary is cut"),
+        (Fault(FaultKind.DISCONNECT, 0), "every connection to the primary is dropped"),
     ],
 )
 def test_a_fault_says_what_it_does(fault: Fault, text: str) -> None:

@@ -47,7 +47,7 @@ def test_namespaces_that_exist_are_rehearsed_with_what_is_allowed_and_left_as_th
     report = json.loads(capsys.readouterr().out)
     assert report["is_balanced"]
     assert report["paired"]["planned"] == report["unpaired"]["planned"] == 60
-    assert [fault["text"] for fault in report["faults"]] == ["every connection to the primary is cut"]
+    assert [fault["text"] for fault in report["faults"]] == ["every connection to the primary is dropped"]
     assert [queue.name for queue in pair[0].administration.list_queues()] == ["own"]
     assert list(pair[0].administration.list_topics()) == []
     assert list(pair[1].administration.list_queues()) == []
@@ -106,7 +106,7 @@ def test_ctrl_c_in_an_outage_leaves_no_process_and_no_folder_behind(tmp_path: Pa
         (["--script", "none.toml"], "none.toml cannot be read"),
         (["--prices", "none.toml"], "price sheet"),
         (["--report", "no-such-folder/report.html"], "cannot be written"),
-        (["--primary", EXISTING, "--secondary", EXISTING, "--allow", "kill"], "not killed"),
+        (["--primary", EXISTING, "--secondary", EXISTING, "--allow", "kill"], "only kills a namespace that it started"),
     ],
 )
 def test_wrong_use_is_told_in_one_line_before_anything_starts(

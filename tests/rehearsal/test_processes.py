@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from twinbus.rehearsal.drain import end
-from twinbus.rehearsal.ending_signals import ending_signals_interrupt, uninterrupted
+from twinbus.rehearsal.interruption import WaitedThread, ending_signals_interrupt, uninterrupted
 from twinbus.rehearsal.namespace_process import NamespaceProcess, NamespaceStopped
 from twinbus.rehearsal.throwaway_stage import PORTS, free_ports
-from twinbus.rehearsal.waited_thread import WaitedThread
 
 
 def test_ports_are_free_different_and_below_those_of_outgoing_connections() -> None:

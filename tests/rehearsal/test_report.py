@@ -20,13 +20,12 @@ from twinbus.rehearsal.entities import rehearsed_entities
 from twinbus.rehearsal.fault_player import PlayedFault
 from twinbus.rehearsal.ledger import Arrival, Ledger, Sender
 from twinbus.rehearsal.live_view import moment_line, picture
-from twinbus.rehearsal.report import RehearsalReport, Sample, as_document, make_report
+from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
+from twinbus.rehearsal.report import EntityStatus, RehearsalReport, Sample, Status, as_document, make_report
 from twinbus.rehearsal.report_html import report_html
 from twinbus.rehearsal.report_text import report_text
 from twinbus.rehearsal.script import Fault, FaultKind
 from twinbus.rehearsal.sends import Outcome, SendRecord, Span
-from twinbus.rehearsal.settings import RehearsalSettings
-from twinbus.rehearsal.status import EntityStatus, Status
 from twinbus.rehearsal.traffic import PlannedMessage
 
 ENTITIES = rehearsed_entities("")

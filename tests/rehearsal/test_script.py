@@ -73,22 +73,22 @@ def test_a_file_is_read_as_toml_or_json_and_sorted_by_time(tmp_path: Path) -> No
     ("document", "said"),
     [
         ({}, "needs 'duration'"),
-        ({"duration": 0}, "takes from 0"),
-        ({"duration": "long"}, "'duration' has to be a number"),
-        ({"duration": True}, "'duration' has to be a number"),
-        ({"duration": 9, "speed": 1}, "no 'speed'"),
+        ({"duration": 0}, "must be more than 0"),
+        ({"duration": "long"}, "'duration' must be a number"),
+        ({"duration": True}, "'duration' must be a number"),
+        ({"duration": 9, "speed": 1}, "cannot have 'speed'"),
         ({"duration": 9, "jitter": -1}, "cannot be negative"),
-        ({"duration": 9, "fault": [1]}, "A fault is a table"),
+        ({"duration": 9, "fault": [1]}, "A fault must be a table"),
         ({"duration": 9, "fault": [{"at": 1}]}, "needs 'kind' and 'at'"),
-        ({"duration": 9, "fault": [{"kind": "flood", "at": 1}]}, "no kind of fault"),
+        ({"duration": 9, "fault": [{"kind": "flood", "at": 1}]}, "not a kind of fault"),
         ({"duration": 9, "fault": [{"kind": "kill", "at": 1}]}, "longer than zero"),
-        ({"duration": 9, "fault": [{"kind": "kill", "at": -1, "for": 1}]}, "begins before"),
+        ({"duration": 9, "fault": [{"kind": "kill", "at": -1, "for": 1}]}, "starts before"),
         ({"duration": 9, "fault": [{"kind": "kill", "at": 5, "for": 5}]}, "ends at 10 s"),
         ({"duration": 9, "fault": [{"kind": "store-down", "at": 1, "for": 1, "store": -1}]}, "numbered from 0"),
         ({"duration": 9, "fault": [{"kind": "slow-store", "at": 1, "for": 1, "ms": 0}]}, "1 to 60000 ms"),
         (
             {"duration": 9, "fault": [{"kind": "kill", "at": 1, "for": 4}, {"kind": "disconnect", "at": 3}]},
-            "one after the other",
+            "one fault may be in force",
         ),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_script_that_is_wrong_says_what_to_change(document: object, said: str)
     [
         ("s.toml", "duration = ", "not TOML"),
         ("s.json", "{", "not JSON"),
-        ("s.toml", "a = 1", "s.toml: A script has no"),
+        ("s.toml", "a = 1", "s.toml: A script cannot have"),
     ],
 )
 def test_a_file_that_is_wrong_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:

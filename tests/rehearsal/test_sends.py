@@ -3,11 +3,11 @@
 import pytest
 
 from twinbus.rehearsal.ledger import Sender
-from twinbus.rehearsal.percentiles import Percentiles, percentiles
 from twinbus.rehearsal.report_text import percent
 from twinbus.rehearsal.sends import (
     Availability,
     Outcome,
+    Percentiles,
     Phase,
     SendLog,
     SendRecord,
@@ -15,6 +15,7 @@ from twinbus.rehearsal.sends import (
     availability,
     by_second,
     latency_lines,
+    percentiles,
     phase_of,
 )
 

@@ -8,7 +8,7 @@ import pytest
 
 from twinbus.errors import ArgumentError
 from twinbus.rehearsal.entities import EntityKind, rehearsed_entities
-from twinbus.rehearsal.settings import RehearsalSettings
+from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
 from twinbus.rehearsal.traffic import MESSAGES_MAX, PlannedMessage, plan_traffic
 
 ENTITIES = rehearsed_entities("")

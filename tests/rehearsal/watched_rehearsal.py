@@ -18,9 +18,9 @@ from twinbus.rehearsal.bill import Bill, bill_of
 from twinbus.rehearsal.drain import Drained
 from twinbus.rehearsal.entities import EntityKind, rehearsed_entities
 from twinbus.rehearsal.rehearsal import Rehearsal
+from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
 from twinbus.rehearsal.report import RehearsalReport
 from twinbus.rehearsal.script import Fault, FaultKind, Script
-from twinbus.rehearsal.settings import RehearsalSettings
 from twinbus.rehearsal.stage import Place, Stage
 from twinbus.rehearsal.throwaway_stage import ThrowAwayStage, throw_away_stage
 

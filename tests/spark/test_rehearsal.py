@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.rehearsal.runs import check_survived, rehearse
+from twinbus.rehearsal.rehearsal_settings import Engine
 from twinbus.rehearsal.script import Fault, FaultKind, Script
-from twinbus.rehearsal.settings import Engine
 from twinbus.rehearsal.spark_drain import SparkDrain
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""An outage on purpose: two namespaces, traffic, a script of faults, and a ledger of every message at the end.
+"""A planned outage: two namespaces, traffic, a script of faults, and a ledger of every message at the end.
 
 script, traffic (values, decided by a seed) > senders, receivers, fault_player on a stage > ledger > report
 """

@@ -1,7 +1,7 @@
 """What the rehearsal would have cost: the operations logs of both namespaces in, operations by cause and their price out.
 
-Priced at the list price of the plan, as if the month's included volume were used up: a run of a minute is always within
-it, and nobody learns anything from a zero.
+Priced at the list price of the plan, as if the month's included operations were used up: a run of a minute always stays within
+them, and a price of zero would tell nothing.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ PATHS = tuple(MessagePath)
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """`units` are billable operations: one for every 64 KB of a message."""
+    """`units` are billable operations: one per started 64 KB of a message."""
 
     cause: str
     path: str
@@ -39,7 +39,7 @@ class BillLine:
 
 @dataclass(frozen=True, slots=True)
 class EntityLine:
-    """The part of one entity in a line; `entity` is "" for what concerned the namespace as a whole."""
+    """The share of one entity in a line; `entity` is "" for operations on the namespace itself."""
 
     namespace: str
     entity: str
@@ -53,7 +53,7 @@ class EntityLine:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """`lines` are the sums of `entities`. `amount` is with its currency, and `basis` says what it rests on."""
+    """`lines` are the sums of `entities`. `amount` includes the currency, and `basis` says how it was calculated."""
 
     lines: tuple[BillLine, ...]
     entities: tuple[EntityLine, ...]
@@ -63,7 +63,7 @@ class Bill:
 
 
 def bill_of(stage: Stage, prices: Path | None) -> Bill | None:
-    """None where nothing is metered, or where pyarrow, which reads the logs, is not installed."""
+    """None if nothing is metered, or if pyarrow, which reads the logs, is not installed."""
     if find_spec("pyarrow") is None:
         return None
     logs = [log for place in (stage.primary, stage.secondary) if (log := _flushed(place)) is not None]
@@ -111,7 +111,7 @@ def _lines(entities: Iterable[EntityLine]) -> tuple[BillLine, ...]:
 
 
 def _flushed(place: Place) -> Path | None:
-    """The folder of its operations log, with all in it until now; None where it keeps none, or on another machine."""
+    """The folder of its operations log, flushed; None if it keeps no log or runs on another machine."""
     if place.endpoint is None:
         return None
     try:

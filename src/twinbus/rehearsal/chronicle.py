@@ -1,4 +1,4 @@
-"""What happened when: faults, and what the pair said about itself. Moments in; times to fail over and to recover out."""
+"""What happened when: faults, and the events of the pair. Moments in; times to fail over and to recover out."""
 
 import threading
 from collections import Counter
@@ -39,7 +39,7 @@ class Moment:
 
 
 class Chronicle:
-    """Any thread may tell it. `hear` is called with each moment as it is written down."""
+    """Any thread may add to it. `hear` is called with each new moment."""
 
     def __init__(self, now_s: Callable[[], float], hear: Callable[[Moment], None]) -> None:
         self.moments: list[Moment] = []
@@ -75,9 +75,9 @@ class Chronicle:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """How an entity went through a fault: seconds from its begin to the failover, from its end to the recovery.
+    """How an entity went through a fault: seconds from its start to the failover, and from its end to the recovery.
 
-    None where it did not come to that: the entity was not hit, or not for long enough, or not by what fails over.
+    None if that did not happen: the fault did not affect the entity, was too short, or was not one that fails over.
     """
 
     failed_over_after_s: float | None = None
@@ -85,12 +85,12 @@ class Outage:
 
 
 def outages(moments: Sequence[Moment], span: Span, until_s: float) -> dict[str, Outage]:
-    """Of every entity that failed over between the begin of a fault and `until_s`, when the next one begins."""
+    """Of every entity that failed over between the start of a fault and `until_s`, when the next one starts."""
     found: dict[str, Outage] = {}
     for place, moment in enumerate(moments):
         if moment.kind is MomentKind.FAILED_OVER and span.begin_s <= moment.at_s < until_s:
             back = _next(moments[place:], MomentKind.RECOVERED, moment.text)
-            # A ping can get through before the one who mends the fault notices that it is mended.
+            # A ping can get through before the fault player notices that the fault is over.
             after = None if back is None else max(0.0, back - span.end_s)
             found.setdefault(moment.text, Outage(moment.at_s - span.begin_s, after))
     return found

@@ -1,4 +1,4 @@
-"""The backlog is brought home. Here by the syphon as a process of its own; `spark_drain` has the Spark job."""
+"""Draining the backlog with the syphon as a separate process; `spark_drain` does it with the Spark job."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twinbus.errors import MessagingError
-from twinbus.rehearsal.ending_signals import uninterrupted
+from twinbus.rehearsal.interruption import uninterrupted
 from twinbus.rehearsal.stage import Stage
 
 STOP_WAIT_S = 10.0
@@ -17,7 +17,7 @@ STOP_WAIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """`seconds` includes the start of a process, and not that of Spark."""
+    """`seconds` includes the start of a process, but not that of Spark."""
 
     moved: int
     dead_lettered: int
@@ -25,7 +25,7 @@ class Drained:
 
 
 class Drain(Protocol):
-    """`prepare` comes before anything is measured, `drain` once everything is back, `close` last and always."""
+    """`prepare` runs before anything is measured, `drain` once all faults are over, `close` last and always."""
 
     def prepare(self) -> None: ...
 
@@ -36,22 +36,22 @@ class Drain(Protocol):
 
 class ProcessDrain:
     def prepare(self) -> None:
-        """A process of Python is there at once."""
+        """Nothing to do: the process starts quickly."""
 
     def drain(self, stage: Stage) -> Drained:
         return _drain_by_process(stage)
 
     def close(self) -> None:
-        """It has ended by itself."""
+        """Nothing to do: the process has ended."""
 
 
 def _drain_by_process(stage: Stage) -> Drained:
-    """Until the backlog is empty. Raises MessagingError, with what it said, if it fails."""
+    """Until the backlog is empty. Raises MessagingError with the output of the process if it fails."""
     begun = time.monotonic()
     command = [sys.executable, "-m", "twinbus", "syphon", "--until-empty", "--json", "--primary-name", stage.name]
     if stage.secondary.endpoint is not None:
         command += ["--secondary-endpoint", stage.secondary.endpoint]
-    # Connection strings hold keys, and anybody on the machine can read the arguments of a process.
+    # Connection strings contain keys, and everyone on the machine can read the arguments of a process.
     secrets = {
         "TWINBUS_PRIMARY": stage.primary.connection_string,
         "TWINBUS_SECONDARY": stage.secondary.connection_string,
@@ -77,7 +77,7 @@ def _drain_by_process(stage: Stage) -> Drained:
 
 
 def end(process: subprocess.Popen[str], wait_s: float) -> None:
-    """In good order, or else by force: nobody is left to end it later."""
+    """Terminate it, and kill it if it does not end in time: nobody is left to end it later."""
     process.terminate()
     try:
         process.wait(wait_s)

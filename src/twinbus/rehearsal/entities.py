@@ -1,4 +1,4 @@
-"""The entities that are rehearsed: one of each way to lay messages down, below one prefix so that they are easy to remove."""
+"""The entities of a rehearsal: one of each kind, with a common prefix so that they are easy to delete."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,12 +9,17 @@ from twinbus.model.paths import subscription_path
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
+from collections.abc import Callable, Mapping
+
+from azure.core.exceptions import AzureError, ResourceNotFoundError, ServiceRequestError, ServiceResponseError
+
+from twinbus.errors import MessagingError
 
 LOCK_DURATION = timedelta(seconds=5)
-"""Short: what a receiver held that was cut off comes again only when its lock has ended."""
+"""Short: what a disconnected receiver held comes again only when its lock has ended."""
 
 SESSION_LOCK_DURATION = timedelta(minutes=1)
-"""A message session is free at once when its receiver is cut off, and would otherwise be lost again and again."""
+"""Long: a message session is released at once when its receiver is disconnected, and a short lock would be lost often."""
 
 SUBSCRIPTIONS = ("audit", "billing")
 SESSIONS = tuple(f"customer-{number}" for number in range(6))
@@ -42,7 +47,7 @@ class RehearsedEntity:
 
     @property
     def detects_duplicates(self) -> bool:
-        """Where a message has to arrive once, however often it was sent or moved."""
+        """Whether a message has to arrive exactly once, however often it was sent or moved."""
         return self.kind in (EntityKind.ORDINARY, EntityKind.SESSIONS)
 
 
@@ -68,3 +73,30 @@ def create_entity(administration: "ServiceBusAdministrationClient", entity: Rehe
 def delete_entity(administration: "ServiceBusAdministrationClient", entity: RehearsedEntity) -> None:
     delete = administration.delete_topic if entity.kind is EntityKind.TOPIC else administration.delete_queue
     delete(entity.path)
+
+
+class LeftBehind(MessagingError):
+    """Some entities of a rehearsal could not be deleted."""
+
+
+def remove_all(place: str, deletions: Mapping[str, Callable[[], None]]) -> None:
+    """Delete each path by its function, even if others fail. Raises LeftBehind for those that still exist.
+
+    If the namespace does not answer, only the first deletion waits for it.
+    """
+    left: list[str] = []
+    fault: AzureError | None = None
+    for path, delete in deletions.items():
+        if isinstance(fault, ServiceRequestError | ServiceResponseError):
+            left.append(path)
+            continue
+        try:
+            delete()
+        except ResourceNotFoundError:
+            continue
+        except AzureError as error:
+            left.append(path)
+            fault = error
+    if fault is not None:
+        paths = ", ".join(left)
+        raise LeftBehind(f"The {place} still has {paths}. Delete them by hand. The reason: {fault}") from fault

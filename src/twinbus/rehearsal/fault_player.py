@@ -1,29 +1,29 @@
-"""Plays the script: begins each fault at its time, mends it after its duration, and keeps when that really was."""
+"""Plays the script: starts each fault on time, ends it after its duration, and records when that actually happened."""
 
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from twinbus.rehearsal.interruption import WaitedThread
 from twinbus.rehearsal.script import Fault, Script
 from twinbus.rehearsal.sends import Span
 from twinbus.rehearsal.stage import Stage
-from twinbus.rehearsal.waited_thread import WaitedThread
 
 Tell = Callable[[Fault, bool], None]
-"""Called with a fault, and whether it is mended now rather than begun."""
+"""Called with a fault, and whether it ends now rather than starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedFault:
-    """`span` is measured: a killed namespace is mended when it serves again."""
+    """`span` is measured: the fault of a killed namespace ends when it serves again."""
 
     fault: Fault
     span: Span
 
 
 class FaultPlayer:
-    """From `start` until `wait` returns or `stop`. A fault that is in force when it stops is mended."""
+    """Runs from `start` until `wait` returns or `stop` is called. A fault in force at that time is ended."""
 
     def __init__(self, stage: Stage, script: Script, tell: Tell) -> None:
         self.played: list[PlayedFault] = []
@@ -45,7 +45,7 @@ class FaultPlayer:
         self._thread.wait_end()
 
     def wait(self) -> None:
-        """Until the last fault is mended. Raises what kept a fault from being played."""
+        """Wait until the last fault is over. Raises the error if a fault could not be played."""
         self.join()
         if self._broken is not None:
             raise self._broken

@@ -1,18 +1,17 @@
-"""The ledger: what senders were told, what receivers got and what is left in the end, in; whether it balances, out.
+"""The ledger: the answers to senders, what receivers got and what is left at the end in; whether it all balances out.
 
-It knows the promise and nothing of how it is kept. For every sender and every outlet (a queue, or a subscription):
+It knows the promise and nothing about how it is kept. For every sender and every outlet (a queue or a subscription):
 
     accepted = delivered + waiting + dead-lettered        and what is missing is lost
 
-A message counts once, at the first of these places that has it. Beyond the sum it counts what may happen and what must
-not:
+A message counts once, at the first of these places that has it. In addition the ledger counts what may happen and what must not:
 
-* duplicates      there under a second sequence number: allowed, except where the entity detects duplicates
-* redelivered     handed over again under its number, since its settlement did not arrive: allowed, at least once
-* unconfirmed     there although its sender was told that it failed, since the answer was lost: allowed
-* reordered       in a message session, after a later one: allowed around an outage, and said
+* duplicates      present under a second sequence number: allowed, unless the entity detects duplicates
+* redelivered     delivered again under its number, because its settlement did not arrive: allowed (at-least-once)
+* unconfirmed     present although its sender got an error, because the answer was lost: allowed
+* reordered       in a message session, after a later one: allowed around an outage, and reported
 * altered         not what was sent: never
-* strangers       never sent by anybody: never
+* strangers       sent by nobody: never
 """
 
 import threading
@@ -36,7 +35,7 @@ def message_id(sender: Sender, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message as a receiver or a look at a queue found it."""
+    """A message as it was received, or found in a queue."""
 
     message_id: str
     sequence_number: int
@@ -71,7 +70,7 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class SessionOrder:
-    """How many messages of a session came, and how many of them after a later one."""
+    """How many messages of a message session arrived, and how many of them after a later one."""
 
     sender: Sender
     outlet: str
@@ -120,7 +119,7 @@ class _Outlet:
 
 
 class Ledger:
-    """Any thread may tell it. A message is written down before it is sent, so nothing can arrive unannounced."""
+    """Any thread may report to it. A message is recorded before it is sent, so none can arrive unknown."""
 
     def __init__(self, entities: Iterable[RehearsedEntity]) -> None:
         self._lock = threading.Lock()
@@ -130,7 +129,7 @@ class Ledger:
         self._outstanding = 0
 
     def sending(self, planned: PlannedMessage, sender: Sender) -> str:
-        """Its message id."""
+        """Records a message that is about to be sent, and returns its message id."""
         name = message_id(sender, planned.number)
         with self._lock:
             assert name not in self._records
@@ -141,7 +140,7 @@ class Ledger:
         with self._lock:
             record = self._records[name]
             record.is_accepted = True
-            # It can have been handed over before its sender reads the answer.
+            # It may have been delivered before its sender reads the answer.
             self._outstanding += sum(name not in self._outlets[path].numbers for path in record.planned.entity.outlets)
 
     def delivered(self, outlet: str, arrival: Arrival) -> None:
@@ -162,7 +161,7 @@ class Ledger:
             self._outlets[outlet].dead_lettered.add(name)
 
     def in_backlog(self, message_ids: Iterable[str], *, is_dead_lettered: bool = False) -> None:
-        """What waits in backlog queues, or was dead-lettered there, would have come to every outlet of its entity."""
+        """What waits in backlog queues, or was dead-lettered there, counts at every outlet of its entity."""
         with self._lock:
             for name in message_ids:
                 record = self._records.get(name)
@@ -215,7 +214,7 @@ class Ledger:
         outlet.session_latest[key] = max(latest, number)
 
     def _left(self, path: str, arrivals: Iterable[Arrival]) -> list[str]:
-        """Ids of those that were sent; the others are strangers, and a second copy is a duplicate."""
+        """Ids of those that were sent. Others are strangers, and a second copy is a duplicate."""
         known = []
         with self._lock:
             outlet = self._outlets[path]

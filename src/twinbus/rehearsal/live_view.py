@@ -1,4 +1,4 @@
-"""A rehearsal while it runs: a picture that redraws itself on a terminal, a line for each moment elsewhere."""
+"""A rehearsal while it runs: a view that redraws itself on a terminal, a line for each moment elsewhere."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from twinbus.rehearsal.chronicle import Moment, MomentKind
+from twinbus.rehearsal.report import Status
 from twinbus.rehearsal.report_text import percent
 from twinbus.rehearsal.sends import Availability
-from twinbus.rehearsal.status import Status
 
 REDRAWS_A_SECOND = 4
 MOMENTS_SHOWN = 10
@@ -32,7 +32,7 @@ CONDITION_STYLES = {"healthy": "green", "failing": "yellow", "failed-over": "mag
 
 
 class LiveView:
-    """`hear` is for the rehearsal, `shown` for whoever runs it."""
+    """The rehearsal calls `hear`; whoever runs it uses `shown`."""
 
     def __init__(self, console: Console, *, is_silent: bool = False) -> None:
         self._console = console

@@ -1,6 +1,6 @@
-"""A namespace as a process of its own, `twinbus serve --json`: started, killed, started again, stopped.
+"""A namespace as a separate process, `twinbus serve --json`: started, killed, started again, stopped.
 
-Its first line of output says that it is ready and where; its log goes to a file in its data folder.
+Its first line of output says that it is ready and at which address; its log goes to a file in its data folder.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ class NamespaceStopped(MessagingError):
 
 
 class NamespaceProcess:
-    """`options` are those of `twinbus serve`. With fixed ports it is found again after `kill` and `start`."""
+    """`options` are those of `twinbus serve`. With fixed ports it has the same address after `kill` and `start`."""
 
     def __init__(self, name: str, data: Path, options: Sequence[str]) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class NamespaceProcess:
         """Returns at once; `wait_ready` waits."""
         assert not self.is_running
         with self._open_log() as log:
-            # In a session of its own, so that Ctrl-C reaches whoever started it and is passed on in good order.
+            # In a session of its own, so that Ctrl-C reaches only the process that started it, which stops this one in order.
             self._process = subprocess.Popen(
                 self._command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
             )
@@ -62,7 +62,7 @@ class NamespaceProcess:
             ) from None
 
     def wait_ready(self) -> dict[str, Any]:
-        """What it says of itself once it serves: name, pid, ports, connection strings. Raises NamespaceStopped."""
+        """What it prints once it serves: name, pid, ports, connection strings. Raises NamespaceStopped."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -71,20 +71,20 @@ class NamespaceProcess:
         return said
 
     def fail(self) -> NoReturn:
-        """Raise NamespaceStopped with the reason that it gave for ending."""
+        """Raise NamespaceStopped with the reason from its log."""
         self.process.wait()
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.startswith(FAULT_PREFIX)]
         reason = lines[-1].removeprefix(FAULT_PREFIX) if lines else f"see {self.log}"
         raise NamespaceStopped(f"The namespace '{self.name}' stopped: {reason}")
 
     def kill(self) -> None:
-        """As a machine dies: nothing is flushed, nobody is told."""
+        """Like a machine that dies: nothing is flushed and no connection is closed."""
         if self.is_running:
             self.process.kill()
         self._end()
 
     def ask_to_stop(self) -> None:
-        """In good order; it has what it needs to lose nothing even if it does not get that far."""
+        """Ends it in order. Even if it does not get that far, it loses nothing."""
         if self.is_running:
             self.process.terminate()
 

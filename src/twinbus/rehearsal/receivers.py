@@ -1,6 +1,6 @@
-"""Receivers on the primary: what an application has beside its senders. What they get goes into the ledger and is completed.
+"""Receivers on the primary, as an application has them. What they receive goes into the ledger and is completed.
 
-Whatever ends a receiver, the next one takes its place: receiving stops with the primary and goes on with it.
+Whatever ends a receiver, the next one takes its place: receiving stops with the primary and continues with it.
 """
 
 import threading
@@ -13,12 +13,12 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.model.paths import subscription_path
 from twinbus.rehearsal.entities import SESSIONS, SUBSCRIPTIONS, EntityKind, RehearsedEntity
+from twinbus.rehearsal.interruption import WaitedThread
 from twinbus.rehearsal.ledger import Arrival, Ledger
-from twinbus.rehearsal.waited_thread import WaitedThread
 
 BATCH_MAX = 20
-# With no prefetch the official client hands back what arrives between two receives, and gets it again at once: each time
-# is an operation that is billed.
+# Without prefetch the official client gives back what arrives between two receives, and gets it again at once: each time is
+# a billed operation.
 PREFETCH = 20
 WAIT_S = 0.5
 AGAIN_S = 0.3
@@ -51,7 +51,7 @@ class Receivers:
             thread.wait_end()
 
     def check(self) -> None:
-        """Raises what no receiver should raise."""
+        """Raises an error that no receiver should raise, if there was one."""
         if self._broken:
             raise self._broken[0]
 

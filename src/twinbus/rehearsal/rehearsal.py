@@ -1,6 +1,6 @@
 """A rehearsal from its first message to its report.
 
-entities, pair > senders and receivers, while the script plays > all is back > drain > receivers finish > look at
+entities, pair > senders and receivers, while the script plays > all is healthy > drain > receivers finish > check
 what is left > report
 """
 
@@ -21,42 +21,47 @@ from twinbus.pairing import PairedNamespaceClient, SendAvailabilityPairedNamespa
 from twinbus.rehearsal.bill import Bill
 from twinbus.rehearsal.chronicle import Chronicle, Moment
 from twinbus.rehearsal.drain import Drain, Drained
-from twinbus.rehearsal.ending_signals import uninterrupted
-from twinbus.rehearsal.entities import LOCK_DURATION, create_entity, delete_entity, rehearsed_entities
+from twinbus.rehearsal.entities import (
+    LOCK_DURATION,
+    LeftBehind,
+    create_entity,
+    delete_entity,
+    rehearsed_entities,
+    remove_all,
+)
 from twinbus.rehearsal.fault_player import FaultPlayer
+from twinbus.rehearsal.interruption import uninterrupted
 from twinbus.rehearsal.ledger import Ledger, Sender
 from twinbus.rehearsal.receivers import Receivers
+from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
 from twinbus.rehearsal.remains import is_empty, note_remains
-from twinbus.rehearsal.removal import LeftBehind, remove_all
-from twinbus.rehearsal.report import RehearsalReport, Sample, make_report
+from twinbus.rehearsal.report import EntityStatus, RehearsalReport, Sample, Status, make_report
 from twinbus.rehearsal.script import Script, jittered
 from twinbus.rehearsal.senders import LANE_COUNT, TrafficSender
 from twinbus.rehearsal.sends import SendLog
-from twinbus.rehearsal.settings import RehearsalSettings
 from twinbus.rehearsal.stage import Stage
-from twinbus.rehearsal.status import EntityStatus, Status
 from twinbus.rehearsal.traffic import plan_traffic
 
 LEAD_S = 0.5
-"""From when all connections are open to the first message."""
+"""From the time that all connections are open to the first message."""
 
 RECOVERY_WAIT_S = 60.0
 QUIET_S = LOCK_DURATION.total_seconds() + 5.0
-"""Longer than a lock: a message whose receiver was cut off has come again by then, or never will."""
+"""Longer than a lock: a message whose receiver was disconnected has come again by then, or never will."""
 
 EMPTY_LOOK_S = 3.0
-"""Not sooner: a look is an operation too, and would be on the bill."""
+"""Not sooner: a peek is an operation too, and would be on the bill."""
 
 LOOK_S = 0.1
 SAMPLE_S = 0.5
 BACKLOG_QUEUE_COUNT = 4
 
-# The official client's own retries, the same for both senders: one, soon.
+# The official client's own retries, the same for both senders: one, after a short time.
 CLIENT_OPTIONS: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.1, "retry_mode": "fixed"}
 
 
 class Rehearsal:
-    """Made for one `run`. `status` may be asked at any time, from any thread."""
+    """For one `run`. Any thread may ask for `status` at any time."""
 
     def __init__(
         self,
@@ -70,7 +75,7 @@ class Rehearsal:
         refused = script.kinds - stage.possible
         if refused:
             raise MessagingError(
-                f"Not allowed here: {', '.join(sorted(refused))}. Allow it, or take it out of the script."
+                f"Not allowed here: {', '.join(sorted(refused))}. Allow it, or remove it from the script."
             )
         random = Random(settings.seed)
         self._stage = stage
@@ -93,7 +98,7 @@ class Rehearsal:
         began_at, began = datetime.now(UTC), time.monotonic()
         self._enter(f"starting the syphon's engine, {self._settings.engine}")
         self._drain.prepare()
-        with self._made_entities(), self._sampled():
+        with self._created_entities(), self._sampled():
             played, bill = self._play_and_drain()
         return make_report(
             started_at=began_at,
@@ -128,14 +133,14 @@ class Rehearsal:
             with self._receiving():
                 player = self._play(pair)
                 self._wait_until_healthy(pair)
-                self._enter("bringing the backlog home")
+                self._enter("draining the backlog")
                 self._drained = self._drain.drain(self._stage)
                 self._enter("receiving the rest")
                 self._wait_until_received()
-            # First: the looks that follow are operations too, and not the application's.
+            # Before the peeks that follow: they are operations too, but not the application's.
             self._enter("adding up the bill")
             bill = self._bill(self._stage)
-            self._enter("looking at what is left")
+            self._enter("checking what is left")
             note_remains(self._stage, self._entities, pair.backlog_queues, self._ledger)
         return player, bill
 
@@ -166,7 +171,7 @@ class Rehearsal:
         return player
 
     def _wait_until_healthy(self, pair: PairedNamespaceClient) -> None:
-        self._enter("waiting until all is back")
+        self._enter("waiting until everything is healthy")
         deadline = time.monotonic() + RECOVERY_WAIT_S
         while any(each.availability is not EntityAvailability.HEALTHY for each in pair.state().entities):
             if time.monotonic() > deadline:
@@ -185,20 +190,20 @@ class Rehearsal:
                 return
 
     @contextlib.contextmanager
-    def _made_entities(self) -> Iterator[None]:
-        self._enter("making entities")
-        are_made = False
+    def _created_entities(self) -> Iterator[None]:
+        self._enter("creating entities")
+        are_created = False
         with self._stage.primary.administration() as administration:
             try:
                 for entity in self._entities:
                     create_entity(administration, entity)
-                are_made = True
+                are_created = True
                 yield
             finally:
                 if self._stage.prefix:
                     deletions = {each.path: partial(delete_entity, administration, each) for each in self._entities}
-                    # Where they could not be made, that is what is told.
-                    with uninterrupted(), contextlib.nullcontext() if are_made else contextlib.suppress(LeftBehind):
+                    # If they could not be created, that error matters more.
+                    with uninterrupted(), contextlib.nullcontext() if are_created else contextlib.suppress(LeftBehind):
                         remove_all("primary", deletions)
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A look, without taking anything, at what is left when everything is over: in the entities, the backlog, their dead-letters."""
+"""Peeks at what is left at the end: in the entities, the backlog queues and their dead-letter queues."""
 
 from collections.abc import Iterable, Iterator
 
@@ -44,7 +44,7 @@ def _waiting(namespace: BlockingNamespace, entity: RehearsedEntity, outlet: str)
 def _look(
     namespace: BlockingNamespace, path: str, entity: RehearsedEntity | None = None, session_id: str | None = None
 ) -> Iterator[ReceivedMessage]:
-    """Fragment by fragment: a page ends with its fragment, and numbers of the next one are far higher."""
+    """Fragment by fragment: a page ends with its fragment, and the numbers of the next one are far higher."""
     is_partitioned = entity is not None and entity.kind is EntityKind.PARTITIONED
     node = namespace.entity(path)
     for fragment in range(FRAGMENT_COUNT if is_partitioned else 1):

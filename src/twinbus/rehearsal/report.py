@@ -11,6 +11,7 @@ from twinbus.rehearsal.chronicle import Chronicle, Moment, Outage, outages
 from twinbus.rehearsal.drain import Drained
 from twinbus.rehearsal.fault_player import PlayedFault
 from twinbus.rehearsal.ledger import Balance, LedgerLine, Sender
+from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
 from twinbus.rehearsal.sends import (
     Availability,
     LatencyLine,
@@ -21,12 +22,11 @@ from twinbus.rehearsal.sends import (
     by_second,
     latency_lines,
 )
-from twinbus.rehearsal.settings import RehearsalSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """At one moment: deliveries so far, and messages that wait in the backlog."""
+    """At one moment: deliveries so far, and messages waiting in the backlog."""
 
     at_s: float
     delivered: int
@@ -97,7 +97,7 @@ class RehearsalReport:
             return f"The ledger balances: {accepted} deliveries were due, and none was lost."
         if self.balance.lost:
             return f"The ledger does not balance: {self.balance.lost} of {accepted} deliveries that were due are lost."
-        return "The ledger does not balance: something arrived that must not have."
+        return "The ledger does not balance: something arrived that must not arrive."
 
 
 def fault_reports(
@@ -169,7 +169,7 @@ def make_report(
 
 
 def as_document(report: RehearsalReport) -> dict[str, Any]:
-    """For JSON: every value of the report, and what follows from them."""
+    """For JSON: every value of the report, and what follows from it."""
     document: dict[str, Any] = _plain(report)
     return document | {"is_balanced": report.is_balanced, "verdict": report.verdict}
 
@@ -190,3 +190,26 @@ def _plain(value: object) -> Any:
             return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
         case _:
             return value
+
+
+@dataclass(frozen=True, slots=True)
+class EntityStatus:
+    path: str
+    condition: str
+    backlog_sends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """`elapsed_s` counts from when the first message was due."""
+
+    elapsed_s: float
+    duration_s: float
+    step: str
+    paired: Availability
+    unpaired: Availability
+    delivered: int
+    outstanding: int
+    backlog: int
+    entities: tuple[EntityStatus, ...]
+    moments: tuple[Moment, ...]

@@ -20,7 +20,7 @@ def report_text(report: RehearsalReport) -> RenderableType:
 
 
 def report_parts(report: RehearsalReport) -> Iterator[RenderableType]:
-    """From what matters most downwards."""
+    """The most important part first."""
     yield Text(report.verdict, GOOD if report.is_balanced else BAD)
     yield _titled("Sends", _senders(report))
     yield _titled("Ledger: accepted = delivered + waiting + dead-lettered", _ledger(report))
@@ -33,7 +33,7 @@ def report_parts(report: RehearsalReport) -> Iterator[RenderableType]:
 
 
 def _titled(title: str, *parts: RenderableType) -> Group:
-    """Not the title of a table, which is as narrow as the table."""
+    """Not a rich table title, which would be as narrow as the table."""
     return Group(Text(title, "bold"), *parts)
 
 
@@ -69,7 +69,7 @@ def _ledger_cells(line: LedgerLine) -> list[Text]:
 
 def _fault(fault: FaultReport) -> Table:
     table = _table("entity", "paired", "unpaired", "failed over after", "recovered after", left=1)
-    table.add_row("all of them", percent(fault.paired), percent(fault.unpaired))
+    table.add_row("all", percent(fault.paired), percent(fault.unpaired))
     for each in fault.entities:
         if not each.is_untouched:
             times = seconds(each.outage.failed_over_after_s), seconds(each.outage.recovered_after_s)
@@ -93,7 +93,7 @@ def _pair(report: RehearsalReport) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("through the backlog", f"{sum(report.backlog_sends.values())} messages")
     table.add_row(
-        "brought home", f"{report.drained.moved} in {report.drained.seconds:.1f} s, engine {report.settings.engine}"
+        "moved home", f"{report.drained.moved} in {report.drained.seconds:.1f} s, engine {report.settings.engine}"
     )
     table.add_row("pings", f"{report.pings}, of which {report.pings_answered} were answered")
     table.add_row("seed", f"{report.settings.seed}, at {report.settings.rate:g} messages a second for each sender")
@@ -110,7 +110,7 @@ def _bill(bill: Bill) -> Table:
 
 
 def percent(share: Availability) -> str:
-    """Never 100 where something failed."""
+    """Never 100 if something failed."""
     if not share.planned:
         return "-"
     text = f"{share.percent:.2f}"
@@ -122,7 +122,7 @@ def seconds(value: float | None) -> str:
 
 
 def short_path(outlet: str) -> str:
-    """`topic/audit` for the subscription of a topic: what the service puts between is known."""
+    """`topic/audit` for a subscription of a topic."""
     return outlet.replace("/Subscriptions/", "/")
 
 

@@ -1,7 +1,7 @@
 """A script of faults: what goes wrong with the primary, when, and for how long. Values only; `fault_player` plays them.
 
 Times are seconds since the first message was due. Faults come one after the other: while one is in force no other
-begins, so that whatever happens then has one cause.
+starts, so that whatever happens then has one cause.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ JITTER_DEFAULT_S = 1.0
 SLOW_MS_DEFAULT = 80
 SLOW_MS_MAX = 60_000
 STORE_COUNT = 8
-"""Messaging stores of each throw-away namespace: enough that one of them is a part and not the whole."""
+"""Messaging stores of each temporary namespace: enough that one of them is only a part."""
 
 
 class FaultKind(StrEnum):
@@ -29,13 +29,13 @@ class FaultKind(StrEnum):
 
     @property
     def is_momentary(self) -> bool:
-        """Nothing has to be mended afterwards."""
+        """Nothing has to be undone afterwards."""
         return self is FaultKind.DISCONNECT
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`store` is None for every messaging store of the primary; only faults of stores look at it."""
+    """`store` is None for every messaging store of the primary; only faults of stores use it."""
 
     kind: FaultKind
     at_s: float
@@ -57,7 +57,7 @@ class Fault:
             case FaultKind.SLOW_STORE:
                 return f"{which} is {self.slow_ms} ms slower for {self.duration_s:.3g} s"
             case FaultKind.DISCONNECT:
-                return "every connection to the primary is cut"
+                return "every connection to the primary is dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,21 @@ class Script:
     jitter_s: float = JITTER_DEFAULT_S
 
     def __post_init__(self) -> None:
-        _require(0 < self.duration_s <= DURATION_MAX_S, f"A rehearsal takes from 0 to {DURATION_MAX_S:.0f} seconds.")
+        _require(
+            0 < self.duration_s <= DURATION_MAX_S,
+            f"The duration must be more than 0 and at most {DURATION_MAX_S:.0f} seconds.",
+        )
         _require(self.jitter_s >= 0, "The jitter of a script cannot be negative.")
         for fault in self.faults:
             _check_fault(fault)
         for fault, following in pairwise(self.faults):
             _require(
                 fault.end_s <= following.at_s,
-                f"'{following.kind}' at {following.at_s:g} s begins before '{fault.kind}' has ended: faults come one "
-                "after the other.",
+                f"'{following.kind}' at {following.at_s:g} s starts before '{fault.kind}' has ended. Only one fault "
+                "may be in force at a time.",
             )
         last = max((fault.end_s for fault in self.faults), default=0.0)
-        _require(last <= self.duration_s, f"The last fault ends at {last:g} s; the duration has to be at least that.")
+        _require(last <= self.duration_s, f"The last fault ends at {last:g} s; the duration must be at least that.")
 
     @property
     def kinds(self) -> frozenset[FaultKind]:
@@ -93,8 +96,8 @@ class Script:
 def default_script(duration_s: float = DURATION_DEFAULT_S) -> Script:
     """An outage, then one messaging store down, then a slow one; in proportion, whatever the duration.
 
-    In a new namespace entities are in stores 1, 2, 3 … as they are made: the ordinary queue is in the one that is down,
-    the queue with sessions in the slow one.
+    In a new namespace entities are in stores 1, 2, 3 … in the order of their creation: the ordinary queue is in the store that
+    goes down, the queue with message sessions in the slow one.
     """
     share = duration_s / DURATION_DEFAULT_S
     return Script(
@@ -109,7 +112,7 @@ def default_script(duration_s: float = DURATION_DEFAULT_S) -> Script:
 
 
 def jittered(script: Script, random: Random) -> Script:
-    """Each fault begins up to `jitter_s` later, but still ends before the next begins."""
+    """Each fault starts up to `jitter_s` later, but still ends before the next starts."""
     begins = [*(fault.at_s for fault in script.faults[1:]), script.duration_s]
     faults = tuple(
         replace(fault, at_s=fault.at_s + random.random() * min(script.jitter_s, following - fault.end_s))
@@ -120,12 +123,12 @@ def jittered(script: Script, random: Random) -> Script:
 
 def _check_fault(fault: Fault) -> None:
     where = f"'{fault.kind}' at {fault.at_s:g} s"
-    _require(fault.at_s >= 0, f"{where} begins before the rehearsal does.")
+    _require(fault.at_s >= 0, f"{where} starts before the rehearsal does.")
     if not fault.kind.is_momentary:
-        _require(fault.duration_s > 0, f"{where} has to last longer than zero seconds.")
+        _require(fault.duration_s > 0, f"{where} must last longer than zero seconds.")
     _require(fault.store is None or fault.store >= 0, f"{where}: messaging stores are numbered from 0.")
     if fault.kind is FaultKind.SLOW_STORE:
-        _require(0 < fault.slow_ms <= SLOW_MS_MAX, f"{where} takes from 1 to {SLOW_MS_MAX} ms.")
+        _require(0 < fault.slow_ms <= SLOW_MS_MAX, f"{where} must have from 1 to {SLOW_MS_MAX} ms.")
 
 
 def _require(holds: bool, otherwise: str) -> None:

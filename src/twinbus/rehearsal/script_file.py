@@ -1,7 +1,7 @@
 """A script of faults from a file: TOML or JSON text in, a `Script` out.
 
 duration = 60           # seconds of traffic
-jitter = 1              # seconds by which the seed may delay a fault; left out: 1
+jitter = 1              # seconds by which the seed may delay a fault; default: 1
 
 [[fault]]
 kind = "kill"           # kill, store-down, slow-store or disconnect
@@ -12,7 +12,7 @@ for = 20                # seconds; not for disconnect
 kind = "slow-store"
 at = 40
 for = 10
-store = 1               # left out: all of them
+store = 1               # default: all of them
 ms = 200                # how much longer every call takes
 """
 
@@ -36,7 +36,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def read_script(file: Path, duration_s: float | None = None) -> Script:
-    """`duration_s` replaces the one in the file. Raises ArgumentError, with what to change, for a file that is wrong."""
+    """`duration_s` replaces the one in the file. Raises ArgumentError, with what to change, for a file with an error."""
     try:
         text = file.read_text()
         document = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
@@ -67,7 +67,7 @@ def _fault(document: object) -> Fault:
         kind = FaultKind(table["kind"])
     except ValueError:
         known = ", ".join(FaultKind)
-        raise ArgumentError(f"'{table['kind']}' is no kind of fault: use {known}.") from None
+        raise ArgumentError(f"'{table['kind']}' is not a kind of fault. Use {known}.") from None
     return Fault(
         kind,
         float(table["at"]),
@@ -79,11 +79,11 @@ def _fault(document: object) -> Fault:
 
 def _table(document: object, keys: Mapping[str, str], what: str) -> Mapping[str, Any]:
     if not isinstance(document, Mapping):
-        raise ArgumentError(f"{what} is a table.")
+        raise ArgumentError(f"{what} must be a table.")
     for key, value in document.items():
         if key not in keys:
-            raise ArgumentError(f"{what} has no '{key}': it may have {', '.join(keys)}.")
-        # A bool counts as a number in Python and nowhere else.
+            raise ArgumentError(f"{what} cannot have '{key}'. Use {', '.join(keys)}.")
+        # A bool counts as a number in Python, but not in a script.
         if isinstance(value, bool) or not isinstance(value, TYPES[keys[key]]):
-            raise ArgumentError(f"'{key}' has to be {keys[key]}.")
+            raise ArgumentError(f"'{key}' must be {keys[key]}.")
     return document

@@ -15,19 +15,19 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.errors import MessagingError
 from twinbus.rehearsal.entities import EntityKind, RehearsedEntity
+from twinbus.rehearsal.interruption import WaitedThread
 from twinbus.rehearsal.ledger import Ledger, Sender
+from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
 from twinbus.rehearsal.sends import Outcome, SendLog, SendRecord
-from twinbus.rehearsal.settings import RehearsalSettings
 from twinbus.rehearsal.traffic import PlannedMessage
-from twinbus.rehearsal.waited_thread import WaitedThread
 
 LANE_COUNT = 2
 SEND_FAILURES = (ServiceBusError, AzureError, MessagingError, OSError, ValueError)
-"""What a send may raise that an application would have to live with; anything else is a mistake of ours."""
+"""What a send may raise in any application; anything else is a bug."""
 
 
 class OneSender(Protocol):
-    """The part of the official sender, and of the paired one, that is used."""
+    """What is used of the official sender and of the paired one."""
 
     def send_messages(self, message: ServiceBusMessage, *, timeout: float | None = None) -> None: ...
 
@@ -37,7 +37,7 @@ class OneSender(Protocol):
 
 
 class SenderMaker(Protocol):
-    """The part of the official client, and of the paired one, that is used."""
+    """What is used of the official client and of the paired one."""
 
     def get_queue_sender(self, queue_name: str) -> OneSender: ...
 
@@ -45,10 +45,10 @@ class SenderMaker(Protocol):
 
 
 class TrafficSender:
-    """Follows the plan from `start` until its end or until it is told to stop. `log` grows as it goes.
+    """Follows the plan from `start` until its end or until `stop`, and adds each send to `log`.
 
-    `open` comes first: connections are there before the first message is due, as those of an application are that has
-    been running for a while.
+    Call `open` first: connections are open before the first message is due, like those of an application that has been running
+    for a while.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class TrafficSender:
             raise self._broken[0] from None
 
     def start(self, started_at: float) -> None:
-        """`started_at` is when, by `time.monotonic`, the plan begins."""
+        """`started_at` is when the plan begins, by `time.monotonic`."""
         self._started_at = started_at
         self._starting.set()
 
@@ -99,7 +99,7 @@ class TrafficSender:
             thread.wait_end()
 
     def wait(self) -> None:
-        """Until the plan is done. Raises what no sender should raise."""
+        """Wait until the plan is done. Raises an error that no sender should raise, if there was one."""
         self.join()
         if self._broken:
             raise self._broken[0]
@@ -118,7 +118,7 @@ class TrafficSender:
         make: Callable[[str], OneSender] = self._client.get_topic_sender if is_topic else self._client.get_queue_sender
         sender = make(entity.path)
         try:
-            sender.create_message_batch()  # which asks the entity for its limit, and so connects
+            sender.create_message_batch()  # asks the entity for its limit, and so connects
             self._opened.wait()
             self._starting.wait()
             for planned in plan:

@@ -1,8 +1,8 @@
-"""What became of every planned send, and the sums over them: availability and latency, before, during and after faults.
+"""The outcome of every planned send, and sums over them: availability and latency, before, during and after faults.
 
-A send counts as available if it was accepted. It is missed if its sender was still busy with earlier ones for longer
-than an application would wait. Latency is from the moment the message was due, not from when its sender got round to
-it: a sender that is stuck would otherwise look quick.
+A send counts as available if it was accepted. It is missed if its sender was still busy with earlier ones for longer than an
+application would wait. Latency counts from the moment the message was due, not from when its sender was free: otherwise a sender
+that is stuck would look quick.
 """
 
 import threading
@@ -10,9 +10,32 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 
 from twinbus.rehearsal.ledger import Sender
-from twinbus.rehearsal.percentiles import Percentiles, percentiles
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """In milliseconds, by nearest rank: always a value that was measured."""
+
+    count: int
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+def percentiles(seconds: Iterable[float]) -> Percentiles | None:
+    """None if nothing was measured."""
+    ordered = sorted(1000 * each for each in seconds)
+    if not ordered:
+        return None
+    return Percentiles(len(ordered), _rank(ordered, 50), _rank(ordered, 90), _rank(ordered, 99), ordered[-1])
+
+
+def _rank(ordered: list[float], percent: int) -> float:
+    return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)]
 
 
 class Outcome(StrEnum):
@@ -34,7 +57,7 @@ class SendRecord:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when a fault began until it was mended."""
+    """From the start of a fault to its end."""
 
     begin_s: float
     end_s: float
@@ -74,7 +97,7 @@ def availability(sends: Iterable[SendRecord]) -> Availability:
 
 
 class SendLog:
-    """All sends so far. Any thread may add to it; the counts are there at once, however many there are."""
+    """All sends so far. Any thread may add to it; counts are available at once, however many sends there are."""
 
     def __init__(self) -> None:
         self.records: list[SendRecord] = []

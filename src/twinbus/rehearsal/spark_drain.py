@@ -1,4 +1,4 @@
-"""The backlog brought home by the Spark job, in a session of this machine."""
+"""Draining the backlog with the Spark job, in a session on this machine."""
 
 import contextlib
 import os
@@ -24,8 +24,11 @@ from twinbus.rehearsal.stage import Stage
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+from twinbus.pipeline.java import JavaMissing
+from twinbus.rehearsal.drain import Drain, ProcessDrain
+from twinbus.rehearsal.rehearsal_settings import Engine
 
-# Keys go to the executors by files, so these have to be on this machine.
+# Executors read keys from files, so they have to be on this machine.
 MASTER = "local[*]"
 STDERR = 2
 SETTINGS = {**QUICK_START, "spark.log.level": "OFF"}
@@ -37,17 +40,17 @@ def require_spark() -> None:
 
 
 class SparkDrain:
-    """A session that runs in this process already is used and left running."""
+    """Uses a Spark session that is already running in this process, and leaves it running."""
 
     def __init__(self) -> None:
-        """Raises SparkMissing or JavaMissing: what cannot end well does not begin."""
+        """Raises SparkMissing or JavaMissing before anything is started."""
         require_spark()
         choose_java(os.environ)
         self._session: SparkSession | None = None
         self._is_ours = False
 
     def prepare(self) -> None:
-        """Starts Spark, for some seconds: before the first message, since it would slow down all that is measured."""
+        """Starts Spark, which takes seconds: before the first message, because it would slow down everything measured."""
         self._session = _running_session()
         if self._session is None:
             self._is_ours = True
@@ -79,7 +82,7 @@ class SparkDrain:
 
 
 def _warm_up(session: "SparkSession") -> None:
-    """A first job with Python in it takes seconds that have nothing to do with the messages of the second."""
+    """The first job with Python code takes seconds longer; they must not count for the drain."""
 
     def pass_on(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         import twinbus.pipeline.syphon.task  # noqa: F401
@@ -102,7 +105,7 @@ def _running_session() -> "SparkSession | None":
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """A JVM that is started inside writes its warnings nowhere, for as long as it lives: they would tear the live view."""
+    """A JVM that is started inside discards its warnings for as long as it lives: they would disturb the live view."""
     errors = os.dup(STDERR)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -112,3 +115,15 @@ def _hushed() -> Iterator[None]:
         os.dup2(errors, STDERR)
         os.close(errors)
         os.close(nowhere)
+
+
+def choose_engine(wanted: Engine | None) -> tuple[Engine, Drain]:
+    """For None, Spark if it can run and otherwise the process. Raises if Spark is wanted and cannot run."""
+    if wanted is Engine.PROCESS:
+        return Engine.PROCESS, ProcessDrain()
+    try:
+        return Engine.SPARK, SparkDrain()
+    except (SparkMissing, JavaMissing):
+        if wanted is not None:
+            raise
+    return Engine.PROCESS, ProcessDrain()

@@ -1,4 +1,4 @@
-"""Where a rehearsal plays: two namespaces, and what can be broken there."""
+"""Where a rehearsal takes place: two namespaces, and the faults that are possible there."""
 
 import uuid
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Faults = frozenset[FaultKind]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One namespace. `endpoint` is where it answers HTTP, None where the official client knows by itself."""
+    """One namespace. `endpoint` is its HTTP address, None if the official client can derive it."""
 
     connection_string: str = field(repr=False)
     endpoint: str | None
@@ -27,7 +27,7 @@ class Place:
 
 
 class Stage(Protocol):
-    """`prefix` begins the paths of what is made for the rehearsal; `name` is the primary's in its backlog queues."""
+    """`prefix` starts the paths of all entities of the rehearsal; `name` is the primary's name in its backlog queues."""
 
     prefix: str
     name: str
@@ -49,13 +49,13 @@ class Stage(Protocol):
 
 
 class GivenStage:
-    """Two namespaces that exist already. Only what the caller allows is broken, and the rest is left as it was found."""
+    """Two namespaces that exist already. Only faults that the caller allows are played; everything else stays as it was."""
 
     def __init__(self, primary: Place, secondary: Place, allowed: Sequence[FaultKind]) -> None:
         if FaultKind.KILL in allowed:
             raise ArgumentError(
-                "A namespace that was not started by the rehearsal is not killed. End it by hand while the rehearsal "
-                "runs, or rehearse on a throw-away pair."
+                "The rehearsal only kills a namespace that it started. Stop yours by hand while the rehearsal runs, or "
+                "rehearse on a temporary pair."
             )
         if allowed and primary.endpoint is None:
             raise ArgumentError("Faults need the HTTP address of a twinbus primary: give --primary-endpoint.")
@@ -72,7 +72,7 @@ class GivenStage:
 
 
 def switch_on(place: Place, fault: Fault) -> None:
-    """Through the namespace's own switches for faults."""
+    """Through the namespace's own requests for faults."""
     if fault.kind is FaultKind.DISCONNECT:
         _post(place, "/$connections/disconnect")
         return

@@ -1,4 +1,4 @@
-"""A pair that lives as long as a rehearsal: two processes with their data in a temporary folder, on free ports."""
+"""A temporary pair for one rehearsal: two processes with their data in a temporary folder, on free ports."""
 
 import contextlib
 import shutil
@@ -9,19 +9,19 @@ from pathlib import Path
 from random import SystemRandom
 
 from twinbus.errors import MessagingError
-from twinbus.rehearsal.ending_signals import uninterrupted
+from twinbus.rehearsal.interruption import uninterrupted
 from twinbus.rehearsal.namespace_process import NamespaceProcess
 from twinbus.rehearsal.script import STORE_COUNT, Fault, FaultKind
 from twinbus.rehearsal.stage import Faults, Place, switch_off, switch_on
 
-# Below what systems hand out for outgoing connections: a client that tries a killed primary's port again and again
-# could otherwise be given that very port, connect to itself, and keep the primary from coming back.
+# Below the ports that systems use for outgoing connections: a client that keeps trying the port of a killed primary could
+# otherwise get that very port, connect to itself, and keep the primary from coming back.
 PORTS = range(10_000, 15_900)
 PORT_TRIES_MAX = 200
 
 
 class ThrowAwayStage:
-    """Anything may be broken here. Made by `throw_away_stage`."""
+    """Every fault is possible here. `throw_away_stage` creates it."""
 
     possible: Faults = frozenset(FaultKind)
     prefix = ""
@@ -61,7 +61,7 @@ class ThrowAwayStage:
 
 @contextlib.contextmanager
 def throw_away_stage() -> Iterator[ThrowAwayStage]:
-    """Started; whatever happens inside, neither a process nor a folder is left behind."""
+    """A started stage. Whatever happens inside, no process and no folder is left behind."""
     folder = Path(tempfile.mkdtemp(prefix="twinbus-rehearsal-"))
     stage: ThrowAwayStage | None = None
     try:
@@ -85,7 +85,7 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise MessagingError(
-        f"No {count} free ports were found from {PORTS.start} to {PORTS.stop - 1}. Stop what uses them."
+        f"There are no {count} free ports between {PORTS.start} and {PORTS.stop - 1}. Stop the programs that use them."
     )
 
 

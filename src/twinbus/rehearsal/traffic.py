@@ -1,6 +1,6 @@
-"""The plan of the traffic: a seed in; which message is due when, where, with which key and size, out.
+"""The traffic plan: a seed in, a list of messages with times, entities, keys and sizes out.
 
-Two senders follow one plan, the paired and the unpaired one, so whatever differs between them is the pairing.
+The paired and the unpaired sender follow the same plan, so every difference between them comes from the pairing.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from twinbus.rehearsal.entities import SESSIONS, EntityKind, RehearsedEntity
 
 RATE_DEFAULT = 40.0
 RATE_MAX = 500.0
-"""Of one process with the official client, which does about 1,900 sends a second at best."""
+"""For one process with the official client, which sends about 1,900 messages a second at best."""
 
 MESSAGES_MAX = 1_000_000
 PARTITION_KEYS = tuple(f"region-{number}" for number in range(32))
-# Mostly small, sometimes large, and one in a hundred over 64 KB: that one is billed as two operations.
+# Mostly small, sometimes large, and one in a hundred over 64 KB, which is billed as two operations.
 SIZES, SIZE_WEIGHTS = (200, 1_000, 8_000, 70_000), (60, 30, 9, 1)
 
 
@@ -34,7 +34,7 @@ class PlannedMessage:
     partition_key: str | None = None
 
     def body(self, message_id: str) -> bytes:
-        """No two messages have the same, so that a mix-up is seen."""
+        """No two messages have the same body, so that a mix-up shows."""
         unit = message_id.encode() + b"."
         return bytes(islice(cycle(unit), self.size))
 
@@ -46,7 +46,9 @@ def plan_traffic(
     assert 0 < rate <= RATE_MAX
     count = max(1, int(rate * duration_s))
     if count > MESSAGES_MAX:
-        raise ArgumentError(f"That makes {count} messages; a rehearsal keeps account of at most {MESSAGES_MAX}.")
+        raise ArgumentError(
+            f"That would be {count} messages, but a rehearsal handles at most {MESSAGES_MAX}. Choose a lower rate or duration."
+        )
     return [
         _plan_message(random, number, (number + random.random()) / rate, random.choice(entities), lane_count)
         for number in range(count)

@@ -12,7 +12,7 @@ from pathlib import Path
 from twinbus.cli.namespaces.next_steps import next_steps
 from twinbus.cli.namespaces.running import RunningNamespace
 from twinbus.cli.output import Output
-from twinbus.rehearsal.ending_signals import ending_signals_interrupt
+from twinbus.rehearsal.interruption import ending_signals_interrupt
 from twinbus.rehearsal.namespace_process import NamespaceProcess
 
 

@@ -12,15 +12,15 @@ from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
 from twinbus.cli.output import Output
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.errors import ArgumentError
-from twinbus.rehearsal.ending_signals import ending_signals_interrupt
+from twinbus.rehearsal.interruption import ending_signals_interrupt
+from twinbus.rehearsal.rehearsal_settings import Engine
 from twinbus.rehearsal.script import DURATION_DEFAULT_S, FaultKind, Script, default_script
 from twinbus.rehearsal.script_file import read_script
-from twinbus.rehearsal.settings import Engine
 
 if TYPE_CHECKING:
     from twinbus.rehearsal.drain import Drain
+    from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
     from twinbus.rehearsal.report import RehearsalReport
-    from twinbus.rehearsal.settings import RehearsalSettings
     from twinbus.rehearsal.stage import Place, Stage
 
 NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string; a throw-away one if left out."
@@ -86,8 +86,8 @@ def rehearse(
 
     Exit code 1 if the ledger does not balance.
     """
-    from twinbus.rehearsal.engines import choose_engine
-    from twinbus.rehearsal.settings import RehearsalSettings
+    from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
+    from twinbus.rehearsal.spark_drain import choose_engine
 
     output = Output(as_json=as_json)
     if (primary is None) != (secondary is None):

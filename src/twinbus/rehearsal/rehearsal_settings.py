@@ -1,4 +1,4 @@
-"""What a caller chooses for a rehearsal."""
+"""The settings of a rehearsal, checked."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from twinbus.rehearsal.traffic import RATE_DEFAULT, RATE_MAX
 
 
 class Engine(StrEnum):
-    """What brings the backlog home at the end."""
+    """What drains the backlog at the end."""
 
     SPARK = "spark"
     PROCESS = "process"
@@ -16,7 +16,7 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RehearsalSettings:
-    """`patience_s`: how long after it was due an application still wants a message sent."""
+    """`patience_s` is how long after it was due an application would still send a message."""
 
     seed: int = 0
     rate: float = RATE_DEFAULT
@@ -28,6 +28,6 @@ class RehearsalSettings:
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= RATE_MAX:
-            raise ArgumentError(f"The rate is more than 0 and at most {RATE_MAX:g} messages a second.")
+            raise ArgumentError(f"The rate must be more than 0 and at most {RATE_MAX:g} messages a second.")
         if self.send_timeout_s <= 0 or self.patience_s <= 0:
-            raise ArgumentError("The timeout of a send and the patience of its sender are longer than zero.")
+            raise ArgumentError("The timeout of a send and the patience of its sender must be longer than zero.")

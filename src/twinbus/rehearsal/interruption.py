@@ -1,0 +1,69 @@
+"""Interrupting a rehearsal: signals that end it, cleaning up undisturbed, and threads that can be waited for again.
+
+Every signal that asks a program to end becomes KeyboardInterrupt in the main thread, which unwinds everything in order.
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+# SIGHUP is what closing the terminal sends; Windows has none.
+ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def ending_signals_interrupt() -> contextlib.AbstractContextManager[None]:
+    """For the duration of the context. A signal that is ignored stays ignored: `nohup` is meant to keep a program running."""
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    return _handling(heard, signal.default_int_handler)
+
+
+def uninterrupted() -> contextlib.AbstractContextManager[None]:
+    """Ignores these signals for the duration of the context, for cleaning up, which is short and must be complete."""
+    # Not SIG_IGN: a process started in the meantime would inherit it, and could not be stopped while it starts.
+    return _handling((signal.SIGINT, *ENDING), _hear_nothing)
+
+
+def _hear_nothing(number: int, frame: FrameType | None) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def _handling(numbers: Sequence[signal.Signals], handler: Any) -> Iterator[None]:
+    """Outside the main thread, where signals never arrive, it changes nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+class WaitedThread(threading.Thread):
+    """A thread that can be waited for again after Ctrl-C. It is a daemon, so it cannot keep the program alive.
+
+    Up to Python 3.12, a `Thread.join` interrupted by Ctrl-C marks the thread as ended, and every later one returns at once. A
+    clean-up that relied on it would run beside what it has to wait for.
+    """
+
+    _ended: threading.Event
+
+    def start(self) -> None:
+        self.daemon = True
+        self._ended = threading.Event()
+        super().start()
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self._ended.set()
+
+    def wait_end(self, timeout_s: float | None = None) -> bool:
+        """True if it has ended, or was never started."""
+        return self.ident is None or self._ended.wait(timeout_s)
