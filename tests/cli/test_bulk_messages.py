@@ -18,7 +18,7 @@ def test_a_partitioned_queue_is_purged_whatever_state_its_messages_are_in(comman
     assert "gone" in commands.failure("purge", "gone", "--yes")
 
 
-@pytest.mark.parametrize(("answer", "code", "said"), [("n\n", 1, "Nothing was removed"), ("", 2, "Say --yes")])
+@pytest.mark.parametrize(("answer", "code", "said"), [("n\n", 1, "Nothing was removed"), ("", 2, "Add --yes")])
 def test_nothing_is_purged_unless_somebody_agrees(
     answer: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

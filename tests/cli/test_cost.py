@@ -33,7 +33,7 @@ def test_an_estimate_as_json_has_operations_and_money_of_every_line(capsys: pyte
     [
         (["--poll", "soon"], "--poll: 'soon' is not a duration"),
         (["--outage", "never"], "--outage: 'never' has no length"),
-        (["--rate", "fast"], "--rate: 'fast' is no number of messages a second"),
+        (["--rate", "fast"], "--rate: 'fast' is not a number of messages per second"),
         (["--queues", "0"], "A pair needs at least one backlog queue."),
         (["--plan", "gold"], "has no plan 'gold'"),
         (["--prices", "nowhere.toml"], "The price sheet nowhere.toml cannot be read"),

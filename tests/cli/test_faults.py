@@ -16,7 +16,7 @@ def test_faults_are_made_shown_and_ended(commands: Commands) -> None:
     assert "are over" in commands.text("fault", "clear", "primary")
     listed = commands.json("store", "list", "primary")
     assert [(store["slow_ms"], store["acks_to_lose"]) for store in listed] == [(0, 0), (0, 0)]
-    assert "whole number" in commands.failure("fault", "lose-ack", "primary", "1001", "--store", "0")
+    assert "0 to 1000" in commands.failure("fault", "lose-ack", "primary", "1001", "--store", "0")
     assert "no messaging store 9" in commands.failure("fault", "slow", "primary", "1", "--store", "9")
 
 

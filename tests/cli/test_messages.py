@@ -32,7 +32,7 @@ def test_messages_are_sent_seen_taken_and_purged(commands: Commands, tmp_path: P
     assert commands.json("receive", "work", "--leave")[0]["delivery_count"] == 0
     assert commands.json("queue", "show", "work")["active"] == 2
     assert commands.json("purge", "work", "--yes")["removed"] == 2
-    assert commands.text("receive", "work", "--wait", "200ms") == "There is no message.\n"
+    assert commands.text("receive", "work", "--wait", "200ms") == "There are no messages.\n"
     commands.json("queue", "delete", "work")
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from twinbus.__main__ import main
-from twinbus.cli.output import Output, json_text, made_table
+from twinbus.cli.output import Output, json_text, rich_table
 
 TEXT = "grüße ☃"
 
@@ -45,6 +45,6 @@ def test_a_table_that_is_too_wide_is_folded_and_nothing_of_it_cut_off() -> None:
     key = "0123456789" * 5
     console = Console(width=30, file=io.StringIO())
     with console.capture() as captured:
-        console.print(made_table(("name", "primary_key"), [{"name": "sender", "primary_key": key}]))
+        console.print(rich_table(("name", "primary_key"), [{"name": "sender", "primary_key": key}]))
     lines = captured.get().splitlines()[1:]
     assert "".join(line.removeprefix("sender").strip() for line in lines) == key

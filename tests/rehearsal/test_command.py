@@ -97,7 +97,7 @@ def test_ctrl_c_in_an_outage_leaves_no_process_and_no_folder_behind(tmp_path: Pa
     ("words", "said"),
     [
         (["--primary", "primary"], "both --primary and --secondary"),
-        (["--allow", "kill"], "--allow is for namespaces that exist"),
+        (["--allow", "kill"], "--allow is for existing namespaces"),
         (["--allow", "flood"], "flood"),
         (["--primary", EXISTING, "--secondary", EXISTING, "--allow", "disconnect"], "default script has no disconnect"),
         (["--rate", "0"], "messages a second"),

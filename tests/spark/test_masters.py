@@ -76,4 +76,4 @@ def test_a_session_that_cannot_start_is_told_in_one_line(
     assert run(["pipeline", "bill", str(tmp_path / "log"), "--out", str(tmp_path / "bill"), *words]) == code
     [line] = capfd.readouterr().err.splitlines()
     assert told in line
-    assert "Something broke" not in line
+    assert "Unexpected error" not in line

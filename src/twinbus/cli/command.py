@@ -32,10 +32,13 @@ NamespaceOption = Annotated[
 ]
 ConnectionStringOption = Annotated[
     str | None,
-    typer.Option("--connection-string", envvar="TWINBUS_CONNECTION_STRING", help="Any namespace, also one in Azure."),
+    typer.Option(
+        "--connection-string", envvar="TWINBUS_CONNECTION_STRING", help="Any namespace, including one in Azure."
+    ),
 ]
 EndpointOption = Annotated[
-    str | None, typer.Option("--endpoint", help="With --connection-string: its HTTP address, if the port is unusual.")
+    str | None,
+    typer.Option("--endpoint", help="With --connection-string: the HTTP address, if the port is not the usual one."),
 ]
 
 
@@ -57,7 +60,7 @@ class Call:
 
     @cached_property
     def endpoint(self) -> str | None:
-        """Where HTTP goes; None where the stock client knows by itself."""
+        """The HTTP address; None if the official client finds it by itself."""
         if self.given_endpoint is not None:
             return self.given_endpoint
         if self.given_connection_string is None:
@@ -70,7 +73,7 @@ class Call:
     def administration(self) -> "ServiceBusAdministrationClient":
         from twinbus.client.administration import administration_client
 
-        # Somebody waits for the answer, and can try again. The first retry is the one without a pause before it.
+        # A person waits for the answer and can try again. The first retry is the only one without a pause before it.
         return administration_client(self.connection_string, self.endpoint, connect_retries=1)
 
     def client(self) -> "ServiceBusClient":

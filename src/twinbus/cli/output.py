@@ -19,20 +19,20 @@ PIPE_WIDTH = 10_000
 
 
 class Output:
-    """Colour and box drawing are left to rich, which uses colour on a terminal only."""
+    """Rich does the layout; it uses colour on a terminal only."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.console = Console(highlight=False, soft_wrap=True)
         if not self.console.is_terminal:
-            # Files and pipes have no width: nothing is cut or wrapped for them.
+            # Files and pipes have no width, so nothing is cut or wrapped.
             self.console = Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH)
 
     def table(self, columns: Sequence[str], records: Sequence[Record]) -> None:
         if self.as_json:
             self._json([{name: _plain(value) for name, value in record.items()} for record in records])
             return
-        self.console.print(made_table(columns, records))
+        self.console.print(rich_table(columns, records))
 
     def record(self, record: Record) -> None:
         if self.as_json:
@@ -44,7 +44,7 @@ class Output:
         self.console.print(table)
 
     def done(self, text: str, **facts: Any) -> None:
-        """What was achieved: a sentence, or its facts."""
+        """The result: a sentence for people, its facts for programs."""
         if self.as_json:
             self._json({name: _plain(value) for name, value in facts.items()})
         else:
@@ -55,14 +55,14 @@ class Output:
 
 
 def json_text(document: object) -> str:
-    """On one line. Where the output cannot hold every character, JSON has a spelling of its own for the others."""
+    """On one line. Characters that the output encoding may lack are escaped."""
     is_whole = codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name == "utf-8"
     return json.dumps(document, ensure_ascii=not is_whole)
 
 
-def made_table(columns: Sequence[str], records: Sequence[Record]) -> Table:
-    """As `Output.table` prints it; for displays that change."""
-    # Folded where it is too wide: a key, a path or a number of which the end is cut off is of no use.
+def rich_table(columns: Sequence[str], records: Sequence[Record]) -> Table:
+    """As `Output.table` prints it; for live displays."""
+    # Folded if too wide: a key, a path or a number is useless with its end cut off.
     heads = (Column(_heading(name), overflow="fold") for name in columns)
     table = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for record in records:
@@ -102,5 +102,5 @@ def _text(value: Any) -> str:
         return "never"
     if isinstance(plain, bool):
         return "yes" if plain else "no"
-    # Rich reads brackets as markup; names and bodies may hold them.
+    # Rich reads brackets as markup, and names and bodies may contain them.
     return str(plain).replace("[", "\\[")

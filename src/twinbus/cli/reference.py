@@ -1,4 +1,4 @@
-"""The reference page of the command line, made from its help: nothing in, Markdown out."""
+"""The reference page of the command line, generated from its help: nothing in, Markdown out."""
 
 import sys
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from twinbus.cli.app import app
 
 HEAD = """# The command line
 
-Made from `--help` by `make docs`; change the help texts, not this page. Every command that prints tables prints JSON
-with `--json`. Exit codes: 0 it worked, 1 it did not, 2 it was not understood, 130 Ctrl-C.
+Generated from `--help` by `make docs`: change the help texts, not this page. Every command that prints tables prints JSON
+with `--json`. Exit codes: 0 it worked, 1 it failed, 2 the command line was wrong, 130 Ctrl-C.
 """
 
 

@@ -21,10 +21,10 @@ UNITS_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minut
 
 
 def read_duration(text: str, what: str) -> Millis:
-    """Raises ArgumentError, naming `what`, for text that is no duration. Negative ones and months are none here."""
+    """Raises ArgumentError, naming `what`, for text that is not a duration. Negative ones and months are not accepted."""
     found = DURATION.fullmatch(text)
     if found is None or not any(found.groups()) or text.endswith("T"):
-        raise ArgumentError(f"{what} is '{text[:64]}', which is no duration. Write it like PT30S, PT10M or P7D.")
+        raise ArgumentError(f"{what} is '{text[:64]}', which is not a duration. Write it like PT30S, PT10M or P7D.")
     total = sum(int(found[unit] or 0) * size for unit, size in UNITS_MS.items())
     total += int((found["fraction"] or "0").ljust(3, "0")[:3])
     return NEVER if total >= NEVER_FROM else total

@@ -20,7 +20,7 @@ def print_bill(console: Console, summary: Summary) -> None:
         (f"{namespace}: {entity or '(the namespace itself)'}", each)
         for (namespace, entity), each in list(summary.entities.items())[:ENTITIES_SHOWN]
     ]
-    _print_sums(console, "Dearest entities", "entity", entities, summary)
+    _print_sums(console, "Most expensive entities", "entity", entities, summary)
     if summary.outage.hours:
         _print_outage(console, summary)
     _print_idle(console, summary)
@@ -87,5 +87,5 @@ def _megabytes(size: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """Rich reads brackets as markup; names may hold them."""
+    """Rich reads brackets as markup, and names may contain them."""
     return text.replace("[", "\\[")

@@ -1,4 +1,4 @@
-"""`twinbus cost`: the bill before it happens, and the prices behind it. What comes after is in `cost_log`."""
+"""`twinbus cost`: the bill before it happens, and the prices behind it. What comes after is in `log`."""
 
 import os
 from fractions import Fraction
@@ -9,7 +9,13 @@ import typer
 
 from twinbus.cli.command import JsonOption
 from twinbus.cli.cost import log as cost_log
-from twinbus.cli.cost.options import PlanOption, PricesOption, duration_option
+from twinbus.cli.cost.options import (
+    PING_INTERVAL_TEXT,
+    SYPHON_POLL_TEXT,
+    PlanOption,
+    PricesOption,
+    duration_option,
+)
 from twinbus.cli.cost.tables import estimate_document, print_estimate
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.output import Output
@@ -19,20 +25,27 @@ from twinbus.cost.deployment import Deployment
 from twinbus.cost.estimate import estimate
 from twinbus.cost.price_sheet_file import example_text, read_price_sheet
 from twinbus.errors import ArgumentError
+from twinbus.model.durations import millis_of, short_duration
+from twinbus.model.pairing_limits import (
+    BACKLOG_QUEUE_COUNT_DEFAULT,
+    FAILOVER_INTERVAL_DEFAULT,
+)
+from twinbus.server.server_settings import MESSAGE_SIZE_CEILING
 
+FAILOVER_INTERVAL_TEXT = short_duration(millis_of(FAILOVER_INTERVAL_DEFAULT))
 RATE_MAX = 1_000_000_000
 COUNT_MAX = 1_000_000
-SIZE_MAX = 100 * 1024 * 1024
-"""The largest message that a namespace of any tier takes."""
 
-app = typer.Typer(no_args_is_help=True, help="What operations cost: estimated before, explained after.")
+app = typer.Typer(no_args_is_help=True, help="Estimate what operations will cost, and explain what they did cost.")
 cost_log.register(app)
 
 
 @app.command("estimate")
 def estimate_command(
-    queues: Annotated[int, typer.Option("--queues", max=COUNT_MAX, help="Backlog queues of the pair.")] = 10,
-    poll: Annotated[str, typer.Option("--poll", help="How long one receive of the syphon waits, such as 15m.")] = "15m",
+    queues: Annotated[
+        int, typer.Option("--queues", max=COUNT_MAX, help="Backlog queues of the pair.")
+    ] = BACKLOG_QUEUE_COUNT_DEFAULT,
+    poll: Annotated[str, typer.Option("--poll", help="How long one receive of the syphon waits.")] = SYPHON_POLL_TEXT,
     syphons: Annotated[int, typer.Option("--syphons", max=COUNT_MAX, help="Syphons that run at the same time.")] = 1,
     processes: Annotated[
         int, typer.Option("--processes", max=COUNT_MAX, help="Processes that send through the pair.")
@@ -40,18 +53,18 @@ def estimate_command(
     entities: Annotated[
         int, typer.Option("--entities", max=COUNT_MAX, help="Entities that are unavailable in an outage.")
     ] = 1,
-    ping_interval: Annotated[str, typer.Option("--ping-interval", help="Time between two pings.")] = "1m",
+    ping_interval: Annotated[str, typer.Option("--ping-interval", help="Time between two pings.")] = PING_INTERVAL_TEXT,
     failover_interval: Annotated[
-        str, typer.Option("--failover-interval", help="Time of failures before sends go to the backlog.")
-    ] = "1m",
-    rate: Annotated[str, typer.Option("--rate", help="Messages a second, over all entities.")] = "0",
-    size: Annotated[int, typer.Option("--size", max=SIZE_MAX, help="Bytes of a message.")] = 1024,
-    outage: Annotated[str, typer.Option("--outage", help="How long the primary is away, such as 2h.")] = "0s",
+        str, typer.Option("--failover-interval", help="How long sends fail before they go to the backlog.")
+    ] = FAILOVER_INTERVAL_TEXT,
+    rate: Annotated[str, typer.Option("--rate", help="Messages per second, over all entities.")] = "0",
+    size: Annotated[int, typer.Option("--size", max=MESSAGE_SIZE_CEILING, help="Bytes per message.")] = 1024,
+    outage: Annotated[str, typer.Option("--outage", help="How long the primary is unavailable, such as 2h.")] = "0s",
     prices: PricesOption = None,
     plan: PlanOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Operations and money of a pair per hour, day and 30 days, with the formula behind each line."""
+    """Estimate operations and cost of a pair per hour, day and 30 days, with the formula behind each line."""
     deployment = Deployment(
         backlog_queues=queues,
         poll=duration_option("--poll", poll),
@@ -76,12 +89,12 @@ def estimate_command(
 @app.command("prices")
 def prices_command(
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE", help="Write the example sheet here, to be edited.")
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the example sheet to this file, for editing.")
     ] = None,
     prices: PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a price sheet and so check it, or write an example to start from."""
+    """Show and check a price sheet, or write an example to start from."""
     output = Output(as_json=as_json)
     if write is not None:
         _write_new(write, example_text())
@@ -111,7 +124,7 @@ def prices_command(
 
 
 def _write_new(file: Path, text: str) -> None:
-    """Never over a sheet that somebody has edited."""
+    """Never overwrite a sheet that may have been edited."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
@@ -126,7 +139,9 @@ def _rate(text: str) -> Fraction:
     try:
         rate = Fraction(text)
     except (ValueError, ZeroDivisionError):
-        raise ArgumentError(f"--rate: '{text}' is no number of messages a second. Write it like 50 or 0.2.") from None
+        raise ArgumentError(
+            f"--rate: '{text}' is not a number of messages per second. Write it like 50 or 0.2."
+        ) from None
     if rate > RATE_MAX:
-        raise ArgumentError(f"--rate: {RATE_MAX:,} messages a second are the most.")
+        raise ArgumentError(f"--rate: at most {RATE_MAX:,} messages per second.")
     return rate

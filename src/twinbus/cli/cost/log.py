@@ -9,7 +9,15 @@ import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
 from twinbus.cli.cost.log_tables import print_comparison, print_explanation
-from twinbus.cli.cost.options import LogsArgument, PlanOption, PricesOption, duration_option, find_logs
+from twinbus.cli.cost.options import (
+    PING_INTERVAL_TEXT,
+    SYPHON_POLL_TEXT,
+    LogsArgument,
+    PlanOption,
+    PricesOption,
+    duration_option,
+    find_logs,
+)
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.output import Output
 from twinbus.cost.amounts import money_value
@@ -33,7 +41,7 @@ def explain_command(
     plan: PlanOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List every charged step in the life of one message, over both namespaces of a pair."""
+    """List every charged operation of one message, over both namespaces of a pair."""
     from twinbus.cost.explain import explain
     from twinbus.meter.log_reader import open_logs
 
@@ -75,19 +83,21 @@ def _not_found(found: "Explanation", sick_count: int) -> str:
         text += f" {found.aggregated:,} operations were logged as sums, without message ids; it may be among them."
     if sick_count:
         text += f" {sick_count:,} files of the log cannot be read."
-    return text + " A log that is given by its folder may be five minutes behind."
+    return text + " A log given by its folder may be five minutes behind."
 
 
 def what_if_command(
     logs: LogsArgument = None,
     data: DataOption = DATA_DEFAULT,
     poll: Annotated[str | None, typer.Option("--poll", help="Another poll length of the syphon, such as 5m.")] = None,
-    poll_was: Annotated[str, typer.Option("--poll-was", help="The poll length in the log.")] = "15m",
+    poll_was: Annotated[str, typer.Option("--poll-was", help="The poll length in the log.")] = SYPHON_POLL_TEXT,
     syphons: Annotated[int | None, typer.Option("--syphons", help="Another number of syphons.")] = None,
     syphons_was: Annotated[int, typer.Option("--syphons-was", help="The number of syphons in the log.")] = 1,
     queues: Annotated[int | None, typer.Option("--queues", help="Another number of backlog queues.")] = None,
     ping_interval: Annotated[str | None, typer.Option("--ping-interval", help="Another time between pings.")] = None,
-    ping_interval_was: Annotated[str, typer.Option("--ping-interval-was", help="The one in the log.")] = "1m",
+    ping_interval_was: Annotated[
+        str, typer.Option("--ping-interval-was", help="The time between pings in the log.")
+    ] = PING_INTERVAL_TEXT,
     without_pairing: Annotated[bool, typer.Option("--without-pairing", help="As if there were no pair.")] = False,
     with_prices: Annotated[
         Path | None, typer.Option("--with-prices", metavar="FILE", help="Another price sheet.")
@@ -97,7 +107,7 @@ def what_if_command(
     plan: PlanOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Price a real log as it is and as it would be under other options, line by line."""
+    """Price a real log as it is and as it would be with other options, line by line."""
     from twinbus.cost.what_if import Change, count_log, what_if
     from twinbus.meter.log_reader import open_logs
 

@@ -37,7 +37,7 @@ def print_explanation(console: Console, found: "Explanation", sheet: PriceSheet,
     table.add_row("", "together", "", "", "", "", *sums, style="bold")
     console.print(table)
     if found.was_failed_over:
-        console.print("It was failed over: four operations instead of two, with its bytes in each.")
+        console.print("It was failed over: four operations instead of two, each with all its bytes.")
     if found.aggregated:
         console.print(
             f"{found.aggregated:,} operations on these entities in these hours were logged as sums without message ids; "
@@ -71,5 +71,5 @@ def print_comparison(
 
 def _print_end(console: Console, sheet: PriceSheet, left_out: Mapping[str, str]) -> None:
     for name, reason in sorted(left_out.items()):
-        console.print(f"left out: {name} {reason}", markup=False)
+        console.print(f"skipped: {name} {reason}", markup=False)
     console.print(sheet.caption, markup=False)

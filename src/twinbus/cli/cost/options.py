@@ -11,41 +11,46 @@ import typer
 from twinbus.cli.namespaces.running import all_running
 from twinbus.client.namespace_http import NamespaceRefused
 from twinbus.errors import ArgumentError
-from twinbus.model.durations import NEVER_DELTA, parse_duration
+from twinbus.model.durations import NEVER_DELTA, millis_of, parse_duration, short_duration
+from twinbus.model.pairing_limits import PING_INTERVAL_DEFAULT, SYPHON_POLL
 
-LOG_FOLDER = "operations"
-"""Of a namespace's data folder."""
+SYPHON_POLL_TEXT = short_duration(millis_of(SYPHON_POLL))
+PING_INTERVAL_TEXT = short_duration(millis_of(PING_INTERVAL_DEFAULT))
 
 PricesOption = Annotated[
     Path | None,
-    typer.Option("--prices", metavar="FILE", envvar="TWINBUS_PRICES", help="Price sheet; an example is built in."),
+    typer.Option(
+        "--prices", metavar="FILE", envvar="TWINBUS_PRICES", help="Price sheet; a built-in example if omitted."
+    ),
 ]
 PlanOption = Annotated[
-    str | None, typer.Option("--plan", help="Plan of the price sheet, such as standard; its default plan if not given.")
+    str | None, typer.Option("--plan", help="Plan of the price sheet, such as standard; its default plan if omitted.")
 ]
 LogsArgument = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[LOG]...", help="Folders of operations logs; those of all namespaces below --data if none is given."
+        metavar="[LOG]...", help="Folders of operations logs; those of all namespaces below --data if omitted."
     ),
 ]
 
 
 def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
-    """Those given, or those of all namespaces below `data`, with all that the running ones did until now."""
+    """Those given, or those of all namespaces below `data`, including what running ones did until now."""
     if given:
         return list(given)
-    found = {path.absolute() for path in data.glob(f"*/{LOG_FOLDER}") if path.is_dir()}
+    from twinbus.server.data_folder import OPERATIONS_FOLDER
+
+    found = {path.absolute() for path in data.glob(f"*/{OPERATIONS_FOLDER}") if path.is_dir()}
     for running in all_running(data):
-        # One that keeps no log, or does not answer, has nothing to add to what is there.
+        # A namespace that keeps no log, or does not answer, has nothing to add.
         with suppress(NamespaceRefused):
             answer = running.ask("POST", "/$meter/flush")
             folder = Path(answer["operations"]).absolute()
-            # There is none yet where nothing was done yet.
+            # The folder does not exist before the first operation.
             found |= {folder} if folder.is_dir() else set()
     if not found:
         raise ArgumentError(
-            f"No namespace below {data} has anything in its operations log. Use one there, or give the folder of a log."
+            f"No namespace below {data} has anything in its operations log. Use a namespace there, or give the folder of a log."
         )
     return sorted(found)
 

@@ -79,15 +79,17 @@ def print_estimate(console: Console, result: Estimate, sheet: PriceSheet, warnin
     list_price = result.plan.list_price
     console.print(f"Plan {result.plan.name}, {sheet.caption}", markup=False)
     console.print(
-        f"Money of a line is at the list price, {money_text(list_price.price)} a million operations.\n", markup=False
+        f"Money of a line is at the list price, {money_text(list_price.price)} per million operations.\n", markup=False
     )
     lines = [line for line in result.lines if line.when is not When.OUTAGE]
     _print_lines(console, "All the time", lines, result, is_outage=False)
     outage = [line for line in result.lines if line.when is When.OUTAGE]
-    _print_lines(console, f"While the primary is away ({result.deployment.outage})", outage, result, is_outage=True)
+    _print_lines(
+        console, f"While the primary is unavailable ({result.deployment.outage})", outage, result, is_outage=True
+    )
     _print_bills(console, result)
     for warning in warnings:
-        console.print(Text("dear: ", style="bold yellow").append(Text(warning, style="default")))
+        console.print(Text("expensive: ", style="bold yellow").append(Text(warning, style="default")))
 
 
 def _print_lines(console: Console, title: str, lines: Sequence[Line], result: Estimate, *, is_outage: bool) -> None:

@@ -1,4 +1,4 @@
-"""`twinbus rule`: make, show, change and delete the rules of subscriptions."""
+"""`twinbus rule`: create, show, update and delete the rules of subscriptions."""
 
 from typing import Annotated, Any
 
@@ -7,7 +7,7 @@ import typer
 from twinbus.cli.command import Call, command
 from twinbus.errors import ArgumentError
 
-app = typer.Typer(no_args_is_help=True, help="Make, show, change and delete the rules of subscriptions.")
+app = typer.Typer(no_args_is_help=True, help="Create, show, update and delete the rules of subscriptions.")
 
 TopicArgument = Annotated[str, typer.Argument(help="Path of the topic.")]
 SubscriptionArgument = Annotated[str, typer.Argument(help="Name of the subscription.")]
@@ -15,10 +15,13 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the rule.")]
 SqlOption = Annotated[str | None, typer.Option("--sql", metavar="FILTER", help="SQL filter, as in \"colour = 'red'\".")]
 CorrelationOption = Annotated[
     list[str] | None,
-    typer.Option("--match", metavar="NAME=VALUE", help="A property that must be equal; sys.label and such for fields."),
+    typer.Option(
+        "--match", metavar="NAME=VALUE", help="A property that must be equal; sys.label and so on for system fields."
+    ),
 ]
 ActionOption = Annotated[
-    str | None, typer.Option("--action", metavar="SQL", help='What to do with a match, as in "SET seen = TRUE".')
+    str | None,
+    typer.Option("--action", metavar="SQL", help='What to do with a matching message, as in "SET seen = TRUE".'),
 ]
 SYSTEM_FIELDS = {
     "sys.correlationid": "correlation_id",
@@ -44,10 +47,10 @@ def create(
     match: CorrelationOption = None,
     action: ActionOption = None,
 ) -> None:
-    """Make a rule. Without --sql and --match it takes every message."""
+    """Create a rule. Without --sql and --match it takes every message."""
     with call.administration() as client:
-        made = client.create_rule(topic, subscription, name, filter=_filter(sql, match), action=_action(action))
-    call.output.done(f"Rule '{name}' of '{topic}/{subscription}' is made.", **_record(made))
+        created = client.create_rule(topic, subscription, name, filter=_filter(sql, match), action=_action(action))
+    call.output.done(f"Rule '{name}' of '{topic}/{subscription}' is created.", **_record(created))
 
 
 @command(app, "show")
@@ -59,7 +62,7 @@ def show(call: Call, topic: TopicArgument, subscription: SubscriptionArgument, n
 
 @command(app, "list")
 def list_rules(call: Call, topic: TopicArgument, subscription: SubscriptionArgument) -> None:
-    """List the rules of a subscription in the order they were made."""
+    """List the rules of a subscription in the order of their creation."""
     with call.administration() as client:
         call.output.table(COLUMNS, [_record(rule) for rule in client.list_rules(topic, subscription)])
 
@@ -75,7 +78,7 @@ def update(
     match: CorrelationOption = None,
     action: ActionOption = None,
 ) -> None:
-    """Change the filter or the action of a rule; what is not named stays as it is. --action '' removes it."""
+    """Update the filter or the action of a rule; what is not given stays as it is. --action '' removes the action."""
     with call.administration() as client:
         rule = client.get_rule(topic, subscription, name)
         if sql is not None or match:
@@ -83,8 +86,8 @@ def update(
         if action is not None:
             rule.action = _action(action)
         client.update_rule(topic, subscription, rule)
-        changed = client.get_rule(topic, subscription, name)
-    call.output.done(f"Rule '{name}' of '{topic}/{subscription}' is changed.", **_record(changed))
+        updated = client.get_rule(topic, subscription, name)
+    call.output.done(f"Rule '{name}' of '{topic}/{subscription}' is updated.", **_record(updated))
 
 
 @command(app, "delete")
@@ -109,7 +112,7 @@ def _filter(sql: str | None, match: list[str] | None) -> Any:
     for pair in match:
         name, separator, value = pair.partition("=")
         if not separator or not name:
-            raise ArgumentError(f"'{pair}' is no pair. Write --match NAME=VALUE.")
+            raise ArgumentError(f"'{pair}' is not a pair. Write --match NAME=VALUE.")
         if name.lower() in SYSTEM_FIELDS:
             fields[SYSTEM_FIELDS[name.lower()]] = value
         else:

@@ -1,6 +1,6 @@
-"""`twinbus purge | undefer`, and what else works on many messages at once by operations of our own.
+"""`twinbus purge | undefer`, and other work on many messages at once by operations that only twinbus has.
 
-Purging works on any namespace: one that does not know the operation is emptied by receiving.
+Purging works on any namespace: one without the operation is emptied by receiving.
 """
 
 import sys
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from twinbus.client.blocking import BlockingNamespace
 
 CALL_COUNT_MAX = 1_000
-"""So many messages in one request, for the progress that is shown."""
+"""Messages in one request: few enough to show progress."""
 RECEIVE_WAIT_S = 2.0
 NUMBERS_MAX = 1_000
 SEQUENCE_NUMBER_MAX = 2**63 - 1
 
 EntityArgument = Annotated[str, typer.Argument(help="Path of the queue or topic.")]
-SubscriptionOption = Annotated[str | None, typer.Option("--subscription", "-s", help="Of the topic named.")]
-DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="The dead-letter queue instead.")]
+SubscriptionOption = Annotated[str | None, typer.Option("--subscription", "-s", help="Subscription of the topic.")]
+DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="Use the dead-letter queue.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -51,9 +51,9 @@ def purge(
     *,
     subscription: SubscriptionOption = None,
     dead_letter: DeadLetterOption = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove all messages that nobody holds, also deferred and scheduled ones."""
+    """Remove all messages that are not locked, including deferred and scheduled ones."""
     path = path_of(entity, subscription, dead_letter)
     if not yes:
         _ask(f"Remove all messages from '{path}'?")
@@ -70,7 +70,7 @@ def undefer(
     entity: EntityArgument,
     numbers: Annotated[
         list[int] | None,
-        typer.Argument(help="Sequence numbers; all if left out.", min=1, max=SEQUENCE_NUMBER_MAX),
+        typer.Argument(help="Sequence numbers; all deferred messages if omitted.", min=1, max=SEQUENCE_NUMBER_MAX),
     ] = None,
     *,
     subscription: SubscriptionOption = None,
@@ -95,7 +95,7 @@ def _ask(question: str) -> None:
     except typer.Abort:
         if sys.stdin.isatty():
             raise
-        raise ArgumentError("Nobody is here to be asked. Say --yes, and it is done without a question.") from None
+        raise ArgumentError("There is no terminal to ask for confirmation. Add --yes.") from None
     if not is_agreed:
         raise CommandFailed("Nothing was removed.")
 
@@ -118,11 +118,11 @@ def peek_merged(call: Call, path: str, count_max: int) -> list[dict[str, Any]]:
 
 
 def give_back(call: Call, path: str, messages: Sequence["ServiceBusReceivedMessage"], delay: timedelta) -> None:
-    """Abandon messages that were received, to be received by nobody before the delay is over."""
+    """Abandon messages that were received; nobody can receive them before the delay is over."""
     with _namespace(call) as namespace:
         extras = namespace.extras(path)
         for message in messages:
-            # One by one: messages of several fragments are not settled by one request.
+            # One by one: one request cannot settle messages of several fragments.
             namespace.run(extras.abandon_for([UUID(str(message.lock_token))], delay))
 
 
@@ -133,7 +133,7 @@ def _namespace(call: Call) -> "BlockingNamespace":
 
 
 def _purged(call: Call, path: str) -> Iterator[int]:
-    """Counts of messages as they are removed. Those that arrive meanwhile stay."""
+    """Counts of messages as they are removed. Messages that arrive in the meantime stay."""
     try:
         with _namespace(call) as namespace:
             extras, before = namespace.extras(path), SystemClock().now()

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.command import Call, command
-from twinbus.cli.messages.bulk_messages import SEQUENCE_NUMBER_MAX, give_back, path_of, peek_merged
+from twinbus.cli.messages.bulk_messages import (
+    SEQUENCE_NUMBER_MAX,
+    DeadLetterOption,
+    EntityArgument,
+    SubscriptionOption,
+    give_back,
+    path_of,
+    peek_merged,
+)
 from twinbus.cli.messages.message_records import counted, record_of, show
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import NEVER_DELTA, parse_duration
+from twinbus.model.header import TIME_TO_LIVE_MAX
 from twinbus.model.request_limits import PEEK_COUNT_MAX
 
 if TYPE_CHECKING:
@@ -22,21 +31,16 @@ if TYPE_CHECKING:
 BATCH = 100
 COUNT_MAX = 1_000_000
 RECEIVE_WAIT_S = 5.0
-TIME_TO_LIVE_MAX = timedelta(milliseconds=2**32 - 1)
-"""What the header of a message has room for."""
 NEXT_SESSION = "next"
 
-EntityArgument = Annotated[str, typer.Argument(help="Path of the queue or topic.")]
-SubscriptionOption = Annotated[str | None, typer.Option("--subscription", "-s", help="Of the topic named.")]
-DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="The dead-letter queue instead.")]
 CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX, help="How many messages.")]
 SessionOption = Annotated[
-    str | None, typer.Option("--session", help=f"Message session to take; '{NEXT_SESSION}' takes the next free one.")
+    str | None, typer.Option("--session", help=f"Message session to use; '{NEXT_SESSION}' takes the next free one.")
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands at the top level, where one looks for them."""
+    """Add the commands at the top level, where people look for them."""
     command(app, "send")(send)
     command(app, "receive")(receive)
     command(app, "peek")(peek)
@@ -46,26 +50,31 @@ def send(
     call: Call,
     entity: EntityArgument,
     body: Annotated[
-        str | None, typer.Argument(help="Text of the message; without it every line of standard input.")
+        str | None, typer.Argument(help="Text of the message; every line of standard input if omitted.")
     ] = None,
     *,
     file: Annotated[
-        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="A file as the body.")
+        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Send the content of a file.")
     ] = None,
     count: CountOption = 1,
-    message_id: Annotated[str | None, typer.Option("--message-id", help="Drawn if left out.")] = None,
-    session: Annotated[str | None, typer.Option("--session", help="Message session it belongs to.")] = None,
-    partition_key: Annotated[str | None, typer.Option("--partition-key", help="Pins it to one fragment.")] = None,
+    message_id: Annotated[str | None, typer.Option("--message-id", help="Generated if omitted.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Message session of the message.")] = None,
+    partition_key: Annotated[
+        str | None, typer.Option("--partition-key", help="Pins the message to one fragment.")
+    ] = None,
     subject: Annotated[str | None, typer.Option("--subject", help="Also known as label.")] = None,
     property_: Annotated[
         list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="An application property.")
     ] = None,
     ttl: Annotated[
-        timedelta | None, typer.Option("--ttl", parser=parse_duration, metavar="DURATION", help="Its life.")
+        timedelta | None,
+        typer.Option("--ttl", parser=parse_duration, metavar="DURATION", help="Time to live of the message."),
     ] = None,
     delay: Annotated[
         timedelta | None,
-        typer.Option("--delay", parser=parse_duration, metavar="DURATION", help="Schedule it so far ahead."),
+        typer.Option(
+            "--delay", parser=parse_duration, metavar="DURATION", help="Schedule the message for this long from now."
+        ),
     ] = None,
 ) -> None:
     """Send messages to a queue or topic."""
@@ -73,7 +82,7 @@ def send(
 
     properties, life, due_at = _pairs(property_), _time_to_live(ttl), _due_at(delay)
     if None not in (session, partition_key) and session != partition_key:
-        raise ArgumentError("A message session is a partition key. Leave out --partition-key, or make both the same.")
+        raise ArgumentError("A message session is a partition key. Omit --partition-key, or make both the same.")
 
     def message(content: str | bytes) -> ServiceBusMessage:
         return ServiceBusMessage(
@@ -95,11 +104,11 @@ def send(
                 sender.send_messages(message(content))
                 sent += 1
     except BaseException:
-        # Also after Ctrl-C: whoever sends the rest has to know where it begins.
+        # After Ctrl-C too: to send the rest, one has to know where it begins.
         if sent:
-            _tell_sent(call, entity, sent)
+            _print_sent(call, entity, sent)
         raise
-    _tell_sent(call, entity, sent)
+    _print_sent(call, entity, sent)
 
 
 def receive(
@@ -112,20 +121,27 @@ def receive(
     count: CountOption = 1,
     wait: Annotated[
         timedelta | None,
-        typer.Option("--wait", parser=parse_duration, metavar="DURATION", help="For the next message; 5s if left out."),
+        typer.Option(
+            "--wait",
+            parser=parse_duration,
+            metavar="DURATION",
+            help=f"How long to wait for the next message; {RECEIVE_WAIT_S:g}s if omitted.",
+        ),
     ] = None,
-    leave: Annotated[bool, typer.Option("--leave", help="Give the messages back instead of completing them.")] = False,
+    leave: Annotated[bool, typer.Option("--leave", help="Abandon the messages instead of completing them.")] = False,
     delay: Annotated[
         timedelta | None,
-        typer.Option("--delay", parser=parse_duration, metavar="DURATION", help="With --leave: hide them for so long."),
+        typer.Option(
+            "--delay", parser=parse_duration, metavar="DURATION", help="With --leave: hide them for this long."
+        ),
     ] = None,
 ) -> None:
-    """Take messages and complete them."""
+    """Receive messages and complete them."""
     if delay is not None and not leave:
-        raise ArgumentError("--delay is for messages that are given back. Add --leave.")
+        raise ArgumentError("--delay is for messages that are abandoned. Add --leave.")
     wait_s = RECEIVE_WAIT_S if wait is None else wait.total_seconds()
     if not wait_s:
-        raise ArgumentError("--wait is longer than nothing. Write it like 200ms or 5s.")
+        raise ArgumentError("--wait has to be longer than 0. Write it like 200ms or 5s.")
     records: list[dict[str, Any]] = []
     try:
         with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
@@ -140,7 +156,7 @@ def receive(
                 if not batch or leave:
                     break
     except BaseException:
-        # Also after Ctrl-C: what was completed is nowhere else any more.
+        # After Ctrl-C too: messages that were completed are nowhere else any more.
         if records:
             show(call.output, records)
         raise
@@ -155,13 +171,15 @@ def peek(
     dead_letter: DeadLetterOption = False,
     session: SessionOption = None,
     count: CountOption = 10,
-    start: Annotated[int, typer.Option("--from", min=0, max=SEQUENCE_NUMBER_MAX, help="Lowest sequence number.")] = 0,
-    merged: Annotated[bool, typer.Option("--merged", help="All fragments in one order, the oldest first.")] = False,
+    start: Annotated[
+        int, typer.Option("--from", min=0, max=SEQUENCE_NUMBER_MAX, help="Start at this sequence number.")
+    ] = 0,
+    merged: Annotated[bool, typer.Option("--merged", help="Merge all fragments, oldest messages first.")] = False,
 ) -> None:
-    """Look at messages without taking them: also locked, deferred and scheduled ones."""
+    """Show messages without receiving them, including locked, deferred and scheduled ones."""
     if merged:
         if session is not None or start:
-            raise ArgumentError("--merged shows all fragments from their beginning. Leave out --session and --from.")
+            raise ArgumentError("--merged shows all fragments from their beginning. Omit --session and --from.")
         show(call.output, peek_merged(call, path_of(entity, subscription, dead_letter), count))
         return
     records: list[dict[str, Any]] = []
@@ -190,7 +208,7 @@ def _receiver(
     return client.get_subscription_receiver(entity, subscription, **options)  # type: ignore[no-any-return]
 
 
-def _tell_sent(call: Call, entity: str, sent: int) -> None:
+def _print_sent(call: Call, entity: str, sent: int) -> None:
     call.output.done(f"{counted(sent)} sent to '{entity}'.", entity=entity, sent=sent)
 
 
@@ -201,7 +219,7 @@ def _bodies(body: str | None, file: Path | None) -> list[str | bytes]:
 
 
 def _lines() -> Any:
-    """As bytes: what encoding they are in is between sender and receiver."""
+    """As bytes: their encoding is up to the sender and the receiver."""
     if sys.stdin is None:
         raise ArgumentError("There is no standard input. Give a text or --file.")
     return islice((line.removesuffix(b"\n") for line in sys.stdin.buffer), COUNT_MAX)
@@ -210,8 +228,8 @@ def _lines() -> Any:
 def _time_to_live(given: timedelta | None) -> timedelta | None:
     if given is None or given >= NEVER_DELTA:
         return None
-    if not timedelta(0) < given <= TIME_TO_LIVE_MAX:
-        raise ArgumentError("--ttl: a message can say 1ms to 49d. Leave it out for the time to live of the entity.")
+    if not timedelta(0) < given <= timedelta(milliseconds=TIME_TO_LIVE_MAX):
+        raise ArgumentError("--ttl: a message can have 1ms to 49d. Omit it for the entity's time to live.")
     return given
 
 
@@ -219,7 +237,7 @@ def _due_at(delay: timedelta | None) -> datetime | None:
     try:
         return None if delay is None else datetime.now(UTC) + delay
     except OverflowError:
-        raise ArgumentError("--delay: there is no date so far ahead.") from None
+        raise ArgumentError("--delay: the date is too far in the future.") from None
 
 
 def _pairs(given: list[str] | None) -> dict[str | bytes, Any]:
@@ -227,6 +245,6 @@ def _pairs(given: list[str] | None) -> dict[str | bytes, Any]:
     for pair in given or ():
         name, separator, value = pair.partition("=")
         if not separator or not name:
-            raise ArgumentError(f"'{pair}' is no pair. Write --property NAME=VALUE.")
+            raise ArgumentError(f"'{pair}' is not a pair. Write --property NAME=VALUE.")
         pairs[name] = value
     return pairs

@@ -32,7 +32,7 @@ def record_of(message: "ServiceBusReceivedMessage") -> dict[str, Any]:
 
 
 def record_of_received(message: "ReceivedMessage") -> dict[str, Any]:
-    """The same fields, of a message that our own client read."""
+    """The same fields of a message that our own client read."""
     properties = _properties(message.application_properties)
     return {
         "sequence_number": message.sequence_number,
@@ -52,7 +52,7 @@ def record_of_received(message: "ReceivedMessage") -> dict[str, Any]:
 def _body(message: "ServiceBusReceivedMessage") -> str:
     from azure.servicebus.amqp import AmqpMessageBodyType
 
-    # The text of a message of the official client is an error where its bytes are no UTF-8.
+    # str() of an official client's message raises if its bytes are not UTF-8.
     is_bytes = message.body_type is AmqpMessageBodyType.DATA
     return b"".join(message.body).decode(errors="replace") if is_bytes else str(message)
 
@@ -62,7 +62,7 @@ def show(output: Output, records: list[dict[str, Any]]) -> None:
         output.table(COLUMNS, records)
         return
     if not records:
-        output.done("There is no message.")
+        output.done("There are no messages.")
         return
     output.table(COLUMNS, [record | {"body": _short(record["body"])} for record in records])
 

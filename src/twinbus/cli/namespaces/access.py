@@ -12,12 +12,12 @@ from twinbus.cli.output import Output
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import Right, WhichKey
 
-app = typer.Typer(no_args_is_help=True, help="Make, show and delete access rules, and draw new keys for them.")
+app = typer.Typer(no_args_is_help=True, help="Create, show and delete access rules, and generate new keys for them.")
 
 NamespaceArgument = Annotated[str, typer.Argument(help="A namespace that runs on this machine.")]
 NameArgument = Annotated[str, typer.Argument(help="Name of the access rule.")]
 EntityOption = Annotated[
-    str | None, typer.Option("--entity", help="A queue or topic; the namespace itself if left out.")
+    str | None, typer.Option("--entity", help="A queue or topic; the namespace itself if omitted.")
 ]
 RightOption = Annotated[
     list[Right], typer.Option("--right", case_sensitive=False, help="What the rule allows; Manage includes the others.")
@@ -47,9 +47,9 @@ def create(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an access rule with two new keys."""
+    """Create an access rule with two new keys."""
     if "/" in name:
-        raise ArgumentError(f"'{name}' is no name for an access rule. Leave out the '/'.")
+        raise ArgumentError(f"'{name}' is not a name for an access rule. Remove the '/'.")
     body = {"rights": [each.value for each in right]}
     _show(data, namespace, entity, ("PUT", f"/{quote(name, safe='')}"), body, as_json=as_json)
 
@@ -58,12 +58,12 @@ def create(
 def regenerate(
     namespace: NamespaceArgument,
     name: NameArgument,
-    key: Annotated[WhichKey, typer.Option("--key", help="Which of the two keys.")] = WhichKey.PRIMARY,
+    key: Annotated[WhichKey, typer.Option("--key", help="Which of the two keys to replace.")] = WhichKey.PRIMARY,
     entity: EntityOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw a new key in the place of one of the two; the other one goes on to work."""
+    """Generate a new key in place of one of the two; the other one stays valid."""
     place = f"/{quote(name, safe='')}/regenerate?key={key.value}"
     _show(data, namespace, entity, ("POST", place), None, as_json=as_json)
 
@@ -76,7 +76,7 @@ def delete(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete an access rule. Tokens that were signed with its keys are refused from then on."""
+    """Delete an access rule. Tokens signed with its keys are refused from then on."""
     find_running(data, namespace).ask("DELETE", _place(f"/{quote(name, safe='')}", entity))
     Output(as_json=as_json).done(f"Access rule '{name}' is deleted.", name=name, deleted=True)
 

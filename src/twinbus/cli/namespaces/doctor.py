@@ -1,4 +1,4 @@
-"""`twinbus doctor`: whether this machine has what twinbus needs, and how the namespaces on it are."""
+"""`twinbus doctor`: whether this machine has what twinbus needs, and the health of the namespaces on it."""
 
 import json
 import os
@@ -22,6 +22,7 @@ from twinbus.cli.namespaces.running import all_running
 from twinbus.cli.namespaces.two_namespaces import SEATS
 from twinbus.cli.output import Output
 from twinbus.pipeline.java import JavaMissing, choose_java
+from twinbus.server.server_settings import LOOPBACK
 
 SYNC_COUNT = 50
 SYNC_SLOW_MS = 20.0
@@ -43,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
-    """Check this machine and the namespaces that run on it; the exit code is 1 if something is wrong."""
+    """Check this machine and the namespaces that run on it. The exit code is 1 if something is wrong."""
     findings = [*_python(), *_disk(data), *_ports(data), *_namespaces(data), *_pipeline()]
     output = Output(as_json=as_json)
     if as_json:
@@ -74,7 +75,7 @@ def _disk(data: Path) -> Iterator[Finding]:
         "disk space",
         free >= FREE_BYTES_MIN,
         f"{free // 1024**2} MB free",
-        "" if free >= FREE_BYTES_MIN else "make room",
+        "" if free >= FREE_BYTES_MIN else "free some space",
     )
     if not os.access(existing, os.W_OK):
         yield Finding("data folder", False, f"{existing} cannot be written", "choose another one with --data")
@@ -83,7 +84,10 @@ def _disk(data: Path) -> Iterator[Finding]:
         sync_ms = _sync_ms(existing)
     except OSError as fault:
         yield Finding(
-            "write and sync", False, fault.strerror or str(fault), "make room, or choose another folder with --data"
+            "write and sync",
+            False,
+            fault.strerror or str(fault),
+            "free some space, or choose another folder with --data",
         )
         return
     advice = "" if sync_ms < SYNC_SLOW_MS else "every acknowledged message waits for this; use a faster disk"
@@ -105,7 +109,7 @@ def _ports(data: Path) -> Iterator[Finding]:
     for seat in SEATS:
         for port in (seat.amqp_port, seat.http_port):
             if port in ours:
-                yield Finding(f"port {port}", True, "used by a namespace of ours")
+                yield Finding(f"port {port}", True, "used by a twinbus namespace")
             elif _is_free(port):
                 yield Finding(f"port {port}", True, "free")
             else:
@@ -118,7 +122,7 @@ def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((LOOPBACK, port))
         except OSError:
             return False
     return True
@@ -133,17 +137,20 @@ def _namespaces(data: Path) -> Iterator[Finding]:
         except HTTPError as refused:
             health = json.load(refused)
         except (OSError, ValueError) as fault:
-            yield Finding(name, False, f"does not answer: {fault}", f"look at process {running.pid}")
+            yield Finding(name, False, f"does not answer: {fault}", f"check process {running.pid}")
             continue
         is_good = health["status"] == "healthy"
-        ill = ", ".join(map(str, health["ill_stores"]))
+        unhealthy = ", ".join(map(str, health["ill_stores"]))
         yield Finding(
-            name, is_good, health["status"], "" if is_good else f"twinbus store up {running.name}  (ill: {ill})"
+            name,
+            is_good,
+            health["status"],
+            "" if is_good else f"twinbus store up {running.name}  (unhealthy: {unhealthy})",
         )
 
 
 def _pipeline() -> Iterator[Finding]:
-    """Spark and Java are for the pipeline alone: that they are missing is no fault, that they do not fit is one."""
+    """Only the pipeline needs Spark and Java: it is fine if both are missing, and wrong if they do not fit."""
     try:
         spark, advice = metadata.version("pyspark"), ""
     except metadata.PackageNotFoundError:

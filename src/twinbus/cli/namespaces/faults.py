@@ -1,4 +1,4 @@
-"""`twinbus fault`: things that go wrong seldom, on purpose, to see what an application does about them."""
+"""`twinbus fault`: rare failures on purpose, to see what an application does about them."""
 
 from typing import Annotated
 from urllib.parse import quote
@@ -9,11 +9,11 @@ from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
 from twinbus.cli.namespaces.running import RunningNamespace, find_running
 from twinbus.cli.output import Output
 
-app = typer.Typer(no_args_is_help=True, help="Make things go wrong on purpose, to test an application.")
+app = typer.Typer(no_args_is_help=True, help="Cause failures on purpose, to test an application.")
 
 NamespaceArgument = Annotated[str, typer.Argument(help="A namespace that runs on this machine.")]
 StoreOption = Annotated[
-    int | None, typer.Option("--store", help="Number of the messaging store; all of them if left out.", min=0)
+    int | None, typer.Option("--store", help="Number of the messaging store; all of them if omitted.", min=0)
 ]
 EntityOption = Annotated[
     str | None, typer.Option("--entity", help="Detach the links to this queue, topic or subscription only.")
@@ -23,27 +23,27 @@ EntityOption = Annotated[
 @app.command("slow")
 def slow(
     namespace: NamespaceArgument,
-    milliseconds: Annotated[int, typer.Argument(help="How much longer every call takes; 0 ends it.", min=0)],
+    milliseconds: Annotated[int, typer.Argument(help="How much longer every call takes; 0 ends the fault.", min=0)],
     store: StoreOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Make every call of a messaging store take longer."""
+    """Slow down every call to a messaging store."""
     running = find_running(data, namespace)
     changed = [running.ask("POST", f"/$stores/{index}/slow?ms={milliseconds}") for index in _stores(running, store)]
-    text = f"Every call of {_which(store)} of '{namespace}' takes {milliseconds} ms longer."
+    text = f"Every call to {_which(store)} of '{namespace}' takes {milliseconds} ms longer."
     Output(as_json=as_json).done(text, namespace=namespace, stores=changed)
 
 
 @app.command("lose-ack")
 def lose_ack(
     namespace: NamespaceArgument,
-    count: Annotated[int, typer.Argument(help="How many commits; 0 ends it.", min=0)] = 1,
+    count: Annotated[int, typer.Argument(help="How many commits; 0 ends the fault.", min=0)] = 1,
     store: StoreOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Let the next commits of a messaging store happen and fail all the same, as when their reply is lost."""
+    """Report the next commits of a messaging store as failed although they are done, as when the reply is lost."""
     running = find_running(data, namespace)
     changed = [running.ask("POST", f"/$stores/{index}/lose-ack?count={count}") for index in _stores(running, store)]
     text = f"The replies to the next {count} commits of {_which(store)} of '{namespace}' will be lost."
@@ -57,11 +57,11 @@ def disconnect(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Cut the connections of all clients, or detach all links to one entity."""
+    """Drop the connections of all clients, or detach all links to one entity."""
     suffix = "" if entity is None else f"?entity={quote(entity, safe='')}"
     done = find_running(data, namespace).ask("POST", f"/$connections/disconnect{suffix}")
     text = (
-        f"{done['connections']} connections to '{namespace}' are cut."
+        f"{done['connections']} connections to '{namespace}' are dropped."
         if entity is None
         else f"{done['links']} links to '{entity}' are detached."
     )
@@ -70,7 +70,7 @@ def disconnect(
 
 @app.command("clear")
 def clear(namespace: NamespaceArgument, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
-    """End every fault: all messaging stores are on, quick, and lose nothing."""
+    """End all faults: every messaging store is switched on, at full speed, and loses no replies."""
     running = find_running(data, namespace)
     changed = [running.ask("POST", f"/$stores/{index}/up") for index in _stores(running, None)]
     Output(as_json=as_json).done(f"All faults of '{namespace}' are over.", namespace=namespace, stores=changed)

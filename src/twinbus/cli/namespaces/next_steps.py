@@ -1,4 +1,4 @@
-"""What a newcomer reads below two namespaces that have just started: Python that works as it stands, and what to try."""
+"""What `twinbus up` prints for newcomers: Python that works as it stands, and commands to try."""
 
 import os
 import shlex
@@ -29,15 +29,15 @@ with ServiceBusClient.from_connection_string(primary) as client:
 """
 
 TRIES = (
-    ("rehearse", "play an outage on a pair of its own: survived, accounted for, priced"),
+    ("rehearse", "rehearse an outage on a throw-away pair: every message accounted for and priced"),
     ("send orders hello", "and 'receive orders', in another terminal"),
-    ("store down primary 3", "break a messaging store: a partitioned queue goes on"),
-    ("doctor", "what this machine has, and how the namespaces are"),
+    ("store down primary 3", "switch off a messaging store: a partitioned queue keeps working"),
+    ("doctor", "check this machine and the namespaces"),
 )
 
 
 def next_steps(namespaces: Sequence[RunningNamespace], data: Path) -> str:
-    """`data` is the folder of both, which other commands look for where this one was started unless it is named."""
+    """`data` is the folder of both; commands name it unless it is the default."""
     primary = namespaces[0]
     snippet = SNIPPET.format(connection_string=primary.connection_string, endpoint=primary.endpoint)
     command = shown_command(Path(sys.argv[0]), shutil.which("twinbus"), Path.cwd())
@@ -45,11 +45,11 @@ def next_steps(namespaces: Sequence[RunningNamespace], data: Path) -> str:
     lines = [(f"{command} {words}{folder}", text) for words, text in TRIES]
     width = max(len(line) for line, _ in lines)
     tries = "\n".join(f"  {line:<{width}}   {text}" for line, text in lines)
-    return f"\nA first message, for {_shown(Path(sys.executable), Path.cwd())}:\n\n{snippet}\nWhat to try next:\n\n{tries}\n"
+    return f"\nA first message, for {_shown(Path(sys.executable), Path.cwd())}:\n\n{snippet}\nTry next:\n\n{tries}\n"
 
 
 def shown_command(started: Path, on_path: str | None, here: Path) -> str:
-    """How to start it again: by its bare name where the shell would find the same."""
+    """How to call the program: by its bare name if the shell finds the same one."""
     if started.name != "twinbus":
         return f"{_shown(Path(sys.executable), here)} -m twinbus"
     if on_path is not None and Path(on_path).absolute() == started.absolute():
@@ -58,7 +58,7 @@ def shown_command(started: Path, on_path: str | None, here: Path) -> str:
 
 
 def _shown(file: Path, here: Path) -> str:
-    """From here if it is below, else whole."""
-    # Not resolved: the Python of a virtual environment is a link, and what it leads to has none of the packages.
+    """Relative if it is below the current folder, otherwise absolute."""
+    # Not resolved: the Python of a virtual environment is a link to one without the packages.
     absolute = Path(os.path.normpath(file if file.is_absolute() else here / file))
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)

@@ -1,4 +1,4 @@
-"""Which namespaces run and where: a small file in the data folder of each, there while its process serves."""
+"""Which namespaces run, and where: each has a small file in its data folder while its process serves."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class RunningNamespace:
     connection_string: str
     tls_port: int | None = None
     tls_connection_string: str | None = None
-    tls_authority: str | None = None  # the file of what clients have to trust, where it is ours
+    tls_authority: str | None = None  # the file that clients have to trust, if twinbus generated the certificate
 
     @property
     def endpoint(self) -> str:
@@ -35,7 +35,7 @@ class RunningNamespace:
 
     @property
     def ways_in(self) -> list[str]:
-        """The connection strings, and what a client has to trust for the one with TLS."""
+        """The connection strings, and the file to trust for the one with TLS."""
         lines = [self.connection_string]
         if self.tls_connection_string is not None:
             lines.append(self.tls_connection_string)
@@ -49,7 +49,7 @@ def namespace_folder(data: Path, name: str) -> Path:
 
 
 def announce(folder: Path, running: RunningNamespace) -> None:
-    """Write the file, for its owner's eyes only: it holds a key."""
+    """Write the file, readable only by its owner: it holds a key."""
     draft = folder / (FILE_NAME + ".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -58,14 +58,14 @@ def announce(folder: Path, running: RunningNamespace) -> None:
 
 
 def withdraw(folder: Path) -> None:
-    """Remove the file, if it is this process's own."""
+    """Remove the file if this process wrote it."""
     running = read_running(folder)
     if running is not None and running.pid == os.getpid():
         (folder / FILE_NAME).unlink()
 
 
 def read_running(folder: Path) -> RunningNamespace | None:
-    """None where nothing runs. A file whose process is gone counts as nothing: it was killed."""
+    """None if nothing runs. A file whose process is gone is ignored: the process was killed."""
     announced = _read_announced(folder)
     return announced if announced is not None and _is_alive(announced.pid) else None
 
@@ -89,7 +89,7 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # somebody else's
+        return True  # of another user
     return True
 
 
@@ -103,18 +103,18 @@ def find_running(data: Path, name: str) -> RunningNamespace:
 
 
 def all_running(data: Path) -> list[RunningNamespace]:
-    """Those of this user."""
+    """Those that this user can read."""
     found = data.iterdir() if data.is_dir() else ()
     folders = sorted(path for path in found if os.access(path / FILE_NAME, os.R_OK))
     return [running for folder in folders if (running := read_running(folder)) is not None]
 
 
 def find_known(data: Path, name: str) -> RunningNamespace:
-    """Where it runs, or ran until it was killed: for those who wait for it to come back."""
+    """Where it runs, or ran until it was killed: for commands that wait for it to come back."""
     announced = _read_announced(namespace_folder(data, name))
     if announced is None:
         raise CommandFailed(
             f"No namespace '{name}' runs with its data in {data}, and none was killed there. "
-            "Give the connection string of one that was stopped or is elsewhere."
+            "Give a connection string if it was stopped or is elsewhere."
         )
     return announced

@@ -13,33 +13,38 @@ from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
 from twinbus.cli.namespaces.running import RunningNamespace, announce, namespace_folder, withdraw
 from twinbus.cli.namespaces.two_namespaces import run_two
 from twinbus.cli.output import Output
+from twinbus.client.connection_string import TLS_PORT
 from twinbus.errors import ArgumentError
-
-AMQP_PORT = 5672
-TLS_PORT = 5671
-HTTP_PORT = 5300
-STORE_COUNT = 16
-EXACT_OPERATIONS = 1_000
+from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
+from twinbus.server.server_settings import (
+    AMQP_PORT_DEFAULT,
+    HTTP_PORT_DEFAULT,
+    LOOPBACK,
+    STORE_COUNT_DEFAULT,
+    STORE_COUNT_MAX,
+    ServerSettings,
+)
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
 
 NAME_HELP = "Name of the namespace; its data is kept in a folder of that name."
 QueueOption = Annotated[
-    list[str] | None, typer.Option("--queue", metavar="NAME[:partitioned]", help="Make this queue if it is not there.")
+    list[str] | None,
+    typer.Option("--queue", metavar="NAME[:partitioned]", help="Create this queue if it does not exist."),
 ]
 EntitiesOption = Annotated[
     Path | None,
-    typer.Option("--entities", metavar="FILE", help="TOML or JSON file of entities and rules to make if not there."),
+    typer.Option("--entities", metavar="FILE", help="TOML or JSON file of entities and rules to create if missing."),
 ]
 StoresOption = Annotated[
-    int, typer.Option("--stores", min=1, max=64, help="Messaging stores; fixed at the first start.")
+    int, typer.Option("--stores", min=1, max=STORE_COUNT_MAX, help="Messaging stores; fixed at the first start.")
 ]
 TlsOption = Annotated[
     bool,
-    typer.Option("--tls", help="AMQP, WebSockets and HTTPS on a TLS port, with a certificate made for development."),
+    typer.Option("--tls", help="AMQP, WebSockets and HTTPS on a TLS port, with a generated development certificate."),
 ]
 MeterOption = Annotated[
-    bool, typer.Option("--meter/--no-meter", help="Keep a log of all operations, for the bill, in the data folder.")
+    bool, typer.Option("--meter/--no-meter", help="Log all operations, for the bill, in the data folder.")
 ]
 
 
@@ -51,10 +56,10 @@ def register(app: typer.Typer) -> None:
 def serve(
     name: Annotated[str, typer.Argument(help=NAME_HELP)],
     data: DataOption = DATA_DEFAULT,
-    host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
-    amqp_port: Annotated[int, typer.Option("--amqp-port", help="0 takes a free one.")] = AMQP_PORT,
-    http_port: Annotated[int, typer.Option("--http-port", help="0 takes a free one.")] = HTTP_PORT,
-    stores: StoresOption = STORE_COUNT,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = LOOPBACK,
+    amqp_port: Annotated[int, typer.Option("--amqp-port", help="0 chooses a free one.")] = AMQP_PORT_DEFAULT,
+    http_port: Annotated[int, typer.Option("--http-port", help="0 chooses a free one.")] = HTTP_PORT_DEFAULT,
+    stores: StoresOption = STORE_COUNT_DEFAULT,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
     tls: TlsOption = False,
@@ -63,40 +68,41 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key.")] = None,
     tls_port: Annotated[
-        int | None, typer.Option("--tls-port", help=f"Turns TLS on; {TLS_PORT} if another option does.")
+        int | None, typer.Option("--tls-port", help=f"TLS port; turns TLS on. {TLS_PORT} if only another option does.")
     ] = None,
     allow_plain: Annotated[
-        bool, typer.Option("--allow-plain", help="Listen without TLS also where other machines reach it.")
+        bool, typer.Option("--allow-plain", help="Listen without TLS even where other machines can connect.")
     ] = False,
     key: Annotated[
         str | None,
-        typer.Option("--key", envvar="TWINBUS_KEY", help="Shared access key for a first start; drawn if left out."),
+        typer.Option(
+            "--key", envvar="TWINBUS_KEY", help="Shared access key for the first start; generated if omitted."
+        ),
     ] = None,
     meter: MeterOption = True,
     operations: Annotated[
-        Path | None, typer.Option("--operations", metavar="DIR", help="Where the log of operations is kept instead.")
+        Path | None, typer.Option("--operations", metavar="DIR", help="Folder for the operations log instead.")
     ] = None,
     exact_operations: Annotated[
         int,
-        typer.Option("--exact-operations", min=0, help="Operations logged one by one in a second; more are added up."),
-    ] = EXACT_OPERATIONS,
+        typer.Option("--exact-operations", min=0, help="Operations logged individually per second; more are summed."),
+    ] = EXACT_PER_SECOND_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Serve one namespace until Ctrl-C."""
-    # The server, its event loop and what reads entities are not needed by most other commands.
+    # Most other commands need neither the server and its event loop nor the reader of definition files.
     from twinbus.definitions.entity_file import read_wanted
     from twinbus.definitions.local_creation import create_entities
     from twinbus.server.namespace import NamespaceServer, new_key
     from twinbus.server.namespace import serve as serve_namespace
-    from twinbus.server.server_settings import ServerSettings
 
     _check_name(name)
     if key == "":
-        raise ArgumentError("The key is empty. Leave out --key and TWINBUS_KEY, and one is drawn.")
+        raise ArgumentError("The key is empty. Omit --key and TWINBUS_KEY to have one generated.")
     wanted = read_wanted(queue or (), entities)
     folder = namespace_folder(data, name)
     if operations is not None:
-        _make_folder(operations)
+        _create_folder(operations)
     settings = ServerSettings(
         name=name,
         data_folder=folder,
@@ -128,7 +134,7 @@ def serve(
             str(server.tls_authority) if server.tls_authority is not None else None,
         )
         announce(folder, running)
-        _tell(Output(as_json=as_json), running)
+        _print_ready(Output(as_json=as_json), running)
 
     try:
         serve_namespace(settings, ready)
@@ -138,7 +144,7 @@ def serve(
 
 def up(
     data: DataOption = DATA_DEFAULT,
-    stores: StoresOption = STORE_COUNT,
+    stores: StoresOption = STORE_COUNT_DEFAULT,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
     tls: TlsOption = False,
@@ -159,24 +165,24 @@ def up(
 def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise ArgumentError(
-            f"'{name}' is no name for a namespace. Use up to 50 letters, digits and '-', a letter first."
+            f"'{name}' is not a name for a namespace. Use up to 50 letters, digits and '-', starting with a letter."
         )
 
 
-def _make_folder(operations: Path) -> None:
-    """Now: a log that cannot be written later, on a full disk, does not stop the namespace."""
+def _create_folder(operations: Path) -> None:
+    """At start: a namespace goes on if its log cannot be written later, such as on a full disk."""
     try:
         operations.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise ArgumentError(
-            f"The folder {operations} cannot be made: {fault.strerror}. Name another one with --operations."
+            f"The folder {operations} cannot be created: {fault.strerror}. Name another one with --operations."
         ) from None
 
 
-def _tell(output: Output, running: RunningNamespace) -> None:
+def _print_ready(output: Output, running: RunningNamespace) -> None:
     if output.as_json:
         output.record(asdict(running))
-        # Whoever started us waits for this line and may not be a terminal.
+        # The process that started this one waits for the line, and output to a pipe is buffered.
         sys.stdout.flush()
         return
     output.record({"namespace": running.name, "administration": running.endpoint})

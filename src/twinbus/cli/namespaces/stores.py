@@ -1,4 +1,4 @@
-"""`twinbus store`: look at the messaging stores of a namespace, break one, mend it."""
+"""`twinbus store`: show the messaging stores of a namespace, switch them off and on."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +10,17 @@ from twinbus.cli.failures import CommandFailed
 from twinbus.cli.namespaces.running import find_running
 from twinbus.cli.output import Output
 
-app = typer.Typer(no_args_is_help=True, help="Look at the messaging stores of a namespace, break one, mend it.")
+app = typer.Typer(no_args_is_help=True, help="Show the messaging stores of a namespace, switch them off and on.")
 
 NamespaceArgument = Annotated[str, typer.Argument(help="A namespace that runs on this machine.")]
 IndexArgument = Annotated[
-    int | None, typer.Argument(help="Number of the store, from 0; all of them if left out.", min=0)
+    int | None, typer.Argument(help="Number of the store, from 0; all of them if omitted.", min=0)
 ]
 
 
 @app.command("list")
 def list_stores(namespace: NamespaceArgument, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
-    """Show every messaging store and how it is."""
+    """Show every messaging store and its condition."""
     stores = find_running(data, namespace).ask("GET", "/$stores")
     Output(as_json=as_json).table(("index", "condition", "slow_ms", "acks_to_lose", "fault"), stores)
 
@@ -32,7 +32,7 @@ def down(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Switch a store off: what it holds cannot be reached until it is up again, and nothing of it is lost."""
+    """Switch a store off. Its messages cannot be reached until it is up again, and none is lost."""
     _switch(data, namespace, index, "down", Output(as_json=as_json))
 
 
@@ -43,7 +43,7 @@ def up(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Switch a store on again, and end all of its faults."""
+    """Switch a store on again and end all its faults."""
     _switch(data, namespace, index, "up", Output(as_json=as_json))
 
 

@@ -1,4 +1,4 @@
-"""A primary and a secondary namespace as two processes of their own, watched until one ends or Ctrl-C.
+"""A primary and a secondary namespace, each in a process of its own, until one ends or Ctrl-C.
 
 Each is `twinbus serve --json`; its log goes to a file.
 """
@@ -12,8 +12,10 @@ from pathlib import Path
 from twinbus.cli.namespaces.next_steps import next_steps
 from twinbus.cli.namespaces.running import RunningNamespace
 from twinbus.cli.output import Output
+from twinbus.client.connection_string import TLS_PORT
 from twinbus.rehearsal.interruption import ending_signals_interrupt
 from twinbus.rehearsal.namespace_process import NamespaceProcess
+from twinbus.server.server_settings import AMQP_PORT_DEFAULT, HTTP_PORT_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,10 @@ class Seat:
     tls_port: int = 0
 
 
-SEATS = (Seat("primary", 5672, 5300, 5671), Seat("secondary", 5673, 5301, 5674))
+SEATS = (
+    Seat("primary", AMQP_PORT_DEFAULT, HTTP_PORT_DEFAULT, TLS_PORT),
+    Seat("secondary", AMQP_PORT_DEFAULT + 1, HTTP_PORT_DEFAULT + 1, AMQP_PORT_DEFAULT + 2),
+)
 
 
 def run_two(
@@ -36,7 +41,7 @@ def run_two(
         try:
             for child in children:
                 child.start()
-            _tell(output, [RunningNamespace(**child.wait_ready()) for child in children], data)
+            _print_ready(output, [RunningNamespace(**child.wait_ready()) for child in children], data)
             _wait_for_end(children).fail()
         except KeyboardInterrupt:
             output.console.print("", end="")
@@ -54,7 +59,7 @@ def _child(seat: Seat, data: Path, options: Sequence[str], *, with_tls: bool) ->
 
 
 def _wait_for_end(children: Sequence[NamespaceProcess]) -> NamespaceProcess:
-    """The first child that closes its output, which it does when it ends."""
+    """The first child to close its output, which happens when it ends."""
     with selectors.DefaultSelector() as selector:
         for child in children:
             assert child.process.stdout is not None
@@ -66,7 +71,7 @@ def _wait_for_end(children: Sequence[NamespaceProcess]) -> NamespaceProcess:
                     return ended
 
 
-def _tell(output: Output, namespaces: Sequence[RunningNamespace], data: Path) -> None:
+def _print_ready(output: Output, namespaces: Sequence[RunningNamespace], data: Path) -> None:
     if output.as_json:
         output.table((), [asdict(each) for each in namespaces])
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`twinbus rehearse`: an outage on purpose, with everything that was sent accounted for in the end."""
+"""`twinbus rehearse`: an outage on purpose, with every message that was sent accounted for."""
 
 import contextlib
 import json
@@ -12,10 +12,12 @@ from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
 from twinbus.cli.output import Output
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.errors import ArgumentError
+from twinbus.model.pairing_limits import FAILOVER_INTERVAL_MAX, PING_INTERVAL_MAX, PING_INTERVAL_MIN
 from twinbus.rehearsal.interruption import ending_signals_interrupt
 from twinbus.rehearsal.rehearsal_settings import Engine
 from twinbus.rehearsal.script import DURATION_DEFAULT_S, FaultKind, Script, default_script
 from twinbus.rehearsal.script_file import read_script
+from twinbus.rehearsal.traffic import RATE_DEFAULT
 
 if TYPE_CHECKING:
     from twinbus.rehearsal.drain import Drain
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from twinbus.rehearsal.report import RehearsalReport
     from twinbus.rehearsal.stage import Place, Stage
 
-NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string; a throw-away one if left out."
+NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string; a throw-away one if omitted."
 
 
 def register(app: typer.Typer) -> None:
@@ -35,33 +37,44 @@ def rehearse(
         Path | None,
         typer.Option("--script", metavar="FILE", help="TOML or JSON file of faults; see docs/how-to/rehearse.md."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Decides the traffic and when exactly faults begin.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Determines the traffic and when exactly faults begin.")] = 0,
     duration: Annotated[
         float | None,
         typer.Option("--duration", min=1.0, help=f"Seconds of traffic; {DURATION_DEFAULT_S:g} without a script."),
     ] = None,
-    rate: Annotated[float, typer.Option("--rate", help="Messages a second, for each of the two senders.")] = 40.0,
+    rate: Annotated[
+        float, typer.Option("--rate", help="Messages per second, for each of the two senders.")
+    ] = RATE_DEFAULT,
     engine: Annotated[
         Engine | None,
-        typer.Option("--engine", help="What brings the backlog home; Spark where it is installed if left out."),
+        typer.Option(
+            "--engine", help="What moves the backlog to the primary; Spark if it is installed and this is omitted."
+        ),
     ] = None,
     failover_interval: Annotated[
         float,
         typer.Option(
-            "--failover-interval", min=0.0, max=3600.0, help="Seconds an entity may fail before it is failed over."
+            "--failover-interval",
+            min=0.0,
+            max=FAILOVER_INTERVAL_MAX.total_seconds(),
+            help="Seconds an entity may fail before it is failed over.",
         ),
     ] = 1.0,
     ping_interval: Annotated[
         float,
         typer.Option(
-            "--ping-interval", min=1.0, max=1800.0, help="Seconds between pings of an entity that is failed over."
+            "--ping-interval",
+            min=PING_INTERVAL_MIN.total_seconds(),
+            max=PING_INTERVAL_MAX.total_seconds(),
+            help="Seconds between pings of an entity that is failed over.",
         ),
     ] = 2.0,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write the report with plots as one HTML file.")
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the report with plots to one HTML file.")
     ] = None,
     prices: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="Price sheet for the bill; an example if left out.")
+        Path | None,
+        typer.Option("--prices", metavar="FILE", help="Price sheet for the bill; a built-in example if omitted."),
     ] = None,
     primary: Annotated[
         str | None, typer.Option("--primary", envvar="TWINBUS_REHEARSAL_PRIMARY", help=NAMESPACE_HELP)
@@ -70,21 +83,23 @@ def rehearse(
         str | None, typer.Option("--secondary", envvar="TWINBUS_REHEARSAL_SECONDARY", help=NAMESPACE_HELP)
     ] = None,
     primary_endpoint: Annotated[
-        str | None, typer.Option("--primary-endpoint", help="HTTP address of the primary, if the port is unusual.")
+        str | None,
+        typer.Option("--primary-endpoint", help="HTTP address of the primary, if the port is not the usual one."),
     ] = None,
     secondary_endpoint: Annotated[
-        str | None, typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is unusual.")
+        str | None,
+        typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is not the usual one."),
     ] = None,
     allow: Annotated[
         list[FaultKind] | None,
-        typer.Option("--allow", help="With namespaces that exist: a kind of fault that may be played on the primary."),
+        typer.Option("--allow", help="With existing namespaces: a kind of fault that may be caused on the primary."),
     ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Play an outage on a throw-away pair of namespaces and account for every message.
+    """Rehearse an outage on a throw-away pair of namespaces and account for every message.
 
-    Exit code 1 if the ledger does not balance.
+    The exit code is 1 if the ledger does not balance.
     """
     from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
     from twinbus.rehearsal.spark_drain import choose_engine
@@ -93,7 +108,7 @@ def rehearse(
     if (primary is None) != (secondary is None):
         raise ArgumentError("Give both --primary and --secondary, or neither for a throw-away pair.")
     if allow and primary is None:
-        raise ArgumentError("--allow is for namespaces that exist; on a throw-away pair everything is allowed.")
+        raise ArgumentError("--allow is for existing namespaces; on a throw-away pair everything is allowed.")
     able, drain = choose_engine(engine)
     settings = RehearsalSettings(
         seed=seed,
@@ -117,10 +132,10 @@ def rehearse(
 
 
 def _allowed(script: Script, allowed: Sequence[FaultKind]) -> Script:
-    """What of the default script may be played; none of it where nothing is allowed, for the traffic alone tells much."""
+    """The allowed faults of the default script; without any of them the traffic alone is still worth a rehearsal."""
     missing = [kind.value for kind in allowed if kind not in script.kinds]
     if missing:
-        raise ArgumentError(f"The default script has no {' and no '.join(missing)}: give one that has with --script.")
+        raise ArgumentError(f"The default script has no {' and no '.join(missing)}. Give a script with --script.")
     return script.only(allowed)
 
 
@@ -190,7 +205,7 @@ def _place(given: str, endpoint: str | None, data: Path) -> "Place":
 
 
 def _check_writable(file: Path) -> None:
-    """Now, and not when the rehearsal is over."""
+    """At the start, not when the rehearsal is over."""
     try:
         file.open("a").close()
     except OSError as fault:

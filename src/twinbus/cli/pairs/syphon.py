@@ -1,4 +1,4 @@
-"""`twinbus syphon` brings home what waits in the backlog queues of pairs; `twinbus backlog` shows what that is."""
+"""`twinbus syphon` moves messages from the backlog queues of pairs to the primary; `twinbus backlog` shows them."""
 
 import asyncio
 import contextlib
@@ -28,14 +28,20 @@ NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string.
 PrimaryOption = Annotated[str, typer.Option("--primary", envvar="TWINBUS_PRIMARY", help=NAMESPACE_HELP)]
 SecondaryOption = Annotated[str, typer.Option("--secondary", envvar="TWINBUS_SECONDARY", help=NAMESPACE_HELP)]
 PrimaryNameOption = Annotated[
-    str | None, typer.Option("--primary-name", help="Name of the primary in its backlog queues, if not its host's.")
+    str | None,
+    typer.Option(
+        "--primary-name", help="Name of the primary in the names of its backlog queues, if not that of its host."
+    ),
 ]
 SecondaryEndpointOption = Annotated[
-    str | None, typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is unusual.")
+    str | None,
+    typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is not the usual one."),
 ]
 PairsOption = Annotated[
     Path | None,
-    typer.Option("--pairs", metavar="FILE", exists=True, dir_okay=False, help="TOML with a table 'pair' for each."),
+    typer.Option(
+        "--pairs", metavar="FILE", exists=True, dir_okay=False, help="TOML file with a [[pair]] table for each pair."
+    ),
 ]
 
 
@@ -61,7 +67,7 @@ def syphon(
     secondary_endpoint: SecondaryEndpointOption = None,
     pairs: PairsOption = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.1, help="At most so many messages a second and pair.")
+        float | None, typer.Option("--rate", min=0.1, help="At most this many messages per second, for each pair.")
     ] = None,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="Stop when nothing is left in the backlog.")
@@ -98,7 +104,7 @@ def backlog(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many messages wait in each backlog queue for which destination."""
+    """Show how many messages wait in each backlog queue, by destination."""
     output = Output(as_json=as_json)
     found = _find(WantedPair(primary, secondary, primary_name, secondary_endpoint), pairs, data, output)
     output.table(("queue", "destination", "waiting", "size_bytes", "is_all"), asyncio.run(_survey(found)))
@@ -146,14 +152,14 @@ def read_pairs(file: Path) -> list[WantedPair]:
         names = ", ".join(each.name for each in fields(WantedPair))
         raise ArgumentError(f"A [[pair]] of {file} needs primary and secondary, and may have: {names}.") from None
     if not all(isinstance(text, str | None) for text in texts):
-        raise ArgumentError(f"A value in a [[pair]] of {file} is no text. Put it in quotes.")
+        raise ArgumentError(f"A value in a [[pair]] of {file} is not a text. Put it in quotes.")
     if not pairs:
         raise ArgumentError(f"{file} has no [[pair]] table.")
     return pairs
 
 
 def connection_string_of_primary(given: str, data: Path) -> str:
-    """Of one that is down too: an outage is when its backlog is asked for, and a syphon waits for its end."""
+    """Also of a namespace that is down: the backlog is needed in an outage, and a syphon waits for its end."""
     return given if "=" in given else find_known(data, given).connection_string
 
 
@@ -177,10 +183,10 @@ async def _run(pairs: "Sequence[PairToDrain]", rate: float | None, until_empty: 
 
 @contextlib.asynccontextmanager
 async def _shown(pairs: "Sequence[PairToDrain]", output: Output) -> "AsyncIterator[None]":
-    """Why messages are left, as it happens; on a terminal a bar per pair too: of what waited at the start, how much is
-    home."""
+    """Report why messages are left as it happens, and on a terminal show a bar per pair: how much of what waited at the
+    start was moved."""
     with contextlib.ExitStack() as ending:
-        tasks = [asyncio.create_task(_tell_errors(pairs))]
+        tasks = [asyncio.create_task(_report_errors(pairs))]
         if output.console.is_terminal and not output.as_json:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             progress = ending.enter_context(Progress(*columns, console=output.console))
@@ -192,15 +198,15 @@ async def _shown(pairs: "Sequence[PairToDrain]", output: Output) -> "AsyncIterat
                 task.cancel()
 
 
-async def _tell_errors(pairs: "Sequence[PairToDrain]") -> None:
-    """A syphon waits for what is down or refuses it for as long as that takes; whoever started it wants to know."""
-    told: dict[int, str] = {}
+async def _report_errors(pairs: "Sequence[PairToDrain]") -> None:
+    """A syphon waits as long as a destination is down or refuses messages, so the reason is printed meanwhile."""
+    reported: dict[int, str] = {}
     while True:
         for number, pair in enumerate(pairs, 1):
             error = pair.tally.last_error
             text = "" if error is None else " ".join(str(error).split())
-            if text != told.get(number, ""):
-                told[number] = text
+            if text != reported.get(number, ""):
+                reported[number] = text
                 print(f"twinbus: pair {number}: {text}", file=sys.stderr, flush=True)
         await asyncio.sleep(SHOW_INTERVAL_S)
 
@@ -220,7 +226,7 @@ async def _show(pairs: "Sequence[PairToDrain]", progress: Progress) -> None:
 
 
 def _waiting(pair: "PairToDrain") -> int:
-    """0 where nobody answers: a bar grows as messages are moved, and the syphon waits for the namespace anyway."""
+    """0 if the namespace does not answer: the bar grows as messages are moved, and the syphon waits anyway."""
     from azure.core.exceptions import AzureError
 
     try:

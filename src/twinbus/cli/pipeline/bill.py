@@ -30,10 +30,10 @@ def bill(
     logs: LogsArgument = None,
     data: DataOption = DATA_DEFAULT,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the bill; 'bill' below --data if not given.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the bill; 'bill' below --data if omitted.")
     ] = None,
     month: Annotated[
-        str | None, typer.Option("--month", metavar="YYYY-MM", help="Month to report, the newest if not given.")
+        str | None, typer.Option("--month", metavar="YYYY-MM", help="Month to report; the newest if omitted.")
     ] = None,
     prices: PricesOption = None,
     plan: PlanOption = None,
@@ -41,10 +41,10 @@ def bill(
     conf: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count and price what the logs hold since the last run, and write the report of a month.
+    """Count and price what was logged since the last run, and write the report of a month.
 
-    Parquet and CSV by hour, day and month are in the folder of the bill, beside the report. Files that cannot be read
-    are named and left out; a later run takes them in once they can.
+    The folder of the bill also gets Parquet and CSV files by hour, day and month. Files that cannot be read are named and
+    skipped; a later run counts them once they can be read.
     """
     require_spark()
     from twinbus.pipeline.bill.counts import JVM_SETTINGS, SETTINGS
@@ -64,10 +64,12 @@ def bill(
             ledger = update_ledger(spark, found, folder, chosen, progress)
         summary = summary_of(ledger, folder, sheet, chosen, month)
     page = None if summary is None else write_report(summary, ledger, folder)
-    _tell(output, summary, ledger, page, found)
+    _print_result(output, summary, ledger, page, found)
 
 
-def _tell(output: Output, summary: "Summary | None", ledger: "Ledger", page: Path | None, logs: Sequence[Path]) -> None:
+def _print_result(
+    output: Output, summary: "Summary | None", ledger: "Ledger", page: Path | None, logs: Sequence[Path]
+) -> None:
     intake = ledger.intake
     if output.as_json:
         facts = {
@@ -79,18 +81,18 @@ def _tell(output: Output, summary: "Summary | None", ledger: "Ledger", page: Pat
         output.record({**facts, **({} if summary is None else summary_document(summary))})
         return
     if summary is None:
-        output.done(f"Nothing is logged in {', '.join(map(str, logs))} so far.")
+        output.done(f"Nothing is logged in {', '.join(map(str, logs))} yet.")
     else:
         print_bill(output.console, summary)
     for name, reason in sorted({**intake.unusable, **intake.held_back}.items()):
-        output.console.print(f"[bold yellow]left out:[/] {name.replace('[', chr(92) + '[')} {reason}", highlight=False)
+        output.console.print(f"[bold yellow]skipped:[/] {name.replace('[', chr(92) + '[')} {reason}", highlight=False)
     counted = f"Hours counted in this run: {intake.hours:,}, from {intake.files:,} files."
     output.done(counted if page is None else f"{counted} Report: {page}")
 
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Callable[[str], None]]:
-    """A line that says what goes on, on a terminal."""
+    """On a terminal, a line that says what is being done."""
     if output.as_json or not output.console.is_terminal:
         yield lambda _: None
         return

@@ -11,7 +11,7 @@ from rich.live import Live
 
 from twinbus.cli.command import Call, command
 from twinbus.cli.failures import CommandFailed
-from twinbus.cli.output import Output, made_table
+from twinbus.cli.output import Output, rich_table
 from twinbus.cli.pipeline.spark_job import MasterOption, SettingsOption, spark_job, stop_by_signal
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import parse_duration
@@ -35,25 +35,25 @@ def capture(
     entities: Annotated[
         list[str],
         typer.Argument(
-            help="Queues, TOPIC/Subscriptions/NAME, either with /$DeadLetterQueue behind it; * and ? are wildcards."
+            help="Queues or TOPIC/Subscriptions/NAME, either followed by /$DeadLetterQueue; * and ? are wildcards."
         ),
     ],
     *,
     lake: Annotated[
-        str, typer.Option("--lake", help="Folder for the Parquet files: a path, or a URL that Spark knows.")
+        str, typer.Option("--lake", help="Folder for the Parquet files: a path, or a URL that Spark can write to.")
     ],
-    consume: Annotated[bool, typer.Option("--consume", help="Remove the messages that are in the lake.")] = False,
+    consume: Annotated[bool, typer.Option("--consume", help="Remove messages once they are in the lake.")] = False,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Stop when all that is there now has been captured.")
+        bool, typer.Option("--available-now", help="Stop when all messages that are there now are captured.")
     ] = False,
     every: Annotated[str, typer.Option("--every", help="Without --available-now: the time between batches.")] = "10s",
     batch_messages: Annotated[
-        int, typer.Option("--batch-messages", min=1, help="The most messages of an entity in one batch.")
+        int, typer.Option("--batch-messages", min=1, help="At most this many messages per entity and batch.")
     ] = 100_000,
     master: MasterOption = None,
     conf: SettingsOption = None,
 ) -> None:
-    """Write messages to a lake of Parquet files, each of them once; goes on where it was when it is started again.
+    """Write messages to a lake of Parquet files, each exactly once; a restart goes on where the last run stopped.
 
     Without --available-now, entities that are created later and match a pattern are captured too, within a minute.
     """
@@ -70,7 +70,7 @@ def capture(
         interval_s=None if available_now else _interval_s(every),
     )
     if (master or "").startswith(CONNECT_SCHEME):
-        raise ArgumentError("A capture writes its batches itself, in the driver: give a master, not a Connect server.")
+        raise ArgumentError("A capture writes its batches in the driver. Give a master, not a Connect server.")
     with spark_job("capture", master, conf) as spark:
         captures = [Capture(spark, entity, settings) for entity in chosen]
         with stop_by_signal() as stop, _shown(captures, call.output) as show:
@@ -80,7 +80,7 @@ def capture(
                 matching = partial(chosen_entities, entities, lambda: _all_paths(call), is_each_matched=False)
                 newcomers = Newcomers(captures, matching, lambda path: Capture(spark, path, settings))
                 run_captures(captures, stop, show, newcomers=newcomers)
-    _tell(captures, call.output)
+    _print_result(captures, call.output)
 
 
 def _all_paths(call: Call) -> list[str]:
@@ -93,26 +93,26 @@ def _all_paths(call: Call) -> list[str]:
 def _interval_s(text: str) -> float:
     interval_s = parse_duration(text).total_seconds()
     if interval_s > INTERVAL_S_MAX:
-        raise ArgumentError(f"--every {text}: a day is the most.")
+        raise ArgumentError(f"--every {text}: at most a day.")
     return interval_s
 
 
 @contextmanager
 def _shown(captures: "Sequence[Capture]", output: Output) -> Iterator[Callable[[], None]]:
-    """A table that follows what happens, on a terminal."""
+    """On a terminal, a live table."""
     if output.as_json or not output.console.is_terminal:
         yield lambda: None
         return
     with Live(console=output.console, refresh_per_second=SHOWN_PER_SECOND, transient=True) as live:
-        yield lambda: live.update(made_table(COLUMNS, _records(captures)))
+        yield lambda: live.update(rich_table(COLUMNS, _records(captures)))
 
 
-def _tell(captures: "Sequence[Capture]", output: Output) -> None:
+def _print_result(captures: "Sequence[Capture]", output: Output) -> None:
     output.table(COLUMNS, _records(captures))
     failed = [each.tally.entity for each in captures if each.tally.state == "failed"]
     if failed:
         raise CommandFailed(
-            f"Not all is captured: {len(failed)} of {len(captures)} entities failed ({', '.join(failed)})."
+            f"Not everything is captured: {len(failed)} of {len(captures)} entities failed ({', '.join(failed)})."
         )
 
 

@@ -1,4 +1,4 @@
-"""`twinbus pipeline release-claims`: what a streaming query with mode=consume claimed and will not read any more."""
+"""`twinbus pipeline release-claims`: messages that a streaming query with mode=consume claimed and will not read."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,15 +31,15 @@ def release(
         Path | None,
         typer.Option(
             "--checkpoint",
-            help="Release the claims of the query with this checkpoint, but remove what its last batch has done.",
+            help="Release the claims of the query with this checkpoint, but remove the messages of its last finished batch.",
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Release the claims of all queries.")] = False,
 ) -> None:
-    """Show what streaming queries claimed of an entity, or make it active again. Stop the query first.
+    """Show which messages of an entity streaming queries claimed, or make them active again. Stop the query first.
 
-    Of the last batch that was done, the messages are still claimed when a query stops. Only its checkpoint tells them
-    apart: with --owner or --all they become active too, and are read a second time.
+    When a query stops, the messages of its last finished batch are still claimed, and only its checkpoint tells them from
+    the others. With --owner or --all they become active too and are read again.
     """
     from twinbus.pipeline.connection_options import ConnectionOptions
     from twinbus.pipeline.source.checkpoints import checkpoint_claims
@@ -49,7 +49,7 @@ def release(
     path = path_of(entity, subscription, dead_letter)
     live = LiveEntity(ConnectionOptions.from_options({"connectionString": call.connection_string}), path)
     if every and (owner or checkpoint is not None):
-        raise ArgumentError("--all means every owner: leave --owner and --checkpoint out, or --all.")
+        raise ArgumentError("--all means every owner. Omit --owner and --checkpoint, or --all.")
     owners = None if every else list(owner or ())
     removed = 0
     if owners is not None and checkpoint is not None:
@@ -62,7 +62,7 @@ def release(
     released = live.call(lambda access: release_claims(access, owners))
     text = f"{counted(sum(released.values()))} of '{path}' made active again."
     if removed:
-        text += f" {counted(removed)} removed, whose batch is done."
+        text += f" {counted(removed)} removed, whose batch was finished."
     call.output.done(text, entity=path, released=released, removed=removed)
 
 

@@ -39,40 +39,43 @@ def replay(
     entities: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Queues and TOPIC/Subscriptions/NAME; * and ? are wildcards. Needed with --dead-letters; of a lake all "
-            "if left out."
+            help="Queues or TOPIC/Subscriptions/NAME; * and ? are wildcards. Required with --dead-letters; with --lake, all "
+            "if omitted."
         ),
     ] = None,
     *,
-    lake: Annotated[str | None, typer.Option("--lake", help="From the lake that `capture` wrote.")] = None,
+    lake: Annotated[str | None, typer.Option("--lake", help="Replay from the lake that `capture` wrote.")] = None,
     dead_letters: Annotated[
-        bool, typer.Option("--dead-letters", help="From the dead-letter queues of these entities.")
+        bool, typer.Option("--dead-letters", help="Replay the dead-letter queues of these entities.")
     ] = False,
     where: Annotated[
         str | None,
-        typer.Option("--where", help='Only these: Spark SQL over the columns, such as "deliveryCount > 5".'),
+        typer.Option("--where", help='Only some: Spark SQL over the columns, such as "deliveryCount > 5".'),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", help="Queue or topic for all of them; else where each was before.")
+        str | None,
+        typer.Option("--to", help="Queue or topic to send all of them to; otherwise each goes where it was before."),
     ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.1, help="At most so many messages a second.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and show them, and send nothing.")] = False,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.1, help="At most this many messages per second.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and show the messages, and send nothing.")] = False,
     sample: Annotated[
-        int, typer.Option("--sample", min=0, max=1_000, help="With --dry-run: so many of them are shown.")
+        int, typer.Option("--sample", min=0, max=1_000, help="With --dry-run: show this many messages.")
     ] = SAMPLE_COUNT_DEFAULT,
     master: MasterOption = None,
     conf: SettingsOption = None,
 ) -> None:
-    """Send messages again: a dead letter is removed once its copy is acknowledged, a lake stays as it is.
+    """Send messages again: a dead letter is removed once its copy is acknowledged; a lake stays as it is.
 
-    Message ids are kept. A replay that is run again sends nothing twice where the destination detects duplicates.
+    Message ids are kept: if the destination detects duplicates, a second run of a replay adds nothing.
     """
     require_spark()
     from twinbus.pipeline.replay.destinations import destinations_of
     from twinbus.pipeline.syphon.stop import StopRequest
 
     if (lake is None) != dead_letters:
-        raise ArgumentError("Say where the messages are: --lake FOLDER, or --dead-letters and entities.")
+        raise ArgumentError("Choose what to replay: --lake FOLDER, or --dead-letters and entities.")
     paths = _dead_letter_paths(call, entities or ()) if dead_letters else list(entities or ())
     with spark_job("replay", master, conf) as spark:
         chosen = _chosen(spark, call, lake, paths, where, with_bodies=dry_run and sample > 0)
@@ -90,7 +93,7 @@ def _dead_letter_paths(call: Call, entities: Sequence[str]) -> list[str]:
     from twinbus.pipeline.captured_entities import all_paths, chosen_entities
 
     if not entities:
-        raise ArgumentError("--dead-letters: name the queues or subscriptions whose dead letters are meant.")
+        raise ArgumentError("--dead-letters: name the queues or subscriptions whose dead letters to replay.")
     wanted = [
         each if each.lower().endswith(DEAD_LETTER_QUEUE.lower()) else each + DEAD_LETTER_QUEUE for each in entities
     ]
@@ -108,7 +111,7 @@ def _chosen(
 
 
 def _check_destinations(call: Call, destinations: set[str]) -> None:
-    """Before anything is sent to one of them, all of them are looked at."""
+    """All of them, before anything is sent to one of them."""
     from twinbus.pipeline.sink.options import SinkOptions
     from twinbus.pipeline.sink.preflight import check_targets
 
@@ -133,7 +136,7 @@ def _move_dead_letters(
     _check_destinations(call, set(destinations.values()))
     connection = ConnectionOptions.from_options({CONNECTION_STRING: call.connection_string})
     job = DeadLetterReplay(spark, connection, stop, rate)
-    with _told(job, stop, call.output):
+    with _reported(job, stop, call.output):
         job.run(chosen, destinations)
 
 
@@ -147,7 +150,7 @@ def _send_captured(
     destinations = destinations_of(entities_in(hours), to)
     _check_destinations(call, set(destinations.values()))
     job = LakeReplay(spark, {CONNECTION_STRING: call.connection_string}, stop, rate)
-    with _told(job, stop, call.output):
+    with _reported(job, stop, call.output):
         job.run(chosen, hours, destinations)
 
 
@@ -169,24 +172,24 @@ def _show_plan(chosen: "DataFrame", to: str | None, sample: int, output: Output)
 
 
 @contextmanager
-def _told(job: "Job", stop: "StopRequest", output: Output) -> Iterator[None]:
-    """While the job runs it shows how far it is and can be stopped; whatever ends it, it tells what it did."""
+def _reported(job: "Job", stop: "StopRequest", output: Output) -> Iterator[None]:
+    """While the job runs it shows its progress and can be stopped; however it ends, it prints what it did."""
     try:
         with stop_by_signal(stop.ask), _shown(job, output):
             yield
     finally:
-        _tell(job, output)
+        _print_result(job, output)
     refused = sum(each.refused for each in job.tallies)
     if refused:
         said = next(each.last_error for each in job.tallies if each.refused)
-        raise CommandFailed(f"{refused} messages were refused and are where they were: {said}")
+        raise CommandFailed(f"{refused} messages were refused and not moved: {said}")
     if stop.is_asked and any(each.left for each in job.tallies):
         raise typer.Abort
 
 
 @contextmanager
 def _shown(job: "Job", output: Output) -> Iterator[None]:
-    """A bar for all messages, on a terminal; it moves with each round."""
+    """On a terminal, a bar for all messages; it moves with each round."""
     if output.as_json or not output.console.is_terminal:
         yield
         return
@@ -202,7 +205,7 @@ def _shown(job: "Job", output: Output) -> Iterator[None]:
         yield
 
 
-def _tell(job: "Job", output: Output) -> None:
+def _print_result(job: "Job", output: Output) -> None:
     from twinbus.pipeline.replay.tally import COLUMNS
 
     output.table(COLUMNS, [each.record() for each in job.tallies])

@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 MasterOption = Annotated[
     str | None,
     typer.Option(
-        "--master", envvar=MASTER_VARIABLE, help="Spark master: local[*] if none is given, sc://… is Connect."
+        "--master", envvar=MASTER_VARIABLE, help="Spark master; local[*] if omitted, sc://… for Spark Connect."
     ),
 ]
 SettingsOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--conf", metavar="NAME=VALUE", help="A setting of Spark, such as spark.driver.memory=4g; repeatable."
-    ),
+    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=4g; repeatable."),
 ]
 
 
@@ -41,11 +39,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> "Iterator[SparkSession]":
-    """A session for one command; one that runs in this process already is used and left running.
+    """A session for one command. A session that already runs in this process is used and left running.
 
-    What Spark raises becomes one line.
+    Errors of Spark become one line.
     """
-    # Spark tells on the terminal what a command says better in its one line.
+    # The command reports errors in one line; Spark would print them as well.
     os.environ.setdefault(LOG_LEVEL_VARIABLE, "off")
     is_ours = not _is_running()
     chosen = _settings(settings or ())
@@ -89,11 +87,11 @@ def stop_by_signal(ask: Callable[[], None] = lambda: None) -> Iterator[threading
 
 
 def _quieten() -> None:
-    """PySpark logs a line of JSON for every query that it refuses, and py4j a traceback for what Ctrl-C interrupts, beside
-    the errors that they raise."""
+    """Besides raising errors, PySpark logs a line of JSON for every query it refuses, and py4j a traceback when Ctrl-C
+    interrupts it."""
     from pyspark.logger import PySparkLogger
 
-    # Some of it by the root logger.
+    # py4j uses the root logger as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
@@ -116,6 +114,6 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name.startswith("spark."):
-            raise ArgumentError(f"--conf {text}: a setting reads spark.NAME=VALUE.")
+            raise ArgumentError(f"--conf {text}: write it like spark.NAME=VALUE.")
         settings[name] = value
     return settings

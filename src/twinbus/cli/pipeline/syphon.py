@@ -1,4 +1,4 @@
-"""`twinbus pipeline syphon`: the backlog queues of many pairs brought home by a Spark job."""
+"""`twinbus pipeline syphon`: a Spark job that moves the backlog of many pairs to where it was sent."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ REFERENCES = {"env": CONNECTION_STRING_ENV, "file": CONNECTION_STRING_FILE}
 LOOK_EVERY_S = 2.0
 
 NAMESPACE_HELP = (
-    "env:VARIABLE or file:PATH with a connection string; on a local master also a namespace that runs on this machine, "
+    "env:VARIABLE or file:PATH with a connection string; with a local master also a namespace that runs on this machine, "
     "or a connection string."
 )
 
@@ -62,31 +62,34 @@ def syphon(
     once: Annotated[bool, typer.Option("--once", help="Stop when nothing is left in the backlog.")] = False,
     budget: Annotated[str, typer.Option("--budget", help="How long the tasks of a round work at most.")] = "30s",
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.1, help="At most so many messages a second and pair.")
+        float | None, typer.Option("--rate", min=0.1, help="At most this many messages per second, for each pair.")
     ] = None,
     destination_rate: Annotated[
         float | None,
-        typer.Option("--destination-rate", min=0.1, help="At most so many messages a second and destination."),
+        typer.Option(
+            "--destination-rate", min=0.1, help="At most this many messages per second, for each destination."
+        ),
     ] = None,
     lanes_per_queue: Annotated[
         int,
         typer.Option("--lanes-per-queue", min=1, help="More than 1 is faster and does not keep the order of messages."),
     ] = 1,
     lane_target: Annotated[
-        int, typer.Option("--lane-target", min=1, help="Messages that a queue has for each of its lanes.")
+        int, typer.Option("--lane-target", min=1, help="Messages in a queue for each lane it gets.")
     ] = LANE_TARGET_DEFAULT,
     poison_quota: Annotated[
-        int, typer.Option("--poison-quota", min=0, help="Messages of a pair that a round may dead-letter.")
+        int, typer.Option("--poison-quota", min=0, help="Messages that a round may dead-letter, for each pair.")
     ] = POISON_QUOTA_DEFAULT,
     tasks: Annotated[
-        int | None, typer.Option("--tasks", min=1, help="Tasks of a round; without it as many as Spark has cores.")
+        int | None, typer.Option("--tasks", min=1, help="Tasks per round; as many as Spark has cores if omitted.")
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option("--metrics", metavar="DIR", help="Append a row for every lane and round, as Parquet.")
+        str | None,
+        typer.Option("--metrics", metavar="DIR", help="Append a row for every lane and round to Parquet files."),
     ] = None,
     stop_file: Annotated[
         Path | None,
-        typer.Option("--stop-file", help="Stop when this file appears; on a cluster it has to be on a shared disk."),
+        typer.Option("--stop-file", help="Stop when this file appears; on a cluster it must be on a shared disk."),
     ] = None,
     master: MasterOption = None,
     conf: SettingsOption = None,
@@ -109,7 +112,7 @@ def syphon(
         tasks_max=tasks,
     )
     if stop_file is not None and stop_file.exists():
-        raise ArgumentError(f"{stop_file} is there already: the job would stop before it starts. Remove it first.")
+        raise ArgumentError(f"{stop_file} already exists, so the job would stop at once. Remove it first.")
     wanted = [WantedPair(primary, secondary, primary_name, secondary_endpoint)] if pairs is None else read_pairs(pairs)
     is_local = (choose_master(master, os.environ) or "").startswith("local")
     with KeyFolder() as keys:
@@ -121,7 +124,7 @@ def syphon(
                 with stop_by_signal(stop.ask), _shown(job, output):
                     job.run(until_empty=once)
             finally:
-                _tell(job, output)
+                _print_result(job, output)
 
 
 def _find(wanted: WantedPair, keys: KeyFolder | None, data: Path, output: Output) -> "PairToSyphon":
@@ -131,7 +134,7 @@ def _find(wanted: WantedPair, keys: KeyFolder | None, data: Path, output: Output
 
     primary = _reference(wanted.primary, keys, lambda given: connection_string_of_primary(given, data))
     secondary = _reference(wanted.secondary, keys, lambda given: _call(given, None, data, output).connection_string)
-    # A name stands for a namespace on this machine, whose HTTP port is known by that name.
+    # The HTTP port of a namespace on this machine is found by its name.
     known = secondary.resolve() if _is_reference(wanted.secondary) else wanted.secondary
     spare = _call(known, wanted.secondary_endpoint, data, output)
     home = primary.resolve()
@@ -155,13 +158,13 @@ def _reference(given: str, keys: KeyFolder | None, connection_string: Callable[[
         return made
     if keys is None:
         raise ArgumentError(
-            "On a cluster a namespace is given as env:VARIABLE or file:PATH, known on every node: the plan of a Spark "
-            "job is kept and shown in many places, and no place for a connection string."
+            "On a cluster, give a namespace as env:VARIABLE or file:PATH, available on every node: the plan of a Spark "
+            "job is stored and shown in many places, so it must not contain a connection string."
         )
     return keys.keep(connection_string(given))
 
 
-def _tell(job: "SyphonJob", output: Output) -> None:
+def _print_result(job: "SyphonJob", output: Output) -> None:
     output.table(
         COLUMNS,
         [
@@ -180,7 +183,7 @@ def _tell(job: "SyphonJob", output: Output) -> None:
 
 @contextlib.contextmanager
 def _shown(job: "SyphonJob", output: Output) -> Iterator[None]:
-    """A bar per pair on a terminal: of what waited at the start, how much is home; below it the last round."""
+    """On a terminal, a bar per pair: how much of what waited at the start was moved; and a line on the last round."""
     if output.as_json or not output.console.is_terminal:
         yield
         return
@@ -199,7 +202,7 @@ def _shown(job: "SyphonJob", output: Output) -> Iterator[None]:
 
 
 def _look(job: "SyphonJob", progress: Progress, bars: Sequence[TaskID], over: threading.Event) -> None:
-    """Reports come at the end of a round; what waits can be seen all the time."""
+    """Reports come only at the end of a round; the number of waiting messages is always known."""
     from twinbus.pipeline.syphon.pairs import look_at_depths
 
     most = [0] * len(bars)
