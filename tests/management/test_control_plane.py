@@ -18,7 +18,7 @@ from twinbus.errors import (
 from twinbus.management import quotas
 from twinbus.management.catalog import Catalog, Entry
 from twinbus.management.control_plane import ControlPlane, restore
-from twinbus.management.turns import Turns
+from twinbus.management.waiting import Turns
 from twinbus.model.content import application_properties
 from twinbus.model.descriptions import (
     MINUTE,

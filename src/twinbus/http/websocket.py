@@ -1,4 +1,4 @@
-"""AMQP over WebSocket: binary messages are pieces of one byte stream, their borders mean nothing (protocol.md section 2)."""
+"""AMQP over WebSocket: binary messages are pieces of one byte stream, whose boundaries mean nothing."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ NOT_BINARY = 1003
 
 
 class WebSocketConnection:
-    """One client: a task reads, another one writes whatever the gateway has to say."""
+    """One client: a task reads, another one writes what the gateway has to send."""
 
     def __init__(self, socket: WebSocket, make_gateway: MakeGateway, clock: Clock) -> None:
         self._socket = socket
@@ -43,7 +43,7 @@ class WebSocketConnection:
         while (message := await self._socket.receive())["type"] == "websocket.receive":
             data = message.get("bytes")
             if data is None:
-                await self._socket.close(NOT_BINARY, "AMQP comes in binary messages.")
+                await self._socket.close(NOT_BINARY, "AMQP needs binary messages.")
                 return
             self._gateway.receive(data, self._clock.now())
             self._is_output_due.set()

@@ -94,7 +94,7 @@ class NamespaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entity of the catalog. `rules` are a subscription's, in the order they were made."""
+    """One entity of the catalog. `rules` are a subscription's, in the order they were created."""
 
     id: int
     description: EntityDescription
@@ -117,7 +117,7 @@ def _topic_of(path: str) -> str:
 
 class Catalog:
     def __init__(self, path: Path, namespace: str, now: Millis) -> None:
-        """Open the file, or make it. An existing one keeps the namespace name it was made with."""
+        """Open the file, or create it. An existing one keeps the namespace name it was created with."""
         self._writing = threading.Lock()
         try:
             make_private(path)

@@ -3,8 +3,8 @@
     check  ->  every fragment (the brokers)  ->  catalog  ->  answer
 
 The order makes a crash harmless: fragments without a catalog entry are never found, since their id is not given out
-again, and a catalog entry whose fragments are gone makes them anew, empty. Changes to one entity (a topic with all
-that is below it) wait for one another; changes to different ones do not.
+again, and a catalog entry whose fragments are gone creates them again, empty. Changes to one entity (a topic with
+all that is below it) wait for one another; changes to different ones do not.
 
 Lives on the event loop. Waiting for the disk happens on a thread of its own.
 """
@@ -29,8 +29,8 @@ from twinbus.errors import (
 from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.quotas import check_room_for_entity, check_room_for_rule, check_room_for_subscription
 from twinbus.management.runtime import Runtime
-from twinbus.management.turns import Turns
 from twinbus.management.validation import DEFAULT_RULE_NAME, check_description, check_rule, check_update
+from twinbus.management.waiting import Turns, answer_of
 from twinbus.model.descriptions import (
     CorrelationFilter,
     EntityDescription,
@@ -195,7 +195,7 @@ class ControlPlane:
         return found
 
     def submit(self, change: Coroutine[Any, Any, T], reply: Reply[T]) -> None:
-        """Run one of the changes above for a caller that does not wait but wants to be told."""
+        """Run one of the changes above for a caller that does not wait; `reply` gets the result."""
 
         async def run() -> None:
             try:
@@ -247,20 +247,8 @@ class ControlPlane:
                 raise ArgumentError(f"'{target}' is a subscription. Forward to a queue or topic.")
 
     async def _ask(self, request: Callable[[Reply[Any]], None]) -> None:
-        """Wait for the brokers' answer and raise it if it is an error."""
-        answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-        def reply(result: object) -> None:
-            if not answered.done():
-                answered.set_result(result)
-
-        request(reply)
-        try:
-            result = await asyncio.wait_for(answered, WAIT_FOR_FRAGMENTS_S)
-        except TimeoutError:
-            raise InternalError("A messaging store did not answer in time. Look at its state and try again.") from None
-        if isinstance(result, MessagingError):
-            raise result
+        late = InternalError("A messaging store did not answer in time. Look at its state and try again.")
+        await answer_of(request, WAIT_FOR_FRAGMENTS_S, late)
 
     async def _write(self, change: Callable[[], T]) -> T:
         return await asyncio.to_thread(change)
@@ -278,7 +266,7 @@ def _rule_named(entry: Entry, name: str) -> RuleDescription | None:
 
 
 def restore(catalog: Catalog, entities: Entities) -> None:
-    """Tell the brokers at start what exists, before they load their fragments. Topics come before what is below them."""
+    """Register what exists with the brokers at start, before they load their fragments. Topics come before what is below them."""
     for kind in (QueueDescription, TopicDescription, SubscriptionDescription):
         for entry in catalog.entries(kind):
             match entry.description:

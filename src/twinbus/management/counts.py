@@ -1,4 +1,4 @@
-"""How full an entity is and how well: the counts of all its fragments, summed (contract A6)."""
+"""How full an entity is, and whether it is available: the counts of all its fragments, summed (contract A6)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def subscription_counts(runtime: Runtime, topic: str, name: str) -> EntityCounts
 
 
 def topic_counts(runtime: Runtime, path: str, subscriptions: Iterable[EntityCounts]) -> EntityCounts:
-    """A topic holds scheduled messages itself; it is as large and as ill as it and its subscriptions are together."""
+    """A topic holds scheduled messages itself; its size and availability are those of it and its subscriptions together."""
     each = list(subscriptions)
     try:
         topic = runtime.topic(path)

@@ -1,4 +1,4 @@
-"""Deletes what nobody has used for its auto-delete duration: told the time, it asks the brokers and tells the control plane."""
+"""Deletes entities that nobody has used for their auto-delete duration: brokers say which, the control plane deletes them."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class IdleSweep:
         self._leaving: set[str] = set()
 
     def tick(self, now: Millis) -> Millis:
-        """Returns when to be called again; more often does no harm. A clock that was set back starts anew."""
+        """Returns when to call it again; calling it more often does no harm. If the clock was set back, it starts over."""
         if self._due - SWEEP_EVERY <= now < self._due:
             return self._due
         self._due = now + SWEEP_EVERY
@@ -37,7 +37,7 @@ class IdleSweep:
 
         def answered(result: MessagingError | None) -> None:
             self._leaving.discard(path)
-            # A failure is no reason to stop: the next sweep tries again.
+            # After a failure the next sweep tries again.
             outcome = "deleted" if result is None else str(result)
             log.info("idle_entity", extra={"fields": {"path": path, "outcome": outcome}})
 

@@ -77,7 +77,7 @@ def test_times_are_read_in_both_forms() -> None:
         "1994-11-06T09:49:37+01:00",
     ):
         assert read_time(text, "it") == AT
-    with pytest.raises(ArgumentError, match="it is no time"):
+    with pytest.raises(ArgumentError, match="it is not a time"):
         read_time("tomorrow", "it")
 
 

@@ -68,7 +68,7 @@ def _read_filter(element: Element) -> FilterDescription:
             return CorrelationFilter(**fields, properties=_read_pairs(element.child("Properties")))
         case other:
             raise ArgumentError(
-                f"'{other[:64]}' is no type of filter. Use SqlFilter, CorrelationFilter, TrueFilter or FalseFilter."
+                f"'{other[:64]}' is not a type of filter. Use SqlFilter, CorrelationFilter, TrueFilter or FalseFilter."
             )
 
 
@@ -79,7 +79,7 @@ def _read_action(element: Element) -> SqlAction | None:
         case "SqlRuleAction":
             return SqlAction(_expression(element, "action"), _read_pairs(element.child("Parameters")))
         case other:
-            raise ArgumentError(f"'{other[:64]}' is no type of action. Use SqlRuleAction or EmptyRuleAction.")
+            raise ArgumentError(f"'{other[:64]}' is not a type of action. Use SqlRuleAction or EmptyRuleAction.")
 
 
 def _expression(element: Element, what: str) -> str:

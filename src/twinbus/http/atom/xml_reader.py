@@ -30,7 +30,7 @@ class Element:
         return (found.text.strip() or None) if found is not None else None
 
     def whole_text_of(self, name: str) -> str | None:
-        """As `text_of`, with the blanks around it: where texts are compared, they count."""
+        """As `text_of`, with the spaces around it: they matter where texts are compared."""
         found = self.child(name)
         return found.text if found is not None and found.text.strip() else None
 
@@ -68,7 +68,7 @@ class _Builder:
         self.open[-1].text += text
 
     def refuse_doctype(self, *_: object) -> None:
-        raise _Refused("it declares a document type; leave that out")
+        raise _Refused("it declares a document type; omit that")
 
 
 def parse_xml(body: bytes) -> Element:
@@ -84,7 +84,7 @@ def parse_xml(body: bytes) -> Element:
     except _Refused as reason:
         raise ArgumentError(f"The body of the request is refused: {reason}.") from None
     except (expat.ExpatError, ValueError, LookupError) as fault:
-        raise ArgumentError(f"The body of the request is no well-formed XML: {fault}. Send an Atom entry.") from None
+        raise ArgumentError(f"The body of the request is not well-formed XML: {fault}. Send an Atom entry.") from None
     assert builder.root is not None
     return builder.root
 

@@ -3,7 +3,7 @@
 import re
 from xml.sax.saxutils import escape, quoteattr
 
-# What XML 1.0 cannot hold even escaped. Such text can only come in by another way than XML.
+# What XML 1.0 cannot hold even escaped. Such text can only have arrived by AMQP or JSON.
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 REPLACEMENT = "\ufffd"
 
@@ -17,7 +17,7 @@ def attribute(name: str, value: str) -> str:
 
 
 def leaf(name: str, value: str | int | bool | None, attributes: str = "") -> str:
-    """An element with text. None leaves the element out; true and false are written in small letters."""
+    """An element with text. None omits the element; true and false are written in lower case."""
     if value is None:
         return ""
     text = ("true" if value else "false") if isinstance(value, bool) else str(value)

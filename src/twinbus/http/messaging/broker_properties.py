@@ -2,8 +2,7 @@
 
     {"MessageId": "a", "SessionId": "s", "TimeToLive": 90, "ScheduledEnqueueTimeUtc": "Sun, 06 Nov 1994 08:49:37 GMT"}
 
-`TimeToLive` is in seconds. Names that are none of these are ignored, as the service does: clients send back what they
-were given.
+`TimeToLive` is in seconds. Other names are ignored, as the service does: clients send back what they received.
 """
 
 from collections.abc import Mapping
@@ -107,12 +106,12 @@ def _text(values: Mapping[str, object], name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise ArgumentError(f"{name} of BrokerProperties has to be a text in double quotes.")
+        raise ArgumentError(f"{name} of BrokerProperties has to be a string.")
     return checked_text(value, name)
 
 
 def write_broker_properties(delivery: TakenMessage) -> dict[str, Any]:
-    """What a receiver over HTTP is told of a message besides its body and custom properties."""
+    """What a receiver over HTTP gets of a message besides its body and custom properties."""
     row, fields, facts = delivery.message, properties(delivery.message.content), read_content(delivery.message.content)
     shown: dict[str, Any] = {
         # The delivery that is under way counts here; in AMQP only those that failed do.

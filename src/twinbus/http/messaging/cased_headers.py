@@ -1,6 +1,6 @@
-"""Request headers with the letters their sender wrote: HTTP does without, but names of message properties do not.
+"""Request headers in the case their sender wrote: HTTP ignores it, but names of message properties have one.
 
-And with a limit: the HTTP server itself takes headers without an end.
+And with a limit: the HTTP server itself accepts headers of any size.
 """
 
 from typing import cast
@@ -14,7 +14,7 @@ HEADERS_SIZE_MAX = 256 * 1024
 
 
 class CasedHttpProtocol(HttpToolsProtocol):
-    """The HTTP server's protocol, which besides its lower-case headers keeps their names as they came."""
+    """The HTTP server's protocol, which keeps the names of headers as they came beside its lower-case ones."""
 
     _has_headers = False
     _headers_size = 0
@@ -42,7 +42,7 @@ class CasedHttpProtocol(HttpToolsProtocol):
 
 
 def request_headers(scope: Scope) -> list[tuple[str, str]]:
-    """Names and values as texts. A value that is not UTF-8 is taken for Latin-1, which every value is."""
+    """Names and values as strings. A value that is not UTF-8 is read as Latin-1, which any bytes are."""
     names = scope.get(HEADER_NAMES) or [name for name, _ in scope["headers"]]
     return [(name.decode("latin-1"), _text(value)) for name, (_, value) in zip(names, scope["headers"], strict=True)]
 

@@ -27,7 +27,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_header_value(text: str) -> Value:
-    """Never fails: what is nothing else is a string."""
+    """Never fails: anything that fits no other type is a string."""
     if len(text) > 1 and text[0] == text[-1] == '"':
         inner = _unquoted(text)
         at = _read_http_time(inner)
@@ -77,15 +77,17 @@ def read_json_value(value: object, name: str) -> Value:
         return value
     if isinstance(value, int) and LONG_MIN <= value <= LONG_MAX:
         return value
-    raise ArgumentError(f"The property '{name[:64]}' has to be a text, a number of 64 bits, a boolean or null.")
+    raise ArgumentError(f"The property '{name[:64]}' has to be a string, a 64-bit number, a boolean or null.")
 
 
 def checked_text(text: str, name: str) -> str:
-    """JSON can spell halves of characters, which no encoding can write."""
+    """JSON can contain half of a surrogate pair, which no encoding can write."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ArgumentError(f"'{name[:64].encode(errors='replace').decode()}' holds half of a character.") from None
+        raise ArgumentError(
+            f"'{name[:64].encode(errors='replace').decode()}' holds half of a surrogate pair."
+        ) from None
     return text
 
 
@@ -99,7 +101,7 @@ def read_time(text: str, what: str) -> Millis:
         return _millis(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         raise ArgumentError(
-            f"{what} is no time. Write it like Sun, 06 Nov 1994 08:49:37 GMT or 1994-11-06T08:49:37Z."
+            f"{what} is not a time. Write it like Sun, 06 Nov 1994 08:49:37 GMT or 1994-11-06T08:49:37Z."
         ) from None
 
 
@@ -107,7 +109,7 @@ def read_time_span(text: str, what: str) -> Millis:
     """`[days.]hours:minutes:seconds[.fraction]`, as .NET writes a span of time."""
     found = TIME_SPAN.fullmatch(text.strip())
     if found is None:
-        raise ArgumentError(f"{what} is no span of time. Write it like 00:01:30 or 7.00:00:00.")
+        raise ArgumentError(f"{what} is not a time span. Write it like 00:01:30 or 7.00:00:00.")
     days, hours, minutes, seconds = (int(found[group] or 0) for group in range(1, 5))
     fraction = int((found[5] or "").ljust(3, "0")[:3])
     return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction
@@ -122,7 +124,7 @@ def write_http_time(at: Millis) -> str:
 
 
 def as_json(value: Value) -> object:
-    """An AMQP value as JSON has it, as near as it comes."""
+    """The nearest JSON value to an AMQP value."""
     match value:
         case None | bool():
             return value

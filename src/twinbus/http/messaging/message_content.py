@@ -3,7 +3,7 @@
     one message     body as it is; Content-Type; BrokerProperties; every other header that is not HTTP's own is a
                     custom property
     a batch         [{"Body": "text", "BrokerProperties": {...}, "UserProperties": {...}}, ...]
-                    as application/vnd.microsoft.servicebus.json; "IsBodyBase64": true for bodies that are no text
+                    as application/vnd.microsoft.servicebus.json; "IsBodyBase64": true for bodies that are not text
 
 What is sent here is received over AMQP, and the other way round: the payload is that of an AMQP sender.
 """
@@ -53,7 +53,7 @@ BROKER_PROPERTIES = "BrokerProperties"
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
-# Headers that speak of the request or the connection and not of the message.
+# Headers about the request or the connection, not about the message.
 HTTP_OWN = """
 accept accept-charset accept-encoding accept-language authorization brokerproperties cache-control connection
 content-encoding content-language content-length content-location content-md5 content-range content-type cookie date dnt
@@ -103,7 +103,7 @@ def is_batch(headers: Headers) -> bool:
 
 
 def read_timeout(text: str | None) -> int:
-    """Seconds. Longer than the service waits is not refused but cut: the client asks again anyway."""
+    """Seconds. A longer time than the service waits is shortened, not refused: the client asks again anyway."""
     if text is None:
         return TIMEOUT_MAX_S
     if not text.isascii() or not text.isdigit() or len(text) > 9:
@@ -113,10 +113,10 @@ def read_timeout(text: str | None) -> int:
 
 def _payload_of_element(element: object, now: Millis) -> bytes:
     if not isinstance(element, dict) or not isinstance(text := element.get("Body", ""), str):
-        raise ArgumentError('Each message of a batch is a JSON object with a text as "Body".')
+        raise ArgumentError('Each message of a batch is a JSON object with a string as "Body".')
     content_type = element.get("ContentType")
     if content_type is not None and (not isinstance(content_type, str) or not content_type.isascii()):
-        raise ArgumentError("The ContentType of a message has to be a text.")
+        raise ArgumentError("The ContentType of a message has to be a string of ASCII characters.")
     sections = Sections(
         properties=MessageProperties(content_type=Symbol(content_type) if content_type else None),
         application_properties=_user_properties(element.get("UserProperties")),
@@ -149,7 +149,7 @@ def _custom_properties(headers: Headers) -> dict[str, Value] | None:
     for name, text in headers:
         if name.casefold() not in NOT_PROPERTIES:
             if name in found:
-                raise ArgumentError(f"The header '{name[:64]}' is there twice. Send each custom property once.")
+                raise ArgumentError(f"The request has the header '{name[:64]}' twice. Send each custom property once.")
             found[name] = read_header_value(text)
     _check_count(len(found))
     return found or None
@@ -166,7 +166,7 @@ def _header(headers: Headers, wanted: str) -> str | None:
 
 
 def http_message(delivery: TakenMessage) -> HttpMessage:
-    """What a receiver gets. Custom properties whose names HTTP cannot carry, or uses itself, are left out."""
+    """What a receiver gets. Custom properties whose names HTTP cannot carry, or uses itself, are omitted."""
     content = delivery.message.content
     headers = [(BROKER_PROPERTIES, json.dumps(write_broker_properties(delivery), separators=(",", ":")))]
     content_type = properties(content).content_type

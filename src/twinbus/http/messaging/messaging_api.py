@@ -1,4 +1,4 @@
-"""Sending and receiving over HTTP, the service's REST API, in front of the administration API.
+"""Sending and receiving: the service's REST API, in front of the administration API.
 
 POST   /{entity}/messages                          send one message or a batch       Send     201
 DELETE /{entity}/messages/head?timeout=S           receive and delete                Listen   200, or 204 for none
@@ -7,12 +7,11 @@ DELETE /{entity}/messages/{id or number}/{token}   complete                     
 PUT    /{entity}/messages/{id or number}/{token}   unlock                            Listen   200
 POST   /{entity}/messages/{id or number}/{token}   renew the lock                    Listen   200
 
-An entity that does not exist is answered with 410 and a lock that is gone with 404, as the service documents it. Who has
-no right on the entity gets 401 and learns nothing else. Any other request goes to the application behind.
+An entity that does not exist is answered with 410 and a lock that is gone with 404, as the service documents it. Callers
+without the right get 401 whether the entity exists or not. Any other request goes to the application behind this one.
 """
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
@@ -54,6 +53,7 @@ from twinbus.http.messaging.message_content import (
 from twinbus.http.messaging.single_receive import SingleReceive
 from twinbus.http.refusals import XmlResponder
 from twinbus.http.request_body import read_body
+from twinbus.management.waiting import answer_of, reply_to
 from twinbus.meter.operation import Cause, who_of_agent
 from twinbus.model.descriptions import Right
 from twinbus.model.message import Message, read_message
@@ -64,7 +64,7 @@ UNDER_WAY_WAIT_S = 10.0
 READING_WAIT_S = 1.0
 ANSWER_WAIT_S = 60.0
 BATCH_BODY_FACTOR = 6
-"""A byte of a body takes up to six in JSON; the batch itself is measured once it is read."""
+"""A byte of a body takes up to six in JSON; the messages of the batch are measured after they are read."""
 
 _ENTITY = r"/(?P<entity>.+)/messages"
 _LOCK = r"/(?P<message>.+)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
@@ -177,7 +177,7 @@ class MessagingApi:
         size, size_max = sum(map(len, payloads)), self._namespace.message_size_max
         if size > size_max:
             raise MessageTooLarge(
-                f"With its properties this is {size} bytes; {size_max} are the limit. Send less at once."
+                f"With its properties this is {size} bytes; the limit is {size_max}. Send less at once."
             )
         return [read_message(payload, self._namespace.new_id) for payload in payloads]
 
@@ -185,7 +185,7 @@ class MessagingApi:
         request, path, node, _ = asked
         queue = _queue(asked)
         timeout_s = read_timeout(request.query_params.get("timeout"))
-        # Also what makes the server see that the client has gone: it is told so behind the body.
+        # The server reports that the client has gone only after the body, so the body is read even though it means nothing.
         await read_body(request, self._namespace.message_size_max, MessageTooLarge)
         delivery = await self._receive_one(request, queue, mode, timeout_s)
         meter = self._meter(request, node)
@@ -211,9 +211,9 @@ class MessagingApi:
         self, request: Request, queue: MessageQueue, mode: ReceiveMode, timeout_s: float
     ) -> TakenMessage | None:
         if len(self._waiting) >= RECEIVES_MAX:
-            raise ServerBusy(f"{RECEIVES_MAX} requests wait for messages already. Try again in a while.")
+            raise ServerBusy(f"{RECEIVES_MAX} requests are waiting for messages, which is the limit. Try again later.")
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        receive = SingleReceive(queue, mode, _reply_to(answered))
+        receive = SingleReceive(queue, mode, reply_to(answered))
         self._waiting.add(receive)
         leaving = asyncio.ensure_future(request.receive())
         try:
@@ -224,7 +224,7 @@ class MessagingApi:
             receive.give_up()
             await asyncio.wait((answered,), timeout=UNDER_WAY_WAIT_S)
             if not answered.done():
-                raise ServerBusy("The messaging store did not answer in time. Try again in a while.")
+                raise ServerBusy("The messaging store did not answer in time. Try again later.")
             delivery: TakenMessage | None = answered.result()
             if has_left and delivery is not None:
                 receive.return_message(delivery, self._clock.now())
@@ -258,27 +258,12 @@ def _queue(asked: Asked) -> MessageQueue:
 
 
 async def _while_reading(queue: MessageQueue, ends: Collection["asyncio.Future[Any]"]) -> None:
-    """Messages that are on their way from a store are there, also for a caller that does not wait for others."""
+    """Messages that a store is reading count as there, even for a caller that does not want to wait for new ones."""
     is_read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    queue.after_reading(partial(_reply_to(is_read), None))
+    queue.after_reading(partial(reply_to(is_read), None))
     await asyncio.wait((is_read, *ends), timeout=READING_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _answer(ask: Callable[[Reply[Any]], None], timeout_s: float) -> object:
-    """The broker's answer; what it says after the time is over is dropped."""
-    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    ask(_reply_to(answered))
-    with contextlib.suppress(TimeoutError):
-        result: object = await asyncio.wait_for(answered, max(timeout_s, 1.0))
-        if isinstance(result, MessagingError):
-            raise result
-        return result
-    raise OperationTimeout("The operation was not done in time; it may be done yet. Look, or try again.")
-
-
-def _reply_to(answered: "asyncio.Future[Any]") -> Callable[[Any], None]:
-    def reply(result: Any) -> None:
-        if not answered.done():
-            answered.set_result(result)
-
-    return reply
+    late = OperationTimeout("The operation was not finished in time and may still happen. Check, or try again.")
+    return await answer_of(ask, max(timeout_s, 1.0), late)

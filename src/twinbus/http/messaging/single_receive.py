@@ -13,7 +13,7 @@ from twinbus.errors import MessagingError
 
 
 class SingleReceive:
-    """Keeps the broker's `Consumer` protocol. `reply` is called once, with the message or None."""
+    """Implements the broker's `Consumer` protocol. `reply` is called once, with the message or None."""
 
     def __init__(self, queue: MessageQueue, mode: ReceiveMode, reply: Reply[TakenMessage | None]) -> None:
         self.credit = 1
@@ -39,17 +39,17 @@ class SingleReceive:
         self._answer(deliveries[0])
 
     def session_lost(self, error: MessagingError) -> None:
-        """There is no message session here, but the entity may be deleted: then none will come."""
+        """There is no message session here, but the entity may have been deleted: then no message will come."""
         self.give_up()
 
     def give_up(self) -> None:
-        """The waiting is over. A message that is being removed is still waited for: nobody else will get it."""
+        """The waiting is over. But a message that is being removed is still waited for: nobody else will get it."""
         if not self.is_under_way:
             self.credit = 0
             self._answer(None)
 
     def finish(self, now: Millis) -> None:
-        """To be called once at the end, however it ended."""
+        """Call it once at the end, however the receive ended."""
         self.credit = 0
         self._is_answered = True
         if self._is_attached:
@@ -57,7 +57,7 @@ class SingleReceive:
             self._queue.detach(self, now)
 
     def return_message(self, delivery: TakenMessage, now: Millis) -> None:
-        """Nobody is there any more to take it: a locked message is free again at once."""
+        """The caller has gone: a locked message is available again at once."""
         if delivery.lock_token:
             self._queue.settle([delivery.lock_token], RELEASE, now, lambda _: None)
 

@@ -18,12 +18,14 @@ from twinbus.broker.commands import SHARES_COUNT_MAX, CountShares
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.clock import Clock
-from twinbus.errors import MessagingError
+from twinbus.errors import OperationTimeout
 from twinbus.http.access import HttpAccess
+from twinbus.management.waiting import answer_of
 from twinbus.model import wire_names
 from twinbus.model.paths import is_backlog_queue, path_key
 from twinbus.store.reads import BacklogShares
 
+ANSWER_WAIT_S = 60.0
 LOOKED_AT_MAX = 100_000
 """Messages of one queue: counting by reading must end, and shares of this many say what there is to know."""
 
@@ -64,17 +66,9 @@ class BacklogPage:
         return found, found.next_number is None
 
     async def _page(self, queue: MessageQueue, number: int) -> BacklogShares:
-        answered: asyncio.Future[BacklogShares | MessagingError] = asyncio.get_running_loop().create_future()
-
-        def reply(value: BacklogShares | MessagingError) -> None:
-            if not answered.done():
-                answered.set_result(value)
-
-        queue.ask(CountShares(number, SHARES_COUNT_MAX), self._clock.now(), reply)
-        page = await answered
-        if isinstance(page, MessagingError):
-            raise page
-        return page
+        late = OperationTimeout("A messaging store did not answer in time. Look at its state and try again.")
+        command = CountShares(number, SHARES_COUNT_MAX)
+        return await answer_of(lambda reply: queue.ask(command, self._clock.now(), reply), ANSWER_WAIT_S, late)
 
 
 def _records(queue: str, found: BacklogShares, is_all: bool) -> list[dict[str, Any]]:
