@@ -1,6 +1,6 @@
 """What a receiver may decide about a message it holds: the outcomes of settlement, as values.
 
-protocol.md 6.1 says which AMQP state means which of them; `settlement.py` says what each does.
+`gateway/links/outcome_states.py` says which AMQP delivery state means which of them, `fragment/settlement.py` what each does.
 """
 
 from collections.abc import Mapping
