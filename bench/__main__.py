@@ -1,4 +1,4 @@
-"""`make bench`: what each layer costs, and what a client gets from a running namespace, beside peers in the same rounds.
+"""`make bench`: what each layer costs, and what a client gets from a running namespace, compared with peers in the same rounds.
 
     python -m bench [--seconds 3] [--rounds 3] [--only REGEX] [--peer NAME=amqp://user:password@host:port/queue] [--json FILE]
     python -m bench --meter-cost [--seconds 3] [--rounds 3] [--only REGEX]
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=URL")
     parser.add_argument("--json", type=Path, help="write every single result here")
     parser.add_argument("--meter-cost", action="store_true", help="compare a namespace with and without its meter")
-    parser.add_argument("--bill", type=int, metavar="OPERATIONS", help="bill a log of so many operations, on Spark")
+    parser.add_argument("--bill", type=int, metavar="OPERATIONS", help="bill a log of this many operations, on Spark")
     options = parser.parse_args()
     if options.bill:
         from bench import bill  # needs the spark extra

@@ -1,4 +1,4 @@
-"""How long the bill takes: a log of operations is made up, billed at once, and then twice more with one new hour each.
+"""How long the bill takes: a log of operations is generated, billed, and then twice more with one new hour each.
 
     python -m bench.bill [--operations 1000000] [--hours 24] [--master local[2]]
 
@@ -54,7 +54,7 @@ def main() -> None:
     arguments.add_argument("--hours", type=int, default=HOURS)
     arguments.add_argument("--master", default=MASTER)
     arguments.add_argument(
-        "--only-bill", type=Path, metavar="DIR", help="a folder that this made: bill what is new in it"
+        "--only-bill", type=Path, metavar="DIR", help="a folder that this benchmark created: bill what is new in it"
     )
     given = arguments.parse_args()
     if given.only_bill is not None:

@@ -1,11 +1,11 @@
-"""`python -m bench.clients`: one process of the bulk client beside one of the stock client, on the same namespace.
+"""`python -m bench.clients`: one process of the twinbus client compared with one of the stock client, on the same namespace.
 
     python -m bench.clients [--rounds 3] [--count 5000] [--size 1024] [--partitioned]
 
 A throw-away namespace is served by a process of its own. In each round every job is done by both clients, one right
 after the other, so that whatever else the machine does hits both alike: the ratios mean something, the rates little.
 
-    lists      sends of 100 messages a call; the bulk client makes batches of them and has several calls under way
+    lists      sends of 100 messages a call; the twinbus client puts them into batches and has several calls in flight
     receive    lists of up to 100, each message completed; the bulk client takes more while settlements are under way
     singles    a message a call; the bulk client has several calls of 100 messages under way, each message a transfer
 """
@@ -165,7 +165,7 @@ def compare(options: argparse.Namespace) -> None:
                 for client in CLIENTS:
                     results[job, client].append(in_process_of_its_own(client, connection_string, job, options))
             for client in CLIENTS:
-                # What the singles left behind; who takes it does not matter, how much does.
+                # What the singles left behind: how many matters, not who receives them.
                 in_process_of_its_own(client, connection_string, "receive", options)
     print(f"{'':10}{'stock':>12}{'bulk':>12}{'ratio':>9}{'stock CPU':>14}{'bulk CPU':>12}{'ratio':>9}")
     for job in JOBS:

@@ -1,6 +1,6 @@
 """What matching a message costs, by the number and kind of filters: `python -m bench.filters`.
 
-The message has five application properties and is decoded anew for every match, as it is in a
+The message has five application properties and is decoded again for every match, as it is in a
 topic. Each line is the best of several rounds, in microseconds a message.
 """
 

@@ -2,7 +2,7 @@
 
     python -m bench --meter-cost [--seconds 3] [--rounds 5] [--only REGEX]
 
-In every round two namespaces are served anew, one of them with `--no-meter`, for two processes of the same code differ
+In every round two new namespaces are served, one of them with `--no-meter`, for two processes of the same code differ
 by a few percent for as long as they live. They are measured in turn, the one that was second in a round first in the
 next. What the machine does besides drifts more slowly than that, so each pair is compared by itself, and the result is
 the median of the pairs.

@@ -2,7 +2,7 @@
 
 Bursts are sent, received and settled on wires in memory, over a store in memory. Both queues take turns every few
 milliseconds and the best tenth of the turns counts, so the result holds on a busy machine as well; and since sockets
-and disks are left out, the share is larger than a real server's. Only the server's side is timed.
+and disks are absent, the share is larger than a real server's. Only the server's side is timed.
 """
 
 import statistics
@@ -80,8 +80,8 @@ class Way:
         self._exchange()
 
     def _exchange(self) -> list[Event]:
-        """Pass bytes until both sides are silent; what the client was told."""
-        told: list[Event] = []
+        """Pass bytes until both sides are silent; returns the client's events."""
+        events: list[Event] = []
         while True:
             to_server = self._client.data_to_send()
             start = time.perf_counter()
@@ -91,8 +91,8 @@ class Way:
             to_client = self._gateway.data_to_send()
             self.server_s += time.perf_counter() - start
             if not to_server and not to_client:
-                return told
-            told += self._client.receive_data(to_client, self._sim.now)
+                return events
+            events += self._client.receive_data(to_client, self._sim.now)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`python -m bench.pipeline_sink`: `df.write` to a queue beside the stock client's sends of lists, on the same namespace.
+"""`python -m bench.pipeline_sink`: `df.write` to a queue compared with the stock client's sends of lists, on the same namespace.
 
     python -m bench.pipeline_sink [--rounds 3] [--count 100000] [--size 1024] [--master local[2]] [--partitioned]
 

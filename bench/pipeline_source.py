@@ -1,4 +1,4 @@
-"""`python -m bench.pipeline_source`: what Spark reads from a queue beside one stock receiver, on the same namespace.
+"""`python -m bench.pipeline_source`: what Spark reads from a queue, compared with one stock receiver, on the same namespace.
 
     python -m bench.pipeline_source [--rounds 3] [--count 50000] [--size 1024] [--master local[2]] [--partitioned]
 

@@ -1,4 +1,4 @@
-"""The syphon on Spark beside the in-process syphon: real namespaces, real messages, everything on this machine.
+"""The syphon on Spark compared with the in-process syphon: real namespaces, real messages, everything on this machine.
 
     python -m bench.pipeline_syphon [--rounds 3] [--count 100000] [--queues 10] [--destinations 20] [--master local[2]]
 
@@ -80,8 +80,8 @@ class Scene:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the model is made of. Processor seconds a message of a task, a primary and a secondary; messages a second
-    that one lane moves alone; seconds that a round takes beside its budget.
+    """The parameters of the model. Processor seconds a message of a task, a primary and a secondary; messages a second
+    that one lane moves alone; seconds that a round takes besides its budget.
 
     Tasks have cores of their own and so has every namespace. A lane is held up by its round trips, a task by its core,
     a namespace by the one core that its message brokers decide on: whichever is least is the rate. Every pair has its
@@ -178,7 +178,7 @@ def show_model(costs: Costs, queues: int) -> None:
     print(
         f"\nA message costs a task {costs.task_s * 1e6:.0f} us, its primary {costs.primary_s * 1e6:.0f} us and its "
         f"secondary {costs.secondary_s * 1e6:.0f} us; one lane alone moves {costs.lane_rate:,.0f}/s; a round takes "
-        f"{costs.round_s:.1f} s beside its budget of {BUDGET_S_DEFAULT:g} s."
+        f"{costs.round_s:.1f} s besides its budget of {BUDGET_S_DEFAULT:g} s."
     )
     cores = os.cpu_count() or 1
     here = ", ".join(f"tasks: {tasks} {costs.rate_here(tasks, cores):,.0f}/s" for tasks in TASKS)

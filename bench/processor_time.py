@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def processor_seconds(pid: int) -> float | None:
-    """Children that have ended count as well. None where there is no such process, or no /proc."""
+    """Includes children that have ended. None if there is no such process, or no /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

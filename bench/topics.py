@@ -35,7 +35,7 @@ def burst(count: int) -> list[Message]:
 
 
 class Topic:
-    """A topic of an ordinary namespace with so many subscriptions, and rules spread over them."""
+    """A topic of an ordinary namespace with this many subscriptions, and rules spread over them."""
 
     def __init__(self, subscription_count: int, rules: Iterable[RuleDescription]) -> None:
         self.sim = Simulation()

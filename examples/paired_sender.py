@@ -1,4 +1,4 @@
-"""An application that goes on sending while its namespace is down, and shows what happens as it does.
+"""An application that keeps sending while its namespace is down, and shows what happens.
 
 Start two namespaces, each in a terminal of its own, and run this with the two connection strings they print:
 
@@ -34,7 +34,7 @@ def main() -> None:
     arguments.add_argument("primary", help="connection string")
     arguments.add_argument("secondary", help="connection string")
     arguments.add_argument("--queue", default="orders")
-    arguments.add_argument("--count", type=int, help="stop after so many messages")
+    arguments.add_argument("--count", type=int, help="stop after this many messages")
     given = arguments.parse_args()
 
     options = SendAvailabilityPairedNamespaceOptions(

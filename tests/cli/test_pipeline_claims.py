@@ -90,7 +90,7 @@ def test_what_makes_no_sense_is_refused(commands: Commands, tmp_path: Path) -> N
     assert "is not the checkpoint" in commands.errors
     logged(tmp_path, 0, {"v": 1}, "-")
     commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
-    assert "not of a query with mode=consume" in commands.errors
+    assert "does not belong to a query with mode=consume" in commands.errors
     logged(tmp_path, 1, offset("claims-other", "first"))
     commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
     assert "claims messages of 'claims-other', not of 'claims-none'" in commands.errors

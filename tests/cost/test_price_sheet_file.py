@@ -36,10 +36,14 @@ def test_an_edited_copy_is_read_from_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("per_million = 0.80", "per_million = -1", "'plan.standard.tiers[1].per_million' has to be a number from 0"),
-        ("per_million = 0.80", "per_million = nan", "'plan.standard.tiers[1].per_million' has to be a number from 0"),
-        ("per_million = 0.80", "per_million = true", "'plan.standard.tiers[1].per_million' has to be a number from 0"),
-        ("per_million = 0.80", 'per_million = "0.80"', "'plan.standard.tiers[1].per_million' has to be a number"),
+        ("per_million = 0.80", "per_million = -1", "'plan.standard.tiers[1].per_million' must be a number, 0 or more"),
+        ("per_million = 0.80", "per_million = nan", "'plan.standard.tiers[1].per_million' must be a number, 0 or more"),
+        (
+            "per_million = 0.80",
+            "per_million = true",
+            "'plan.standard.tiers[1].per_million' must be a number, 0 or more",
+        ),
+        ("per_million = 0.80", 'per_million = "0.80"', "'plan.standard.tiers[1].per_million' must be a number"),
         ("per_million = 0.80", "per_million = 1e13", "'plan.standard.tiers[1].per_million' is more than 1,000,000,000"),
         (
             "bandwidth_per_gb = 0.08",
@@ -50,21 +54,25 @@ def test_an_edited_copy_is_read_from_its_file(tmp_path: Path) -> None:
         (
             "up_to = 2_500_000_000",
             "up_to = 5",
-            "'plan.standard.tiers[2].up_to' is 5 and has to be more than 100,000,000",
+            "'plan.standard.tiers[2].up_to' is 5 and must be more than 100,000,000",
         ),
         (
             "{ per_million = 0.20 }",
             "{ up_to = 9, per_million = 1 }",
-            "'plan.standard.tiers[3].up_to' has to be left out",
+            "'plan.standard.tiers[3].up_to' must be omitted",
         ),
         ("{ up_to = 100_000_000, ", "{ ", "'plan.standard.tiers[1].up_to' is missing."),
-        ("included_operations = 13_000_000", "included_operations = 1.5", "'plan.standard.included_operations' has to"),
+        (
+            "included_operations = 13_000_000",
+            "included_operations = 1.5",
+            "'plan.standard.included_operations' must be",
+        ),
         ("base_per_month = 680.00\n", "", "'plan.premium.base_per_month' is missing."),
-        ("as_of = 2026-01-01", 'as_of = "today"', "'as_of' has to be a day such as"),
+        ("as_of = 2026-01-01", 'as_of = "today"', "'as_of' must be a date such as"),
         ('default_plan = "standard"', 'default_plan = "gold"', "'default_plan' is 'gold', which is none of the plans"),
-        ("is_example = true", "is_example = 1", "'is_example' has to be true or false."),
+        ("is_example = true", "is_example = 1", "'is_example' must be true or false."),
         ('currency = "USD"', "currency = ", "is not TOML"),
-        ("    { per_million = 0.05 },\n", "", "'plan.basic.tiers' has to be a list of one or more tables"),
+        ("    { per_million = 0.05 },\n", "", "'plan.basic.tiers' must be a list of one or more tables"),
     ],
 )
 def test_a_mistake_is_named_with_file_and_key(old: str, new: str, said: str) -> None:

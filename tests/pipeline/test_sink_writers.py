@@ -218,7 +218,7 @@ def test_what_is_too_large_goes_to_the_dead_letter_queue_without_its_body(bus: L
 
 @pytest.mark.parametrize(
     ("milliseconds", "said"),
-    [(0, "of 0 ms is over before"), (-5, "of -5 ms is over before"), (-(2**63), "ms is over before")],
+    [(0, "of 0 ms ends before"), (-5, "of -5 ms ends before"), (-(2**63), "ms ends before")],
 )
 def test_a_life_that_is_over_is_an_error_of_its_row(
     bus: LocalNamespace, queue: str, milliseconds: int, said: str

@@ -211,7 +211,7 @@ def test_the_command_prints_writes_and_returns_the_same_figures(
     with (bench.out / "csv" / "daily-2026-11.csv").open() as stream:
         assert sum(int(row["units"]) for row in csv.DictReader(stream)) == document["total"]["units"]
     assert run([*words, "--month", "2025-01"]) == 2
-    assert "There is nothing of 2025-01" in capsys.readouterr().err
+    assert "The log has nothing for 2025-01" in capsys.readouterr().err
     assert run(["pipeline", "bill", str(tmp_path / "nowhere"), "--out", str(bench.out)]) == 2
     assert pq.read_metadata(next((bench.out / "hourly").rglob("*.parquet"))).num_rows > 0
 

@@ -41,7 +41,7 @@ def test_masters_that_spark_knows_pass(master: str) -> None:
 
 @pytest.mark.parametrize("master", ["bogus", "", "local[x]", "local[2", "spark:host", "spark://", "sc://", "host:7077"])
 def test_what_is_no_master_is_refused(master: str) -> None:
-    with pytest.raises(ArgumentError, match="is no Spark master"):
+    with pytest.raises(ArgumentError, match="is not a Spark master"):
         check_master(master)
 
 
@@ -65,7 +65,7 @@ def test_a_host_that_cannot_be_asked_from_here_is_left_to_spark() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--master", "bogus"], 2, "'bogus' is no Spark master"),
+        (["--master", "bogus"], 2, "'bogus' is not a Spark master"),
         (["--conf", "spark.sql.shuffle.partitions=x"], 1, "spark.sql.shuffle.partitions"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_namespace_that_was_stopped_answers_nobody(twinbus_namespace: LocalNam
     twinbus_namespace.stop()
     with pytest.raises(ServiceBusError), client, client.get_queue_sender(queue) as sender:
         sender.send_messages(ServiceBusMessage("a"))
-    with pytest.raises(ArgumentError, match="does not run"):
+    with pytest.raises(ArgumentError, match="is not running"):
         twinbus_namespace.message_count(queue)
 
 

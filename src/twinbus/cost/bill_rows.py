@@ -1,4 +1,4 @@
-"""Rows that a summary is made of, whoever counted them."""
+"""The rows of a summary, whoever counted them."""
 
 from decimal import Decimal
 from typing import NamedTuple

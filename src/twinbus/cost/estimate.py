@@ -39,7 +39,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One kind of operation: how many an hour while it goes on, and in one outage."""
+    """One kind of operation: how many an hour while it lasts, and in one outage."""
 
     name: str
     namespace: Namespace
@@ -48,7 +48,7 @@ class Line:
     per_hour: Fraction
     in_outage: int
     size: int
-    """Bytes of one message; what is no message has none."""
+    """Bytes of one message; 0 for operations without a message."""
     units: int
     """Operations that one message counts as."""
 
@@ -90,7 +90,7 @@ class Estimate:
         return EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
     def in_period(self, line: Line, hours: Fraction | int) -> Fraction:
-        """Operations of a line in so many hours with the one outage in them."""
+        """Operations of a line in this many hours, including the one outage."""
         return _in_period(line, self.deployment, Fraction(hours))
 
     @property

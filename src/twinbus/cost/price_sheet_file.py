@@ -1,6 +1,6 @@
 """A TOML file in, a `PriceSheet` out, or one line that says which key of which file is wrong.
 
-`example_prices.toml` beside this module is the sheet that is shipped, and shows every key.
+`example_prices.toml` beside this module is the built-in sheet, and shows every key.
 """
 
 import tomllib
@@ -37,7 +37,7 @@ def read_price_sheet(file: Path | None) -> PriceSheet:
     except OSError as fault:
         raise ArgumentError(
             f"The price sheet {file} cannot be read: {fault.strerror}. "
-            "Make one with: twinbus cost prices --write prices.toml"
+            "Create one with: twinbus cost prices --write prices.toml"
         ) from None
     except UnicodeDecodeError:
         raise ArgumentError(f"The price sheet {file} is not UTF-8 text. Save it as such.") from None
@@ -46,7 +46,7 @@ def read_price_sheet(file: Path | None) -> PriceSheet:
 
 def parse_price_sheet(text: str, place: str) -> PriceSheet:
     try:
-        # Prices have to stay what was written: 0.1 is no binary number.
+        # Prices must stay as written: 0.1 has no exact binary form.
         values = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as wrong:
         raise ArgumentError(f"{place} is not TOML: {wrong}.") from None
@@ -86,10 +86,10 @@ def _paid_tiers(plan: "_Table", included: int) -> Iterator[tuple[int | None, Dec
         tier.only(TIER_KEYS)
         is_last = tier is tiers[-1]
         if is_last and "up_to" in tier.values:
-            tier.refuse("up_to", "has to be left out in the last tier, which has no end")
+            tier.refuse("up_to", "must be omitted in the last tier, which has no end")
         up_to = None if is_last else tier.whole("up_to")
         if up_to is not None and up_to <= floor:
-            tier.refuse("up_to", f"is {up_to:,} and has to be more than {floor:,}, where this tier begins")
+            tier.refuse("up_to", f"is {up_to:,} and must be more than {floor:,}, where this tier begins")
         floor = floor if up_to is None else up_to
         yield up_to, tier.amount("per_million")
 
@@ -113,44 +113,44 @@ class _Table:
     def below(self, key: str) -> "_Table":
         value = self._value(key)
         if not isinstance(value, Mapping):
-            self.refuse(key, "has to be a table")
+            self.refuse(key, "must be a table")
         return _Table(self.file, self._key(key), value)
 
     def list_of(self, key: str) -> list["_Table"]:
         value = self._value(key)
         if not isinstance(value, list) or not value or not all(isinstance(each, Mapping) for each in value):
-            self.refuse(key, "has to be a list of one or more tables such as { per_million = 0.05 }")
+            self.refuse(key, "must be a list of one or more tables such as { per_million = 0.05 }")
         return [_Table(self.file, f"{self._key(key)}[{index}]", each) for index, each in enumerate(value, 1)]
 
     def text(self, key: str) -> str:
         value = self._value(key)
         if not isinstance(value, str) or not value:
-            self.refuse(key, "has to be a text")
+            self.refuse(key, "must be a string")
         return value
 
     def truth(self, key: str) -> bool:
         value = self._value(key)
         if not isinstance(value, bool):
-            self.refuse(key, "has to be true or false")
+            self.refuse(key, "must be true or false")
         return value
 
     def day(self, key: str) -> date:
         value = self._value(key)
         if not isinstance(value, date) or isinstance(value, datetime):
-            self.refuse(key, "has to be a day such as 2026-01-31, without quotes")
+            self.refuse(key, "must be a date such as 2026-01-31, without quotes")
         return value
 
     def whole(self, key: str) -> int:
         value = self._value(key)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            self.refuse(key, "has to be a whole number from 0 upwards")
+            self.refuse(key, "must be a whole number, 0 or more")
         return value
 
     def amount(self, key: str) -> Decimal:
         value = self._value(key)
         is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
         if not is_number or not Decimal(value).is_finite() or value < 0:
-            self.refuse(key, "has to be a number from 0 upwards, such as 0.80")
+            self.refuse(key, "must be a number, 0 or more, such as 0.80")
         if value > AMOUNT_MAX:
             self.refuse(key, f"is more than {AMOUNT_MAX:,}. Is it in another unit, or are there too many zeros?")
         return Decimal(value)

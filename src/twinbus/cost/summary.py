@@ -1,7 +1,7 @@
 """The bill of a month in a nutshell: priced rows in, the tables and series of the report out, as values.
 
 Everything that a report shows, on a terminal, as JSON or as HTML, is in here, so that they cannot differ. Money of lines
-includes bandwidth and leaves out the base charge; `list_money` is what the operations would cost if none were included.
+includes bandwidth and excludes the base charge; `list_money` is what the operations would cost if none were included.
 """
 
 from collections import defaultdict
@@ -163,7 +163,7 @@ def _skews(rows: Sequence[EntityRow], order: Sequence[tuple[str, str]]) -> list[
     for row in rows:
         if row.fragment != NO_FRAGMENT:
             fragments[row.namespace, row.entity][row.fragment] += row.messages
-    # One that only ever used its first fragment cannot be told from an ordinary entity here.
+    # One that only ever used its first fragment looks like an ordinary entity here.
     partitioned = [name for name in order if any(fragments.get(name, ()))]
     return [
         Skew(*name, {fragment: fragments[name].get(fragment, 0) for fragment in range(FRAGMENT_COUNT)})

@@ -1,6 +1,6 @@
 """What a number of things costs where the price depends on how many there were before, such as operations in a month.
 
-Tiers lie end to end from zero upwards. Whoever asks says how many units came earlier in the month; the units asked for are
+Tiers lie end to end from zero upwards. The caller says how many units came earlier in the month; the new units are
 cut at the edges of tiers, and each piece has the price of its tier. Money is `Decimal` and exact: it is rounded where it is
 shown and nowhere else.
 
@@ -42,7 +42,7 @@ class Share(NamedTuple):
 
 
 def split(tiers: Sequence[Tier], before: int, units: int) -> list[Share]:
-    """Cut `units` that follow `before` earlier ones at the edges of tiers; tiers that get none are left out."""
+    """Cut `units` that follow `before` earlier ones at the edges of tiers; tiers that get none are omitted."""
     assert before >= 0
     assert units >= 0
     shares = []

@@ -69,7 +69,7 @@ class Change:
             if duration is not None and duration < PING_INTERVAL_MIN:
                 raise ArgumentError("Polls and the time between pings are at least a second.")
         if self.syphons_was < 1 or (self.syphons or 0) < 0:
-            raise ArgumentError("There was at least one syphon, and there cannot be fewer than none.")
+            raise ArgumentError("Give at least one syphon for what was, and not less than zero for what would be.")
         if self.queues is not None and self.queues < 1:
             raise ArgumentError("A pair needs at least one backlog queue.")
 

@@ -165,12 +165,12 @@ def _check_proof(known: Mapping[str, str], place: str) -> None:
     if place != NAMESPACE and given:
         raise OptionError(f"{given[0]} goes with {NAMESPACE}, not with {place}, which has its own.")
     if credential and keys:
-        raise OptionError(f"{CREDENTIAL} stands in for {keys[0]}. Set one of them.")
+        raise OptionError(f"{CREDENTIAL} replaces {keys[0]}. Set one of them.")
     if credential and credential.lower() != DEFAULT_CREDENTIAL:
         # What was given may be a secret by mistake.
-        raise OptionError(f"{CREDENTIAL} has a value that is not known; it has to be {DEFAULT_CREDENTIAL}.")
+        raise OptionError(f"{CREDENTIAL} has an unknown value; it must be {DEFAULT_CREDENTIAL}.")
     if place == NAMESPACE and not credential and len(keys) < 2:
-        raise OptionError(f"{NAMESPACE} needs {KEY_NAME} and {KEY} beside it, or {CREDENTIAL}.")
+        raise OptionError(f"{NAMESPACE} also needs {KEY_NAME} and {KEY}, or {CREDENTIAL}.")
 
 
 def _transport(known: Mapping[str, str]) -> Transport:
@@ -178,7 +178,7 @@ def _transport(known: Mapping[str, str]) -> Transport:
     try:
         return Transport(text.lower())
     except ValueError:
-        raise OptionError(f"{TRANSPORT} is '{text}'; it has to be {' or '.join(Transport)}.") from None
+        raise OptionError(f"{TRANSPORT} is '{text}'; it must be {' or '.join(Transport)}.") from None
 
 
 def _default_credential() -> TokenCredential:
@@ -200,7 +200,7 @@ def _number(known: Mapping[str, str], name: str, default: float, most: float) ->
         number = -1
     least = 0.001 if name == OPERATION_TIMEOUT else 0
     if not least <= number <= most:
-        raise OptionError(f"{name} is '{text}'; it has to be a number from {least:g} to {most:g}.")
+        raise OptionError(f"{name} is '{text}'; it must be a number from {least:g} to {most:g}.")
     return number
 
 

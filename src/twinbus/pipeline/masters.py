@@ -27,7 +27,7 @@ def check_master(master: str) -> None:
     """Raises ArgumentError or MasterUnavailable. What cannot be asked from here is left to Spark."""
     if _FORM.fullmatch(master) is None:
         raise ArgumentError(
-            f"'{master}' is no Spark master. Write local[*], local[4], spark://HOST:PORT, yarn, k8s://URL or sc://HOST:PORT."
+            f"'{master}' is not a Spark master. Write local[*], local[4], spark://HOST:PORT, yarn, k8s://URL or sc://HOST:PORT."
         )
     places = list(_places(master))
     if places and all(map(_is_refused, places)):

@@ -1,6 +1,6 @@
 """An independent witness of what a simulation did: it knows the promises and nothing of how they are kept.
 
-It is told what was accepted, handed over and settled, and says what must never happen:
+It records what was accepted, delivered and settled, and reports what must never happen:
 
 * A message that was acknowledged is lost.
 * A message whose completion was acknowledged is handed over again.
@@ -148,7 +148,7 @@ class Auditor:
                 assert record.fate is not Fate.COMPLETED, f"{name} was completed and is still there"
 
     def answer_lost(self, message_id: str) -> None:
-        """Somebody was told that a step with this message failed, and it may have been done: a repeat is allowed."""
+        """A step with this message was reported as failed and may have been done: a repeat is allowed."""
         self.records[message_id].may_repeat = True
 
     def check_ledger(self, ledger: Ledger, *, may_repeat: bool = False) -> None:

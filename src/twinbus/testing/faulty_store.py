@@ -1,8 +1,8 @@
 """FaultyStore: any messaging store, made to fail when a simulation or a test says so.
 
 The store inside stands for the disk and outlives every FaultyStore around it; a FaultyStore is one
-opening of it. A fault ends the opening, as `MessagingStore` has it: until somebody opens anew, all
-calls are refused. Faults come one by one from a schedule drawn from a seed, or by hand.
+opening of it. A fault ends the opening, as `MessagingStore` has it: until it is opened again, all
+calls are refused. Faults come one by one from a schedule that a seed decides, or by hand.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 class Fault(Enum):
     FAIL_BEFORE = "nothing was applied"
-    LOSE_REPLY = "it was applied, and nobody is told"
+    LOSE_REPLY = "it was applied, and the reply is lost"
 
 
 def random_faults(random: Random, share: float) -> Iterator[Fault | None]:
@@ -107,7 +107,7 @@ class FaultyStore:
 
     def _call(self, call: Callable[[], Result]) -> Result:
         if not self._is_usable:
-            raise StoreUnavailable("this store failed or was closed. Open it anew.")
+            raise StoreUnavailable("this store failed or was closed. Open it again.")
         self._must_be_up()
         fault = self._switch.next_fault()
         if fault is Fault.FAIL_BEFORE:
@@ -120,8 +120,8 @@ class FaultyStore:
     def _must_be_up(self) -> None:
         if self._switch.is_down:
             self._is_usable = False
-            raise StoreUnavailable("this store is down. Heal its switch and open it anew.")
+            raise StoreUnavailable("this store is down. Heal its switch and open it again.")
 
     def _failed(self, fault: Fault) -> StoreUnavailable:
         self._is_usable = False
-        return StoreUnavailable(f"a fault on purpose: {fault.value}. Open the store anew.")
+        return StoreUnavailable(f"an injected fault: {fault.value}. Open the store again.")

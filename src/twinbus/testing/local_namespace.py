@@ -137,7 +137,7 @@ class LocalNamespace:
         self._store(index).slow(milliseconds / 1000)
 
     def lose_acks(self, index: int, count: int = 1) -> None:
-        """The next commits of the store happen, and whoever waits for them is told that they failed."""
+        """The next commits of the store are made but reported as failed."""
         self._store(index).lose_acks(count)
 
     def store_of(self, path: str) -> int:
@@ -171,7 +171,7 @@ class LocalNamespace:
         self._server, self._amqp_port, self._http_port = server, server.amqp_port, server.http_port
 
     def stop(self) -> None:
-        """As a service is stopped: clients are told. Nothing answers until `start`."""
+        """Stops as a service does: connections are closed properly. Nothing answers until `start`."""
         server, self._server = self._running, None
         self._run(server.stop())
 
@@ -198,7 +198,7 @@ class LocalNamespace:
     @property
     def _running(self) -> NamespaceServer:
         if self._server is None:
-            raise ArgumentError(f"The namespace '{self.name}' does not run. Start it first.")
+            raise ArgumentError(f"The namespace '{self.name}' is not running. Start it first.")
         return self._server
 
     def _store(self, index: int) -> Any:

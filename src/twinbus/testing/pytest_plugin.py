@@ -2,7 +2,7 @@
 
 twinbus_namespace    a fresh namespace for one test
 twinbus_pair         two of them, `primary` and `secondary`, for paired namespaces
-namespace_fixture    makes a fixture of your own: another scope, entities that are there from the start
+namespace_fixture    creates your own fixture: another scope, predefined entities
 
 Nothing is imported before a test asks for a fixture: pytest loads this module in every project of the environment.
 """
@@ -30,7 +30,7 @@ def namespace_fixture(
 ) -> Callable[..., Any]:
     """A fixture whose value is a `LocalNamespace`. `settings` are what that class takes.
 
-    A topic written `news/all` is made with the subscription `all`.
+    The topic `news/all` is created as `news` with the subscription `all`.
     """
 
     @pytest.fixture(scope=scope)

@@ -1,7 +1,7 @@
 """A store port without a thread: work waits in line until a test lets it happen.
 
 As with the real one, order is kept, commits next to each other are joined, and after a failure nothing works until
-the store has been opened anew. Unlike it, the test says when each step happens and how it goes wrong.
+the store has been opened again. Unlike it, the test says when each step happens and how it goes wrong.
 """
 
 from collections import deque
@@ -46,7 +46,7 @@ class SteppedPort:
         self._inbox.append(_Work(None, read, done))
 
     def step(self, joined_max: int = 64) -> bool:
-        """Do one query, or up to so many commits as one; false if there is nothing to do."""
+        """Do one query, or up to this many commits as one; false if there is nothing to do."""
         if not self._inbox or self.is_hung:
             return False
         works = [self._inbox.popleft()]
@@ -86,5 +86,5 @@ class SteppedPort:
         self.commit_count += 1
         self.store.commit([change for work in works for change in work.changes or ()])
         if fault is Fault.LOSE_REPLY:
-            raise StoreUnavailable("the store wrote and did not say so")
+            raise StoreUnavailable("the store wrote and lost the reply")
         return None

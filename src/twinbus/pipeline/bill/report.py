@@ -19,14 +19,14 @@ MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 def summary_of(ledger: Ledger, out: Path, sheet: PriceSheet, plan: Plan, month: str | None) -> Summary | None:
     """Of the newest month if none is given; None where nothing was ever logged."""
     if month is not None and MONTH.fullmatch(month) is None:
-        raise ArgumentError(f"--month {month}: a month reads like 2026-11.")
+        raise ArgumentError(f"--month {month}: write the month as 2026-11.")
     bills = month_bills(ledger.hours, plan)
     months = sorted({bill.month for bill in bills})
     if not months:
         return None
     chosen = month or months[-1]
     if chosen not in months:
-        raise ArgumentError(f"There is nothing of {chosen} in the log. Months with operations: {', '.join(months)}.")
+        raise ArgumentError(f"The log has nothing for {chosen}. Months with operations: {', '.join(months)}.")
     return summarize(chosen, sheet, plan, bills, cause_rows(out, chosen), entity_rows(out, chosen))
 
 

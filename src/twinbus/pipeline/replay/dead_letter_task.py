@@ -161,7 +161,7 @@ class _Mover:
                 page = await self._access.page(following, ranges[-1][1], PAGE_COUNT, ALL_STATES, with_bodies=False)
                 if any(message.sequence_number in left for message in page.messages):
                     raise StillLocked(
-                        f"Chosen messages of '{self._plan.path}' are locked by somebody: they come when the locks end."
+                        f"Somebody has locked selected messages of '{self._plan.path}': they come when the locks end."
                     )
                 following = page.next_number
 

@@ -19,8 +19,8 @@ def destinations_of(paths: Iterable[str], override: str | None) -> dict[str, str
         address = parse_address(path)
         if address.subscription is not None:
             raise ArgumentError(
-                f"'{path}' is of a subscription: a message sent to '{address.path}' again would reach all of its "
-                f"subscriptions. Say where to with --to, which may be the topic."
+                f"'{path}' belongs to a subscription: a message sent to '{address.path}' again would reach all of its "
+                f"subscriptions. Name a destination with --to, which may be the topic."
             )
         found[path] = address.path
     return found

@@ -116,7 +116,7 @@ def check_destination(places: Mapping[str, int], target: str | None) -> None:
 def _check_type(column: Column, given: DataType) -> None:
     if isinstance(given, column.types) and (not isinstance(given, MapType) or _is_text_map(given)):
         return
-    raise SchemaError(f"Column '{column.name}' is {given.simpleString()}; it has to be {column.expected}. Cast it.")
+    raise SchemaError(f"Column '{column.name}' is {given.simpleString()}; it must be {column.expected}. Cast it.")
 
 
 def _is_text_map(given: MapType) -> bool:

@@ -93,7 +93,7 @@ class MessageMaker:
     def _checked_path(self, entity: str | None) -> str:
         """Sent to any other node, `$management` say, a message would be acknowledged and gone."""
         if not entity:
-            raise RowError(f"{self._here()}: the column 'entity' is empty. Say for each row where it goes.")
+            raise RowError(f"{self._here()}: the column 'entity' is empty. Name a destination in each row.")
         try:
             check_entity_path(entity, "queue or topic")
         except ArgumentError as wrong:
@@ -106,7 +106,7 @@ class MessageMaker:
         arguments = {name: value for name, value in zip(self._arguments, values, strict=False) if value is not None}
         if not arguments.get("message_id"):
             if self._needs_ids:
-                raise RowError("it has no messageId, which idempotent = true asks for.")
+                raise RowError("it has no messageId, which idempotent = true requires.")
             arguments["message_id"] = message_id(self._task, self._row, body, values)
         if self._others:
             self._add_others(arguments, dict(zip(self._others, values[len(self._texts) :], strict=True)))
@@ -128,7 +128,7 @@ class MessageMaker:
     def _add_life(self, arguments: dict[str, Any], life: Millis) -> None:
         if life <= 0:
             raise RowError(
-                f"a timeToLive of {life} ms is over before the message is sent. Null leaves it to the entity."
+                f"a timeToLive of {life} ms ends before the message is sent. Use null for the entity's default."
             )
         if life > TIME_TO_LIVE_MAX:
             now = self._clock.now()

@@ -119,7 +119,7 @@ def _choice(known: Mapping[str, str], name: str, *choices: str) -> str:
     given = known.get(name, choices[0])
     chosen = next((choice for choice in choices if choice.lower() == given.lower()), None)
     if chosen is None:
-        raise OptionError(f"{name} is '{given}'; it has to be {' or '.join(choices)}.")
+        raise OptionError(f"{name} is '{given}'; it must be {' or '.join(choices)}.")
     return chosen
 
 
@@ -140,7 +140,7 @@ def _batch_bytes(text: str | None) -> int:
     if text is None:
         return BATCH_SIZE_MAX
     if not text.isdecimal() or not BATCH_BYTES_MIN <= int(text) <= BATCH_SIZE_MAX:
-        raise OptionError(f"{BATCH_BYTES} is '{text}'; it has to be from {BATCH_BYTES_MIN} to {BATCH_SIZE_MAX}.")
+        raise OptionError(f"{BATCH_BYTES} is '{text}'; it must be from {BATCH_BYTES_MIN} to {BATCH_SIZE_MAX}.")
     return int(text)
 
 
@@ -152,5 +152,5 @@ def _rate(text: str | None) -> float | None:
     except ValueError:
         rate = 0.0
     if not 0 < rate <= RATE_MAX:
-        raise OptionError(f"{RATE} is '{text}'; it has to be a number above 0, of at most {RATE_MAX:.0f}.")
+        raise OptionError(f"{RATE} is '{text}'; it must be a number above 0, of at most {RATE_MAX:.0f}.")
     return rate

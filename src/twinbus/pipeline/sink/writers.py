@@ -35,7 +35,7 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "
     if writing.options.is_idempotent and "messageId" not in writing.places:
         raise SchemaError(
             "idempotent = true needs a column 'messageId' in a batch write: only then are the ids the same when the job "
-            "is run again."
+            "is repeated."
         )
     check_targets(writing.options)
     return ServiceBusWriter(writing, uuid4().hex)

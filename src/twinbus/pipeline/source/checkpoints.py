@@ -37,14 +37,14 @@ def _numbers(folder: Path) -> set[int]:
 def _offset_of(checkpoint: Path, batch: int, entity: str) -> ConsumeOffset:
     found = [offset for offset in _offsets(checkpoint / "offsets" / str(batch)) if "owner" in offset]
     if not found:
-        raise OffsetError(f"'{checkpoint}' is not of a query with mode=consume: it has no claims.")
+        raise OffsetError(f"'{checkpoint}' does not belong to a query with mode=consume: it has no claims.")
     for offset in found:
         if path_key(offset["entity"]) == path_key(entity):
             claimed = ConsumeOffset.from_json(offset, offset["entity"])
             assert claimed is not None
             return claimed
     named = ", ".join(f"'{offset['entity']}'" for offset in found)
-    raise OffsetError(f"'{checkpoint}' is of a query that claims messages of {named}, not of '{entity}'.")
+    raise OffsetError(f"'{checkpoint}' belongs to a query that claims messages of {named}, not of '{entity}'.")
 
 
 def _offsets(log: Path) -> list[JsonOffset]:

@@ -21,7 +21,7 @@ def choice(name: str, text: str, kind: type[E]) -> E:
     for member in kind:
         if member.value.lower() == text.strip().lower():
             return member
-    raise OptionError(f"{name} is '{text}'; it has to be {' or '.join(member.value for member in kind)}.")
+    raise OptionError(f"{name} is '{text}'; it must be {' or '.join(member.value for member in kind)}.")
 
 
 def whole_number(name: str, text: str, least: int, most: int) -> int:
@@ -30,13 +30,13 @@ def whole_number(name: str, text: str, least: int, most: int) -> int:
     except ValueError:
         number = least - 1
     if not least <= number <= most:
-        raise OptionError(f"{name} is '{text}'; it has to be a whole number from {least} to {most}.")
+        raise OptionError(f"{name} is '{text}'; it must be a whole number from {least} to {most}.")
     return number
 
 
 def truth(name: str, text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f"{name} is '{text}'; it has to be true or false.")
+        raise OptionError(f"{name} is '{text}'; it must be true or false.")
     return text.strip().lower() == "true"
 
 
@@ -50,7 +50,7 @@ def seconds(name: str, text: str) -> float:
 def items(name: str, text: str) -> list[str]:
     found = [item.strip() for item in text.split(",") if item.strip()]
     if not found:
-        raise OptionError(f"{name} is empty; name at least one, with commas between, or leave the option out.")
+        raise OptionError(f"{name} is empty; name at least one, separated by commas, or omit the option.")
     return list(dict.fromkeys(found))
 
 
@@ -78,7 +78,7 @@ def positions(name: str, text: str, edges: Iterable[Enum]) -> dict[int, int]:
         numbers = {}
     if not numbers or not all(type(number) is int and number >= 0 for number in numbers.values()):
         instead = " or ".join(str(edge.value) for edge in edges)
-        raise OptionError(f"{name} is '{text}'; it has to be {instead} or sequence numbers by fragment: {{\"0\": 17}}.")
+        raise OptionError(f"{name} is '{text}'; it must be {instead} or sequence numbers by fragment: {{\"0\": 17}}.")
     for fragment, number in numbers.items():
         if fragment_of(number) != fragment:
             raise OptionError(

@@ -121,7 +121,7 @@ class SourceOptions:
                 f"{names.MIN_PARTITIONS} is {self.partitions_min}, above {names.MAX_PARTITIONS}, {self.partitions_max}."
             )
         if self.visibility_lag_s and self.has_dead_letters:
-            raise OptionError(f"{names.VISIBILITY_LAG}: dead letters keep the times of their entity. Leave it out.")
+            raise OptionError(f"{names.VISIBILITY_LAG}: dead letters keep the times of their entity. Omit it.")
         if len(self.paths) > 1 and (isinstance(self.start, dict) or self.ending is not None):
             raise OptionError(f"Sequence numbers are those of one entity: with {names.QUEUES} start at a timestamp.")
         return self
@@ -137,7 +137,7 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(f"load() takes no path here: name the entity with {names.QUEUE}, or {names.TOPIC}.")
         elif name == _OF_TABLES:
             raise OptionError(
-                "Spark hands the options of a table to no data source in Python when it is read. Use CREATE TEMPORARY"
+                "Spark does not pass a table's options to Python data sources when it is read. Use CREATE TEMPORARY"
                 " VIEW … USING servicebus OPTIONS (…), which takes the same options."
             )
         # Names with a dot are those that catalogs put there.
@@ -155,19 +155,19 @@ def _check_kind(known: Mapping[str, str], used_by: str) -> None:
     for name in known:
         wanted = _NAMES[name.lower()].used_by
         if used_by != BOTH and wanted not in (BOTH, used_by):
-            raise OptionError(f"{name} is for a {wanted} query only: leave it out of this {used_by} query.")
+            raise OptionError(f"{name} is for a {wanted} query only: omit it in this {used_by} query.")
 
 
 def _check_mode(known: Mapping[str, str], mode: Mode, used_by: str) -> None:
     if mode is Mode.CONSUME and used_by == BATCH:
         raise OptionError(
-            "mode=consume needs readStream: a batch query never says that it is done, so nothing could be removed. "
-            "Use trigger(availableNow=True) to read what there is."
+            "mode=consume needs readStream: a batch query never reports that it is done, so nothing could be "
+            "removed. Use trigger(availableNow=True) to read what is present."
         )
     if mode is Mode.CONSUME:
         wrong = next((name for name in _BROWSE_ONLY if name in known), None)
         if wrong is not None:
-            raise OptionError(f"{wrong} goes with mode=browse: mode=consume takes every message that is active.")
+            raise OptionError(f"{wrong} goes with mode=browse: mode=consume reads every active message.")
     elif names.ADOPT_DEFERRED in known:
         raise OptionError(f"{names.ADOPT_DEFERRED} goes with mode=consume.")
 

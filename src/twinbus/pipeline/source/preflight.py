@@ -15,6 +15,10 @@ async def preflight(access: EntityAccess, options: SourceOptions) -> None:
     if access.is_own:
         return
     if options.fails_on_data_loss:
-        raise NotAllowed(f"{names.FAIL_ON_DATA_LOSS} needs a twinbus namespace: this one does not tell what is gone.")
+        raise NotAllowed(
+            f"{names.FAIL_ON_DATA_LOSS} needs a twinbus namespace: this one does not report lost messages."
+        )
     if options.mode is Mode.CONSUME and options.fragments is not None:
-        raise NotAllowed(f"{names.FRAGMENTS} needs a twinbus namespace for mode=consume: this one chooses itself.")
+        raise NotAllowed(
+            f"{names.FRAGMENTS} needs a twinbus namespace for mode=consume: this one chooses the fragments itself."
+        )

@@ -47,5 +47,5 @@ class RunTarget:
         if left:
             raise SourceUnavailable(
                 f"Fragments {', '.join(map(str, sorted(left)))} of '{self.path}' do not answer, or did not when the run"
-                " started: what is in them is not read. The rest is; start the query again later."
+                " started, so they were not read. Everything else was; start the query again later."
             )

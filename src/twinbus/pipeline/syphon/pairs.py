@@ -31,7 +31,7 @@ class PairToSyphon:
             if not is_reference(place):
                 raise ArgumentError(
                     f"The pair '{self.name}' needs its connection strings as {CONNECTION_STRING_ENV} or "
-                    f"{CONNECTION_STRING_FILE}: the plan of a Spark job is kept and shown in many places."
+                    f"{CONNECTION_STRING_FILE}: Spark stores and shows the plan of a job in many places."
                 )
 
     def lock_duration(self, queue: str) -> Millis:
