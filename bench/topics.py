@@ -11,12 +11,11 @@ from collections.abc import Iterable
 from bench.filters import correlation_rules, sql_rules
 from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, encode_sections
 from twinbus.amqp.codec.types import Int
+from twinbus.broker.commands import Purge
 from twinbus.broker.entity.topic_entity import TopicEntity
-from twinbus.broker.operations import bulk
-from twinbus.broker.operations.bulk_pages import Numbers
 from twinbus.model.descriptions import FalseFilter, RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message, read_message
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Simulation
 
 BURST = 64
 ROUND_COUNT = 5
@@ -52,9 +51,7 @@ class Topic:
     def purge(self) -> None:
         for subscription in self.entity.subscriptions.values():
             if subscription.main.counts().active:
-                answer: Answer[Numbers] = Answer()
-                bulk.purge(subscription.main, 1_000_000, self.sim.now, self.sim.now, answer)
-        self.sim.run()
+                self.sim.ask(subscription.main, Purge(1_000_000, self.sim.now))
 
 
 def best_micros(topic: Topic, burst_size: int) -> tuple[float, float]:
