@@ -16,7 +16,7 @@ def test_a_folder_in_use_is_refused_with_the_process_that_has_it(tmp_path: Path)
     DataFolder(tmp_path / "data").close()
 
 
-def test_the_key_is_drawn_once_and_readable_by_the_owner_alone(tmp_path: Path) -> None:
+def test_the_key_is_generated_once_and_readable_by_the_owner_alone(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     key = folder.root_rule(None).primary_key
     assert len(key) == 44
@@ -24,7 +24,7 @@ def test_the_key_is_drawn_once_and_readable_by_the_owner_alone(tmp_path: Path) -
     folder.close()
     again = DataFolder(tmp_path)
     assert again.root_rule(None).primary_key == key
-    with pytest.raises(ArgumentError, match="another key"):
+    with pytest.raises(ArgumentError, match="a different key"):
         again.root_rule("SAS_KEY_VALUE")
     again.close()
 

@@ -1,0 +1,14 @@
+"""The shell around the gateway: sockets, timers, processes and files. Everything else decides; this does.
+
+namespace         a namespace as a running server: start, stop, serve
+server_settings   its settings, checked
+process_setup     logs and interpreter of both processes
+data_folder       the folder with its data, and the lock on it
+sockets           ports: bind, listen, AMQP and HTTP on one port
+tls               certificates
+listener          AMQP on a socket
+http_server       HTTP on a socket
+timers            the beat that ticks brokers and connections
+metering          the operations log: its book and writer
+stores            the messaging stores, in a process of their own or on threads
+"""

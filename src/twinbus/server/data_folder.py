@@ -1,12 +1,12 @@
-"""The folder a namespace keeps itself in, held by one process at a time.
+"""The folder that holds all data of a namespace, locked by one process at a time.
 
 lock             flock of the process that serves the namespace
-key              the key of RootManageSharedAccessKey, mode 600, drawn at the first start
-store-count      how many messaging stores the namespace was made with: fragments never move
-catalog...       what entities there are (twinbus.management)
+key              the key of RootManageSharedAccessKey, mode 600, generated at the first start
+store-count      how many messaging stores the namespace was created with: fragments never move
+catalog...       which entities exist (twinbus.management)
 stores/NN/       one folder for each messaging store (twinbus.store)
-operations/      what was done for whom, as Parquet (twinbus.meter.log_writer), where it is metered
-tls/             a certificate for development, where one was asked for (twinbus.server.tls)
+operations/      the operations log, as Parquet (twinbus.meter.log_writer), where it is metered
+tls/             a certificate for development, if one was asked for (twinbus.server.tls)
 """
 
 import fcntl
@@ -26,9 +26,9 @@ OPERATIONS_FOLDER = "operations"
 
 class DataFolder:
     def __init__(self, path: Path) -> None:
-        """Make the folder if it is not there, and hold it.
+        """Create the folder if it does not exist, and lock it.
 
-        Raises StoreInUse while another process does, and StoreUnavailable where nothing can be written.
+        Raises StoreInUse while another process holds the lock, and StoreUnavailable if the folder cannot be written.
         """
         self.path = path
         try:
@@ -50,13 +50,13 @@ class DataFolder:
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def root_rule(self, wanted_key: str | None) -> AuthorizationRule:
-        """The rule that may do everything. A wanted key is written only if there is none yet."""
+        """The rule with all rights. A wanted key is written only if there is none yet."""
         file = self.path / "key"
         if not file.exists():
             write_private(file, wanted_key or b64encode(secrets.token_bytes(KEY_BYTES)).decode())
         key = file.read_text().strip()
         if wanted_key is not None and key != wanted_key:
-            raise ArgumentError(f"The namespace has another key than the one given. Remove {file} to change it.")
+            raise ArgumentError(f"The namespace has a different key. Omit the key, or remove {file} to change it.")
         return AuthorizationRule(ROOT_RULE_NAME, key, "", frozenset(Right))
 
     def store_paths(self, wanted_count: int) -> list[Path]:

@@ -1,7 +1,18 @@
-"""AMQP on sockets: bytes of a transport go to a connection's gateway, and what it answers goes back in one write.
+"""AMQP on sockets: bytes of a transport go to a connection's gateway, and its answers go back in one write.
 
-Everything that one read causes is written together; answers that come later (from a store) are collected for the rest of
-the loop's turn and written together as well.
+Everything that one read causes is written together. Answers that come later, from a store, ask for a flush (`_wake`), and the
+first one schedules it for the end of the loop's turn, so all answers of a turn share one write.
+
+Two limits keep memory bounded, and they are independent of each other:
+
+    client reads too slowly   the socket's buffer passes WRITE_BUFFER_HIGH; the gateway hands over no more messages until
+                              it has drained. Answers to what the client sends are still written: they are small, and
+                              bounded by its credit.
+    stores are too slow       more has arrived than the stores have taken; reading from the socket stops (`is_flooded`),
+                              so TCP makes the client wait.
+
+Reading stops and resumes only in `_flush`. That is enough because settling deliveries is what ends a flood, and every answer
+calls `_wake`; one that did not would keep its answer, and a client that waits to be read from, until the next tick.
 """
 
 import asyncio
@@ -32,7 +43,7 @@ class AmqpTransport(asyncio.Protocol):
         self.is_reading_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports keep the interface without the base class.
+        # uvloop's transports have the interface without the base class.
         transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):

@@ -1,4 +1,4 @@
-"""The operations log of a namespace: its book, and the thread that writes what is in it."""
+"""The operations log of a namespace: its book, and the thread that writes it."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ class Metering:
         self._recorder.start()
 
     def tick(self, now: Millis) -> None:
-        """At every beat, have the book written; once a second, hand the rows of the last one to the thread."""
+        """At every beat collect what the links noted; once a second hand the rows of the last second to the thread."""
         self.book.write_down()
         if 0 <= now - self._handed_at < SECOND:
             return
@@ -34,7 +34,7 @@ class Metering:
         self._recorder.hand(now, self.book.take(is_behind=self._recorder.is_behind))
 
     async def flush(self) -> None:
-        """Raises InternalError where the rows cannot be brought to Parquet; they are kept."""
+        """Raises InternalError if the rows cannot be written as Parquet; they are kept."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -45,7 +45,7 @@ class Metering:
         await done
 
     async def stop(self) -> None:
-        """To be called when nothing can happen any more."""
+        """Call it when no more operations can happen."""
         await asyncio.to_thread(self._recorder.stop, self._clock.now(), self.book.take_all())
 
 
@@ -55,4 +55,4 @@ def _finish(done: "asyncio.Future[None]", error: BaseException | None) -> None:
     if error is None:
         done.set_result(None)
     else:
-        done.set_exception(InternalError(f"The operations log could not be written: {error} Look at the server's log."))
+        done.set_exception(InternalError(f"The operations log could not be written: {error} See the server's log."))

@@ -1,8 +1,8 @@
-"""A namespace as a running server: folder, stores, brokers, catalog and listeners, put together and taken apart.
+"""A namespace as a running server: settings in; folder, stores, brokers, catalog and listeners started and stopped in order.
 
 start   hold the data folder > bind ports > catalog > restore entities > open stores > listen
 stop    close connections > stop listening > finish and close the stores > write the last operations > close the catalog
-        > let go of the folder
+        > unlock the folder
 """
 
 import asyncio
@@ -51,9 +51,9 @@ log = logging.getLogger(__name__)
 
 
 class NamespaceServer:
-    """`open_store` and `clock` are for tests; a served namespace keeps itself on disk and lives by the wall clock.
+    """`open_store` and `clock` are for tests; a served namespace is on disk and uses the system clock.
 
-    `has_store_process`: its stores get a process of their own, for throughput. Without one a namespace starts sooner.
+    `has_store_process`: its stores run in a process of their own, for throughput. Without one a namespace starts faster.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class NamespaceServer:
         self.traffic = Traffic()
         self.amqp_port = settings.amqp_port
         self.tls_port = settings.tls_port
-        self.tls_authority: Path | None = None  # what clients have to trust where no certificate was given
+        self.tls_authority: Path | None = None  # what clients must trust if no certificate was given
         self.http_port = settings.http_port
         self._open_store = open_store or partial(DurableStore, limits=StoreLimits.shared_by(settings.store_count))
         self._has_store_process = has_store_process
@@ -79,7 +79,7 @@ class NamespaceServer:
         self._closers: list[Callable[[], None]] = []
 
     async def start(self) -> None:
-        """Raises MessagingError, with nothing left open, where the namespace cannot be served."""
+        """Raises MessagingError, with nothing left open, if the namespace cannot be served."""
         try:
             await self._start()
         except BaseException:
@@ -135,7 +135,7 @@ class NamespaceServer:
         return self.metering.book if self.metering is not None else None
 
     def _keep_root_rule(self) -> None:
-        """The folder knows its first key; a second one may have been drawn since."""
+        """The folder has the primary key; the catalog may have a secondary one that was generated since."""
         known = {rule.name: rule for rule in self.catalog.namespace_rules()}.get(self.root_rule.name)
         if known is not None:
             self.root_rule = replace(known, primary_key=self.root_rule.primary_key)
@@ -211,7 +211,7 @@ class NamespaceServer:
         )
 
     async def stop(self) -> None:
-        """Everything that was acknowledged is durable already; this lets clients and files go in good order."""
+        """Close connections and files in order. Everything that was acknowledged is durable already."""
         for server in self._servers:
             server.close()
         self.connections.close_all()
@@ -230,7 +230,7 @@ class NamespaceServer:
 
     @property
     def connection_string(self) -> str:
-        """For the port without TLS: the flag for emulators is how the SDKs are told to do without."""
+        """For the port without TLS: the flag for emulators is how the SDKs are told not to use it."""
         return self._connection_string(self.settings.plain_host, self.amqp_port) + "UseDevelopmentEmulator=true;"
 
     @property
@@ -266,13 +266,13 @@ async def _serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer],
 
 
 def authority(host: str, port: int) -> str:
-    """Host and port as a URL names them."""
+    """Host and port as in a URL."""
     host = reachable_host(host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def reachable_host(host: str) -> str:
-    """An address that clients on this machine reach a listener by: the one that means "all of them" is none."""
+    """An address that clients on this machine can use for a listener: the one that means "all addresses" cannot be used."""
     return "localhost" if host in ("0.0.0.0", "::", "") else host
 
 

@@ -1,4 +1,4 @@
-"""What a namespace's process is told at start: a value, checked when it is made."""
+"""The settings of a namespace's process: a value, checked when it is created."""
 
 import ipaddress
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class LogFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Port 0 asks the system for a free one; which it was, the running server tells."""
+    """Port 0 asks for a free port; the running server says which one it got."""
 
     name: str
     data_folder: Path
@@ -37,14 +37,14 @@ class ServerSettings:
     store_count: int = STORE_COUNT_DEFAULT
     message_size_max: int = MESSAGE_SIZE_MAX
     connections_max: int = CONNECTIONS_MAX_DEFAULT
-    tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is made
+    tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is created
     tls_key: Path | None = None
-    allow_plain: bool = False  # without TLS also where other machines reach it
-    shared_access_key: str | None = field(default=None, repr=False)  # for a first start; None draws one
+    allow_plain: bool = False  # no TLS even where other machines can reach it
+    shared_access_key: str | None = field(default=None, repr=False)  # for a first start; None generates one
     log_format: LogFormat = LogFormat.LOGFMT
     is_metered: bool = False  # keep a log of all operations
     operations_folder: Path | None = None  # None: in the data folder
-    exact_operations_max: int = EXACT_PER_SECOND_DEFAULT  # logged one by one in a second; more are added up
+    exact_operations_max: int = EXACT_PER_SECOND_DEFAULT  # logged one by one per second; more are summed
 
     def __post_init__(self) -> None:
         for port in (self.amqp_port, self.http_port, self.tls_port or 0):
@@ -55,11 +55,11 @@ class ServerSettings:
         if not 1024 <= self.message_size_max <= MESSAGE_SIZE_CEILING:
             raise ArgumentError(f"The message size limit must be 1024 to {MESSAGE_SIZE_CEILING} bytes.")
         if self.exact_operations_max < 0:
-            raise ArgumentError("The number of operations that are logged one by one cannot be below 0.")
+            raise ArgumentError("The number of operations logged one by one cannot be below 0.")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ArgumentError("TLS needs both a certificate and its key; give both files or neither.")
         if self.tls_certificate is not None and self.tls_port is None:
-            raise ArgumentError("A certificate is of no use without a TLS port.")
+            raise ArgumentError("A certificate needs a TLS port. Give both or neither.")
         if self.tls_port is None and not self.allow_plain and not is_loopback(self.host):
             raise ArgumentError(
                 f"{self.host} is not the loopback address, and keys and messages would cross the network in the clear. "
@@ -68,7 +68,7 @@ class ServerSettings:
 
     @property
     def plain_host(self) -> str:
-        """Where the ports without TLS listen: at the loopback address unless it was asked for otherwise."""
+        """Where the ports without TLS listen: at the loopback address unless plain connections are allowed elsewhere."""
         return self.host if self.allow_plain or is_loopback(self.host) else LOOPBACK
 
 

@@ -105,7 +105,7 @@ class SharedPort(asyncio.Protocol):
         self._start = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports keep the interface without the base class.
+        # uvloop's transports have the interface without the base class.
         self._transport = cast(asyncio.Transport, transport)
         self._giving_up = self._loop.call_later(FIRST_BYTES_WAIT_S, self._transport.abort)
 

@@ -1,7 +1,7 @@
-"""The one timer of a namespace: brokers and connections are told the time at a steady beat.
+"""The one timer of a namespace: a steady beat that ticks brokers and connections.
 
-A beat, and not a timer set for the earliest due time, because the time they are told comes from the namespace's
-clock, which a test may move by an hour: nothing on the loop notices that but the next beat.
+A beat, and not a timer set for the earliest due time, because the time comes from the namespace's clock, which a test may move
+by an hour: nothing on the loop notices that except the next beat.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Beat:
         now = self._clock.now()
         for broker in self._brokers:
             tell(broker.tick, now)
-        # A clock that was set back must not stop the connections' time.
+        # A clock that was set back must not keep connections from being ticked.
         if now >= self._connections_due or now < self._connections_due - CONNECTION_EVERY:
             self._connections_due = now + CONNECTION_EVERY
             for connection in list(self._connections()):

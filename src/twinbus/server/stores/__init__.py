@@ -1,0 +1,10 @@
+"""Messaging stores behind the event loop: commits and queries in, answers out in the same order, without ever blocking the loop.
+
+pool           brokers, each with its store
+served_store   one store as the loop sees it: order of answers, loss and return, switches
+process        the stores in a second process: start, loss, restart, stop
+line_frames    frames between the two processes
+host           the second process: a thread for each store
+worker         what the thread of a store does
+threads        the stores on threads of this process, for tests and embedded namespaces
+"""

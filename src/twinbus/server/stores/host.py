@@ -1,10 +1,12 @@
-"""The process that keeps the messaging stores of a namespace: `main` with FORMAT SOCKET FOLDER ….
+"""The process that keeps the messaging stores of a namespace: `main` with FORMAT, then SOCKET FOLDER for each store.
 
-Each store has a thread and a socket to the namespace (`line_frames`). Journals, tables and checkpoints have an
-interpreter of their own here, so that the event loop of the namespace shares its own with nobody.
+Each store has a thread and a socket to the namespace (`line_frames`). Journals, tables and checkpoints run in this process's
+interpreter, so that the event loop of the namespace does not share its own.
 
-The process ends when all stores were told to stop, or at once when the namespace is gone: nobody waits then for what is
-under way, and what is durable is in the journals. Signals are not for it: who stops the namespace stops it as well.
+The process ends when every store was told to stop; or, when the namespace is gone, with the first thread that reads the end of
+its socket or fails to write to it. Nobody waits then for what is under way, and what is durable is in the journals. A
+successor that opens a folder too early is refused by the folder's lock and tries again. Signals are ignored: Ctrl-C and
+SIGTERM reach the namespace, which still needs its stores to stop in good order, and stops this process as well.
 """
 
 import logging
@@ -44,7 +46,7 @@ class SocketEnd:
     def receive(self, timeout_s: float | None) -> list[Request]:
         """Raises EOFError when the namespace is gone.
 
-        It waits in `poll`: who waits in `recv` is woken also when the namespace has read what was sent to it.
+        Waits in `poll`: a thread that waits in `recv` is also woken each time the namespace has read what was sent to it.
         """
         requests: list[Request] = []
         timeout_ms = None if timeout_s is None else 1_000 * timeout_s
@@ -85,14 +87,15 @@ class SocketEnd:
 
 
 def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits) -> None:
-    """Keep one store."""
+    """Keep one store until it is told to stop. Ends the process if the namespace is gone or the thread breaks."""
     open_store = partial(DurableStore, folder, limits)
     try:
         StoreWorker(index, open_store, DurableStore.commit_records, SocketEnd(connection)).run()
     except EOFError:
+        # Not `sys.exit`, which ends a thread only: the other stores have lost the namespace too.
         os._exit(1)
     except BaseException:
-        # A store without its thread would never answer again; a process that ends is started anew.
+        # A store without its thread would never answer again; a process that ends is restarted.
         log.exception("store_thread_broken", extra={"fields": {"store": index}})
         os._exit(1)
 

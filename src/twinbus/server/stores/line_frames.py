@@ -1,4 +1,4 @@
-"""What a namespace and the process that keeps its messaging stores say to each other: frames on a socket pair for each store.
+"""Frames between a namespace and the process that keeps its messaging stores, on one socket pair for each store.
 
     kind 1 | size 4, then the content
 
@@ -34,13 +34,13 @@ def pickled(kind: int, value: Any) -> bytes:
 
 
 class FrameBuffer:
-    """Bytes in as they come, whole frames out."""
+    """Bytes in as they arrive, whole frames out."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
 
     def take(self, data: bytes | memoryview) -> Iterator[tuple[int, bytes]]:
-        """Kinds and contents of the frames that are whole now."""
+        """Kinds and contents of the frames that are now complete."""
         pending = self._pending
         pending += data
         start, end = 0, len(pending)

@@ -1,4 +1,4 @@
-"""The message brokers of a namespace, each with its messaging store, whoever keeps those."""
+"""The message brokers of a namespace, each with its messaging store, whether those run in a process or on threads."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ class StorePool:
         self.brokers[index].store_returned()
 
     async def start(self) -> None:
-        """Open the stores, and return when each has loaded or failed. One that hangs is not waited for for long."""
+        """Open the stores, and return when each has loaded or failed, or after a while if one hangs."""
         await self._keeper.start()
         deadline = asyncio.get_running_loop().time() + READY_WAIT_S
         while not self._is_settled() and asyncio.get_running_loop().time() < deadline:

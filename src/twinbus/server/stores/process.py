@@ -1,10 +1,15 @@
-"""The messaging stores of a namespace in a process of their own (`host`): requests out as frames, events back.
+"""The messaging stores of a namespace in a process of their own (`host`): requests out as frames, events in.
 
     no process --start--> running --it ended--> no process --after a pause--> running
                              '--stop--> every store is closed, and it ends by itself
 
-When the process ends by itself (it was killed, or ran out of memory) all stores are lost, and return from what is
-durable with the next process.
+If the process ends by itself (killed, or out of memory), every line reads its end. Answers that were written before are read
+first, so a commit that was answered is known to be durable; the others are unknown, and fail. Only when the last line is gone
+are the stores disconnected and a new process started: a line that is still open could bring answers of the old one. If a
+single line ends, the process is killed, since its stores belong together.
+
+If the namespace ends first, the process reads the end of its lines and exits (`host`). If the namespace stops in good order, it
+waits for the process to serve what was asked before `stop`, close the stores and exit; after STOP_WAIT_S it kills it.
 """
 
 import asyncio
@@ -30,9 +35,9 @@ from twinbus.store.reads import Read
 PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.stores.host import main; main(sys.argv[2:])"
 PACKAGE_PLACE = str(Path(twinbus.__file__).parents[1])
 BUFFER_BYTES = 1 << 20
-"""Of a line: what has no room there cannot share the next sync with what has."""
+"""Of a line: requests that do not fit cannot share the next sync with those that do."""
 COMMIT_BYTES_MAX = (1 << 31) - (1 << 20)
-"""A system writes no more in one piece, and a batch is one piece."""
+"""A batch is written in one piece, and the system writes no more than this at once."""
 RESTART_PAUSE_S = 1.0
 KILL_WAIT_S = 2.0
 
@@ -76,13 +81,13 @@ class StoreProcess:
             await self._loop.create_unix_connection(partial(_given, line), sock=ours)
 
     def _spawn(self, sockets: Sequence[socket.socket]) -> "subprocess.Popen[bytes]":
-        # -P: a folder here that happens to be called as our package is not it; where ours is, it is told.
-        # A session of its own: Ctrl-C is for us.
+        # -P: a folder in the working directory may have the name of our package; the place of ours is an argument instead.
+        # A session of its own: Ctrl-C must reach the namespace only.
         command = [sys.executable, "-P", "-c", PROGRAM, PACKAGE_PLACE, self._log_format.value]
         for line, path in zip(sockets, self._paths, strict=True):
             command += [str(line.fileno()), str(path)]
         descriptors = [line.fileno() for line in sockets]
-        # Its threads take turns, so a heap for each of them would be memory for nothing.
+        # Its threads take turns, so a heap for each of them would waste memory.
         environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, pass_fds=descriptors, start_new_session=True, env=environment
@@ -91,7 +96,7 @@ class StoreProcess:
     async def stop(self) -> None:
         self._is_stopping = True
         if self._starting is not None:
-            await asyncio.wait([self._starting])  # or some of the stores would not hear of it
+            await asyncio.wait([self._starting])  # or some stores would miss the stop
         for store in self.stores:
             store.stop()
         if any(line.is_open for line in self._lines):
@@ -108,14 +113,14 @@ class StoreProcess:
         for line in self._lines:
             line.close()
         if self._process is not None:
-            # What is durable stays so, and nobody waits for the rest.
+            # What is durable stays so, and nobody waits for anything else.
             self._end(self._process)
             self._process = None
 
     def _line_lost(self) -> None:
         if any(line.is_open for line in self._lines):
             if not self._is_stopping and self._process is not None:
-                # One store without the others does not happen; whatever it was, it has to start anew.
+                # A process without one of its stores cannot go on: restart it as a whole.
                 self._process.kill()
             return
         self._all_closed.set()
@@ -131,7 +136,7 @@ class StoreProcess:
         self._start_later()
 
     def _end(self, process: "subprocess.Popen[bytes]") -> int | None:
-        """The exit code; None where the system keeps it from ending, as a disk that hangs does."""
+        """The exit code; None if the system keeps the process from ending, as a hanging disk does."""
         process.kill()
         try:
             return process.wait(KILL_WAIT_S)
@@ -167,7 +172,7 @@ class SocketLine(asyncio.Protocol):
         self._out: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's keeps the interface without being one.
+        # uvloop's transports have the interface without the base class.
         self._transport = cast(asyncio.Transport, transport)
         self._store.connect(self, self._loop.call_soon)
 
@@ -185,7 +190,7 @@ class SocketLine(asyncio.Protocol):
             if len(body) > COMMIT_BYTES_MAX:
                 raise ValueError(f"it has {len(body)} bytes")
         except Exception as broken:
-            # As if the store had found it: the broker forgets what it decided, and starts from what is durable.
+            # As if the store had failed: the broker forgets what it decided and starts from what is durable.
             log.exception("commit_not_encoded")
             self._send(UNWRITABLE, repr(broken).encode())
             return 0
@@ -203,7 +208,7 @@ class SocketLine(asyncio.Protocol):
             self._transport.abort()
 
     def _send(self, kind: int, content: bytes) -> None:
-        """At once while the store has nothing to do; otherwise with what else this turn of the loop asks of it."""
+        """At once if the store has nothing to do; otherwise together with whatever else this turn of the loop asks of it."""
         is_first = not self._out
         self._out += (HEADER.pack(kind, len(content)), content)
         if is_first and self._store.is_idle:

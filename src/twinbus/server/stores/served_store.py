@@ -4,9 +4,23 @@
     commit, query, switch --requests, in order-->      all that waits is taken together
     done, done, ...       <--events, in the same order--'
 
-Answers name no request: each belongs to the oldest that has none. Switches break a store on purpose: `down` and `up`
-are those of `twinbus store`; `slow` makes every call take longer, and `lose_acks` lets the next commits happen and fail
-all the same, as when the reply to a commit gets lost.
+Order. Answers do not name their request: each belongs to the oldest request without an answer. This holds because a line
+keeps order both ways, one thread serves it, and every commit and query gets exactly one answer, whether it succeeds or not;
+switches get none. Adjacent commits are joined into one call of the store, which is whole or nothing, and `Done` says how many
+requests it answers. A request that is dropped, or answered twice, shifts every later answer to the wrong caller.
+
+After a failure. A failed commit may have been applied or not: the sync may have failed after the write, or the answer may be
+lost. So nothing may build on it: the store is closed, and everything that was asked of it fails until its broker has forgotten
+its state and loads again from what is durable. Two rules make that safe:
+
+  * `Lost` comes before the failures it causes, so the broker has left its epoch when their `done` is called.
+  * The store is opened again only after `loss_told`, which stands behind everything that was asked in the old epoch. Without
+    it, a commit that was decided on top of the lost state could reach the store that has just been opened.
+
+If the line itself goes (`disconnect`), the same happens here: the loss first, then the failure of everything that waits.
+
+Switches break a store on purpose: `down` and `up` are those of `twinbus store`; `slow` makes every call take longer, and
+`lose_acks` lets the next commits happen and still fail, as when the reply to a commit is lost.
 """
 
 from collections import deque
@@ -23,7 +37,7 @@ T = TypeVar("T")
 
 REQUESTS_MAX = 65_536
 BYTES_MAX = 256 << 20
-"""That may wait for one store. Brokers refuse messages long before."""
+"""Limits of what may wait for one store. Brokers refuse messages long before."""
 STOP_WAIT_S = 30.0
 SLOW_S_MAX = 60.0
 LOST_ACKS_MAX = 1_000
@@ -32,12 +46,12 @@ LOST_ACKS_MAX = 1_000
 class StoreCondition(Enum):
     OPENING = "opening"
     UP = "up"
-    LOST = "lost"  # failed by itself; it is being opened anew
+    LOST = "lost"  # failed by itself; it is being reopened
     DOWN = "down"  # switched off
 
 
 class Done(NamedTuple):
-    """So many commits are durable."""
+    """This many commits are durable."""
 
     commits: int
 
@@ -49,13 +63,13 @@ class Answer(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """One commit or query."""
+    """One commit or query failed."""
 
     reason: str
 
 
 class Lost(NamedTuple):
-    """The store is closed. What was asked before `loss_told` fails; then it may be opened anew."""
+    """The store is closed. Everything asked before `loss_told` fails; then it may be opened again."""
 
     condition: StoreCondition
     fault: str
@@ -70,10 +84,10 @@ Event: TypeAlias = Done | Answer | Failed | Lost | Returned
 
 
 class Line(Protocol):
-    """The way to the store's thread. Requests arrive in order or, with the thread, not at all."""
+    """The way to the store's thread. Requests arrive in order, or not at all if the thread is gone."""
 
     def commit(self, changes: list[Change], /) -> int:
-        """Returns how many bytes wait with them."""
+        """Returns how many bytes wait because of them."""
         ...
 
     def query(self, read: Read[Any], /) -> None: ...
@@ -82,17 +96,17 @@ class Line(Protocol):
 
 
 OnLost: TypeAlias = Callable[[int, StoreUnavailable], None]
-"""The store with this index is lost: called before anything that was asked of it and not done fails."""
+"""The store with this index is lost: called before the requests that it did not finish fail."""
 OnReturned: TypeAlias = Callable[[int], None]
 
 
 class ServedStore:
-    """Keeps `StorePort`. Lives on the loop thread."""
+    """Implements `StorePort`. Lives on the loop thread."""
 
     def __init__(self, index: int, on_lost: OnLost, on_returned: OnReturned) -> None:
         self.index = index
         self.condition = StoreCondition.OPENING
-        self.fault = ""  # what the store said when it was lost
+        self.fault = ""  # why the store was lost
         self.delay_s = 0.0
         self.acks_to_lose = 0
         self._on_lost = on_lost
@@ -102,10 +116,10 @@ class ServedStore:
         self._waiting: deque[tuple[Callable[[Any], None], int]] = deque()
         self.waiting_bytes = 0
         self._later: Callable[..., object] | None = None
-        self._is_overrun = False  # it refused something, and so everything until nobody waits any more
+        self._is_overrun = False  # it refused a request, and refuses all until nothing waits any more
 
     def connect(self, line: Line, later: Callable[..., object]) -> None:
-        """Use this line from now on; the store behind it is opened if it should be. `later` is the loop's `call_soon`."""
+        """Use this line from now on, and open the store behind it if it should be up. `later` is the loop's `call_soon`."""
         self._line, self._later = line, later
         line.switch("up" if self._is_wanted_up else "down")
         if self.delay_s:
@@ -114,7 +128,7 @@ class ServedStore:
             line.switch("lose_acks", self.acks_to_lose)
 
     def disconnect(self, reason: str) -> None:
-        """The line is gone, and the store's thread with it."""
+        """The line is gone, and with it the store's thread."""
         self._line = None
         self._lose(StoreCondition.LOST if self._is_wanted_up else StoreCondition.DOWN, reason)
         error, waiting = StoreUnavailable(reason), self._waiting
@@ -130,7 +144,7 @@ class ServedStore:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing that was asked waits for its answer."""
+        """No request waits for its answer."""
         return not self._waiting
 
     def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None:
@@ -146,7 +160,8 @@ class ServedStore:
             self._waiting.append((done, 0))
 
     def _open_line(self, done: Callable[[Any], None]) -> Line | None:
-        # Too much is waiting where a store hangs: what it cannot take any more fails as if it were lost.
+        # A store that hangs must not collect requests without limit: above it they fail as if the store were lost. Until
+        # nothing waits any more all later ones fail too, or they would be applied without those refused before them.
         is_full = len(self._waiting) >= REQUESTS_MAX or self.waiting_bytes >= BYTES_MAX
         self._is_overrun = self._line is not None and (self._is_overrun or is_full)
         if self._line is not None and not self._is_overrun:
@@ -175,7 +190,7 @@ class ServedStore:
         self._switch("slow", delay_s)
 
     def lose_acks(self, count: int) -> None:
-        """Let the next commits happen and answer them as failed, and everything after each as the store's loss.
+        """Let the next commits happen, but answer each as failed, with the loss of the store that follows from it.
 
         Raises ArgumentError beyond the limit.
         """
@@ -185,14 +200,14 @@ class ServedStore:
         self._switch("lose_acks", count)
 
     def stop(self) -> None:
-        """Finish what is waiting and close the store."""
+        """Finish what waits and close the store."""
         self._switch("stop")
 
     def _switch(self, name: str, *arguments: float) -> None:
         if self._line is not None:
             self._line.switch(name, *arguments)
 
-    # What the store's thread says
+    # What the store's thread reports
 
     def told(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -211,7 +226,7 @@ class ServedStore:
                 self.condition, self.fault = StoreCondition.UP, ""
                 tell(self._on_returned, self.index)
         if self._is_overrun and not self._waiting:
-            # Its broker took the refusal for a loss, and no other sign will come that the store can be used.
+            # The broker took the refusal for a loss, and nothing else will tell it that the store can be used again.
             self._is_overrun = False
             tell(self._on_returned, self.index)
 
@@ -232,7 +247,7 @@ class StoreKeeper(Protocol):
     stores: list[ServedStore]
 
     async def start(self) -> None:
-        """Returns before the stores are open: their conditions tell."""
+        """Returns before the stores are open: see their conditions."""
         ...
 
     async def stop(self) -> None:
@@ -240,5 +255,5 @@ class StoreKeeper(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Let go of everything at once, as if the process ended."""
+        """Drop everything at once, as if the process ended."""
         ...

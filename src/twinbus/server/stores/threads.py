@@ -1,4 +1,4 @@
-"""The messaging stores of a namespace on threads of its own process: what tests and embedded namespaces use."""
+"""The messaging stores of a namespace on threads of its own process, for tests and embedded namespaces."""
 
 import asyncio
 import queue
@@ -18,7 +18,7 @@ OpenStore = Callable[[Path], MessagingStore]
 
 
 class ThreadLine:
-    """Both ends. `to_loop` calls a function on the loop thread, from any other."""
+    """Both ends of a line. `to_loop` calls a function on the loop thread from any other thread."""
 
     def __init__(self, to_loop: Callable[..., object], told: Callable[[Sequence[Event]], None]) -> None:
         self._to_loop = to_loop
@@ -49,7 +49,7 @@ class ThreadLine:
         try:
             self._to_loop(self._told, events)
         except RuntimeError:
-            # The loop is closed: the process ends and nobody waits for these any more.
+            # The loop is closed: the process ends, and nobody waits for these any more.
             return
 
 

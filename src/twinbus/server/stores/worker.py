@@ -1,8 +1,15 @@
 """What the thread of one messaging store does: requests in, blocking calls on the store, events out.
 
-Batches form by themselves: what arrives while the previous sync runs is taken together when it ends, and neighbouring
-commits are one call. A store that hangs holds up its own thread and nobody else. A store that raises is closed at once,
-everything that waits for it fails, and it is opened anew after a pause, for as long as it takes.
+Batches form by themselves: what arrives while a sync runs is taken together when it ends, and adjacent commits are one call.
+A query is never moved past a commit, so it sees every commit that was asked for before it. A store that hangs blocks its own
+thread and nothing else.
+
+A store that raises is closed at once, since whether the call was applied is unknown. `Lost` goes out before the failures that
+follow from it, everything received before `loss_told` fails without touching the store, and the store is reopened after a
+pause, again and again until it opens (`served_store` says why that order matters).
+
+The thread ends in one of two ways: by the switch `stop`, after everything received before it was served, or by EOFError from
+its line, when the namespace is gone and nobody is left to answer.
 """
 
 import logging
@@ -19,13 +26,13 @@ from twinbus.store.reads import Read, carry_out
 Store = TypeVar("Store", bound=MessagingStore)
 Result = TypeVar("Result")
 Part = TypeVar("Part")
-"""What a commit is made of: changes, or changes that are encoded already."""
+"""What a commit consists of: changes, or changes that are already encoded."""
 
 PARTS_PER_COMMIT_MAX = 4_096
 EVENTS_TOGETHER_MAX = 16
 REOPEN_PAUSE_S = 1.0
 DAMAGED_PAUSE_S = 30.0
-"""Each try reads the whole journal, and a person has to look before it can succeed."""
+"""Longer, because each try reads the whole journal and cannot succeed before a person has repaired it."""
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +46,8 @@ class Query(NamedTuple):
 
 
 class Unwritable(NamedTuple):
-    """A commit that cannot be encoded. It costs the store as if the store had found it, and so nothing that was asked
-    for later is done before its broker has started anew from what is durable."""
+    """A commit that cannot be encoded. The store is lost as if it had raised itself, so that nothing asked for later is done
+    before its broker has started again from what is durable."""
 
     reason: str
 
@@ -54,17 +61,17 @@ Request: TypeAlias = Commit | Query | Unwritable | Switch
 
 
 class WorkerEnd(Protocol):
-    """Of the line to whom the store belongs (`served_store`)."""
+    """The store's end of the line to its `ServedStore`."""
 
     def receive(self, timeout_s: float | None) -> Sequence[Request]:
-        """All requests there are, at least one; none when the time is over."""
+        """All requests that have arrived, waiting for at least one; none after the timeout."""
         ...
 
     def send(self, events: Sequence[Event]) -> None: ...
 
 
 class _AckLost(StoreUnavailable):
-    """The commit happened and nobody is told so."""
+    """The commit happened, and its answer is lost on purpose."""
 
 
 class StoreWorker(Generic[Store, Part]):
@@ -82,7 +89,7 @@ class StoreWorker(Generic[Store, Part]):
         self._fault = ""
         self._ahead: list[Request] = []  # received while the store was slow on purpose
         self._events: list[Event] = []
-        self._is_wanted_up = False  # until somebody says so
+        self._is_wanted_up = False  # until the switch says so
         self._is_loss_told = True
         self._is_stopping = False
         self._reopen_at = 0.0
@@ -90,7 +97,7 @@ class StoreWorker(Generic[Store, Part]):
         self._acks_to_lose = 0
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Returns after `stop`."""
         while not self._is_stopping:
             if self._store is None and self._wait_to_open() == 0.0:
                 self._open()
@@ -100,7 +107,7 @@ class StoreWorker(Generic[Store, Part]):
             self._close(self._store)
 
     def _receive(self, timeout_s: float | None) -> list[Request]:
-        """Slowness begins and ends at once: behind all that waits for a slow store, its end would come hours later."""
+        """Takes out `slow`, which acts at once: queued behind everything that waits for a slow store, its end would come hours late."""
         requests: list[Request] = []
         for request in self._line.receive(timeout_s):
             if isinstance(request, Switch) and request.name == "slow":
@@ -110,8 +117,11 @@ class StoreWorker(Generic[Store, Part]):
         return requests
 
     def _wait_to_open(self) -> float | None:
-        """None while it must stay closed: it is switched off, or its broker does not know of the loss yet, and so what
-        is asked is meant for the store that is gone."""
+        """How long until the store may be opened; None while it must stay closed.
+
+        It stays closed while it is switched off, and until its broker knows of the loss: until then, requests that arrive
+        were decided on the state that is lost.
+        """
         if self._is_wanted_up and self._is_loss_told:
             return max(0.0, self._reopen_at - time.monotonic())
         return None
@@ -121,7 +131,7 @@ class StoreWorker(Generic[Store, Part]):
             self._store = self._open_store()
         except StoreUnavailable as fault:
             self._not_opened(str(fault), REOPEN_PAUSE_S if fault.is_transient else DAMAGED_PAUSE_S)
-        except Exception as broken:  # a broken invariant; whoever waits has to be told all the same
+        except Exception as broken:  # a broken invariant; requests that wait must still be answered
             log.exception("store_not_opened")
             self._not_opened(f"{self._name} cannot be opened: {broken!r}", REOPEN_PAUSE_S)
         else:
@@ -147,7 +157,7 @@ class StoreWorker(Generic[Store, Part]):
             self._send()
 
     def _serve_run(self, requests: Sequence[Request], start: int) -> int:
-        """Serve one switch or query, or all commits up to the next of those as one. Returns where the next run starts."""
+        """Serve one switch or query, or a run of commits as one. Returns where the next run starts."""
         first = requests[start]
         if isinstance(first, Switch):
             getattr(self, f"_{first.name}")(*first.arguments)
@@ -174,7 +184,7 @@ class StoreWorker(Generic[Store, Part]):
         self._events += [Failed(self._fault)] * len(run) if event is None else [event]
 
     def _try(self, store: Store, call: Callable[[], Result]) -> Result | None:
-        """None where it costs us the store."""
+        """None if the call fails, and then the store is lost."""
         try:
             return call()
         except StoreUnavailable as fault:
@@ -182,7 +192,7 @@ class StoreWorker(Generic[Store, Part]):
             if isinstance(fault, _AckLost):
                 # Nothing is wrong with the store itself.
                 self._reopen_at = 0.0
-        except Exception as broken:  # a broken invariant ends this store's run; it starts anew from what is durable
+        except Exception as broken:  # a broken invariant: the store starts again from what is durable
             log.exception("store_broken")
             self._lose(store, f"{self._name} broke: {broken!r}")
         return None
@@ -202,7 +212,7 @@ class StoreWorker(Generic[Store, Part]):
         return Done(len(run))
 
     def _linger(self) -> None:
-        """Be slow on purpose, for no longer than that is wanted."""
+        """Be slow on purpose, until the delay is over or switched off."""
         since = time.monotonic()
         while self._delay_s and (left_s := since + self._delay_s - time.monotonic()) > 0.0:
             self._ahead += self._receive(left_s)
@@ -221,7 +231,7 @@ class StoreWorker(Generic[Store, Part]):
     def _close(self, store: Store) -> None:
         try:
             store.close()
-        except Exception as fault:  # what is durable is so without it, and who waits has to be told
+        except Exception as fault:  # what is durable stays so, and requests that wait must be answered
             log.warning("store_not_closed", extra={"fields": {"reason": str(fault) or repr(fault)}})
 
     def _send(self) -> None:
