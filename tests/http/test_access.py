@@ -4,6 +4,7 @@ import ast
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -134,10 +135,14 @@ def test_metrics_are_open_to_this_machine_and_health_to_everybody(server: Runnin
 
 
 def test_a_rule_of_an_entity_opens_the_access_rules_of_this_entity_alone(server: RunningServer) -> None:
-    own = AuthorizationRule("own", "own-key", "own-key-2", frozenset(Right))
-    server.create_queue("owned", authorization_rules=(own,))
-    for query, status in (("?entity=owned", 200), ("?entity=orders", 401), ("", 401)):
-        assert status_of(server, Asked("GET", f"/$access{query}"), signed(own)) == status
+    manages = AuthorizationRule("manages", "manage-key", "manage-key-2", frozenset(Right))
+    sends = replace(RULES[Right.SEND], name="sends", secondary_key="send-key-2")
+    server.create_queue("owned", authorization_rules=(manages, sends))
+    for method, name in (("GET", ""), ("PUT", "/new"), ("DELETE", "/gone"), ("POST", "/gone/regenerate")):
+        for query in ("", "?entity=owned", "?entity=orders", "?entity=nothing"):
+            asked = Asked(method, f"/$access{name}{query}")
+            assert status_of(server, asked, signed(sends)) == 401
+            assert (status_of(server, asked, signed(manages)) == 401) is (query != "?entity=owned")
 
 
 def test_nothing_else_of_http_looks_at_tokens() -> None:

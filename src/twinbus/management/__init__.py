@@ -1,0 +1,10 @@
+"""The control plane of a namespace, without HTTP: what exists, who may use it, and how full it is.
+
+control_plane      creates, changes and deletes entities and rules of subscriptions
+access_control     the same for SAS rules
+idle_sweep         deletes entities that nobody uses
+validation, quotas what is allowed
+catalog            what exists, durable; records and typed_values are its rows
+runtime, counts    what runs, and how full it is
+waiting            for the turn of a name and for the brokers
+"""

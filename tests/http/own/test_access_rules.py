@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.conftest import RULES, ClientWith
 from tests.interop.running_server import RunningServer
 from twinbus.client.shared_access import sign
 
@@ -117,14 +116,3 @@ def test_what_is_not_there_is_said_to_be_so(http: httpx.Client) -> None:
     assert http.delete("/$access/nothing").status_code == 404
     assert http.post("/$access/nothing/regenerate?key=primary").status_code == 404
     assert http.post(f"/$access/{ROOT}/regenerate?key=third").status_code == 400
-
-
-def test_only_who_manages_sees_or_changes_rules(server: RunningServer, client_with: ClientWith) -> None:
-    server.create_queue("ruled", authorization_rules=RULES)
-    for rule in ("sends", "listens"):
-        client = client_with(rule)
-        for query in ("", "?entity=ruled", "?entity=nothing"):
-            assert client.get(f"/$access{query}").status_code == 401
-            assert client.put(f"/$access/mine{query}", json={"rights": ["Manage"]}).status_code == 401
-            assert client.delete(f"/$access/sends{query}").status_code == 401
-    assert httpx.get(f"http://127.0.0.1:{server.server.http_port}/$access").status_code == 401

@@ -7,7 +7,6 @@ import pytest
 from twinbus.client import namespace_http
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
-from twinbus.client.namespace_http import NamespaceRefused
 from twinbus.gateway.requests.handlers import HANDLERS
 from twinbus.pairing.syphon.survey import Waiting, survey
 from twinbus.testing.local_namespace import LocalNamespace
@@ -47,13 +46,6 @@ def test_the_namespace_shows_its_backlog_by_queue_and_destination(namespace: Loc
         ]
         rows = namespace_http.ask(namespace.connection_string, namespace.endpoint, "GET", "/$backlog?primary=Fabrikam")
         assert [row["queue"] for row in rows] == [QUEUES[2]]
-
-
-def test_the_backlog_needs_the_manage_right(namespace: LocalNamespace) -> None:
-    with namespace:
-        stranger = namespace.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
-        with pytest.raises(NamespaceRefused):
-            namespace_http.ask(stranger, namespace.endpoint, "GET", "/$backlog")
 
 
 async def test_a_survey_finds_the_same_where_the_namespace_cannot_count(
