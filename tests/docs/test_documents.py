@@ -1,6 +1,7 @@
 """What is written down is what the code does: generated pages are current, links lead somewhere, commands exist."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 ANCHOR = re.compile(r"\]\((?!https?://)([^)#]*)#([^)]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+IMPORT = re.compile(r"^\s*from (twinbus[\w.]*) import ([\w, ]+)$", re.MULTILINE)
 SOURCE = re.compile(r"`([a-z_/]+\.py|[a-z]+\.[a-z_]+)`")
 CODE = re.compile(r"^```.*?^```|^    .*?$|`[^`]+`", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\W*(?:\S*bin/)?twinbus ((?:[a-z]+ ?)+)", re.MULTILINE)
@@ -70,6 +72,13 @@ def test_commands_on_pages_exist(page: Path) -> None:
     for code in CODE.findall(page.read_text()):
         for words in COMMAND.findall(code):
             assert tuple(words.split())[:1] in COMMANDS, f"{page.name} shows 'twinbus {words}'"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_examples_on_pages_import_exists(page: Path) -> None:
+    for module, names in IMPORT.findall(page.read_text()):
+        for name in names.split(", "):
+            assert hasattr(import_module(module), name), f"{page.name} imports {name} from {module}"
 
 
 def test_the_makefile_has_the_targets_that_the_readme_names() -> None:
