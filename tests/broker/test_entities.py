@@ -206,7 +206,7 @@ def test_a_queue_that_was_deleted_twice_at_once_in_vain_loses_nothing_that_is_se
     queue.send_each([make_message("m", partition_key=KEY_OF_FRAGMENT_1)], sim.now, sent)
     sim.run()
     assert sent.good == {0}
-    assert fragment.active_count == 1
+    assert fragment.tally.active_count == 1
 
 
 @pytest.mark.parametrize("is_reloaded_first", [False, True])
@@ -280,4 +280,4 @@ def test_counts_are_the_sum_over_all_fragments(sim: Simulation) -> None:
         sim.send(queue, make_message(str(number)))
     counts = queue.main.counts()
     assert counts.active == 30
-    assert counts.size_bytes == sum(fragment.size_bytes for fragment in queue.main.fragments) > 0
+    assert counts.size_bytes == sum(fragment.tally.size_bytes for fragment in queue.main.fragments) > 0

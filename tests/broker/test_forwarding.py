@@ -52,7 +52,7 @@ def test_the_key_counts_again_at_a_partitioned_destination(sim: Simulation) -> N
     target = sim.queue(QueueDescription("target", enable_partitioning=True))
     source = sim.queue(QueueDescription("source", forward_to="target"))
     sim.send(source, make_message("m", partition_key="order-1"))
-    assert target.main.fragments[13].active_count == 1
+    assert target.main.fragments[13].tally.active_count == 1
 
 
 def test_what_waited_is_forwarded_when_forwarding_is_switched_on(sim: Simulation) -> None:

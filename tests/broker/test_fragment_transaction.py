@@ -442,7 +442,7 @@ def test_messages_with_one_key_are_committed_on_a_partitioned_entity(
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     send(sim, transaction, queue, make_message("a", partition_key="order-1"), make_message("b", session_id="order-1"))
     committed(sim, transaction)
-    assert queue.main.fragments[13].active_count == 2
+    assert queue.main.fragments[13].tally.active_count == 2
     assert ids(sim, queue) == ["a", "b"]
 
 

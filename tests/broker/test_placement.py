@@ -63,7 +63,7 @@ def test_the_message_id_pins_only_where_duplicates_are_detected(sim: Simulation)
 def test_messages_without_a_key_go_round_by_run(sim: Simulation, queue: QueueEntity) -> None:
     for burst in range(3):
         sim.send(queue, *[make_message(f"{burst}-{number}") for number in range(10)])
-    assert [fragment.active_count for fragment in queue.main.fragments] == [10, 10, 10] + [0] * 13
+    assert [fragment.tally.active_count for fragment in queue.main.fragments] == [10, 10, 10] + [0] * 13
 
 
 def test_messages_without_a_key_join_the_turn_of_a_fragment_that_still_writes(
@@ -72,12 +72,12 @@ def test_messages_without_a_key_join_the_turn_of_a_fragment_that_still_writes(
     for burst in range(3):
         queue.send_each([make_message(f"{burst}-{number}") for number in range(100)], sim.now, EachReply())
     sim.run()
-    assert [fragment.active_count for fragment in queue.main.fragments][:3] == [256, 44, 0]
+    assert [fragment.tally.active_count for fragment in queue.main.fragments][:3] == [256, 44, 0]
 
 
 def test_a_long_burst_is_split_into_runs(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, *[make_message(str(number)) for number in range(600)])
-    assert [fragment.active_count for fragment in queue.main.fragments][:4] == [256, 256, 88, 0]
+    assert [fragment.tally.active_count for fragment in queue.main.fragments][:4] == [256, 256, 88, 0]
 
 
 @pytest.mark.rule("A4")
@@ -148,7 +148,7 @@ def test_a_batch_goes_to_one_fragment_whole(sim: Simulation, queue: QueueEntity)
     queue.send_batch([make_message(str(number)) for number in range(200)], sim.now, answer)
     sim.run()
     assert answer.value == list(range(1, 201))
-    assert queue.main.fragments[0].active_count == 200
+    assert queue.main.fragments[0].tally.active_count == 200
 
 
 def test_a_batch_goes_on_to_the_next_fragment_whole(sim: Simulation, queue: QueueEntity) -> None:

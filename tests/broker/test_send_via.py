@@ -35,7 +35,7 @@ def committed(sim: Simulation, transaction: FragmentTransaction) -> None:
 
 
 def waiting(queue: QueueEntity) -> int:
-    return sum(fragment.active_count for fragment in queue.transfers.fragments)
+    return sum(fragment.tally.active_count for fragment in queue.transfers.fragments)
 
 
 def test_what_is_sent_via_a_queue_arrives_at_its_destination_in_order_and_unchanged(sim: Simulation) -> None:
@@ -103,11 +103,11 @@ def test_the_via_partition_key_chooses_the_fragment_and_the_own_key_counts_at_th
     target = sim.queue(QueueDescription("target", enable_partitioning=True))
     sim.lose_store(13)  # where order-1 is at home
     send_via(sim, via, "target", make_message("m", partition_key="order-1", via_partition_key="order-2"))
-    assert via.transfers.fragments[11].active_count == 1
+    assert via.transfers.fragments[11].tally.active_count == 1
     assert (via.transfer_counts().active, queue_counts(sim.entities, "via").transfer) == (1, 1)
     sim.return_store(13)
     sim.advance(2_000, 500)
-    assert (waiting(via), target.main.fragments[13].active_count) == (0, 1)
+    assert (waiting(via), target.main.fragments[13].tally.active_count) == (0, 1)
 
 
 def test_on_a_partitioned_queue_the_via_partition_key_is_the_key_of_the_transaction(sim: Simulation) -> None:

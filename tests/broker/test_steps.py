@@ -81,17 +81,17 @@ def test_an_operation_decides_with_what_it_is_sent() -> None:
     steps = peek.peek(queue.main, Peek(0, 1), sim.now + 10)
     step = next(steps)
     assert step == ReadOne(queue.main.fragments[0], Scan(queue.main.fragments[0].key, -1, 1, peek.PEEK_BYTES_MAX))
-    step = steps.send(rows[:1])  # has expired
+    step = steps.send((rows[:1], sim.now + 10))  # has expired
     assert isinstance(step, ReadOne)
     assert step.read == Scan(queue.main.fragments[0].key, 1, 1, peek.PEEK_BYTES_MAX)
     with pytest.raises(StopIteration) as end:
-        steps.send(rows[1:])
+        steps.send((rows[1:], sim.now + 10))
     assert [message_id_of(row.content) for row in end.value.value] == ["b"]
 
 
 def test_what_an_operation_returns_is_the_reply(sim: Simulation, queue: QueueEntity) -> None:
     answer: Answer[list[str]] = Answer()
-    run(first_ids(queue), answer)
+    run(first_ids(queue), sim.now, answer)
     assert not answer.has_come
     sim.run()
     assert answer.value == [str(number) for number in range(16)]
@@ -100,19 +100,19 @@ def test_what_an_operation_returns_is_the_reply(sim: Simulation, queue: QueueEnt
 def test_an_operation_goes_on_inside_the_answer_of_the_store(sim: Simulation, queue: QueueEntity) -> None:
     """Nothing else is decided between an answer and what an operation makes of it."""
     answer: Answer[list[str]] = Answer()
-    run(first_ids(queue), answer)
+    run(first_ids(queue), sim.now, answer)
     assert [len(port) for port in sim.ports] == [1, 0, 0, 0]
     assert sim.ports[0].step()
     assert [len(port) for port in sim.ports] == [0, 1, 0, 0]
 
 
-def test_what_an_operation_raises_is_the_reply(queue: QueueEntity) -> None:
+def test_what_an_operation_raises_is_the_reply(sim: Simulation) -> None:
     def refused() -> Steps[None]:
         raise NotAllowed("no")
         yield
 
     answer: Answer[None] = Answer()
-    run(refused(), answer)
+    run(refused(), sim.now, answer)
     assert isinstance(answer.error, NotAllowed)
 
 
@@ -129,7 +129,7 @@ def test_an_operation_may_go_on_without_a_fragment_that_is_lost_meanwhile(sim: S
                 found.append("lost")
         return found
 
-    run(patient(), answer)
+    run(patient(), sim.now, answer)
     sim.ports[0].step()
     sim.brokers[1].store_lost(StoreUnavailable("switched off"))
     sim.run()
@@ -141,7 +141,7 @@ def test_reads_side_by_side_are_answered_in_the_order_asked_with_what_was_lost_i
 ) -> None:
     answer: Answer[list[Rows | FragmentUnavailable]] = Answer()
     sim.lose_store(1)
-    run(read_each([(each, Scan(each.key, 0, 1, 1)) for each in queue.main.fragments[:4]]), answer)
+    run(read_each([(each, Scan(each.key, 0, 1, 1)) for each in queue.main.fragments[:4]]), sim.now, answer)
     assert [len(port) for port in sim.ports] == [1, 0, 1, 1]
     for index in (3, 0, 2):
         assert not answer.has_come

@@ -28,7 +28,7 @@ def nobody_breaks(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 class BrokenReply(EachReply):
-    def refused(self, index: int, error: MessagingError) -> None:
+    def refused(self, index: int, error: MessagingError, now: Millis) -> None:
         raise ZeroDivisionError
 
 
@@ -105,12 +105,12 @@ def test_who_waits_for_a_session_is_served_after_one_who_breaks(sim: Simulation)
 
 def test_every_part_of_a_joint_commit_is_told(sim: Simulation) -> None:
     broker = sim.brokers[0]
-    told: list[FragmentUnavailable | None] = []
-    with broker.joined():
-        broker.commit([FragmentCreated(256)], broken)
-        broker.commit([FragmentCreated(512)], told.append)
+    told: list[str] = []
+    with broker.joined(lambda _: told.append("whole"), lambda *_: None):
+        broker.commit([FragmentCreated(256)], broken, None)
+        broker.commit([FragmentCreated(512)], lambda _: told.append("part"), None)
     sim.run()
-    assert told == [None]
+    assert told == ["part", "whole"]
 
 
 def test_what_is_due_is_called_although_something_before_it_breaks() -> None:

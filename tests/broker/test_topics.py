@@ -263,7 +263,7 @@ def test_the_size_of_a_topic_is_not_summed_up_for_every_send(sim: Simulation) ->
     room.copied(fragment, fragment.settings.size_max_bytes)
     room.check(fragment, [message])  # what was copied has left again: the sum shows it
     assert len(asked) == 2
-    fragment.size_bytes = fragment.settings.size_max_bytes
+    fragment.tally.size_bytes = fragment.settings.size_max_bytes
     room.copied(fragment, fragment.settings.size_max_bytes)
     with pytest.raises(QuotaExceeded):
         room.check(fragment, [message])

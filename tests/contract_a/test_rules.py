@@ -44,7 +44,7 @@ def test_neither_throughput_nor_availability_hangs_on_one_store(sim: Simulation)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     for number in range(32):
         sim.send(queue, make_message(str(number)))
-    assert {fragment.active_count for fragment in queue.main.fragments} == {2}
+    assert {fragment.tally.active_count for fragment in queue.main.fragments} == {2}
     for index in range(15):
         sim.lose_store(index)
     assert sim.send(queue, make_message("last")).good == {0}

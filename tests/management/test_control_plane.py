@@ -248,7 +248,7 @@ async def test_a_rule_that_cannot_be_compiled_any_more_keeps_nothing_from_starti
     catalog.add(2, SubscriptionDescription("t", "ill"), sim.now, (rule,))
     catalog.add(3, SubscriptionDescription("t", "well"), sim.now, (good,))
     catalog.add(4, SubscriptionDescription("t", "quiet", dead_letter_on_filter_error=False), sim.now, (rule,))
-    restore(catalog, sim.entities)
+    restore(catalog, sim.entities, sim.now)
     sim.run()
     ill, well, quiet = (sim.entities.subscription("t", name) for name in ("ill", "well", "quiet"))
     assert sim.send(sim.entities.topic("t"), make_message("m")).good == {0}

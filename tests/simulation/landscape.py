@@ -289,7 +289,12 @@ class Landscape:
             fragments += [part for each in topic.subscriptions.values() for part in each.fragments]
         for fragment in fragments:
             summary = summaries[fragment.key]
-            memory = fragment.active_count, fragment.deferred_count, fragment.scheduled_count, fragment.size_bytes
+            memory = (
+                fragment.tally.active_count,
+                fragment.tally.deferred_count,
+                fragment.tally.scheduled_count,
+                fragment.tally.size_bytes,
+            )
             store = summary.active_count, summary.deferred_count, summary.scheduled_count, summary.size_bytes
             assert memory == store
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, Outcome
-from twinbus.clock import Millis
+from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.testing.auditor import Auditor
 from twinbus.testing.messages import message_id_of
@@ -69,7 +69,7 @@ class OutletSettling:
         outlet.excused.update(name for name, _ in self._messages)
         outlet.settling.append(self)
 
-    def settled(self, indexes: Sequence[int]) -> None:
+    def settled(self, indexes: Sequence[int], now: Millis) -> None:
         for index in indexes:
             self._open.remove(index)
             name, number = self._messages[index]
@@ -78,11 +78,11 @@ class OutletSettling:
             elif self._outcome in (Abandon(), RELEASE):
                 self._outlet.excused.discard(name)
 
-    def failed(self, index: int, error: MessagingError) -> None:
+    def failed(self, index: int, error: MessagingError, now: Millis) -> None:
         self._open.remove(index)
         if self._outcome == COMPLETE:
             self._outlet.auditor.completion_failed(self._messages[index][0])
 
     def crashed(self) -> None:
         for index in list(self._open):
-            self.failed(index, StoreUnavailable("the process ended"))
+            self.failed(index, StoreUnavailable("the process ended"), NEVER)

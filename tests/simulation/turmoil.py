@@ -6,6 +6,7 @@ from random import Random
 from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome, Release
+from twinbus.clock import Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.wire_names import MessageState
@@ -48,7 +49,7 @@ class SettleAudit:
         turmoil.excused.update(self._names)
         turmoil.settling.append(self)
 
-    def settled(self, indexes: Sequence[int]) -> None:
+    def settled(self, indexes: Sequence[int], now: Millis) -> None:
         for index in indexes:
             self._open.remove(index)
             name, number = self._names[index], self._messages[index].sequence_number
@@ -59,14 +60,14 @@ class SettleAudit:
             elif isinstance(self._outcome, Abandon | Release):
                 self._turmoil.excused.discard(name)
 
-    def failed(self, index: int, error: MessagingError) -> None:
+    def failed(self, index: int, error: MessagingError, now: Millis) -> None:
         self._open.remove(index)
         if self._outcome == COMPLETE:
             self._turmoil.auditor.completion_failed(self._names[index])
 
     def crashed(self) -> None:
         for index in list(self._open):
-            self.failed(index, StoreUnavailable("the process ended"))
+            self.failed(index, StoreUnavailable("the process ended"), self._turmoil.sim.now)
 
 
 class Turmoil:
@@ -275,11 +276,11 @@ class Turmoil:
             summaries |= {summary.fragment: summary for summary in port.store.summaries()}
         for fragment in self.queue.fragments:
             summary = summaries[fragment.key]
-            assert fragment.active_count == summary.active_count
-            assert fragment.deferred_count == summary.deferred_count
-            assert fragment.scheduled_count == summary.scheduled_count
-            assert fragment.size_bytes == summary.size_bytes
-            assert fragment.last_number & (1 << 48) - 1 == summary.last_sequence_number & (1 << 48) - 1
+            assert fragment.tally.active_count == summary.active_count
+            assert fragment.tally.deferred_count == summary.deferred_count
+            assert fragment.tally.scheduled_count == summary.scheduled_count
+            assert fragment.tally.size_bytes == summary.size_bytes
+            assert fragment.tally.last_number & (1 << 48) - 1 == summary.last_sequence_number & (1 << 48) - 1
 
     def _drain(self) -> int:
         while self.queue.main.counts().active:

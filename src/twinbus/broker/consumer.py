@@ -24,15 +24,16 @@ class TakenMessage(NamedTuple):
 class SessionLock:
     """The hold of one receiver on one message session.
 
-    The broker alone changes it. `is_held` turns false when the lock is released, expires or
+    The broker alone changes it. `locked_at` is when it was accepted. `is_held` turns false when the lock is released, expires or
     its fragment loses its store; it never turns true again.
     """
 
-    __slots__ = ("fragment_index", "is_held", "locked_until", "session_id")
+    __slots__ = ("fragment_index", "is_held", "locked_at", "locked_until", "session_id")
 
-    def __init__(self, session_id: str, fragment_index: int, locked_until: Millis) -> None:
+    def __init__(self, session_id: str, fragment_index: int, locked_at: Millis, locked_until: Millis) -> None:
         self.session_id = session_id
         self.fragment_index = fragment_index
+        self.locked_at = locked_at
         self.locked_until = locked_until
         self.is_held = True
 

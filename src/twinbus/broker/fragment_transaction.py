@@ -16,22 +16,20 @@ So a rollback has nothing to undo: it forgets, and the locks live on.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import fragment_of_tokens
-from twinbus.broker.fragment.intake import Staged
 from twinbus.broker.fragment.settlement import apply, check_live, in_transaction, refusal_of
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.broker.wakeups import Deadlines
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import (
-    FragmentUnavailable,
     MessagingError,
     NotAllowed,
     QuotaExceeded,
@@ -104,12 +102,12 @@ class FragmentTransaction:
         error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now)
         if error is not None:
             raise error
-        if not fragment.locks.enlisted.isdisjoint(tokens):
+        if fragment.locks.is_any_enlisted(tokens):
             raise in_transaction()
         chosen = list(dict.fromkeys(tokens))
         place = self._place_of(queue.settings, {_key_behind(fragment, token) for token in chosen}, fragment.index)
         self._enlist(place, fragment, len(chosen), now)
-        fragment.locks.enlisted.update(chosen)
+        fragment.locks.enlist(chosen)
         self._settlements.append(_Settlement(fragment, chosen, outcome))
 
     def doom(self, error: MessagingError) -> None:
@@ -145,7 +143,7 @@ class FragmentTransaction:
         if self._deadlines is not None:
             self._deadlines.discard(self._time_out)
         for fragment, tokens, _ in self._settlements:
-            fragment.locks.enlisted.difference_update(tokens)
+            fragment.locks.dismiss(tokens)
         self._sends, self._settlements, self._place = {}, [], None
         self.size_bytes = 0
 
@@ -255,20 +253,10 @@ def _commit(
     """Do it all; nothing of it can be refused any more."""
     fragments = [placement.fragments[index] for placement in sends] + [each.fragment for each in settlements]
     broker = fragments[0].broker
-    with broker.joined():
+    with broker.joined(lambda _: reply(None), lambda error, _: reply(error)):
         for placement, messages in sends.items():
-            staged = placement.stage(placement.fragments[index], messages, now, None)
-            broker.commit(staged.changes, partial(_take_effect, staged))
+            decision = Decision(placement.fragments[index])
+            placement.stage(decision, messages, now, None)
+            decision.commit()
         for fragment, tokens, outcome in settlements:
-            released = [fragment.locks.held.pop(token)[0] for token in tokens]
-            apply(fragment, released, outcome, now, _nothing_more)
-        broker.commit([], reply)
-
-
-def _take_effect(staged: Staged, error: FragmentUnavailable | None) -> None:
-    if error is None:
-        staged.take_effect()
-
-
-def _nothing_more() -> None:
-    """Whoever asked for it is answered for the transaction as a whole."""
+            apply(fragment, fragment.locks.drop(tokens), outcome, now, None)

@@ -3,14 +3,26 @@
     loading --everything read--> available --a failure, or no answer--> lost --the store is back--> loading
 
 Fragments decide at once, on the loop thread; what they decided takes effect when the store has it. When the store
-fails, every fragment drops what it holds in memory and everybody who waits is told: whether the last changes were
-made is not known, and the next load shows it.
+fails, every fragment drops what it holds in memory and everybody who waits is answered with an error: whether the last
+changes were made is not known, and the next load shows it. What keeps this right:
+
+* **Every request is answered once.** It has a ticket until it is answered, and whoever answers removes the ticket
+  first. After a loss no ticket is left: what the store still answers to requests from before belongs to nobody, and
+  must not reach memory that has been dropped or loaded since. An answer that skipped the tickets would admit rows to
+  lanes which already have them from the load.
+* **Answers come in the order of the requests**, which the store port promises. `Fragment` relies on it.
+* **One load counts.** A load is asked for under an epoch, and every loss and every load begins a new one: an answer to
+  an older load is dropped. Otherwise a slow answer would put the counts of an older state under newer decisions.
+* **Loading asks the port itself, past the tickets**: the broker is not available meanwhile, so nothing else is asked,
+  and what is decided later is asked for behind it.
+* **The clock is read here and nowhere else in the broker.** Whoever calls from outside brings the time, and so does a
+  wakeup; when the store answers, the time of the call has passed, so it is read and handed to whoever is called.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -28,9 +40,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Done = Callable[[FragmentUnavailable | None], None]
+Effect = Callable[[Millis], None]
+"""What was asked for is durable; with the time at which the store answered."""
+Failed = Callable[[FragmentUnavailable, Millis], None]
+"""Whether it was done is not known."""
 
-# A store that is silent for so long is given up, so that messages without a key can go elsewhere while their
+# A store that is silent for this long is given up, so that messages without a key can go elsewhere while their
 # sender still waits (contract, Numbers: operation timeout).
 SILENCE_MAX: Millis = 15_000
 TICK_INTERVAL_MAX: Millis = 100
@@ -39,30 +54,35 @@ WAITING_BYTES_MAX = 128 << 20
 back by its own limit, which is much lower, but there may be thousands of them."""
 
 
-class _Waiting(NamedTuple):
-    since: Millis
-    failed: Callable[[FragmentUnavailable], None]
+class _Part(NamedTuple):
+    """Of a joint commit."""
+
+    changes: list[Change]
+    effect: Effect | None
+    failed: Failed | None
 
 
 class MessageBroker:
-    """`clock` is read when the store answers, for by then the caller's time has passed; `random` salts lock tokens."""
+    """`clock` is read when the store answers; `random` salts lock tokens."""
 
     def __init__(self, index: int, port: StorePort, clock: Clock, random: Random) -> None:
         self.index = index
         self.is_available = False
-        self.clock = clock
+        self._clock = clock
         self.random = random
         self.wakeups = Wakeups()
         self.transaction_deadlines = Deadlines(self.wakeups)
-        self.meter: Meter = NO_METER  # told what the fragments do by themselves
+        self.meter: Meter = NO_METER  # counts what the fragments do without a client
         self._port = port
         self._fragments: dict[FragmentKey, Fragment] = {}
         self.leaving: set[FragmentKey] = set()  # fragments that are being deleted
-        self._tickets = count()
-        self._waiting: dict[int, _Waiting] = {}
+        self._last_ticket = 0
+        self._waiting: dict[int, Failed | None] = {}
+        self._ticks: deque[tuple[int, Millis]] = deque()
+        """Of the ticks since the oldest request that waits was asked for: the last ticket given out by then, and when."""
         self._epoch = 0
         self._is_silent = False
-        self._joint: list[tuple[list[Change], Done]] | None = None
+        self._joint: list[_Part] | None = None
         self.fault = ""  # why the store was lost last
 
     def start(self) -> None:
@@ -71,11 +91,21 @@ class MessageBroker:
 
     def tick(self, now: Millis) -> Millis:
         """Do what has become due; returns when to call again."""
-        if self._waiting and now - next(iter(self._waiting.values())).since > SILENCE_MAX:
+        if self._waiting and now - self._waits_since(now) > SILENCE_MAX:
             self._is_silent = True
             self._lose(f"messaging store {self.index} has not answered for {SILENCE_MAX // 1000} s")
         # What is decided between two ticks may be due soon, so the longest sleep is short.
         return min(self.wakeups.run(now), now + TICK_INTERVAL_MAX)
+
+    def _waits_since(self, now: Millis) -> Millis:
+        """The time of the first tick after the oldest request that waits: with no clock read for each of them, no more
+        than a tick later than it was asked for."""
+        oldest, ticks = next(iter(self._waiting)), self._ticks
+        while ticks and ticks[0][0] < oldest:
+            ticks.popleft()
+        if not ticks or ticks[-1][0] < self._last_ticket:
+            ticks.append((self._last_ticket, now))
+        return ticks[0][1]
 
     def store_lost(self, error: StoreUnavailable) -> None:
         self._lose(str(error))
@@ -92,11 +122,11 @@ class MessageBroker:
         if self.is_available:
             self._read(fragments, self._epoch)
 
-    def adopt(self, fragments: Sequence["Fragment"]) -> None:
-        """Serve these, which have just been made in the store and are empty."""
+    def adopt(self, fragments: Sequence["Fragment"], now: Millis) -> None:
+        """Serve these, which have just been created in the store and are empty."""
         for fragment in fragments:
             self._fragments[fragment.key] = fragment
-            fragment.load(None)
+            fragment.load(None, now)
 
     def part_with(self, fragments: Sequence["Fragment"]) -> None:
         """They are about to be deleted: `remove` follows, or `keep` if that fails.
@@ -105,7 +135,7 @@ class MessageBroker:
         that is given rows of a fragment which it does not have is taken to be broken.
         """
         for fragment in fragments:
-            fragment.is_loaded = False
+            fragment.stop()
             self.leaving.add(fragment.key)
 
     def keep(self, fragments: Sequence["Fragment"]) -> None:
@@ -121,84 +151,82 @@ class MessageBroker:
             self.leaving.discard(fragment.key)
             tell(fragment.drop)
 
-    def commit(self, changes: list[Change], done: Done) -> None:
-        """`done(None)` when they are durable. Calls back at once only if the store is known to be lost."""
+    def commit(self, changes: list[Change], effect: Effect | None, failed: Failed | None) -> None:
+        """Calls one of the two: at once only if the store is known to be lost, otherwise when it has answered."""
         if self._joint is not None:
-            self._joint.append((changes, done))
+            self._joint.append(_Part(changes, effect, failed))
             return
         if not self.is_available:
-            done(self.unavailable())
+            self._fail([failed])
             return
         if self.leaving:
             changes = [change for change in changes if self._is_wanted(change)]
-        ticket = self._wait_for(done)
-        self._port.commit(changes, partial(self._committed, ticket, done))
+        self._last_ticket = ticket = self._last_ticket + 1
+        self._waiting[ticket] = failed
+        self._port.commit(changes, partial(self._committed, ticket, effect))
 
     def _is_wanted(self, change: Change) -> bool:
         return change.fragment not in self.leaving or isinstance(change, FragmentDeleted)
 
     @contextmanager
-    def joined(self) -> Iterator[None]:
-        """Whatever is committed inside is one commit, made at the end: the store has all of it or none.
+    def joined(self, effect: Effect, failed: Failed) -> Iterator[None]:
+        """Whatever is committed inside is one commit, made at the end: the store has all of it or none. `effect` and
+        `failed` are those of the whole, called behind those of its parts.
 
-        If something is raised inside, it has none, and since the fragments may have followed what they decided, they
-        are read anew.
+        If something is raised inside, the store has none of it. The fragments may have followed what they decided,
+        so they are read again.
         """
         assert self._joint is None, "a joint commit is not part of another"
-        parts: list[tuple[list[Change], Done]] = []
+        parts: list[_Part] = []
         self._joint = parts
         try:
             yield
         except BaseException:
             self._joint = None
-            _tell_all(parts, self.unavailable())
+            self._fail([part.failed for part in parts])
             self._load()
             raise
         self._joint = None
-        changes = [change for part, _ in parts for change in part]
-        if changes:
-            self.commit(changes, partial(_tell_all, parts))
-        else:
-            _tell_all(parts, None)
+        parts.append(_Part([], effect, failed))
+        changes = [change for part in parts for change in part.changes]
+        self.commit(changes, partial(_effect_of_all, parts), partial(_failure_of_all, parts))
 
-    def query(self, read: Read[T], done: Callable[[T | FragmentUnavailable], None]) -> None:
+    def query(self, read: Read[T], done: Callable[[T | FragmentUnavailable, Millis], None]) -> None:
+        """`done` gets the answer and the time at which it came. At once only if the store is known to be lost."""
         if not self.is_available:
-            done(self.unavailable())
+            self._fail([done])
             return
-        ticket = self._wait_for(done)
+        self._last_ticket = ticket = self._last_ticket + 1
+        self._waiting[ticket] = done
         self._port.query(read, partial(self._answered, ticket, done))
 
     # Answers of the store
 
-    def _wait_for(self, failed: Callable[[FragmentUnavailable], None]) -> int:
-        ticket = next(self._tickets)
-        self._waiting[ticket] = _Waiting(self.clock.now(), failed)
-        return ticket
-
-    def _committed(
-        self, ticket: int, done: Callable[[FragmentUnavailable | None], None], error: StoreUnavailable | None
-    ) -> None:
-        if self._is_awaited(ticket, error):
-            done(None)
+    def _committed(self, ticket: int, effect: Effect | None, error: StoreUnavailable | None) -> None:
+        if error is None and ticket in self._waiting:
+            del self._waiting[ticket]
+            if effect is not None:
+                effect(self._clock.now())
+        else:
+            self._not_awaited(ticket, error)
 
     def _answered(
-        self, ticket: int, done: Callable[[T | FragmentUnavailable], None], answer: T | StoreUnavailable
+        self, ticket: int, done: Callable[[T | FragmentUnavailable, Millis], None], answer: T | StoreUnavailable
     ) -> None:
         if isinstance(answer, StoreUnavailable):
-            self._is_awaited(ticket, answer)
-        elif self._is_awaited(ticket, None):
-            done(answer)
+            self._not_awaited(ticket, answer)
+        elif ticket in self._waiting:
+            del self._waiting[ticket]
+            done(answer, self._clock.now())
+        else:
+            self._not_awaited(ticket, None)
 
-    def _is_awaited(self, ticket: int, error: StoreUnavailable | None) -> bool:
-        """True for a good answer that somebody still waits for."""
+    def _not_awaited(self, ticket: int, error: StoreUnavailable | None) -> None:
+        """An answer that is an error, or that nobody waits for any more."""
         if ticket not in self._waiting:
             self._late_answer(error)
-            return False
-        if error is not None:
+        elif error is not None:
             self._lose(str(error))
-            return False
-        del self._waiting[ticket]
-        return True
 
     def _late_answer(self, error: StoreUnavailable | None) -> None:
         """A store that was given up for its silence speaks again: it was slow, and is in order."""
@@ -211,11 +239,16 @@ class MessageBroker:
         self.is_available = False
         self.fault = reason
         waiting, self._waiting = self._waiting, {}
+        self._ticks.clear()
         for fragment in self._fragments.values():
             tell(fragment.drop)
-        error = self.unavailable()
-        for waiter in waiting.values():
-            tell(waiter.failed, error)
+        self._fail(waiting.values())
+
+    def _fail(self, waiting: Iterable[Failed | None]) -> None:
+        error, now = self.unavailable(), self._clock.now()
+        for failed in waiting:
+            if failed is not None:
+                tell(failed, error, now)
 
     @property
     def refusal(self) -> ServerBusy | None:
@@ -264,18 +297,23 @@ class MessageBroker:
         known = [item for item in zip(fragments, answer, strict=True) if item[0].key in self._fragments]
         loaded = [item for item in known if not item[0].is_loaded]
         self.leaving.difference_update([fragment.key for fragment, _ in loaded])
-        # A fragment the catalog knows and the store does not: the process ended while the entity was being made.
+        # A fragment the catalog knows and the store does not: the process ended while the entity was being created.
         missing: list[Change] = [FragmentCreated(fragment.key) for fragment, memory in loaded if memory is None]
         if missing:
-            self.commit(missing, _ignore)
+            # A failure drops all fragments, and the next load creates what is missing.
+            self.commit(missing, None, None)
+        now = self._clock.now()
         for fragment, memory in loaded:
-            tell(fragment.load, memory)
+            tell(fragment.load, memory, now)
 
 
-def _tell_all(parts: Sequence[tuple[list[Change], Done]], error: FragmentUnavailable | None) -> None:
-    for _, done in parts:
-        tell(done, error)
+def _effect_of_all(parts: Sequence[_Part], now: Millis) -> None:
+    for part in parts:
+        if part.effect is not None:
+            tell(part.effect, now)
 
 
-def _ignore(_: FragmentUnavailable | None) -> None:
-    """A failure drops all fragments, and the next load makes what is missing."""
+def _failure_of_all(parts: Sequence[_Part], error: FragmentUnavailable, now: Millis) -> None:
+    for part in parts:
+        if part.failed is not None:
+            tell(part.failed, error, now)

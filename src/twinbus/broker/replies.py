@@ -1,9 +1,13 @@
-"""How answers come back: at once or after the store has made the change durable, always on the loop thread."""
+"""How answers come back: at once or after the store has made the change durable, always on the loop thread.
+
+`now` is when they come: the time of the call, or that of the store's answer.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
+from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 
 T = TypeVar("T")
@@ -15,21 +19,21 @@ Reply: TypeAlias = Callable[[T | MessagingError], None]
 class SendReply(Protocol):
     """Answers for messages sent together but independently: every index in exactly one call."""
 
-    def accepted(self, indexes: Sequence[int], numbers: Sequence[int]) -> None:
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis, /) -> None:
         """These are durable, all in one fragment, under these sequence numbers (0 for a dropped duplicate)."""
         ...
 
-    def refused(self, index: int, error: MessagingError) -> None: ...
+    def refused(self, index: int, error: MessagingError, now: Millis, /) -> None: ...
 
 
 class SettleReply(Protocol):
     """Answers for messages settled together but independently: every index in exactly one call."""
 
-    def settled(self, indexes: Sequence[int]) -> None:
+    def settled(self, indexes: Sequence[int], now: Millis, /) -> None:
         """The outcome of these is durable."""
         ...
 
-    def failed(self, index: int, error: MessagingError) -> None: ...
+    def failed(self, index: int, error: MessagingError, now: Millis, /) -> None: ...
 
 
 class Waiter(Protocol):

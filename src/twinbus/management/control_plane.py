@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.replies import Reply
-from twinbus.clock import Clock
+from twinbus.clock import Clock, Millis
 from twinbus.errors import (
     ArgumentError,
     EntityAlreadyExists,
@@ -265,14 +265,14 @@ def _rule_named(entry: Entry, name: str) -> RuleDescription | None:
     return next((rule for rule in entry.rules if path_key(rule.name) == path_key(name)), None)
 
 
-def restore(catalog: Catalog, entities: Entities) -> None:
+def restore(catalog: Catalog, entities: Entities, now: Millis) -> None:
     """Register what exists with the brokers at start, before they load their fragments. Topics come before what is below them."""
     for kind in (QueueDescription, TopicDescription, SubscriptionDescription):
         for entry in catalog.entries(kind):
             match entry.description:
                 case QueueDescription() as queue:
-                    entities.restore_queue(entry.id, queue)
+                    entities.restore_queue(entry.id, queue, now)
                 case TopicDescription() as topic:
-                    entities.restore_topic(entry.id, topic)
+                    entities.restore_topic(entry.id, topic, now)
                 case SubscriptionDescription() as subscription:
-                    entities.restore_subscription(entry.id, subscription, entry.rules)
+                    entities.restore_subscription(entry.id, subscription, entry.rules, now)

@@ -97,7 +97,7 @@ class NamespaceServer:
         self._keep_root_rule()
         self.stores = StorePool(partial(self._keeper, folder.store_paths(settings.store_count), loop), self.clock)
         self.entities = Entities(self.stores.brokers)
-        restore(self.catalog, self.entities)
+        restore(self.catalog, self.entities, self.clock.now())
         self.control = ControlPlane(self.catalog, self.entities, self.clock)
         self._start_metering()
         self._closers.append(self.stores.abandon)

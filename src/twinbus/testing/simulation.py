@@ -66,14 +66,15 @@ class EachReply:
         self.good: set[int] = set()
         self.errors: dict[int, MessagingError] = {}
 
-    def accepted(self, indexes: Sequence[int], numbers: Sequence[int] = ()) -> None:
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
+        self.settled(indexes, now)
+
+    def settled(self, indexes: Sequence[int], now: Millis) -> None:
         for index in indexes:
             self._check_open(index)
             self.good.add(index)
 
-    settled = accepted
-
-    def refused(self, index: int, error: MessagingError) -> None:
+    def refused(self, index: int, error: MessagingError, now: Millis) -> None:
         self._check_open(index)
         self.errors[index] = error
 
@@ -135,11 +136,11 @@ class Simulation:
 
     def _restore(self, former: Entities) -> None:
         for queue in former.queues():
-            self.entities.restore_queue(queue.id, queue.description)
+            self.entities.restore_queue(queue.id, queue.description, self.now)
         for topic in former.topics():
-            self.entities.restore_topic(topic.id, topic.description)
+            self.entities.restore_topic(topic.id, topic.description, self.now)
             for each in topic.subscriptions.values():
-                self.entities.restore_subscription(each.id, each.description, list(each.rules.values()))
+                self.entities.restore_subscription(each.id, each.description, list(each.rules.values()), self.now)
 
     @property
     def now(self) -> Millis:
@@ -151,8 +152,10 @@ class Simulation:
             pass
 
     def advance(self, by: Millis, step: Millis | None = None) -> None:
-        """Move the clock, ticking as the shell does: at the end of every step, and until nothing more is due."""
+        """Move the clock, ticking as the shell does: before, at the end of every step, and until nothing more is due."""
         end = self.clock.now() + by
+        for broker in self.brokers:
+            broker.tick(self.clock.now())
         while self.clock.now() < end:
             self.clock.advance(min(step or by, end - self.clock.now()))
             self.tick()

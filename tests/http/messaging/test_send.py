@@ -162,9 +162,9 @@ def test_a_full_queue_refuses_with_the_status_for_quotas(server: RunningServer, 
     queue = server.create_queue("full")
     main = server.server.entities.queue(queue).main
     # A queue is never smaller than a gigabyte: what it holds is told to it.
-    main.fragments[0].size_bytes += 1024 * 1024 * 1024
+    main.fragments[0].tally.size_bytes += 1024 * 1024 * 1024
     answer = http.post(f"/{queue}/messages", content=b"x")
-    main.fragments[0].size_bytes -= 1024 * 1024 * 1024
+    main.fragments[0].tally.size_bytes -= 1024 * 1024 * 1024
     assert answer.status_code == 403
     assert "<Code>403</Code>" in answer.text
 

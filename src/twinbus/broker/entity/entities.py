@@ -66,23 +66,23 @@ class Entities:
 
     # Restoring
 
-    def restore_queue(self, entity_id: int, description: QueueDescription) -> QueueEntity:
-        entity = QueueEntity(entity_id, description, self._brokers, self.find)
+    def restore_queue(self, entity_id: int, description: QueueDescription, now: Millis) -> QueueEntity:
+        entity = QueueEntity(entity_id, description, self._brokers, self.find, now)
         self._entities[path_key(description.name)] = entity
         _serve(entity.fragments)
         return entity
 
-    def restore_topic(self, entity_id: int, description: TopicDescription) -> TopicEntity:
-        entity = TopicEntity(entity_id, description, self._brokers)
+    def restore_topic(self, entity_id: int, description: TopicDescription, now: Millis) -> TopicEntity:
+        entity = TopicEntity(entity_id, description, self._brokers, now)
         self._entities[path_key(description.name)] = entity
         _serve(entity.fragments)
         return entity
 
     def restore_subscription(
-        self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription]
+        self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription], now: Millis
     ) -> SubscriptionEntity:
         topic = self.topic(description.topic)
-        subscription = SubscriptionEntity(entity_id, description, topic, self.find)
+        subscription = SubscriptionEntity(entity_id, description, topic, self.find, now)
         topic.add_subscription(subscription, ())
         for rule in rules:
             fault = topic.rules.restore_rule(subscription, rule)
@@ -99,12 +99,12 @@ class Entities:
         self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[QueueEntity]
     ) -> None:
         """EntityAlreadyExists if the name is taken, FragmentUnavailable if a store is lost. So for the next two."""
-        run(self._create(QueueEntity(entity_id, description, self._brokers, self.find)), reply)
+        run(self._create(QueueEntity(entity_id, description, self._brokers, self.find, now)), now, reply)
 
     def create_topic(
         self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[TopicEntity]
     ) -> None:
-        run(self._create(TopicEntity(entity_id, description, self._brokers)), reply)
+        run(self._create(TopicEntity(entity_id, description, self._brokers, now)), now, reply)
 
     def _create(self, entity: Created) -> Steps[Created]:
         name = entity.description.name
@@ -126,15 +126,15 @@ class Entities:
         now: Millis,
         reply: Reply[SubscriptionEntity],
     ) -> None:
-        run(self._create_subscription(entity_id, description, rules), reply)
+        run(self._create_subscription(entity_id, description, rules, now), now, reply)
 
     def _create_subscription(
-        self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription]
+        self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription], now: Millis
     ) -> Steps[SubscriptionEntity]:
         topic = self.topic(description.topic)
         if path_key(description.name) in topic.subscriptions:
             raise EntityAlreadyExists(f"The topic has a subscription '{description.name}'. Choose another name.")
-        subscription = SubscriptionEntity(entity_id, description, topic, self.find)
+        subscription = SubscriptionEntity(entity_id, description, topic, self.find, now)
         yield from create_fragments(subscription.fragments)
         topic.add_subscription(subscription, rules)
         return subscription
@@ -172,7 +172,7 @@ class Entities:
 
     def delete(self, path: str, now: Millis, reply: Reply[None]) -> None:
         """Delete a queue, or a topic with its subscriptions, with everything in it."""
-        run(self._delete(path), reply)
+        run(self._delete(path), now, reply)
 
     def _delete(self, path: str) -> Steps[None]:
         entity = self.find(path)
@@ -186,7 +186,7 @@ class Entities:
         entity.close()
 
     def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None:
-        run(self._delete_subscription(topic, name), reply)
+        run(self._delete_subscription(topic, name), now, reply)
 
     def _delete_subscription(self, topic: str, name: str) -> Steps[None]:
         subscription = self.subscription(topic, name)

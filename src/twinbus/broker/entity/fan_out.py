@@ -6,15 +6,16 @@ commit that writes it.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from twinbus.broker.entity.metering import meter_copies
 from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity_settings import EntitySettings
-from twinbus.broker.fragment.decision import dead_letter_row
+from twinbus.broker.fragment.decision import Decision, dead_letter_row
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import without_hops
-from twinbus.broker.fragment.intake import DROPPED, Staged, expiry_of, take_fresh
+from twinbus.broker.fragment.intake import DROPPED, expiry_of, take_fresh
 from twinbus.clock import Millis
 from twinbus.errors import FilterError
 from twinbus.model.dead_letter_reasons import (
@@ -28,7 +29,7 @@ from twinbus.model.message import Message, is_front_too_large, read_content
 from twinbus.model.rules.index import Copy, RuleIndex
 from twinbus.model.rules.view import FilterView
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Change, Enqueued, Removed, StoredMessage
+from twinbus.store.changes import FragmentKey, StoredMessage
 
 
 class Subscriber(Protocol):
@@ -44,64 +45,65 @@ class Subscriber(Protocol):
 def stage(
     rules: RuleIndex[Subscriber],
     room: TopicRoom,
-    fragment: Fragment,
+    decision: Decision,
     messages: Sequence[Message],
     now: Millis,
     origins: Sequence[int] | None = None,
-) -> Staged:
-    """Copies of all of them, or what `TopicRoom.check` raises."""
+) -> list[int]:
+    """Copies of all of them, or what `TopicRoom.check` raises before anything is decided; returns the topic's numbers."""
+    fragment = decision.fragment
     room.check(fragment, messages)
-    changes: list[Change] = []
     fresh = [True] * len(messages)
     if fragment.duplicates is not None:
-        fresh = take_fresh(fragment, fragment.duplicates, messages, now, changes)
-    fan_out = FanOut(rules, room, fragment, now)
+        fresh = take_fresh(decision, fragment.duplicates, messages, now)
+    fan_out = FanOut(rules, room, decision, sum(fresh), now)
     numbers = []
     for place, message in enumerate(messages):
         if fresh[place]:
             numbers.append(fan_out.add(message, 0 if origins is None else origins[place]))
         else:
             numbers.append(DROPPED)
-    return Staged(fan_out.changes() + changes, numbers, fan_out.take_effect)
+    fan_out.decide()
+    return numbers
 
 
 class FanOut:
-    """One run of messages on its way through one fragment of a topic."""
+    """One run of `count` messages on its way through one fragment of a topic."""
 
-    def __init__(self, rules: RuleIndex[Subscriber], room: TopicRoom, fragment: Fragment, now: Millis) -> None:
+    def __init__(
+        self, rules: RuleIndex[Subscriber], room: TopicRoom, decision: Decision, count: int, now: Millis
+    ) -> None:
         self._rules = rules
         self._room = room
-        self._fragment = fragment
+        self._decision = decision
+        self._fragment = decision.fragment
         self._now = now
+        self._number = self._last_written = self._fragment.tally.take_numbers(count) - 1
         self._scheduled: list[StoredMessage] = []
-        self._copies: dict[int, tuple[Fragment, list[StoredMessage]]] = {}
-        self._last_written = fragment.last_number
+        self._copies: dict[FragmentKey, _Copies] = {}
 
     def add(self, message: Message, origin: int) -> int:
         """Returns the topic's number for it."""
-        fragment, now = self._fragment, self._now
-        fragment.last_number = number = fragment.last_number + 1
-        if message.scheduled_at is not None and message.scheduled_at > now:
+        self._number = number = self._number + 1
+        if message.scheduled_at is not None and message.scheduled_at > self._now:
             self._schedule(message, number, message.scheduled_at, origin)
         elif not message.is_ping:
             self._publish(message, number, origin or number)
         return number
 
     def _schedule(self, message: Message, number: int, due_at: Millis, origin: int) -> None:
-        fragment = self._fragment
-        expires_at = expiry_of(due_at, message.time_to_live, fragment.settings.default_time_to_live)
-        row = StoredMessage(
-            number,
-            message.content,
-            self._now,
-            expires_at,
-            MessageState.SCHEDULED,
-            due_at,
-            enqueued_sequence_number=origin,
+        expires_at = expiry_of(due_at, message.time_to_live, self._fragment.settings.default_time_to_live)
+        self._scheduled.append(
+            StoredMessage(
+                number,
+                message.content,
+                self._now,
+                expires_at,
+                MessageState.SCHEDULED,
+                due_at,
+                enqueued_sequence_number=origin,
+            )
         )
-        fragment.count_rows([row])
-        fragment.next_due = min(fragment.next_due, due_at)
-        self._scheduled.append(row)
         self._last_written = number
 
     def _publish(self, message: Message, number: int, origin: int) -> None:
@@ -130,7 +132,6 @@ class FanOut:
         if subscriber.settings.requires_session and message.session_id is None:
             self._dead_letter(fragment, row, SESSION_ID_IS_NULL, SESSION_ID_IS_NULL_TEXT)
         else:
-            fragment.will_expire(row.expires_at)
             self._put(fragment, row)
 
     def _too_large(self, subscriber: Subscriber, message: Message, origin: int) -> None:
@@ -159,29 +160,35 @@ class FanOut:
         self._put(fragment.dead_letters, dead_letter_row(row, reason, description))
 
     def _put(self, fragment: Fragment, row: StoredMessage) -> None:
-        self._copies.setdefault(fragment.key, (fragment, []))[1].append(row)
+        copies = self._copies.get(fragment.key)
+        if copies is None:
+            copies = self._copies[fragment.key] = _Copies(fragment)
+        copies.add(row)
+        self._decision.put(fragment, row)
 
-    def changes(self) -> list[Change]:
-        own = self._fragment
-        if own.broker.leaving:
-            self._copies = {key: copies for key, copies in self._copies.items() if not copies[0].is_leaving}
-        rows = list(self._scheduled)
-        changes: list[Change] = []
-        if own.last_number > self._last_written:
-            rows.append(StoredMessage(own.last_number, b"", self._now, self._now))
-        if rows:
-            changes.append(Enqueued(own.key, rows))
-        if own.last_number > self._last_written:
-            changes.append(Removed(own.key, [own.last_number]))
-        changes += [fragment.number_rows(copies) for fragment, copies in self._copies.values()]
-        written = [row for change in changes if isinstance(change, Enqueued) for row in change.messages]
-        self._room.copied(own, sum([len(row.content) for row in written]))
-        return changes
+    def decide(self) -> None:
+        """All messages have been added."""
+        passing: list[StoredMessage] = []
+        if self._number > self._last_written:
+            passing.append(StoredMessage(self._number, b"", self._now, self._now))
+        self._decision.enqueue([], self._scheduled, passing)
+        scheduled_bytes = sum([len(row.content) for row in self._scheduled])
+        self._room.copied(self._fragment, scheduled_bytes + sum([each.size_bytes for each in self._copies.values()]))
+        self._decision.when_durable(self._meter)
 
-    def take_effect(self) -> None:
-        for fragment, copies in self._copies.values():
-            size = sum([len(copy.content) for copy in copies])
-            fragment.admit(copies, size)
-            meter_copies(fragment, len(copies), size)
-            fragment.wake()
-        self._fragment.wake()
+    def _meter(self, now: Millis) -> None:
+        for copies in self._copies.values():
+            meter_copies(copies.fragment, copies.count, copies.size_bytes, now)
+
+
+@dataclass(slots=True)
+class _Copies:
+    """For one fragment."""
+
+    fragment: Fragment
+    count: int = 0
+    size_bytes: int = 0
+
+    def add(self, row: StoredMessage) -> None:
+        self.count += 1
+        self.size_bytes += len(row.content)

@@ -11,6 +11,7 @@ of each fragment is under way at a time, which keeps their order.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from twinbus.broker.consumer import TakenMessage
@@ -64,14 +65,14 @@ class Forwarder:
         self._busy.add(fragment.key)
         ForwardingRun(self, fragment, deliveries, now).send(self._find(path), path)
 
-    def run_ended(self, fragment: Fragment) -> None:
+    def run_ended(self, fragment: Fragment, now: Millis) -> None:
         self._busy.discard(fragment.key)
         if fragment.is_available:
-            self.pump(fragment, fragment.broker.clock.now())
+            self.pump(fragment, now)
 
 
 class RunOwner(Protocol):
-    def run_ended(self, fragment: Fragment) -> None: ...
+    def run_ended(self, fragment: Fragment, now: Millis) -> None: ...
 
 
 class ForwardingRun:
@@ -95,53 +96,54 @@ class ForwardingRun:
         self._set_aside_tired(tired)
         if target is None:
             for place in range(len(self._sent)):
-                self.refused(place, EntityNotFound.at(path))
+                self.refused(place, EntityNotFound.at(path), self._now)
         elif self._sent:
             self._messages = [self._outgoing(delivery.message) for delivery in self._sent]
             origins = [_next_origin(delivery.message) for delivery in self._sent]
             target.send_each(self._messages, self._now, self, origins)
 
-    def accepted(self, indexes: Sequence[int], numbers: Sequence[int]) -> None:
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
         numbers_here = [self._sent[index].message.sequence_number for index in indexes]
-        meter_forwards(self._fragment, [self._messages[index] for index in indexes], numbers_here)
+        meter_forwards(self._fragment, [self._messages[index] for index in indexes], numbers_here, now)
         tokens = [self._sent[index].lock_token for index in indexes]
-        settle_each(self._fragment, tokens, range(len(tokens)), COMPLETE, self._fragment.broker.clock.now(), self)
+        settle_each(self._fragment, tokens, range(len(tokens)), COMPLETE, now, self)
 
-    def refused(self, index: int, error: MessagingError) -> None:
+    def refused(self, index: int, error: MessagingError, now: Millis) -> None:
         delivery = self._sent[index]
         if error.is_transient:
-            self._wait(delivery)
+            self._wait(delivery, now)
         else:
-            self._move(delivery, self._fragment.transfer_dead_letters, type(error).__name__, str(error))
+            self._move(delivery, self._fragment.transfer_dead_letters, type(error).__name__, str(error), now)
 
     # Answers to settling here. A lock that is gone means that the store was lost: the message will come again.
 
-    def settled(self, indexes: Sequence[int]) -> None:
-        self._close(len(indexes))
+    def settled(self, indexes: Sequence[int], now: Millis) -> None:
+        self._close(len(indexes), now)
 
-    def failed(self, index: int, error: MessagingError) -> None:
-        self._close(1)
+    def failed(self, index: int, error: MessagingError, now: Millis) -> None:
+        self._close(1, now)
 
     def _set_aside_tired(self, tired: Sequence[TakenMessage]) -> None:
         text = hop_count_text(HOPS_MAX)
         for delivery in tired:
             target = self._fragment.dead_letters or self._fragment.transfer_dead_letters
-            self._move(delivery, target, HOP_COUNT_EXCEEDED, text)
+            self._move(delivery, target, HOP_COUNT_EXCEEDED, text, self._now)
 
-    def _move(self, delivery: TakenMessage, target: Fragment | None, reason: str, description: str) -> None:
-        held = self._fragment.locks.held.pop(delivery.lock_token, None)
-        if held is None or target is None:
-            self._close(1)
+    def _move(
+        self, delivery: TakenMessage, target: Fragment | None, reason: str, description: str, now: Millis
+    ) -> None:
+        held = self._fragment.locks.drop([delivery.lock_token])
+        if not held or target is None:
+            self._close(1, now)
             return
         decision = Decision(self._fragment)
         decision.move(held[0], target, reason, description)
-        decision.commit(lambda: self._close(1), lambda _: self._close(1))
+        decision.commit(partial(self._close, 1), lambda _, later: self._close(1, later))
 
-    def _wait(self, delivery: TakenMessage) -> None:
+    def _wait(self, delivery: TakenMessage, now: Millis) -> None:
         """All that wait are released together, or the first to be free would overtake those before it."""
         if not self._waiting:
-            broker = self._fragment.broker
-            broker.wakeups.at(broker.clock.now() + RETRY_PAUSE, self._release)
+            self._fragment.broker.wakeups.at(now + RETRY_PAUSE, self._release)
         self._waiting.append(delivery.lock_token)
 
     def _release(self, now: Millis) -> None:
@@ -157,10 +159,10 @@ class ForwardingRun:
             content = with_annotations(content, {wire_names.TRANSFER_DESTINATION: None})
         return read_content(content)
 
-    def _close(self, count: int) -> None:
+    def _close(self, count: int, now: Millis) -> None:
         self._open_count -= count
         if self._open_count == 0:
-            self._owner.run_ended(self._fragment)
+            self._owner.run_ended(self._fragment, now)
 
 
 def _next_origin(message: StoredMessage) -> int:

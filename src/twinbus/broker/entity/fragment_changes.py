@@ -15,14 +15,17 @@ def create_fragments(fragments: Sequence[Fragment]) -> Steps[None]:
     check_all_available(fragments)
     groups = _by_broker(fragments)
     try:
-        yield from commit_each([(broker, [FragmentCreated(each.key) for each in part]) for broker, part in groups])
+        now = yield from commit_each(
+            [(broker, [FragmentCreated(each.key) for each in part]) for broker, part in groups]
+        )
     except FragmentUnavailable:
         for broker, part in groups:
-            # Nobody waits for it: what was asked for has failed, whether this succeeds or not.
-            broker.commit([FragmentDeleted(each.key) for each in part], _as_it_is)
+            # Nobody waits for it: what was asked for has failed, whether this succeeds or not. A fragment left over in a
+            # store that failed is empty and belongs to an id that is never used again.
+            broker.commit([FragmentDeleted(each.key) for each in part], None, None)
         raise
     for broker, part in groups:
-        broker.adopt(part)
+        broker.adopt(part, now)
 
 
 def delete_fragments(fragments: Sequence[Fragment]) -> Steps[None]:
@@ -49,7 +52,3 @@ def _by_broker(fragments: Sequence[Fragment]) -> list[tuple[MessageBroker, list[
     for fragment in fragments:
         groups.setdefault(fragment.broker.index, (fragment.broker, []))[1].append(fragment)
     return list(groups.values())
-
-
-def _as_it_is(_: FragmentUnavailable | None) -> None:
-    """A fragment left over in a store that failed is empty and belongs to an id that is never used again."""

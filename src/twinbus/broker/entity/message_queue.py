@@ -37,14 +37,13 @@ class MessageQueue:
         self.settings = settings
         self.fragments = fragments
         self.requires_session = settings.requires_session and fragments[0].sub_queue is SubQueue.MAIN
-        self.clock = fragments[0].broker.clock
         self._merge = ReceiveMerge(fragments)
         self._forwarder = Forwarder(find)
         self._desk = SessionDesk(fragments) if self.requires_session else None
         self._is_claimed_from = False
         self._after_reading: list[Callable[[], None]] = []
         for fragment in fragments:
-            fragment.watcher = self
+            fragment.set_watcher(self)
 
     @property
     def receiver_count(self) -> int:
@@ -125,10 +124,9 @@ class MessageQueue:
 
     # Called by the fragments
 
-    def messages_ready(self, fragment: Fragment, lane: Lane) -> None:
+    def messages_ready(self, fragment: Fragment, lane: Lane, now: Millis) -> None:
         if not self.settings.can_receive:
             return
-        now = self.clock.now()
         if self._desk is None:
             self._forwarder.pump(fragment, now)
             self._merge.pump(now)
@@ -141,9 +139,9 @@ class MessageQueue:
             for call in waiting:
                 tell(call)
 
-    def session_free(self) -> None:
+    def session_free(self, now: Millis) -> None:
         if self._desk is not None:
-            self._desk.serve_waiters(self.clock.now())
+            self._desk.serve_waiters(now)
 
     def fragment_lost(self, fragment: Fragment) -> None:
         self.messages_read()
@@ -168,7 +166,7 @@ class MessageQueue:
             fragment = fragment_at(self.fragments, fragment_index)
             if fragment is None:
                 for place in places:
-                    reply.failed(place, lock_lost(self.fragments[0]))
+                    reply.failed(place, lock_lost(self.fragments[0]), now)
                 continue
             chosen = tokens if len(places) == len(tokens) else [tokens[place] for place in places]
             settle_each(fragment, chosen, places, outcome, now, reply)
@@ -180,7 +178,7 @@ class MessageQueue:
         except MessagingError as error:
             reply(error)
             return
-        settle_all(fragment, tokens, outcome, now, lambda: reply(None), reply)
+        settle_all(fragment, tokens, outcome, now, lambda _: reply(None), lambda error, _: reply(error))
 
     def renew(self, tokens: Sequence[bytes], now: Millis, reply: Reply[list[Millis]]) -> None:
         """Start the lock duration anew for all of them or none; replies until when each is locked."""
@@ -245,7 +243,7 @@ class MessageQueue:
     def ask(self, command: Command[T], now: Millis, reply: Reply[T]) -> None:
         """Do what `twinbus.broker.commands` says of it."""
         self.settings.last_used_at = now
-        run(OPERATIONS[type(command)](self, command, now), reply)
+        run(OPERATIONS[type(command)](self, command, now), now, reply)
 
 
 OPERATIONS: Final[Mapping[type[Command[Any]], Callable[[AskedQueue, Any, Millis], Steps[Any]]]] = {

@@ -9,12 +9,10 @@ every message is pinned, and nothing goes on.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 
 from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.intake import Staged
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed
@@ -24,19 +22,9 @@ from twinbus.model.partition_key import candidates, pinning_key
 TURN_MAX = 256
 """Messages without a key that one fragment takes before it is the next one's turn."""
 
-Stage = Callable[[Fragment, Sequence[Message], Millis, Sequence[int] | None], Staged]
+Stage = Callable[[Decision, Sequence[Message], Millis, Sequence[int] | None], list[int]]
+"""Adds messages to a decision about a fragment and returns their sequence numbers, or raises and adds nothing."""
 CheckRoom = Callable[[Fragment, Sequence[Message]], None]
-
-
-@dataclass(slots=True)
-class _Run:
-    """Messages on their way into one fragment."""
-
-    messages: Sequence[Message]
-    candidates: list[int]
-    accepted: Callable[[list[int]], None]
-    refused: Callable[[MessagingError], None]
-    origins: Sequence[int] | None
 
 
 class Placement:
@@ -64,7 +52,7 @@ class Placement:
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
     ) -> None:
         self.settings.last_used_at = now
-        places = self._places(messages, reply)
+        places = self._places(messages, now, reply)
         for fragment_index, indexes in places.items():
             if fragment_index is not None:
                 self._send_some(messages, indexes, [fragment_index], now, reply, origins)
@@ -92,7 +80,7 @@ class Placement:
         if not messages:
             reply([])
         elif len(self.fragments) == 1:
-            self._attempt(_Run(messages, [0], reply, reply, None), now)
+            self._send_all(messages, [0], now, reply)
         elif len(keys) > 1:
             reply(
                 NotAllowed(
@@ -105,9 +93,14 @@ class Placement:
             if key is None:
                 self._next_turn()
             places = candidates(key, len(self.fragments), self._turn)
-            self._attempt(_Run(messages, places, reply, reply, None), now)
+            self._send_all(messages, places, now, reply)
 
-    def _places(self, messages: Sequence[Message], reply: SendReply) -> dict[int | None, list[int]]:
+    def _send_all(self, messages: Sequence[Message], places: list[int], now: Millis, reply: Reply[list[int]]) -> None:
+        _Run(self, messages, places, lambda numbers, _: reply(numbers), lambda error, _: reply(error), None).attempt(
+            now
+        )
+
+    def _places(self, messages: Sequence[Message], now: Millis, reply: SendReply) -> dict[int | None, list[int]]:
         """Indexes of the messages by the fragment they are pinned to; those that cannot be taken are refused."""
         places: dict[int | None, list[int]] = {}
         fragment_count = len(self.fragments)
@@ -122,7 +115,7 @@ class Placement:
                     raise refusal
                 key = self.key_of(message)
             except MessagingError as error:
-                reply.refused(index, error)
+                reply.refused(index, error, now)
                 continue
             place = 0 if fragment_count == 1 else None if key is None else candidates(key, fragment_count, 0)[0]
             places.setdefault(place, []).append(index)
@@ -152,46 +145,70 @@ class Placement:
     ) -> None:
         is_whole = len(indexes) == len(messages)
 
-        def accepted(numbers: list[int]) -> None:
+        def accepted(numbers: list[int], now: Millis) -> None:
             self._answered(turn, len(indexes))
-            reply.accepted(indexes, numbers)
+            reply.accepted(indexes, numbers, now)
 
-        def refused(error: MessagingError) -> None:
+        def refused(error: MessagingError, now: Millis) -> None:
             self._answered(turn, len(indexes))
             for index in indexes:
-                reply.refused(index, error)
+                reply.refused(index, error, now)
 
         chosen = messages if is_whole else [messages[index] for index in indexes]
         chosen_origins = None if origins is None else [origins[index] for index in indexes]
-        self._attempt(_Run(chosen, places, accepted, refused, chosen_origins), now)
+        _Run(self, chosen, places, accepted, refused, chosen_origins).attempt(now)
 
     def _answered(self, turn: int | None, count: int) -> None:
         if turn == self._turn:
             self._turn_under_way -= count
 
-    def _attempt(self, run: _Run, now: Millis) -> None:
-        """Give the run to its first candidate that takes it."""
-        refusal: MessagingError | None = None
-        while run.candidates:
-            fragment = self.fragments[run.candidates.pop(0)]
+
+class _Run:
+    """Messages on their way into one fragment: the first of the candidates that takes them."""
+
+    __slots__ = ("_accepted", "_candidates", "_messages", "_numbers", "_origins", "_placement", "_refused")
+
+    def __init__(
+        self,
+        placement: Placement,
+        messages: Sequence[Message],
+        candidates: list[int],
+        accepted: Callable[[list[int], Millis], None],
+        refused: Callable[[MessagingError, Millis], None],
+        origins: Sequence[int] | None,
+    ) -> None:
+        self._placement = placement
+        self._messages = messages
+        self._candidates = candidates
+        self._accepted = accepted
+        self._refused = refused
+        self._origins = origins
+        self._numbers: list[int] = []
+
+    def attempt(self, now: Millis) -> None:
+        """Give them to the next candidate that takes them."""
+        placement, refusal = self._placement, None
+        while self._candidates:
+            fragment = placement.fragments[self._candidates.pop(0)]
             refusal = fragment.refusal
             if refusal is not None:
                 continue
+            decision = Decision(fragment)
             try:
-                staged = self.stage(fragment, run.messages, now, run.origins)
+                self._numbers = placement.stage(decision, self._messages, now, self._origins)
             except MessagingError as error:
-                run.refused(error)
+                self._refused(error, now)
                 return
-            fragment.broker.commit(staged.changes, partial(self._committed, run, fragment, staged))
+            decision.commit(self._durable, self._failed)
             return
         assert refusal is not None
-        run.refused(refusal)
+        self._refused(refusal, now)
 
-    def _committed(self, run: _Run, fragment: Fragment, staged: Staged, error: FragmentUnavailable | None) -> None:
-        if error is None:
-            staged.take_effect()
-            run.accepted(staged.numbers)
-        elif run.candidates:
-            self._attempt(run, fragment.broker.clock.now())
+    def _durable(self, now: Millis) -> None:
+        self._accepted(self._numbers, now)
+
+    def _failed(self, error: FragmentUnavailable, now: Millis) -> None:
+        if self._candidates:
+            self.attempt(now)
         else:
-            run.refused(error)
+            self._refused(error, now)

@@ -20,14 +20,23 @@ from twinbus.store.changes import SubQueue
 
 class QueueEntity(SubQueues):
     def __init__(
-        self, entity_id: int, description: QueueDescription, brokers: Sequence[MessageBroker], find: Find
+        self,
+        entity_id: int,
+        description: QueueDescription,
+        brokers: Sequence[MessageBroker],
+        find: Find,
+        now: Millis,
     ) -> None:
         settings = queue_settings(description)
         own_brokers = brokers_of(entity_id, settings, brokers)
-        super().__init__(entity_id, settings, own_brokers, find)
-        transfer = make_fragments(entity_id, SubQueue.TRANSFER, settings, own_brokers)
-        for fragment in transfer:
-            fragment.transfer_dead_letters = self.transfer_dead_letter.fragments[fragment.index]
+        super().__init__(entity_id, settings, own_brokers, find, now)
+        transfer = make_fragments(
+            entity_id,
+            SubQueue.TRANSFER,
+            settings,
+            own_brokers,
+            transfer_dead_letters=self.transfer_dead_letter.fragments,
+        )
         self.fragments += transfer
         self.transfers = Transfers(settings, transfer, find)
         self.description = description

@@ -86,12 +86,11 @@ class ReceiveMerge:
         return deliveries
 
     def _delete(self, receiver: Consumer, count: int, now: Millis) -> None:
-        def failed(missing: int) -> None:
+        def failed(missing: int, now: Millis) -> None:
             receiver.credit += missing
             # Other fragments may have had something ready for it all the time.
-            fragment = self._fragments[0]
-            if fragment.settings.can_receive:
-                self.pump(fragment.broker.clock.now())
+            if self._fragments[0].settings.can_receive:
+                self.pump(now)
 
         for fragment in self._next_fragments():
             run = take_and_delete(fragment, fragment.lane, min(count, RUN_MAX), now, receiver.deliver, failed)

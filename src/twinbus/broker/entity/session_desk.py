@@ -42,7 +42,7 @@ class SessionDesk:
         self._fragments = fragments
         self._sessions = [MessageSessions(fragment) for fragment in fragments]
         for fragment, sessions in zip(fragments, self._sessions, strict=True):
-            fragment.sessions = sessions
+            fragment.set_sessions(sessions)
         self._receivers: dict[SessionLock, Consumer] = {}
         self._waiters: list[_Waiter] = []
         self._turn = 0
@@ -138,9 +138,9 @@ class SessionDesk:
         if lock.is_held:
             sessions = self._sessions[lock.fragment_index]
             if lock.locked_until > now:
-                sessions.release(lock)
+                sessions.release(lock, now)
             else:
-                sessions.lose(lock)
+                sessions.lose(lock, now)
 
     def renew(self, session_id: str, now: Millis) -> SessionLock:
         lock = self.check_held(session_id, now)
@@ -164,7 +164,7 @@ class SessionDesk:
         elif lock.locked_until > now:
             fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
         else:
-            self.sessions_of(fragment).lose(lock)
+            self.sessions_of(fragment).lose(lock, now)
             self._tell_after_slack(fragment, lock)
 
     def _tell_after_slack(self, fragment: Fragment, lock: SessionLock) -> None:
@@ -220,7 +220,7 @@ class SessionDesk:
                 self._delete(fragment, receiver, lock, now)
 
     def _delete(self, fragment: Fragment, receiver: Consumer, lock: SessionLock, now: Millis) -> None:
-        def failed(missing: int) -> None:
+        def failed(missing: int, _: Millis) -> None:
             receiver.credit += missing
 
         lane = self.sessions_of(fragment).lane(lock.session_id)

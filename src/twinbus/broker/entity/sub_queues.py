@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity_settings import EntitySettings
-from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import counts_of
 from twinbus.broker.fragment.upkeep import keep_up
@@ -30,10 +29,19 @@ def make_fragments(
     settings: EntitySettings,
     brokers: Sequence[MessageBroker],
     upkeep: Callable[[Fragment, Millis], None] = keep_up,
+    dead_letters: Sequence[Fragment] | None = None,
+    transfer_dead_letters: Sequence[Fragment] | None = None,
 ) -> list[Fragment]:
-    """`brokers`: one for each fragment."""
+    """`brokers` and the fragments of dead-letter queues: one for each fragment."""
     return [
-        Fragment(fragment_key(entity_id, index, sub_queue), broker, settings, upkeep)
+        Fragment(
+            fragment_key(entity_id, index, sub_queue),
+            broker,
+            settings,
+            upkeep,
+            None if dead_letters is None else dead_letters[index],
+            None if transfer_dead_letters is None else transfer_dead_letters[index],
+        )
         for index, broker in enumerate(brokers)
     ]
 
@@ -41,20 +49,17 @@ def make_fragments(
 class SubQueues:
     """The three queues that every queue and subscription has. A fragment's dead letters stay in its store."""
 
-    def __init__(self, entity_id: int, settings: EntitySettings, brokers: Sequence[MessageBroker], find: Find) -> None:
+    def __init__(
+        self, entity_id: int, settings: EntitySettings, brokers: Sequence[MessageBroker], find: Find, now: Millis
+    ) -> None:
         self.id = entity_id
         self.settings = settings
-        settings.last_used_at = brokers[0].clock.now()
-        main = make_fragments(entity_id, SubQueue.MAIN, settings, brokers)
-        dead_letter = make_fragments(entity_id, SubQueue.DEAD_LETTER, settings, brokers)
+        settings.last_used_at = now
         transfer = make_fragments(entity_id, SubQueue.TRANSFER_DEAD_LETTER, settings, brokers)
-        for fragment in main:
-            fragment.dead_letters = dead_letter[fragment.index]
-            fragment.transfer_dead_letters = transfer[fragment.index]
-            if settings.duplicate_window:
-                fragment.duplicates = DuplicateHistory()
-        for fragment in dead_letter:
-            fragment.transfer_dead_letters = transfer[fragment.index]
+        dead_letter = make_fragments(entity_id, SubQueue.DEAD_LETTER, settings, brokers, transfer_dead_letters=transfer)
+        main = make_fragments(
+            entity_id, SubQueue.MAIN, settings, brokers, dead_letters=dead_letter, transfer_dead_letters=transfer
+        )
         self.fragments = [*main, *dead_letter, *transfer]
         self.main = MessageQueue(settings, main, find)
         self.dead_letter = MessageQueue(settings, dead_letter, find)

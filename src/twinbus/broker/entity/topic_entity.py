@@ -9,10 +9,9 @@ from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
 from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity_settings import subscription_settings, topic_settings
-from twinbus.broker.fragment.duplicates import DuplicateHistory
+from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import counts_of
-from twinbus.broker.fragment.intake import Staged
 from twinbus.broker.fragment.upkeep import keep_up_with
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.operations import by_number
@@ -25,15 +24,17 @@ from twinbus.model.message import Message, read_content
 from twinbus.model.paths import path_key
 from twinbus.model.rules.index import RuleIndex
 from twinbus.model.rules.view import FilterView
-from twinbus.store.changes import Change, Removed, StoredMessage, SubQueue
+from twinbus.store.changes import StoredMessage, SubQueue
 
 DUE_COPIES_BYTES_MAX = 64 << 20
 
 
 class SubscriptionEntity(SubQueues):
-    def __init__(self, entity_id: int, description: SubscriptionDescription, topic: "TopicEntity", find: Find) -> None:
+    def __init__(
+        self, entity_id: int, description: SubscriptionDescription, topic: "TopicEntity", find: Find, now: Millis
+    ) -> None:
         settings = subscription_settings(description, topic.description)
-        super().__init__(entity_id, settings, [fragment.broker for fragment in topic.fragments], find)
+        super().__init__(entity_id, settings, [fragment.broker for fragment in topic.fragments], find, now)
         self.description = description
         self.topic = topic
 
@@ -51,17 +52,16 @@ class SubscriptionEntity(SubQueues):
 
 
 class TopicEntity:
-    def __init__(self, entity_id: int, description: TopicDescription, brokers: Sequence[MessageBroker]) -> None:
+    def __init__(
+        self, entity_id: int, description: TopicDescription, brokers: Sequence[MessageBroker], now: Millis
+    ) -> None:
         self.id = entity_id
         self.description = description
         self.settings = topic_settings(description)
         self.fragments = make_fragments(
             entity_id, SubQueue.MAIN, self.settings, brokers_of(entity_id, self.settings, brokers), self._keep_up
         )
-        self.settings.last_used_at = brokers[0].clock.now()
-        if self.settings.duplicate_window:
-            for fragment in self.fragments:
-                fragment.duplicates = DuplicateHistory()
+        self.settings.last_used_at = now
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by `path_key`
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
         self._room = TopicRoom(self._parts, self._copy_count)
@@ -102,7 +102,7 @@ class TopicEntity:
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""
-        run(by_number.cancel(self.fragments, numbers), reply)
+        run(by_number.cancel(self.fragments, numbers), now, reply)
 
     def follow_description(self, description: TopicDescription, now: Millis) -> None:
         self.description = description
@@ -129,9 +129,9 @@ class TopicEntity:
         return len(self.rules.match(FilterView(message.content, 0, self.settings.last_used_at)).copies)
 
     def _stage(
-        self, fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
-    ) -> Staged:
-        return fan_out.stage(self.rules, self._room, fragment, messages, now, origins)
+        self, decision: Decision, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
+    ) -> list[int]:
+        return fan_out.stage(self.rules, self._room, decision, messages, now, origins)
 
     def _keep_up(self, fragment: Fragment, now: Millis) -> None:
         keep_up_with(fragment, now, self._publish_due)
@@ -140,14 +140,15 @@ class TopicEntity:
         """Scheduled messages are copied when they are due; the topic itself keeps nothing of them."""
         count = self._due_together(rows)
         if count < len(rows):
-            rows, fragment.next_due = rows[:count], now
-        numbers = [row.sequence_number for row in rows]
-        fragment.count_rows(rows, -1)
-        publishing = fan_out.FanOut(self.rules, self._room, fragment, now)
+            rows = rows[:count]
+            fragment.agenda.will_be_due(now)
+        decision = Decision(fragment)
+        decision.remove(rows)
+        publishing = fan_out.FanOut(self.rules, self._room, decision, len(rows), now)
         for row in rows:
             publishing.add(read_content(row.content), row.enqueued_sequence_number)
-        removed: list[Change] = [Removed(fragment.key, numbers)]
-        fragment.change(numbers, removed + publishing.changes(), publishing.take_effect)
+        publishing.decide()
+        decision.commit()
 
     def _due_together(self, rows: Sequence[StoredMessage]) -> int:
         """How many of them to copy in one commit, so that the copies are not too much for memory; at least one."""

@@ -40,7 +40,7 @@ class TopicRoom:
         left = self._left.get(index, 0) - 1
         if left < 0 or self._taken[index] + size_bytes > fragment.settings.size_max_bytes:
             left = SUM_EVERY
-            self._taken[index] = fragment.size_bytes + sum([part.taken_bytes for part in self._parts(index)])
+            self._taken[index] = fragment.tally.size_bytes + sum([part.taken_bytes for part in self._parts(index)])
         self._left[index] = left
         check_size(fragment, self._taken[index], size_bytes)
 

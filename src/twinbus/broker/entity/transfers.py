@@ -81,7 +81,7 @@ class Transfers:
         self._find = find
         self._busy: set[int] = set()
         for fragment in fragments:
-            fragment.watcher = self
+            fragment.set_watcher(self)
 
     def target(self, destination: str) -> ViaTarget:
         return ViaTarget(ViaPlacement(self._settings, self.fragments, destination))
@@ -92,13 +92,13 @@ class Transfers:
     def is_taken_from(self) -> bool:
         return True
 
-    def messages_ready(self, fragment: Fragment, lane: Lane) -> None:
-        self._pump(fragment, fragment.broker.clock.now())
+    def messages_ready(self, fragment: Fragment, lane: Lane, now: Millis) -> None:
+        self._pump(fragment, now)
 
     def messages_read(self) -> None:
         """Nobody waits for it."""
 
-    def session_free(self) -> None:
+    def session_free(self, now: Millis) -> None:
         """There are no message sessions here."""
 
     def fragment_lost(self, fragment: Fragment) -> None:
@@ -106,10 +106,10 @@ class Transfers:
 
     # Called by the runs
 
-    def run_ended(self, fragment: Fragment) -> None:
+    def run_ended(self, fragment: Fragment, now: Millis) -> None:
         self._busy.discard(fragment.key)
         if fragment.is_available:
-            self._pump(fragment, fragment.broker.clock.now())
+            self._pump(fragment, now)
 
     def _pump(self, fragment: Fragment, now: Millis) -> None:
         """Hand on the first messages that are for one destination, if the last run is through."""
@@ -122,7 +122,7 @@ class Transfers:
         path = destination_of(messages[0])
         count = next((place for place, each in enumerate(messages) if destination_of(each) != path), len(messages))
         deliveries = fragment.locks.lock(messages[:count], NEVER)
-        fragment.put_back(messages[count:])
+        fragment.put_back(messages[count:], now)
         ForwardingRun(self, fragment, deliveries, now).send(self._find(path), path)
 
 

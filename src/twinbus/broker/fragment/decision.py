@@ -1,39 +1,72 @@
-"""What was decided about rows of one fragment, collected into one commit.
+"""What is decided about rows of one fragment, as one commit of its store: the only way in which rows change.
 
-Rows leave, change, or move to a dead-letter queue of the same fragment index: that lies in the same store, so a move is
-one commit and a message is never in both places or in neither.
+    remove, alter, free, activate   rows that exist, and are in no lane: they were taken, withdrawn, or were never in one
+    enqueue                         new rows of this fragment
+    put, move                       new rows of other fragments in the same store: copies and dead letters
+    write                           what is kept beside the rows: session states, keys of duplicate detection
+
+The fragment's counts and numbers follow every call at once; lanes get what is new or free again when the store has
+it. A fragment's dead letters and the subscriptions of a topic's fragment lie in its store, so that a move or a copy is
+in the same commit, and a message is never in both places or in neither.
+
+Between the first call and `commit` nothing else may decide about the same fragments: numbers are committed in the
+order in which they are taken. All of it runs in one call from outside, so nothing else can.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import hops_of, with_hops, without_hops
+from twinbus.broker.message_broker import Effect, Failed
 from twinbus.clock import NEVER, Millis
-from twinbus.errors import FragmentUnavailable
 from twinbus.model import dead_letter_reasons, wire_names
 from twinbus.model.content import with_annotations, with_application_properties
 from twinbus.model.message import is_front_too_large
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Altered, Change, Removed, StoredMessage
+from twinbus.store.changes import Activated, Altered, Change, Enqueued, FragmentKey, Removed, StoredMessage
+
+_by_number = attrgetter("sequence_number")
 
 
 class Decision:
-    """Messages given to it are out of their lane, or removed from it by the caller."""
+    __slots__ = (
+        "_added",
+        "_added_bytes",
+        "_altered",
+        "_changes",
+        "_effect",
+        "_elsewhere",
+        "_freed",
+        "_removed",
+        "_then",
+        "fragment",
+    )
 
     def __init__(self, fragment: Fragment) -> None:
         self.fragment = fragment
+        self._changes: list[Change] = []
         self._removed: list[int] = []
-        self._altered: list[Change] = []
-        self._altered_numbers: list[int] = []
-        self._free: list[StoredMessage] = []
-        self._moved: dict[int, tuple[Fragment, list[StoredMessage]]] = {}
+        self._altered: list[int] = []
+        self._freed: list[StoredMessage] = []
+        self._added: list[StoredMessage] = []  # active from now on, and behind all others of their lane
+        self._added_bytes = 0
+        self._elsewhere: dict[FragmentKey, tuple[Fragment, list[StoredMessage]]] = {}
+        self._effect: Effect | None = None
+        self._then: Effect | None = None
+
+    # Rows that exist
 
     def remove(self, messages: Sequence[StoredMessage]) -> None:
-        fragment = self.fragment
-        fragment.count_rows(messages, -1)
-        for message in messages:
-            self._removed.append(message.sequence_number)
-            fragment.deferred_locked.discard(message.sequence_number)
+        numbers = [message.sequence_number for message in messages]
+        self._removed += numbers
+        self.fragment.tally.remove(messages)
+        self.fragment.locks.forget_deferred(numbers)
+
+    def remove_active(self, messages: Sequence[StoredMessage]) -> None:
+        """As `remove`, of messages that are all active."""
+        self._removed += [message.sequence_number for message in messages]
+        self.fragment.tally.remove_active(messages)
 
     def alter(
         self,
@@ -60,23 +93,75 @@ class Decision:
                 self.move(message, fragment.dead_letters, reason, dead_letter_reasons.HEADER_SIZE_EXCEEDED_TEXT)
                 return False
             content = None  # a dead letter has nowhere to go, and keeps what it has
-        fragment.count_state(message.state, -1)
-        fragment.count_state(state, 1)
-        if content is not None:
-            fragment.size_bytes += len(content) - len(message.content)
-            message.content = content
-        message.state, message.due_at = state, due_at
         number = message.sequence_number
-        fragment.deferred_locked.discard(number)
-        self._altered_numbers.append(number)
-        self._altered.append(
+        if content is not None:
+            fragment.tally.resize(message, content)
+            message.content = content
+        if state is not message.state:
+            fragment.tally.change_state(message.state, state)
+            message.state = state
+        message.due_at = due_at
+        if due_at:
+            fragment.agenda.will_be_due(due_at)
+        if fragment.locks.deferred:
+            fragment.locks.forget_deferred((number,))
+        self._altered.append(number)
+        self._changes.append(
             Altered(fragment.key, number, state, message.delivery_count, due_at, message.expires_at, content)
         )
         return True
 
     def free(self, message: StoredMessage) -> None:
-        """It goes back into its lane when the commit is durable."""
-        self._free.append(message)
+        """It goes back into its lane, to its old place, when the commit is durable."""
+        self._freed.append(message)
+
+    def activate(self, row: StoredMessage, now: Millis) -> None:
+        """A scheduled row is due: one that was delivered before keeps its number and place, another is as if sent now."""
+        if row.delivery_count:
+            self.alter(row, MessageState.ACTIVE)
+            self.free(row)
+            return
+        fragment, scheduled_number = self.fragment, row.sequence_number
+        fragment.tally.change_state(row.state, MessageState.ACTIVE)
+        if row.expires_at < NEVER:
+            # The time to live counts from now; the row has it from the time it was due.
+            row.expires_at += now - row.due_at
+            fragment.agenda.will_expire(row.expires_at)
+        row.sequence_number, row.enqueued_at = fragment.tally.take_numbers(1), now
+        row.state, row.due_at = MessageState.ACTIVE, 0
+        self._altered.append(scheduled_number)
+        self._changes.append(Activated(fragment.key, scheduled_number, row.sequence_number, now, row.expires_at))
+        self._added.append(row)
+        self._added_bytes += len(row.content)
+
+    # New rows
+
+    def enqueue(
+        self,
+        active: list[StoredMessage],
+        scheduled: Sequence[StoredMessage] = (),
+        passing: Sequence[StoredMessage] = (),
+    ) -> None:
+        """Rows with new numbers of this fragment. Those that pass are written and removed in the same commit: they
+        prove that the store works, or keep the last number, and are never in a lane."""
+        fragment, rows = self.fragment, active
+        if active:
+            self._added = [*self._added, *active] if self._added else active
+            self._added_bytes += fragment.tally.add_active(active)
+            fragment.agenda.add_active(active)
+        if scheduled:
+            fragment.tally.add_scheduled(scheduled)
+            fragment.agenda.add_scheduled(scheduled)
+        if scheduled or passing:
+            rows = sorted([*active, *scheduled, *passing], key=_by_number)
+        if rows:
+            self._changes.append(Enqueued(fragment.key, rows))
+        if passing:
+            self._changes.append(Removed(fragment.key, [row.sequence_number for row in passing]))
+
+    def put(self, target: Fragment, row: StoredMessage) -> None:
+        """An active row for another fragment of the same store, which numbers it at the commit."""
+        self._elsewhere.setdefault(target.key, (target, []))[1].append(row)
 
     def move(
         self,
@@ -87,36 +172,63 @@ class Decision:
         properties: Mapping[str, object] | None = None,
     ) -> None:
         """To a dead-letter queue: a new number there, which remembers the old one, and no more expiry."""
-        self.remove([message])
-        _, rows = self._moved.setdefault(target.key, (target, []))
+        self.remove((message,))
         row = dead_letter_row(message, reason, description, properties)
         if target.forwards_to is None:
             row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
-        rows.append(row)
+        self.put(target, row)
+
+    # Beside the rows
 
     def write(self, change: Change) -> None:
         """A change that concerns no row."""
-        self._altered.append(change)
+        self._changes.append(change)
 
-    def commit(
-        self,
-        effect: Callable[[], None] | None = None,
-        failed: Callable[[FragmentUnavailable], None] | None = None,
-    ) -> None:
-        changes: list[Change] = []
+    def when_durable(self, effect: Effect) -> None:
+        """Called before the effect that `commit` is given: for those who add to a decision and do not commit it."""
+        assert self._then is None
+        self._then = effect
+
+    def commit(self, effect: Effect | None = None, failed: Failed | None = None) -> None:
+        """Ask the store for all of it. `effect` is called when it is durable, `failed` if that is not known."""
+        fragment, changes = self.fragment, self._changes
         if self._removed:
-            changes.append(Removed(self.fragment.key, self._removed))
-        changes += self._altered
-        changes += [target.number_rows(rows) for target, rows in self._moved.values()]
+            # Before what is new: a row may leave a fragment and be copied in the same commit.
+            changes = [Removed(fragment.key, self._removed), *changes]
+        numbers = self._removed + self._altered if self._altered else self._removed
+        if not self._changes and not self._elsewhere:
+            fragment.commit(numbers, changes, effect, failed)
+            return
+        if self._elsewhere:
+            self._number_elsewhere(changes)
+        self._effect = effect
+        fragment.commit(numbers, changes, self._take_effect, failed)
 
-        def durable() -> None:
-            for target, rows in self._moved.values():
-                target.admit(rows, sum([len(row.content) for row in rows]))
-            self.fragment.put_back(self._free)
-            if effect is not None:
-                effect()
+    def _number_elsewhere(self, changes: list[Change]) -> None:
+        if self.fragment.broker.leaving:
+            # A subscription that is being deleted takes no more copies, in its store or in memory.
+            self._elsewhere = {key: each for key, each in self._elsewhere.items() if not each[0].is_leaving}
+        for target, rows in self._elsewhere.values():
+            for number, row in enumerate(rows, target.tally.take_numbers(len(rows))):
+                row.sequence_number = number
+            target.tally.add_active(rows)
+            target.agenda.add_active(rows)
+            changes.append(Enqueued(target.key, rows))
 
-        self.fragment.change(self._removed + self._altered_numbers, changes, durable, failed)
+    def _take_effect(self, now: Millis) -> None:
+        fragment = self.fragment
+        for target, rows in self._elsewhere.values():
+            target.admit(rows, sum([len(row.content) for row in rows]), now)
+            target.wake()
+        if self._added:
+            fragment.admit(self._added, self._added_bytes, now)
+        if self._freed:
+            fragment.put_back(self._freed, now)
+        fragment.wake()
+        if self._then is not None:
+            self._then(now)
+        if self._effect is not None:
+            self._effect(now)
 
 
 def dead_letter_row(

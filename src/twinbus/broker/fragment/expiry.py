@@ -5,11 +5,11 @@ it is free again; a deferred one never, and neither does anything in a dead-lett
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.withdrawal import withdraw
-from twinbus.clock import NEVER, Millis
+from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.dead_letter_reasons import TTL_EXPIRED, TTL_EXPIRED_TEXT
 from twinbus.store.changes import StoredMessage
@@ -33,29 +33,26 @@ def expire(fragment: Fragment, messages: Sequence[StoredMessage]) -> None:
 
 def sweep(fragment: Fragment, now: Millis) -> None:
     """Ask the store for expired messages; they are looked at when the answer comes."""
-    if fragment.is_expiring or fragment.next_expiry > now:
+    if not fragment.agenda.start_expiring(now):
         return
-    fragment.is_expiring = True
-    fragment.next_expiry = NEVER
     locked = [message for message, _ in fragment.locks.held.values()]
     held = frozenset([message.sequence_number for message in locked if message.expires_at <= now])
     read = ExpiredRows(fragment.key, now, SWEEP_COUNT_MAX, held, retry_at=now + RETRY_AFTER)
-    fragment.broker.query(read, lambda answer: _swept(fragment, now, answer))
+    fragment.broker.query(read, partial(_swept, fragment))
 
 
-def _swept(fragment: Fragment, now: Millis, answer: Timely | FragmentUnavailable) -> None:
+def _swept(fragment: Fragment, answer: Timely | FragmentUnavailable, now: Millis) -> None:
     if isinstance(answer, FragmentUnavailable):
         return
     rows, next_expiry = answer
-    fragment.is_expiring = False
     out_of_lane = fragment.out_of_lane()
     expired = [row for row in rows if row.sequence_number not in out_of_lane]
     if len(expired) < len(rows):
         next_expiry = min(next_expiry, now + RETRY_AFTER)
-    lanes = withdraw(fragment, expired)
+    fragment.agenda.stop_expiring(next_expiry)
+    lanes = fragment.withdraw(expired)
     if expired:
         expire(fragment, expired)
     for lane in lanes:
-        fragment.announce(lane)
-    fragment.next_expiry = min(fragment.next_expiry, next_expiry)
+        fragment.announce(lane, now)
     fragment.wake()

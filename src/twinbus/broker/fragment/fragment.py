@@ -1,93 +1,91 @@
 """A fragment: what a message broker knows in memory of one sub-queue in its store.
 
-The store has the rows. Here are the numbering, the counts, the lanes of ready messages and the locks; the modules
-beside this one (intake, hand_over, settlement, schedule, expiry, browse) say what happens to them. Two rules hold
-everywhere:
+The store has the rows. Here are the numbers and counts (`tally`), the lanes of ready messages, the locks, and when to
+look for what is due (`agenda`); each of these parts writes its own fields, and nobody else does. Whatever happens to
+rows is a `Decision`; the modules beside it (intake, hand_over, settlement, schedule, upkeep) say what is decided. Three
+invariants hold everywhere:
 
-* Memory follows a decision at once, receivers and senders learn of it when the store has it. Should the store fail,
-  all of this is dropped and read anew, so nothing is ever taken back by hand.
-* The store port keeps order. A read that was asked for before a change was made shows the row as it was before that
-  change, and its answer comes while the numbers of the changed rows are still `in_flight`: they are skipped then.
+* **Memory is ahead of the store, and never taken back.** A decision changes counts, numbers, lanes and locks at once,
+  before the store is asked; senders and receivers learn of it when the store has answered. So the next decision starts
+  from the last one, in order, whatever the store has written so far. When the store fails, nobody knows what it wrote:
+  all of this memory is dropped and read again. Undoing a single decision by hand would break this, for later ones
+  were built on it.
+* **A read shows rows as they were when it was asked for.** The store port answers in order, so when the answer to a
+  read comes, every change asked for before it has been answered, and every change asked for after it has not. The rows
+  of those later changes are still in `_in_flight`, and the answer is out of date for exactly these: they are skipped.
+  A change that did not go through `commit` below would not be in `_in_flight`, and a removed row would come back from
+  the read as a ready message.
+* **A row is in one place**: ready in a lane, beyond it (in the store only), locked, or in flight. Whoever takes a row
+  out of one place puts it into the next in the same call, before anything else can run.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
 
 from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.agenda import Agenda
 from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import LockTable
-from twinbus.broker.fragment.session_lanes import SessionLanes
-from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.fragment.neighbours import FragmentWatcher, SessionLanes
+from twinbus.broker.fragment.tally import Tally
+from twinbus.broker.message_broker import Effect, Failed, MessageBroker
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
-from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
-from twinbus.store.changes import Change, Enqueued, FragmentKey, StoredMessage, SubQueue, fragment_parts
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Change, FragmentKey, StoredMessage, SubQueue, fragment_parts
 from twinbus.store.reads import ACTIVE_ONLY, FragmentMemory, MemoryWanted, Scan
 
 
-class FragmentWatcher(Protocol):
-    """The queue that a fragment is a part of."""
-
-    @property
-    def is_taken_from(self) -> bool:
-        """Whether somebody receives from it, or it hands on what it has by itself."""
-        ...
-
-    def messages_ready(self, fragment: "Fragment", lane: Lane) -> None: ...
-
-    def messages_read(self) -> None:
-        """A read of messages for its receivers is through, whether it found any or not."""
-        ...
-
-    def session_free(self) -> None:
-        """A message session with messages is held by nobody."""
-        ...
-
-    def fragment_lost(self, fragment: "Fragment") -> None: ...
-
-
 class Fragment:
+    """`upkeep` is called when something is due here. Dead letters lie in the same store, with the same index."""
+
     def __init__(
         self,
         key: FragmentKey,
         broker: MessageBroker,
         settings: EntitySettings,
         upkeep: Callable[["Fragment", Millis], None],
+        dead_letters: "Fragment | None" = None,
+        transfer_dead_letters: "Fragment | None" = None,
     ) -> None:
         self.key = key
         self.index = fragment_parts(key).index
         self.sub_queue = SubQueue(fragment_parts(key).sub_queue)
         self.broker = broker
         self.settings = settings
+        self.dead_letters = dead_letters
+        self.transfer_dead_letters = transfer_dead_letters
         self.watcher: FragmentWatcher | None = None
-        self.dead_letters: Fragment | None = None
-        self.transfer_dead_letters: Fragment | None = None
         self.sessions: SessionLanes | None = None
-        self.duplicates: DuplicateHistory | None = None
+        is_detecting = settings.duplicate_window > 0 and self.sub_queue is SubQueue.MAIN
+        self.duplicates = DuplicateHistory() if is_detecting else None
         self._upkeep = upkeep
         self._woken_at: Millis = NEVER
         self.is_loaded = False
         self._clear()
 
     def _clear(self) -> None:
-        self.last_number = self.index << SEQUENCE_BITS
-        self.active_count = self.deferred_count = self.scheduled_count = self.size_bytes = 0
+        # New objects, not cleared ones: answers to what was asked before still come, hold the old ones, and so change
+        # nothing of what is loaded next.
+        self.tally = Tally(self.index)
+        self.agenda = Agenda()
         self.lane = Lane(None, 0, is_open=True)
         self.locks = LockTable(self.index, self.broker.random)
-        self.deferred_locked: set[int] = set()
-        self.next_due: Millis = NEVER
-        self.next_expiry: Millis = NEVER  # when to look for expired messages
-        self.has_expiring = False  # false: no message here ever expires, so nobody has to look at hand-over
-        self.is_activating = self.is_expiring = False
         self._in_flight: deque[Sequence[int]] = deque()
+
+    def set_watcher(self, watcher: FragmentWatcher) -> None:
+        self.watcher = watcher
+
+    def set_sessions(self, sessions: SessionLanes) -> None:
+        """It is of an entity that requires message sessions. To be called before it is loaded."""
+        self.sessions = sessions
 
     @property
     def forwards_to(self) -> str | None:
-        """The path of the entity that messages are handed on to by themselves."""
+        """The path of the entity that its messages are forwarded to."""
         if self.sub_queue is SubQueue.MAIN:
             return self.settings.forward_to
         return self.settings.forward_dead_letters_to if self.sub_queue is SubQueue.DEAD_LETTER else None
@@ -96,7 +94,7 @@ class Fragment:
     def taken_bytes(self) -> int:
         """Of the size that the entity may have here: its dead letters count too."""
         others = (self.dead_letters, self.transfer_dead_letters)
-        return self.size_bytes + sum([other.size_bytes for other in others if other is not None])
+        return self.tally.size_bytes + sum([other.tally.size_bytes for other in others if other is not None])
 
     @property
     def is_available(self) -> bool:
@@ -112,34 +110,34 @@ class Fragment:
         """Why it takes no messages now, if so."""
         return self.broker.refusal if self.is_loaded else self.broker.unavailable()
 
+    # Loading
+
     @property
     def what_to_remember(self) -> MemoryWanted:
         return MemoryWanted(
             self.key, has_sessions=self.sessions is not None, has_duplicates=self.duplicates is not None
         )
 
-    def load(self, memory: FragmentMemory | None) -> None:
+    def load(self, memory: FragmentMemory | None, now: Millis) -> None:
         """Start serving from what the store remembers (None: it is new); whatever was here is forgotten."""
         self._clear()
         if memory is None:
             memory = FragmentMemory.of_new(self.key)
-        summary = memory.summary
-        self.last_number = max(self.last_number, summary.last_sequence_number)
-        self.active_count = summary.active_count
-        self.deferred_count = summary.deferred_count
-        self.scheduled_count = summary.scheduled_count
-        self.size_bytes = summary.size_bytes
-        self.next_due = memory.next_due
-        self.will_expire(memory.next_expiry)
+        self.tally = Tally(self.index, memory.summary)
+        self.agenda = Agenda(memory.next_due, memory.next_expiry)
         if self.duplicates is not None:
             self.duplicates.load(memory.duplicates)
         self.is_loaded = True
         self.wake()
         if self.sessions is not None:
-            self.sessions.load(memory.sessions)
+            self.sessions.load(memory.sessions, now)
         else:
-            self.lane.beyond = summary.active_count
+            self.lane = Lane(None, memory.summary.active_count, is_open=True)
             self.refill(self.lane)
+
+    def stop(self) -> None:
+        """Take and give nothing more: it is about to be deleted. `drop` follows."""
+        self.is_loaded = False
 
     def drop(self) -> None:
         """The store is lost, and with it every lease given on what it holds."""
@@ -150,56 +148,25 @@ class Fragment:
         if self.watcher is not None:
             self.watcher.fragment_lost(self)
 
-    # Rows
+    # Rows under way
 
-    def number_rows(self, rows: Sequence[StoredMessage]) -> Enqueued:
-        """Give new rows their numbers and count them."""
-        number = self.last_number
-        for row in rows:
-            number += 1
-            row.sequence_number = number
-        self.last_number = number
-        self.count_rows(rows)
-        return Enqueued(self.key, list(rows))
-
-    def count_rows(self, rows: Sequence[StoredMessage], sign: int = 1) -> None:
-        for row in rows:
-            self.count_state(row.state, sign)
-            self.size_bytes += sign * len(row.content)
-
-    def count_state(self, state: MessageState, sign: int) -> None:
-        if state is MessageState.ACTIVE:
-            self.active_count += sign
-        elif state is MessageState.DEFERRED:
-            self.deferred_count += sign
-        else:
-            self.scheduled_count += sign
-
-    def change(
-        self,
-        numbers: Sequence[int],
-        changes: list[Change],
-        effect: Callable[[], None],
-        failed: Callable[[FragmentUnavailable], None] | None = None,
+    def commit(
+        self, numbers: Sequence[int], changes: list[Change], effect: Effect | None, failed: Failed | None
     ) -> None:
-        """Make changes to the rows with these numbers durable, then call `effect`."""
-        self._in_flight.append(numbers)
-        self.broker.commit(changes, partial(self._changed, self._in_flight, effect, failed))
+        """The one way in which rows of this fragment change: `Decision.commit` calls it.
 
-    def _changed(
-        self,
-        in_flight: deque[Sequence[int]],
-        effect: Callable[[], None],
-        failed: Callable[[FragmentUnavailable], None] | None,
-        error: FragmentUnavailable | None,
-    ) -> None:
-        if error is None:
-            in_flight.popleft()
-            effect()
-        elif failed is not None:
-            failed(error)
+        `numbers` are those of rows that exist, so that a read may show them: new ones cannot be in a read that was
+        asked for before. They are in flight until the answer comes. Answers come in the order of the calls, so the
+        oldest entry is always the answered one. After a loss the answers belong to the old deque, not to that of the
+        rows that are loaded next.
+        """
+        if numbers:
+            self._in_flight.append(numbers)
+            effect = partial(_landed, self._in_flight, effect)
+        self.broker.commit(changes, effect, failed)
 
     def in_flight(self) -> set[int]:
+        """Rows that are being changed: what a read that was asked for before says of them is out of date."""
         return {number for numbers in self._in_flight for number in numbers}
 
     def out_of_lane(self) -> set[int]:
@@ -208,12 +175,6 @@ class Fragment:
         numbers.update([message.sequence_number for message, _ in self.locks.held.values()])
         return numbers
 
-    def will_expire(self, when: Millis) -> None:
-        """An active message ends then."""
-        if when < self.next_expiry:
-            self.next_expiry = when
-            self.has_expiring = True
-
     # Lanes
 
     def lane_of(self, message: StoredMessage) -> Lane:
@@ -221,11 +182,11 @@ class Fragment:
             return self.lane
         return self.sessions.lane(message.session_id)
 
-    def admit(self, rows: Sequence[StoredMessage], size_bytes: int) -> None:
+    def admit(self, rows: Sequence[StoredMessage], size_bytes: int, now: Millis) -> None:
         """New active rows are durable: they may be handed over."""
         if self.sessions is None:
             self.lane.admit(rows, size_bytes)
-            self.announce(self.lane)
+            self.announce(self.lane, now)
             return
         by_session: dict[str | None, list[StoredMessage]] = {}
         for row in rows:
@@ -233,20 +194,34 @@ class Fragment:
         for group in by_session.values():
             lane = self.lane_of(group[0])
             lane.admit(group, sum([len(row.content) for row in group]))
-            self.announce(lane)
+            self.announce(lane, now)
 
-    def put_back(self, messages: Sequence[StoredMessage]) -> None:
+    def put_back(self, messages: Sequence[StoredMessage], now: Millis) -> None:
         """Messages that were handed over are free again, each in its old place."""
         self.hide_hops(messages)
         touched = {}
         for message in messages:
             lane = self.lane_of(message)
             lane.put_back(message)
-            self.will_expire(message.expires_at)
+            self.agenda.will_expire(message.expires_at)
             touched[id(lane)] = lane
         for lane in touched.values():
-            self.announce(lane)
+            self.announce(lane, now)
         self.wake()
+
+    def withdraw(self, rows: Iterable[StoredMessage]) -> list[Lane]:
+        """Take rows that nobody holds out of the lanes they wait in, the active ones, and return those lanes.
+
+        To be announced once the change of the rows has been asked for: a scan for more that was asked for before it
+        would find them, and they are not in flight yet when it is asked for.
+        """
+        lanes: dict[int, Lane] = {}
+        for row in rows:
+            if row.state is MessageState.ACTIVE:
+                lane = self.lane_of(row)
+                lane.remove(row.sequence_number)
+                lanes[id(lane)] = lane
+        return list(lanes.values())
 
     def hide_hops(self, rows: Iterable[StoredMessage]) -> None:
         """Rows that came while the queue forwarded show their hops to nobody once it no longer does."""
@@ -254,29 +229,29 @@ class Fragment:
             for row in rows:
                 row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
 
-    def announce(self, lane: Lane) -> None:
+    def announce(self, lane: Lane, now: Millis) -> None:
         """Tell those who wait that there may be something for them."""
         self.refill(lane)
         if lane.ready and self.watcher is not None:
-            self.watcher.messages_ready(self, lane)
+            self.watcher.messages_ready(self, lane, now)
         elif not lane.is_open and self.sessions is not None:
-            self.sessions.messages_free(lane)
+            self.sessions.messages_free(lane, now)
 
     def refill(self, lane: Lane) -> None:
         """Ask the store for more ahead of need; not where nobody takes it, for there may be thousands of such queues."""
         if lane.wants_fill and self.is_available and (self.watcher is None or self.watcher.is_taken_from):
             self._scan(lane)
 
-    def open_lane(self, lane: Lane) -> None:
+    def open_lane(self, lane: Lane, now: Millis) -> None:
         """Somebody took hold of a message session. Messages on their way back from its former holder are in no lane
         yet, so where any are, the lane starts from what the store says: a newer message must not overtake them."""
-        lane.is_open = True
+        lane.open()
         if self._in_flight and not lane.is_filling:
             self._scan(lane)
-        self.announce(lane)
+        self.announce(lane, now)
 
     def _scan(self, lane: Lane) -> None:
-        lane.is_filling = True
+        lane.start_fill()
         after, session_id = lane.tail, lane.session_id
         count_max, bytes_max = lane.room
         self.broker.query(
@@ -284,7 +259,7 @@ class Fragment:
             partial(self._refilled, lane, after),
         )
 
-    def _refilled(self, lane: Lane, after: int, found: list[StoredMessage] | FragmentUnavailable) -> None:
+    def _refilled(self, lane: Lane, after: int, found: list[StoredMessage] | FragmentUnavailable, now: Millis) -> None:
         if isinstance(found, FragmentUnavailable):
             return
         taken = self.out_of_lane() if after < lane.filter_below else self.in_flight()
@@ -292,7 +267,7 @@ class Fragment:
         self.hide_hops(free)
         lane.fill(found, free)
         if lane.is_open:
-            self.announce(lane)
+            self.announce(lane, now)
         if self.watcher is not None:
             self.watcher.messages_read()
 
@@ -300,9 +275,13 @@ class Fragment:
 
     def wake(self) -> None:
         """See to it that upkeep runs when the next thing is due. Cheap when that is already so."""
-        when = min(self.locks.next_expiry(), self.next_due, self.next_expiry)
-        if self.duplicates is not None:
-            when = min(when, self.duplicates.next_end)
+        agenda, when = self.agenda, self.locks.next_expiry()
+        if agenda.next_due < when:
+            when = agenda.next_due
+        if agenda.next_expiry < when:
+            when = agenda.next_expiry
+        if self.duplicates is not None and self.duplicates.next_end < when:
+            when = self.duplicates.next_end
         if when < self._woken_at:
             self._woken_at = when
             self.broker.wakeups.at(when, self._woken)
@@ -317,3 +296,10 @@ class Fragment:
                 self._upkeep(self, now)
             finally:
                 self.wake()
+
+
+def _landed(in_flight: deque[Sequence[int]], effect: Effect | None, now: Millis) -> None:
+    # Before the effect: it may put these rows into a lane, and what is read from now on shows them as they are.
+    in_flight.popleft()
+    if effect is not None:
+        effect(now)

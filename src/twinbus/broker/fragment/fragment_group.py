@@ -64,10 +64,10 @@ def counts_of(fragments: Sequence[Fragment]) -> QueueCounts:
     """The sum of those that are available."""
     served = [fragment for fragment in fragments if fragment.is_available]
     return QueueCounts(
-        active=sum(fragment.active_count for fragment in served),
-        deferred=sum(fragment.deferred_count for fragment in served),
-        scheduled=sum(fragment.scheduled_count for fragment in served),
-        size_bytes=sum(fragment.size_bytes for fragment in served),
+        active=sum(fragment.tally.active_count for fragment in served),
+        deferred=sum(fragment.tally.deferred_count for fragment in served),
+        scheduled=sum(fragment.tally.scheduled_count for fragment in served),
+        size_bytes=sum(fragment.tally.size_bytes for fragment in served),
         is_limited=len(served) < len(fragments),
     )
 

@@ -1,20 +1,21 @@
-"""Messages going out of one fragment to a receiver, locked or removed (protocol.md 6, 6.2)."""
+"""Messages going out of one fragment to a receiver, locked or removed."""
 
 from collections.abc import Callable
 
 from twinbus.broker.consumer import TakenMessage
+from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.expiry import expire
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.lane import Lane
+from twinbus.broker.message_broker import Failed
 from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable
-from twinbus.store.changes import Removed, StoredMessage
+from twinbus.store.changes import StoredMessage
 
 
 def take(fragment: Fragment, lane: Lane, count_max: int, now: Millis) -> list[StoredMessage]:
     """The next messages of a lane that have not expired. They are in no lane then: lock or remove them."""
     taken = lane.take(count_max)
-    if fragment.has_expiring:
+    if fragment.agenda.has_expiring:
         expired = [message for message in taken if message.expires_at <= now]
         if expired:
             expire(fragment, expired)
@@ -39,16 +40,16 @@ def take_and_delete(
     count_max: int,
     now: Millis,
     deliver: Callable[[list[TakenMessage]], None],
-    failed: Callable[[int], None],
+    failed: Callable[[int, Millis], None],
 ) -> int:
     """For receive-and-delete: handed over once the removal is durable, so never twice. Returns how many are under way.
 
-    Who leaves meanwhile has taken them all the same, and they are gone: that is what the mode says. Putting them back
-    would give them new numbers behind messages that came later.
+    A receiver that leaves meanwhile has taken them all the same, and they are gone: that is what the mode says. Putting
+    them back would give them new numbers behind messages that came later.
     """
     messages = take(fragment, lane, count_max, now)
     if messages:
-        delete(fragment, messages, deliver, lambda _: failed(len(messages)))
+        delete(fragment, messages, deliver, lambda _, later: failed(len(messages), later))
     return len(messages)
 
 
@@ -56,13 +57,8 @@ def delete(
     fragment: Fragment,
     messages: list[StoredMessage],
     deliver: Callable[[list[TakenMessage]], None],
-    failed: Callable[[FragmentUnavailable], None],
+    failed: Failed,
 ) -> None:
-    numbers = [message.sequence_number for message in messages]
-    fragment.count_rows(messages, -1)
-    fragment.change(
-        numbers,
-        [Removed(fragment.key, numbers)],
-        lambda: deliver([TakenMessage(message, b"", 0) for message in messages]),
-        failed,
-    )
+    decision = Decision(fragment)
+    decision.remove(messages)
+    decision.commit(lambda _: deliver([TakenMessage(message, b"", 0) for message in messages]), failed)

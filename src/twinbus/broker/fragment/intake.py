@@ -1,12 +1,12 @@
-"""Messages coming in: what was sent becomes rows of one fragment, not yet durable (contract A10, A13, A14, A18).
+"""Messages coming in: what was sent becomes new rows of one fragment (contract A10, A13, A14, A18).
 
 A ping proves that the store works and is nothing else: it gets a number, is written and removed in one commit, and so
-is never in any lane. A duplicate is left out and gets the answer of the others.
+is never in any lane. A duplicate is dropped and gets the answer of the others.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.duplicates import KEYS_MAX, DuplicateHistory, duplicate_key
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import without_hops
@@ -15,19 +15,10 @@ from twinbus.errors import QuotaExceeded, ServerBusy
 from twinbus.model.message import Message
 from twinbus.model.partition_key import pinning_key
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Change, DuplicatesSeen, Enqueued, Removed, StoredMessage
+from twinbus.store.changes import DuplicatesSeen, StoredMessage
 
 DROPPED = 0
 """In place of the sequence number of a duplicate."""
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """What to commit, the numbers given, and what to do once it is durable."""
-
-    changes: list[Change]
-    numbers: list[int]
-    take_effect: Callable[[], None]
 
 
 def check_size(fragment: Fragment, taken_bytes: int, size_bytes: int) -> None:
@@ -62,32 +53,30 @@ def expiry_of(now: Millis, time_to_live: Millis | None, default: Millis) -> Mill
     return NEVER if time_to_live >= NEVER - now else now + time_to_live
 
 
-def stage(fragment: Fragment, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None = None) -> Staged:
-    """Make rows of them, all or what `check_room` raises. `origins`: their numbers at the first point of submission."""
+def stage(
+    decision: Decision, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None = None
+) -> list[int]:
+    """Enqueue them, and return their sequence numbers; all of them, or what `check_room` raises before anything is
+    decided. `origins`: their numbers at the first point of submission."""
+    fragment = decision.fragment
     check_room(fragment, messages)
-    fresh = [True] * len(messages)
-    changes: list[Change] = []
+    fresh = None
     if fragment.duplicates is not None:
-        fresh = take_fresh(fragment, fragment.duplicates, messages, now, changes)
-    intake = _Intake(fragment, now)
+        fresh = take_fresh(decision, fragment.duplicates, messages, now)
+    intake = _Intake(fragment, len(messages) if fresh is None else sum(fresh), now)
     numbers = []
-    for position, message in enumerate(messages):
-        if not fresh[position]:
+    for place, message in enumerate(messages):
+        if fresh is not None and not fresh[place]:
             numbers.append(DROPPED)
             continue
-        numbers.append(intake.add(message, 0 if origins is None else origins[position]))
-    return Staged(intake.changes() + changes, numbers, intake.take_effect)
+        numbers.append(intake.add(message, 0 if origins is None else origins[place]))
+    decision.enqueue(intake.active, intake.scheduled, intake.pings)
+    return numbers
 
 
-def take_fresh(
-    fragment: Fragment,
-    history: DuplicateHistory,
-    messages: Sequence[Message],
-    now: Millis,
-    changes: list[Change],
-) -> list[bool]:
-    """Which of them are no duplicates; those are known from now on."""
-    settings = fragment.settings
+def take_fresh(decision: Decision, history: DuplicateHistory, messages: Sequence[Message], now: Millis) -> list[bool]:
+    """Which of them are not duplicates; those are known from now on."""
+    settings = decision.fragment.settings
     end = now + settings.duplicate_window
     fresh: list[bool] = []
     seen: list[tuple[str, Millis]] = []
@@ -102,25 +91,26 @@ def take_fresh(
             seen.append((key, end))
         fresh.append(is_fresh)
     if seen:
-        changes.append(DuplicatesSeen(fragment.key, seen))
+        decision.write(DuplicatesSeen(decision.fragment.key, seen))
     return fresh
 
 
 class _Intake:
-    """Rows of one run of messages on their way into one fragment."""
+    """Rows of one run of `count` messages on their way into one fragment."""
 
-    def __init__(self, fragment: Fragment, now: Millis) -> None:
-        self._fragment = fragment
+    __slots__ = ("_now", "_number", "_settings", "active", "pings", "scheduled")
+
+    def __init__(self, fragment: Fragment, count: int, now: Millis) -> None:
+        self._settings = fragment.settings
         self._now = now
-        self._rows: list[StoredMessage] = []
-        self._active: list[StoredMessage] = []
-        self._active_bytes = 0
-        self._pings: list[int] = []
+        self._number = fragment.tally.take_numbers(count) - 1
+        self.active: list[StoredMessage] = []
+        self.scheduled: list[StoredMessage] = []
+        self.pings: list[StoredMessage] = []
 
     def add(self, message: Message, origin: int) -> int:
-        fragment, now, content = self._fragment, self._now, message.content
-        settings = fragment.settings
-        fragment.last_number = number = fragment.last_number + 1
+        settings, now, content = self._settings, self._now, message.content
+        self._number = number = self._number + 1
         session_id = message.session_id if settings.requires_session else None
         if origin and settings.forward_to is None:
             origin = without_hops(origin)
@@ -128,32 +118,14 @@ class _Intake:
         if due_at is not None and due_at > now and not message.is_ping:
             # Its time to live counts from when it becomes active.
             expires_at = expiry_of(due_at, message.time_to_live, settings.default_time_to_live)
-            row = StoredMessage(number, content, now, expires_at, MessageState.SCHEDULED, due_at, 0, session_id, origin)
-            fragment.scheduled_count += 1
-            fragment.next_due = min(fragment.next_due, due_at)
+            self.scheduled.append(
+                StoredMessage(number, content, now, expires_at, MessageState.SCHEDULED, due_at, 0, session_id, origin)
+            )
+            return number
+        expires_at = expiry_of(now, message.time_to_live, settings.default_time_to_live)
+        row = StoredMessage(number, content, now, expires_at, MessageState.ACTIVE, 0, 0, session_id, origin)
+        if message.is_ping:
+            self.pings.append(row)
         else:
-            expires_at = expiry_of(now, message.time_to_live, settings.default_time_to_live)
-            row = StoredMessage(number, content, now, expires_at, MessageState.ACTIVE, 0, 0, session_id, origin)
-            if message.is_ping:
-                self._rows.append(row)
-                self._pings.append(number)
-                return number
-            fragment.active_count += 1
-            if expires_at < NEVER:
-                fragment.will_expire(expires_at)
-            self._active.append(row)
-            self._active_bytes += len(content)
-        fragment.size_bytes += len(content)
-        self._rows.append(row)
+            self.active.append(row)
         return number
-
-    def changes(self) -> list[Change]:
-        changes: list[Change] = [Enqueued(self._fragment.key, self._rows)] if self._rows else []
-        if self._pings:
-            changes.append(Removed(self._fragment.key, self._pings))
-        return changes
-
-    def take_effect(self) -> None:
-        if self._active:
-            self._fragment.admit(self._active, self._active_bytes)
-        self._fragment.wake()

@@ -39,13 +39,13 @@ class Lane:
         "tail",
     )
 
-    def __init__(self, session_id: str | None, beyond: int, *, is_open: bool) -> None:
+    def __init__(self, session_id: str | None, beyond: int, *, is_open: bool, first: int = 0) -> None:
         self.session_id = session_id
         self.ready: deque[StoredMessage] = deque()
         self.ready_bytes = 0
         self.tail = 0
         self.beyond = beyond
-        self.first = 0  # of a closed lane: the lowest number in it, or a little below
+        self.first = first  # of a closed lane: the lowest number in it, or a little below
         self.is_open = is_open
         self.is_filling = False
         self.filter_below = 0
@@ -120,6 +120,14 @@ class Lane:
         elif self.beyond > 0:
             self.beyond -= 1
 
+    def open(self) -> None:
+        """Somebody took hold of the message session: its messages may be kept in memory from now on."""
+        self.is_open = True
+
+    def start_fill(self) -> None:
+        """The store is being asked for more; `fill` follows, or the lane is dropped with its fragment."""
+        self.is_filling = True
+
     def fill(self, found: Sequence[StoredMessage], free: Sequence[StoredMessage]) -> None:
         """A scan from the tail on found these rows, of which some are free and the others handed over."""
         self.is_filling = False
@@ -137,11 +145,10 @@ class Lane:
         A new object, so that a scan still under way for this one changes nothing any more.
         """
         self.is_open = False
-        lane = Lane(self.session_id, self.beyond + len(self.ready) + len(returned), is_open=False)
         numbers = [message.sequence_number for message in returned]
         numbers.append(self.ready[0].sequence_number if self.ready else self.tail + 1)
-        lane.first = min(numbers)
-        return lane
+        count = self.beyond + len(self.ready) + len(returned)
+        return Lane(self.session_id, count, is_open=False, first=min(numbers))
 
     def _trim(self) -> None:
         # Not during a scan: what it brings is to follow on the tail it was asked for.

@@ -1,4 +1,4 @@
-"""Locks on messages: leases in memory, never written down (design.md, rule 5).
+"""Locks on messages: leases in memory, never written to a store. After a restart the messages are delivered again.
 
 A token names its fragment in its first byte, so that a settlement finds its way, and is unique by a salt of the
 fragment's run and a counter: a token from before a restart matches nothing.
@@ -9,7 +9,7 @@ Locks end in bursts as they began: one heap entry for all messages handed over t
 settled or renewed stay until they are due or until they make up most of the heap.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from random import Random
@@ -35,6 +35,8 @@ class LockTable:
         self.held: dict[bytes, Held] = {}
         self.enlisted: set[bytes] = set()
         """Locks that a transaction settles, and so nobody else can; they end and are renewed as all others."""
+        self.deferred: set[int] = set()
+        """Numbers of the locked messages that are deferred: nobody else can take them by number."""
         self._prefix = bytes([index]) + random.randbytes(SALT_SIZE)
         self._counter = 0
         self._bursts: list[tuple[Millis, int, Sequence[bytes]]] = []
@@ -60,6 +62,53 @@ class LockTable:
     def is_live(self, token: bytes, now: Millis) -> bool:
         held = self.held.get(token)
         return held is not None and held[1] > now
+
+    def settle(
+        self, tokens: Sequence[bytes], now: Millis, is_held: Callable[[StoredMessage, Millis], bool] | None
+    ) -> tuple[list[StoredMessage], list[int], list[int]]:
+        """End the locks that can be settled and return their messages; then the places of the tokens that have no
+        live lock, and of those that a transaction settles.
+
+        `is_held`: of a session entity, whether the message session of a locked message is still held.
+        """
+        held, enlisted = self.held, self.enlisted
+        messages: list[StoredMessage] = []
+        lost: list[int] = []
+        busy: list[int] = []
+        for place, token in enumerate(tokens):
+            lock = held.get(token)
+            if lock is None or lock[1] <= now or (is_held is not None and not is_held(lock[0], now)):
+                lost.append(place)
+            elif token in enlisted:
+                busy.append(place)
+            else:
+                del held[token]
+                messages.append(lock[0])
+        return messages, lost, busy
+
+    def drop(self, tokens: Iterable[bytes]) -> list[StoredMessage]:
+        """End these locks, except those that have ended already, and return their messages."""
+        held = self.held
+        return [held.pop(token)[0] for token in tokens if token in held]
+
+    def hold_deferred(self, rows: Iterable[StoredMessage]) -> None:
+        """Deferred messages have just been locked."""
+        self.deferred.update([row.sequence_number for row in rows])
+
+    def forget_deferred(self, numbers: Iterable[int]) -> None:
+        """The locks of these have ended; those that are not deferred change nothing."""
+        if self.deferred:
+            self.deferred.difference_update(numbers)
+
+    def enlist(self, tokens: Sequence[bytes]) -> None:
+        """A transaction settles these from now on, until it lets go of them with `dismiss`."""
+        self.enlisted.update(tokens)
+
+    def dismiss(self, tokens: Sequence[bytes]) -> None:
+        self.enlisted.difference_update(tokens)
+
+    def is_any_enlisted(self, tokens: Sequence[bytes]) -> bool:
+        return not self.enlisted.isdisjoint(tokens)
 
     def renew(self, tokens: Sequence[bytes], until: Millis) -> None:
         """All of them have to be live."""

@@ -53,19 +53,21 @@ class MessageSessions:
             lane = self._lanes[session_id] = Lane(session_id, 0, is_open=session_id in self._held)
         return lane
 
-    def load(self, sessions: Sequence[SessionSummary]) -> None:
+    def load(self, sessions: Sequence[SessionSummary], now: Millis) -> None:
         for session in sessions:
             if session.active_count:
-                lane = self._lanes[session.session_id] = Lane(session.session_id, session.active_count, is_open=False)
-                lane.first = session.first_sequence_number
-                self.messages_free(lane)
+                lane = Lane(
+                    session.session_id, session.active_count, is_open=False, first=session.first_sequence_number
+                )
+                self._lanes[session.session_id] = lane
+                self.messages_free(lane, now)
 
     def drop(self) -> None:
         for held in self._held.values():
             held.lock.is_held = False
         self._lanes, self._held, self._free, self._listed = {}, {}, [], {}
 
-    def messages_free(self, lane: Lane) -> None:
+    def messages_free(self, lane: Lane, now: Millis) -> None:
         session_id = lane.session_id
         if session_id is None:
             return
@@ -82,7 +84,7 @@ class MessageSessions:
                 self._free = [(first, listed) for listed, first in self._listed.items()]
                 heapify(self._free)
         if self._fragment.watcher is not None:
-            self._fragment.watcher.session_free()
+            self._fragment.watcher.session_free(now)
 
     def is_held(self, message: StoredMessage, now: Millis) -> bool:
         return message.session_id is not None and self.lock_of(message.session_id, now) is not None
@@ -110,24 +112,23 @@ class MessageSessions:
         assert self.lock_of(session_id, now) is None
         stale = self._held.get(session_id)
         if stale is not None:
-            self.lose(stale.lock)
-        lock = SessionLock(session_id, self._fragment.index, now + self._fragment.settings.lock_duration)
+            self.lose(stale.lock, now)
+        lock = SessionLock(session_id, self._fragment.index, now, now + self._fragment.settings.lock_duration)
         self._held[session_id] = _Held(lock)
         self._listed.pop(session_id, None)
-        self._fragment.open_lane(self.lane(session_id))
+        self._fragment.open_lane(self.lane(session_id), now)
         return lock
 
-    def release(self, lock: SessionLock) -> None:
+    def release(self, lock: SessionLock, now: Millis) -> None:
         """Given back in good order."""
         messages = self._give_up(lock)
-        for message in messages:
-            self._fragment.deferred_locked.discard(message.sequence_number)
-        self._close(lock.session_id, [message for message in messages if message.state is MessageState.ACTIVE])
+        self._fragment.locks.forget_deferred([message.sequence_number for message in messages])
+        self._close(lock.session_id, [message for message in messages if message.state is MessageState.ACTIVE], now)
 
-    def lose(self, lock: SessionLock) -> None:
+    def lose(self, lock: SessionLock, now: Millis) -> None:
         """The lock ended before it was given back."""
         messages = self._give_up(lock)
-        self._close(lock.session_id, [])
+        self._close(lock.session_id, [], now)
         if messages:
             give_back(self._fragment, messages)
 
@@ -149,11 +150,10 @@ class MessageSessions:
         """End the hold; what was still locked under it is returned."""
         lock.is_held = False
         held = self._held.pop(lock.session_id)
-        locked = self._fragment.locks.held
-        return [locked.pop(token)[0] for token in held.tokens if token in locked]
+        return self._fragment.locks.drop(held.tokens)
 
-    def _close(self, session_id: str, returned: Sequence[StoredMessage]) -> None:
+    def _close(self, session_id: str, returned: Sequence[StoredMessage], now: Millis) -> None:
         lane = self._lanes.pop(session_id).closed(returned)
         if lane.beyond:
             self._lanes[session_id] = lane
-            self.messages_free(lane)
+            self.messages_free(lane, now)

@@ -9,19 +9,18 @@ DeadLetter  moved to the dead-letter queue
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.message_broker import Effect, Failed
 from twinbus.broker.outcomes import Abandon, Complete, DeadLetter, Defer, Outcome, Release
 from twinbus.broker.replies import SettleReply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessageLockLost, MessagingError, NotAllowed, SessionLockLost
 from twinbus.model.dead_letter_reasons import MAX_DELIVERY_COUNT_EXCEEDED, max_delivery_count_text
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Removed, StoredMessage
-
-Effect = Callable[[], None]
-Failed = Callable[[FragmentUnavailable], None]
+from twinbus.store.changes import StoredMessage
 
 
 def settle_each(
@@ -36,29 +35,25 @@ def settle_each(
     refusal = refusal_of(fragment, outcome)
     if refusal is not None:
         for index in indexes:
-            reply.failed(index, refusal)
+            reply.failed(index, refusal, now)
         return
-    held, messages, good = fragment.locks.held, [], []
-    enlisted = fragment.locks.enlisted
     sessions = fragment.sessions
-    for index, token in zip(indexes, tokens, strict=True):
-        lock = held.get(token)
-        if lock is None or lock[1] <= now or (sessions is not None and not sessions.is_held(lock[0], now)):
-            reply.failed(index, lock_lost(fragment))
-            continue
-        if token in enlisted:
-            reply.failed(index, in_transaction())
-            continue
-        del held[token]
-        messages.append(lock[0])
-        good.append(index)
+    messages, lost, busy = fragment.locks.settle(tokens, now, None if sessions is None else sessions.is_held)
+    good = indexes
+    if lost or busy:
+        bad = {*lost, *busy}
+        good = [index for place, index in enumerate(indexes) if place not in bad]
+    for place in lost:
+        reply.failed(indexes[place], lock_lost(fragment), now)
+    for place in busy:
+        reply.failed(indexes[place], in_transaction(), now)
 
-    def failed(error: FragmentUnavailable) -> None:
+    def failed(error: FragmentUnavailable, later: Millis) -> None:
         for index in good:
-            reply.failed(index, error)
+            reply.failed(index, error, later)
 
     if messages:
-        apply(fragment, messages, outcome, now, lambda: reply.settled(good), failed)
+        apply(fragment, messages, outcome, now, partial(reply.settled, good), failed)
 
 
 def settle_all(
@@ -67,17 +62,16 @@ def settle_all(
     outcome: Outcome,
     now: Millis,
     effect: Effect,
-    failed: Callable[[MessagingError], None],
+    failed: Callable[[MessagingError, Millis], None],
 ) -> None:
     """Settle all of them in one commit, or none."""
     error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now)
-    if error is None and not fragment.locks.enlisted.isdisjoint(tokens):
+    if error is None and fragment.locks.is_any_enlisted(tokens):
         error = in_transaction()
     if error is not None:
-        failed(error)
+        failed(error, now)
         return
-    messages = [fragment.locks.held.pop(token)[0] for token in dict.fromkeys(tokens)]
-    apply(fragment, messages, outcome, now, effect, failed)
+    apply(fragment, fragment.locks.drop(tokens), outcome, now, effect, failed)
 
 
 def check_live(fragment: Fragment, tokens: Sequence[bytes], now: Millis) -> MessagingError | None:
@@ -114,16 +108,22 @@ def apply(
     messages: list[StoredMessage],
     outcome: Outcome,
     now: Millis,
-    effect: Effect,
+    effect: Effect | None,
     failed: Failed | None = None,
 ) -> None:
     """Do it to messages that were locked and are no longer."""
     match outcome:
         case Complete():
-            _complete(fragment, messages, effect, failed)
+            decision = Decision(fragment)
+            if fragment.locks.deferred:
+                decision.remove(messages)
+            else:
+                decision.remove_active(messages)
+            decision.commit(effect, failed)
         case Release():
-            release(fragment, messages)
-            effect()
+            release(fragment, messages, now)
+            if effect is not None:
+                effect(now)
         case Abandon(properties, delay):
             give_back(fragment, messages, properties, now + delay if delay else 0, effect, failed)
         case Defer(properties):
@@ -139,10 +139,9 @@ def apply(
             decision.commit(effect, failed)
 
 
-def release(fragment: Fragment, messages: Sequence[StoredMessage]) -> None:
-    for message in messages:
-        fragment.deferred_locked.discard(message.sequence_number)
-    fragment.put_back([message for message in messages if message.state is MessageState.ACTIVE])
+def release(fragment: Fragment, messages: Sequence[StoredMessage], now: Millis) -> None:
+    fragment.locks.forget_deferred([message.sequence_number for message in messages])
+    fragment.put_back([message for message in messages if message.state is MessageState.ACTIVE], now)
 
 
 def expire_locks(fragment: Fragment, now: Millis) -> None:
@@ -171,21 +170,6 @@ def give_back(
             decision.alter(message, MessageState.DEFERRED, properties=properties)
         elif due_at:
             decision.alter(message, MessageState.SCHEDULED, due_at=due_at, properties=properties)
-            fragment.next_due = min(fragment.next_due, due_at)
         elif decision.alter(message, MessageState.ACTIVE, properties=properties):
             decision.free(message)
     decision.commit(effect, failed)
-    fragment.wake()
-
-
-def _complete(fragment: Fragment, messages: list[StoredMessage], effect: Effect, failed: Failed | None) -> None:
-    # The hot path: the same as Decision.remove, in bulk where nothing is deferred.
-    if fragment.deferred_locked:
-        decision = Decision(fragment)
-        decision.remove(messages)
-        decision.commit(effect, failed)
-        return
-    numbers = [message.sequence_number for message in messages]
-    fragment.active_count -= len(messages)
-    fragment.size_bytes -= sum([len(message.content) for message in messages])
-    fragment.change(numbers, [Removed(fragment.key, numbers)], effect, failed)

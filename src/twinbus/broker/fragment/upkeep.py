@@ -1,12 +1,12 @@
 """What a fragment does by itself as time passes."""
 
+from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.expiry import sweep
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.schedule import Activate, activate, look_for_due
 from twinbus.broker.fragment.settlement import expire_locks
 from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable
 from twinbus.store.changes import DuplicatesForgotten
 
 
@@ -25,8 +25,7 @@ def keep_up_with(fragment: Fragment, now: Millis, activate_due: Activate) -> Non
 
 def _forget_duplicates(fragment: Fragment, history: DuplicateHistory, now: Millis) -> None:
     if history.forget(now):
-        fragment.broker.commit([DuplicatesForgotten(fragment.key, now)], _nothing_more)
-
-
-def _nothing_more(_: FragmentUnavailable | None) -> None:
-    """Keys that stayed in a store which failed are dropped with the next ones."""
+        decision = Decision(fragment)
+        decision.write(DuplicatesForgotten(fragment.key, now))
+        # Keys that stayed in a store which failed are dropped with the next ones.
+        decision.commit()

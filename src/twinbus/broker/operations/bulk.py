@@ -14,9 +14,8 @@ from typing import TypeAlias
 from twinbus.broker.commands import NUMBERS_MAX, Claim, DeleteDeferred, Purge, Range, Undefer, UndeferAll
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.withdrawal import withdraw
 from twinbus.broker.operations.asked_queue import AskedQueue
-from twinbus.broker.operations.steps import Steps, commit, read_one
+from twinbus.broker.operations.steps import Steps, commit, read_timed
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model import wire_names
@@ -152,34 +151,34 @@ class _Change:
     ) -> Steps[None]:
         """Rows of a fragment by their states, up to number `last`."""
         while self._room() and (last is None or after < last):
-            rows = yield from read_one(fragment, Scan(fragment.key, after, self._room(), STEP_BYTES_MAX, states))
+            rows, now = yield from read_timed(fragment, Scan(fragment.key, after, self._room(), STEP_BYTES_MAX, states))
             if not rows:
                 return
             after = rows[-1].sequence_number
-            yield from self._change(fragment, rows)
+            yield from self._change(fragment, rows, now)
 
     def read(self, fragment: Fragment, numbers: Numbers) -> Steps[None]:
         """Rows of a fragment by their numbers. Those that are not there count as done."""
         for some in _slices(numbers, STEP_COUNT_MAX):
-            rows = yield from read_one(fragment, ReadNumbers(fragment.key, some))
-            yield from self._change(fragment, rows)
+            rows, now = yield from read_timed(fragment, ReadNumbers(fragment.key, some))
+            yield from self._change(fragment, rows, now)
 
     def _room(self) -> int:
         return min(STEP_COUNT_MAX, self.count_max - len(self.done))
 
-    def _change(self, fragment: Fragment, rows: Rows) -> Steps[None]:
-        free = self._free(fragment, rows)
+    def _change(self, fragment: Fragment, rows: Rows, now: Millis) -> Steps[None]:
+        free = self._free(fragment, rows, now)
         if free:
-            withdrawn = withdraw(fragment, free)
+            withdrawn = fragment.withdraw(free)
             decision = Decision(fragment)
             self.alter(decision, free)
             numbers = [row.sequence_number for row in free]
             yield from commit(decision, withdrawn)
             self.done += numbers
 
-    def _free(self, fragment: Fragment, rows: Rows) -> Rows:
+    def _free(self, fragment: Fragment, rows: Rows, now: Millis) -> Rows:
         """Without what was locked or changed after the rows were asked for."""
-        taken, now = fragment.out_of_lane(), fragment.broker.clock.now()
+        taken = fragment.out_of_lane()
         sessions = fragment.sessions if self.spares_held_sessions else None
         return [
             row

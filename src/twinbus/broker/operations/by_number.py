@@ -11,7 +11,7 @@ from twinbus.broker.fragment.message_sessions import MessageSessions
 from twinbus.broker.fragment.settlement import lock_lost
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.sessions import check_held
-from twinbus.broker.operations.steps import Steps, commit, read_one
+from twinbus.broker.operations.steps import Steps, commit, read_one, read_timed
 from twinbus.clock import Millis
 from twinbus.errors import MessageNotFound, MessageTooLarge
 from twinbus.model.wire_names import MessageState
@@ -25,26 +25,27 @@ def receive_deferred(queue: AskedQueue, command: ReceiveDeferred, now: Millis) -
     queue.settings.check_can_receive()
     fragment = fragment_of_numbers(queue.fragments, command.numbers)
     session_id = check_held(queue, command.session_id, now) if queue.requires_session else None
-    rows = yield from _deferred(fragment, command.numbers, session_id)
+    rows, later = yield from _deferred(fragment, command.numbers, session_id)
     if command.mode is ReceiveMode.RECEIVE_AND_DELETE:
         yield from _remove(fragment, rows)
         return [TakenMessage(row, b"", 0) for row in rows]
+    # Time has passed since the command came: a lock runs from when the messages were found.
     if session_id is None:
-        return _lock(fragment, rows)
-    return _lock_in_session(fragment, queue.sessions().sessions_of(fragment), session_id, rows)
+        return _lock(fragment, rows, later)
+    return _lock_in_session(fragment, queue.sessions().sessions_of(fragment), session_id, rows, later)
 
 
-def _deferred(fragment: Fragment, numbers: Sequence[int], session_id: str | None) -> Steps[Rows]:
-    """All of them, or it raises.
+def _deferred(fragment: Fragment, numbers: Sequence[int], session_id: str | None) -> Steps[tuple[Rows, Millis]]:
+    """All of them, and when they were found; or it raises.
 
     MessageTooLarge if they are more than one answer can hold: what it cannot bring would be taken and lost.
     """
     wanted = list(dict.fromkeys(numbers))
-    rows = yield from read_one(fragment, ReadTogether(fragment.key, wanted, DEFERRED_BYTES_MAX))
+    rows, now = yield from read_timed(fragment, ReadTogether(fragment.key, wanted, DEFERRED_BYTES_MAX))
     if rows is None:
         raise MessageTooLarge(f"These messages have more than {DEFERRED_BYTES_MAX} bytes. Ask for fewer at once.")
     # The rows are as they were when they were asked for: some may have been taken or changed since.
-    taken = fragment.in_flight() | fragment.deferred_locked
+    taken = fragment.in_flight() | fragment.locks.deferred
     free = [
         row
         for row in rows
@@ -54,25 +55,25 @@ def _deferred(fragment: Fragment, numbers: Sequence[int], session_id: str | None
     ]
     if len(free) < len(wanted):
         raise MessageNotFound("A message with this sequence number is not deferred, or somebody holds it.")
-    return free
+    return free, now
 
 
-def _lock(fragment: Fragment, rows: Rows) -> list[TakenMessage]:
-    # Time has passed since the command came: the lock runs from here.
-    now = fragment.broker.clock.now()
+def _lock(fragment: Fragment, rows: Rows, now: Millis) -> list[TakenMessage]:
     taken = fragment.locks.lock(rows, now + fragment.settings.lock_duration)
     fragment.wake()
-    fragment.deferred_locked.update([row.sequence_number for row in rows])
+    fragment.locks.hold_deferred(rows)
     return taken
 
 
-def _lock_in_session(fragment: Fragment, sessions: MessageSessions, session_id: str, rows: Rows) -> list[TakenMessage]:
+def _lock_in_session(
+    fragment: Fragment, sessions: MessageSessions, session_id: str, rows: Rows, now: Millis
+) -> list[TakenMessage]:
     # It was held when the command came, and may be lost by now.
-    lock = sessions.lock_of(session_id, fragment.broker.clock.now())
+    lock = sessions.lock_of(session_id, now)
     if lock is None:
         raise lock_lost(fragment)
     taken = sessions.lock(lock, rows)
-    fragment.deferred_locked.update([row.sequence_number for row in rows])
+    fragment.locks.hold_deferred(rows)
     return taken
 
 

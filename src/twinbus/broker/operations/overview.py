@@ -17,7 +17,7 @@ _PAGE_BYTES_MAX = 1024 * 1024
 def list_fragments(queue: AskedQueue, command: ListFragments, now: Millis) -> Steps[list[FragmentHead]]:
     # The last numbers of now and not of when the answers come: by then the stores have done all that was asked of them
     # before, so that whatever has one of these numbers is in the answer or gone.
-    last_numbers = [fragment.last_number for fragment in queue.fragments]
+    last_numbers = [fragment.tally.last_number for fragment in queue.fragments]
     answers = yield from read_each([(fragment, Scan(fragment.key, 0, 1, 1)) for fragment in queue.fragments])
     return [_head(*known) for known in zip(queue.fragments, last_numbers, answers, strict=True)]
 
@@ -27,7 +27,8 @@ def _head(fragment: Fragment, last_number: int, first: Rows | FragmentUnavailabl
     if isinstance(first, FragmentUnavailable) or not fragment.is_available:
         return FragmentHead(fragment.index, False, 0, 0, 0, 0, 0, 0)
     first_number = first[0].sequence_number if first else last_number + 1
-    counts = fragment.active_count, fragment.deferred_count, fragment.scheduled_count, fragment.size_bytes
+    tally = fragment.tally
+    counts = tally.active_count, tally.deferred_count, tally.scheduled_count, tally.size_bytes
     return FragmentHead(fragment.index, True, first_number, last_number, *counts)
 
 

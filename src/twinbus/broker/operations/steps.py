@@ -1,7 +1,7 @@
 """How an operation of several steps is written and run.
 
 An operation is a generator. It decides; when it needs a messaging store it yields a step, which is a value, and is
-resumed with the answer, or has FragmentUnavailable thrown in. What it returns is the reply, and so is the MessagingError
+resumed with the answer and its time, or has FragmentUnavailable thrown in. What it returns is the reply, and so is the MessagingError
 that it raises. `run` carries out the steps of any of them.
 
     decide --yield a step--> the store --answer--> decide --...--> return the reply
@@ -23,6 +23,7 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.replies import Reply
+from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessagingError
 from twinbus.store.changes import Change
 from twinbus.store.reads import Read
@@ -70,13 +71,19 @@ Steps: TypeAlias = Generator[Step, Any, T]
 
 def read_one(fragment: Fragment, read: Read[T]) -> Steps[T]:
     """Raises FragmentUnavailable."""
-    answer: T = yield ReadOne(fragment, read)
+    answer, _ = yield from read_timed(fragment, read)
     return answer
 
 
+def read_timed(fragment: Fragment, read: Read[T]) -> Steps[tuple[T, Millis]]:
+    """As `read_one`, with the time at which the answer came: that of the command has passed."""
+    answered: tuple[T, Millis] = yield ReadOne(fragment, read)
+    return answered
+
+
 def read_each(reads: Sequence[tuple[Fragment, Read[T]]]) -> Steps[list[T | FragmentUnavailable]]:
-    answers: list[T | FragmentUnavailable] = yield ReadEach(reads)
-    return answers
+    answered: tuple[list[T | FragmentUnavailable], Millis] = yield ReadEach(reads)
+    return answered[0]
 
 
 def commit(decision: Decision, withdrawn: Sequence[Lane] = ()) -> Steps[None]:
@@ -84,20 +91,21 @@ def commit(decision: Decision, withdrawn: Sequence[Lane] = ()) -> Steps[None]:
     yield Commit(decision, withdrawn)
 
 
-def commit_each(commits: Sequence[tuple[MessageBroker, list[Change]]]) -> Steps[None]:
-    """Raises FragmentUnavailable if one of them failed; the others are durable."""
-    answers: list[FragmentUnavailable | None] = yield CommitEach(commits)
-    for error in answers:
+def commit_each(commits: Sequence[tuple[MessageBroker, list[Change]]]) -> Steps[Millis]:
+    """When all of them are durable. Raises FragmentUnavailable if one of them failed; the others are durable."""
+    answered: tuple[list[FragmentUnavailable | None], Millis] = yield CommitEach(commits)
+    for error in answered[0]:
         if error is not None:
             raise error
+    return answered[1]
 
 
 # Running
 
 
-def run(steps: Steps[T], reply: Reply[T]) -> None:
+def run(steps: Steps[T], now: Millis, reply: Reply[T]) -> None:
     """Until the reply, which may come at once or with the answer of a store."""
-    _Run(steps, reply).resume(None)
+    _Run(steps, reply).start(now)
 
 
 class _Run(Generic[T]):
@@ -109,24 +117,30 @@ class _Run(Generic[T]):
         self._steps = steps
         self._reply = reply
 
-    def resume(self, answer: object) -> None:
+    def start(self, now: Millis) -> None:
+        self._go_on(partial(self._steps.send, None), now)
+
+    def resume(self, answer: object, now: Millis) -> None:
+        if isinstance(answer, FragmentUnavailable):
+            # One error goes to all who waited for a store: what each adds to its traceback would stay.
+            self._go_on(partial(self._steps.throw, answer.with_traceback(None)), now)
+        else:
+            self._go_on(partial(self._steps.send, (answer, now)), now)
+
+    def _go_on(self, resume: Callable[[], Step], now: Millis) -> None:
         result: T | MessagingError
         try:
-            if isinstance(answer, FragmentUnavailable):
-                # One error goes to all who waited for a store: what each adds to its traceback would stay.
-                step = self._steps.throw(answer.with_traceback(None))
-            else:
-                step = self._steps.send(answer)
+            step = resume()
         except StopIteration as end:
             result = end.value
         except MessagingError as error:
             result = error
         else:
-            self._perform(step)
+            self._perform(step, now)
             return
         self._reply(result)
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, step: Step, now: Millis) -> None:
         match step:
             case ReadOne(fragment, read):
                 fragment.broker.query(read, self.resume)
@@ -139,11 +153,11 @@ class _Run(Generic[T]):
                 # Behind the commit in the store's line: a scan for more messages, which this may start, then shows the
                 # rows as they are after it.
                 for lane in withdrawn:
-                    decision.fragment.announce(lane)
+                    decision.fragment.announce(lane, now)
             case CommitEach(commits):
                 gathered = _Gathering(len(commits), self.resume)
                 for place, (broker, changes) in enumerate(commits):
-                    broker.commit(changes, partial(gathered.put, place))
+                    broker.commit(changes, partial(gathered.put, place, None), partial(gathered.put, place))
 
 
 class _Gathering:
@@ -151,14 +165,14 @@ class _Gathering:
 
     __slots__ = ("_answers", "_done", "_open_count")
 
-    def __init__(self, count: int, done: Callable[[list[object]], None]) -> None:
+    def __init__(self, count: int, done: Callable[[list[object], Millis], None]) -> None:
         assert count > 0, "a step that asks nobody is never answered"
         self._answers: list[object] = [None] * count
         self._open_count = count
         self._done = done
 
-    def put(self, place: int, answer: object) -> None:
+    def put(self, place: int, answer: object, now: Millis) -> None:
         self._answers[place] = answer
         self._open_count -= 1
         if self._open_count == 0:
-            self._done(self._answers)
+            self._done(self._answers, now)

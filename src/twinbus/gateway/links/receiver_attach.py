@@ -82,11 +82,10 @@ class ReceiverAttach:
         self._bindings[link] = pending
 
         def reply(result: SessionLock | MessagingError) -> None:
-            answered_at = queue.clock.now()
             if self._bindings.get(link) is not pending:
                 # The link ended while the session was being locked: nobody is left to hold the lock.
                 if isinstance(result, SessionLock):
-                    queue.release_session(result, answered_at)
+                    queue.release_session(result, result.locked_at)
                 return
             del self._bindings[link]
             if isinstance(result, MessagingError):
@@ -94,7 +93,7 @@ class ReceiverAttach:
                     pending.meter.counted(Cause.EMPTY_RECEIVE)
                 link.refuse(result)
             else:
-                self._open_session(link, source, queue, pending, result, answered_at)
+                self._open_session(link, source, queue, pending, result, result.locked_at)
             self._wake()
 
         pending.waiter = queue.accept_session(wanted, now + wait_of(link.properties), now, reply)

@@ -290,22 +290,22 @@ class _SettleReply:
         self._ids = ids
         self._state = state
 
-    def settled(self, indexes: Sequence[int]) -> None:
+    def settled(self, indexes: Sequence[int], now: Millis) -> None:
         ids = self._ids
         self._binding.meter.settled(len(indexes))
         self._binding.answer(ids if len(indexes) == len(ids) else [ids[index] for index in indexes], self._state)
 
-    def failed(self, index: int, error: MessagingError) -> None:
+    def failed(self, index: int, error: MessagingError, now: Millis) -> None:
         self._binding.answer([self._ids[index]], Rejected.because(error))
 
 
 class _Silent:
     """For deliveries the client settled itself: it waits for no answer, and a lost lock shows when the message returns."""
 
-    def settled(self, indexes: Sequence[int]) -> None:
+    def settled(self, indexes: Sequence[int], now: Millis) -> None:
         pass
 
-    def failed(self, index: int, error: MessagingError) -> None:
+    def failed(self, index: int, error: MessagingError, now: Millis) -> None:
         pass
 
 

@@ -174,7 +174,7 @@ class _BurstReply:
         self._ids = ids
         self._messages = messages
 
-    def accepted(self, indexes: Sequence[int], numbers: Sequence[int]) -> None:
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
         ids, messages = self._ids, self._messages
         if len(indexes) == len(ids):
             self._binding.accepted(ids, messages, numbers)
@@ -182,5 +182,5 @@ class _BurstReply:
             chosen = [messages[index] for index in indexes]
             self._binding.accepted([ids[index] for index in indexes], chosen, numbers)
 
-    def refused(self, index: int, error: MessagingError) -> None:
+    def refused(self, index: int, error: MessagingError, now: Millis) -> None:
         self._binding.refused(self._ids[index], error)

@@ -1,0 +1,51 @@
+"""Who a fragment talks to above it, as far as it has to know: the queue it is a part of, and its message sessions."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from twinbus.broker.fragment.lane import Lane
+from twinbus.clock import Millis
+from twinbus.store.changes import StoredMessage
+from twinbus.store.messaging_store import SessionSummary
+
+if TYPE_CHECKING:
+    from twinbus.broker.fragment.fragment import Fragment
+
+
+class FragmentWatcher(Protocol):
+    """The queue that a fragment is a part of."""
+
+    @property
+    def is_taken_from(self) -> bool:
+        """Whether somebody receives from it, or it forwards what it has."""
+        ...
+
+    def messages_ready(self, fragment: "Fragment", lane: Lane, now: Millis) -> None: ...
+
+    def messages_read(self) -> None:
+        """A read of messages for its receivers has been answered, whether it found any or not."""
+        ...
+
+    def session_free(self, now: Millis) -> None:
+        """A message session with messages is held by nobody."""
+        ...
+
+    def fragment_lost(self, fragment: "Fragment") -> None: ...
+
+
+class SessionLanes(Protocol):
+    """The lanes of a session entity: `message_sessions.MessageSessions`."""
+
+    def lane(self, session_id: str) -> Lane: ...
+
+    def is_held(self, message: StoredMessage, now: Millis) -> bool:
+        """Whether somebody holds the session that this message belongs to."""
+        ...
+
+    def load(self, sessions: Sequence[SessionSummary], now: Millis) -> None: ...
+
+    def drop(self) -> None: ...
+
+    def messages_free(self, lane: Lane, now: Millis) -> None:
+        """The lane of a session that nobody holds has messages."""
+        ...
