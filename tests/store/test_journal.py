@@ -1,4 +1,4 @@
-"""Batches come back as they were written; torn ones are cut off; damage is told and nothing touched."""
+"""Batches come back as they were written; torn ones are cut off; damage is reported and nothing is changed."""
 
 import os
 from dataclasses import replace
@@ -138,7 +138,7 @@ def test_a_batch_torn_at_any_byte_is_cut_off(tmp_path: Path) -> None:
     for length in range(last_begins, len(whole)):
         for filler in (b"", bytes(len(whole) - length), bytes(100_000)):
             segment_path(tmp_path, 1).write_bytes(whole[:length] + filler)
-            # A zero that was to be written is no difference.
+            # Where a zero was to be written anyway, there is no difference.
             expected = BODIES if whole[:length] + filler[: len(whole) - length] == whole else BODIES[:-1]
             assert bodies_in(tmp_path) == expected, length
 

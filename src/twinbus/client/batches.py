@@ -9,17 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct, error
 
-from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.encode import encode_descriptor, encode_value
 from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.sections import (
-    DATA,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    MessageProperties,
-    canonical,
-    encode_descriptor,
-    trimmed,
-)
+from twinbus.amqp.codec.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, MessageProperties, canonical, trimmed
 from twinbus.amqp.codec.types import Symbol
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.model import wire_names

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from twinbus.amqp.codec.encode import encode_binary, encode_value
+from twinbus.amqp.codec.encode import encode_binary, encode_descriptor, encode_value
 from twinbus.amqp.codec.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -25,7 +25,6 @@ from twinbus.amqp.codec.sections import (
     DataBody,
     SequenceBody,
     ValueBody,
-    encode_descriptor,
 )
 from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.clock import Millis

@@ -19,15 +19,16 @@ from struct import Struct
 from typing import NamedTuple
 
 from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.encode import encode_list, encode_map, encode_string, encode_symbol, encode_value
-from twinbus.amqp.codec.layout import skip_value
-from twinbus.amqp.codec.sections import (
-    APPLICATION_PROPERTIES,
-    PROPERTIES,
-    MessageProperties,
-    decode_properties,
+from twinbus.amqp.codec.encode import (
     encode_descriptor,
+    encode_list,
+    encode_map,
+    encode_string,
+    encode_symbol,
+    encode_value,
 )
+from twinbus.amqp.codec.layout import skip_value
+from twinbus.amqp.codec.sections import APPLICATION_PROPERTIES, PROPERTIES, MessageProperties, decode_properties
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.errors import ArgumentError

@@ -3,8 +3,8 @@
 from functools import lru_cache
 
 from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.encode import encode_list, encode_value
-from twinbus.amqp.codec.sections import HEADER, encode_descriptor
+from twinbus.amqp.codec.encode import encode_descriptor, encode_list, encode_value
+from twinbus.amqp.codec.sections import HEADER
 from twinbus.amqp.codec.types import UByte, UInt, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis

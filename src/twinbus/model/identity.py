@@ -9,9 +9,9 @@ from struct import Struct
 from uuid import UUID
 
 from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.encode import encode_list, encode_string
+from twinbus.amqp.codec.encode import encode_descriptor, encode_list, encode_string
 from twinbus.amqp.codec.layout import SIZE8, WIDTHS, skip_value
-from twinbus.amqp.codec.sections import PROPERTIES, MessageProperties, decode_properties, encode_descriptor
+from twinbus.amqp.codec.sections import PROPERTIES, MessageProperties, decode_properties
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis

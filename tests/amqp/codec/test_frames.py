@@ -59,7 +59,7 @@ def test_a_header_that_contradicts_itself_is_a_fault(header: str) -> None:
         bodies(in_frames(), bytes.fromhex(header))
 
 
-def test_whoever_stops_early_finds_the_rest_in_the_next_call() -> None:
+def test_a_caller_that_stops_early_gets_the_rest_from_the_next_call() -> None:
     reader = in_frames()
     first = next(iter(reader.frames(encode_frame(1, b"one") + encode_frame(2, b"two"))))
     assert first[1] == 1

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from reprlib import repr as shortened  # what a peer sent can be as long as a frame
 from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
-from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.encode import encode_descriptor, encode_value
 from twinbus.amqp.codec.types import Array, Described, Symbol, UInt, ULong, UShort, Value
 from twinbus.amqp.errors import DecodeError
 
@@ -47,22 +47,25 @@ _SLOTS: dict[type[Composite], tuple[_Slot, ...]] = {}
 
 
 def encode_composite(composite: Composite) -> bytes:
-    return encode_value(to_described(composite))
+    return encode_descriptor(composite.CODE) + encode_value(_field_values(composite))
 
 
 def to_described(composite: Composite) -> Described:
-    """The composite as a value, to be encoded or to be nested in other values.
+    """The composite as a value, to be nested in other values."""
+    return Described(ULong(composite.CODE), _field_values(composite))
 
-    This is where it is decided how many fields are written: up to the last one that is not null, or all of them.
-    """
+
+def _field_values(composite: Composite) -> list[Value]:
+    """What is written of a composite. Only here it is decided where the list ends: with the last field that is not null,
+    or with the last one of all."""
     values = [
-        None if (value := getattr(composite, slot.name)) is None else slot.field_type.write(value)
-        for slot in _slots(type(composite))
+        None if (value := getattr(composite, name)) is None else field_type.write(value)
+        for name, field_type, _, _ in _slots(type(composite))
     ]
     if not composite.IS_FULL_LENGTH:
         while values and values[-1] is None:
             values.pop()
-    return Described(ULong(composite.CODE), values)
+    return values
 
 
 def read_composite(cls: type[C], value: Value) -> C:

@@ -60,6 +60,11 @@ def encode_map(parts: Sequence[bytes]) -> bytes:
     return _compound(0xC1, 0xD1, b"".join(parts), len(parts))
 
 
+def encode_descriptor(code: int) -> bytes:
+    """The start of a described value whose descriptor is a `smallulong`, as those of the specification are."""
+    return bytes((0x00, 0x53, code))
+
+
 def encode_binary(data: bytes) -> bytes:
     size = len(data)
     return (_CODE_U8(0xA0, size) if size < 256 else _CODE_U32(0xB0, size)) + data

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.encode import encode_value
+from twinbus.amqp.codec.encode import encode_descriptor, encode_value
 from twinbus.amqp.codec.layout import skip_value
 from twinbus.amqp.codec.types import Symbol, Timestamp, UByte, UInt, Value
 from twinbus.amqp.errors import DecodeError
@@ -176,10 +176,6 @@ def encode_sections(sections: Sections) -> bytes:
     if sections.footer is not None:
         encoded.append(encode_descriptor(FOOTER) + encode_value(sections.footer))
     return b"".join(encoded)
-
-
-def encode_descriptor(code: int) -> bytes:
-    return bytes((0x00, 0x53, code))
 
 
 def decode_properties(value: Value) -> MessageProperties:

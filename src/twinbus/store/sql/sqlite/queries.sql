@@ -1,5 +1,5 @@
--- Every statement on the tables by name. Lists come as one JSON array: one step of the engine each,
--- and no lock of the interpreter is taken while it runs.
+-- Every statement on the tables by name. Lists are passed as one JSON array: the engine runs a single statement for all of
+-- them, without taking the interpreter lock in between.
 
 -- name: position_and_slot
 SELECT position, (SELECT slot FROM fragments WHERE fragment = ?) FROM journal;
@@ -78,12 +78,12 @@ INSERT OR REPLACE INTO messages (slot, id, state, due_at, expires_at, delivery_c
 SELECT ?1, value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8 FROM json_each(?2);
 
 -- name: put_contents
--- The second parameter is a piece of the journal, which the rows cut their contents from; of an empty one NULL is cut.
+-- The second parameter is a piece of the journal, from which the contents of the rows are cut; substr of an empty piece is NULL.
 INSERT OR REPLACE INTO contents (id, content)
 SELECT value->>0, coalesce(substr(?2, value->>1, value->>2), x'') FROM json_each(?1);
 
 -- name: copy_contents
--- For rows that got a new number, from where their content was; the old row goes after.
+-- For rows that got a new number: the content is copied from the old row, which is deleted afterwards.
 INSERT OR REPLACE INTO contents (id, content)
 SELECT value->>0, contents.content FROM json_each(?) JOIN contents ON contents.id = value->>1;
 

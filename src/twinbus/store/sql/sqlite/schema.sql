@@ -1,8 +1,8 @@
 -- The tables of one messaging store: what all checkpointed journal segments add up to.
 --
 -- A message's id is its fragment's slot and its number in one integer (slot << 44 | counter), so that
--- rows lie in the order they are scanned. Content has a table of its own: whoever counts, updates or looks for
--- what is due does not read past it.
+-- rows are stored in the order in which they are scanned. Content has a table of its own, so that statements that
+-- count, update or look for what is due do not have to read past it.
 -- Texts that callers chose (session ids, duplicate keys) are kept as JSON strings, which hold any text.
 
 CREATE TABLE journal (position INTEGER NOT NULL);
