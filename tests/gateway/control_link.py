@@ -1,11 +1,11 @@
 """A client's control link, and what its answers say."""
 
-from tests.gateway.front import Client, Front
+from tests.gateway.front import Client, Front, NodeClient
 from twinbus.amqp.codec.delivery_state import Declared, DeliveryState, Rejected, TransactionalState
-from twinbus.amqp.codec.sections import Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.terminus import Coordinator
 from twinbus.amqp.codec.types import Described, ULong, Value
-from twinbus.amqp.events import Deliveries, Dispositions, Incoming
+from twinbus.amqp.events import Dispositions
 from twinbus.amqp.outgoing_link import OutgoingLink
 
 DECLARE, DISCHARGE = 0x31, 0x32
@@ -40,12 +40,8 @@ def answers(client: Client) -> list[DeliveryState | None]:
     return [event.state for event in client.take(Dispositions)]
 
 
-def received(client: Client) -> list[Incoming]:
-    return [each for event in client.take(Deliveries) for each in event.deliveries]
-
-
 def condition(state: DeliveryState | None) -> str | None:
-    """Of a refusal, be it inside of a transaction."""
+    """Of a refusal, whether or not it is inside a transaction."""
     if isinstance(state, TransactionalState):
         state = state.outcome
     return state.error.condition if isinstance(state, Rejected) and state.error else None
@@ -53,3 +49,16 @@ def condition(state: DeliveryState | None) -> str | None:
 
 def active(front: Front, path: str = "orders") -> int:
     return front.sim.entities.queue(path).main.counts().active
+
+
+def ask_in(client: Client, node: NodeClient, txn_id: bytes, operation: str, body: dict[str, Value]) -> dict[str, Value]:
+    """Ask a `$management` node for something in a transaction: the properties of its reply."""
+    request = Sections(
+        properties=MessageProperties(message_id="1"),
+        application_properties={"operation": f"com.microsoft:{operation}"},
+        body=ValueBody(body),
+    )
+    node.requests.transfer(encode_sections(request), b"1", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    (reply,) = node.answers()
+    return {str(name): value for name, value in (reply.application_properties or {}).items()}

@@ -18,7 +18,7 @@ from twinbus.amqp.codec.sections import (
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role
-from twinbus.amqp.events import Deliveries, Event
+from twinbus.amqp.events import Deliveries, Dispositions, Event, Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.session import Session
@@ -79,7 +79,7 @@ class Front:
         refusal: MessagingError | None = None,
         container_id: str = "client",
     ) -> "Client":
-        """A connection that proved itself with the rule's key, or by nothing."""
+        """A connection authenticated with the rule's key, or anonymous."""
         credentials = SaslCredentials() if rule is None else plain_credentials(rule.name, rule.primary_key)
         return Client(self, credentials, refusal, container_id)
 
@@ -121,7 +121,7 @@ class Client:
         self.run()
 
     def run(self) -> None:
-        """Carry bytes and let the stores work until nobody has anything to say."""
+        """Carry bytes and let the stores work until nothing is left to send."""
         is_busy = True
         while is_busy:
             self.front.sim.run()
@@ -190,6 +190,18 @@ class Client:
             self.run()
         return link
 
+    def received(self) -> list[Incoming]:
+        """What was delivered since the last time."""
+        return [each for event in self.take(Deliveries) for each in event.deliveries]
+
+    def hold(self, address: str = "orders", text: str = "a", credit: int = 1) -> tuple[IncomingLink, Incoming]:
+        """Send a message and receive it again: the link it came on, and its delivery. Answers to the send are dropped."""
+        self.sender(address).transfer(payload(text), b"1")
+        receiver = self.receiver(address, credit=credit)
+        (message,) = self.received()
+        self.take(Dispositions)
+        return receiver, message
+
     def node(self, address: str) -> "NodeClient":
         return NodeClient(self, address)
 
@@ -226,5 +238,4 @@ class NodeClient:
         self._client.run()
 
     def answers(self) -> list[Sections]:
-        found = self._client.take(Deliveries)
-        return [decode_sections(each.payload) for event in found for each in event.deliveries]
+        return [decode_sections(each.payload) for each in self._client.received()]

@@ -9,7 +9,8 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, DeliveryState,
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
-from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, Incoming, LinkDetached
+from twinbus.amqp.events import ConnectionClosed, Dispositions, LinkDetached
+from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.errors import QuotaExceeded
 from twinbus.gateway.authorization import CLOCK_SKEW
 from twinbus.gateway.connection_gateway import TOKEN_WAIT
@@ -28,18 +29,29 @@ def conditions(client: Client) -> list[str]:
     return [event.error.condition for event in client.take(LinkDetached) if event.error is not None]
 
 
-def received(client: Client) -> list[Incoming]:
-    return [each for event in client.take(Deliveries) for each in event.deliveries]
+def hang(front: Front, is_hung: bool = True) -> None:
+    front.sim.ports[0].is_hung = is_hung
+
+
+def assert_drained_after_messages(front: Front, client: Client, receiver: IncomingLink) -> None:
+    """The drain is not answered while the store hangs; then the messages come first."""
+    receiver.drain()
+    client.run()
+    assert receiver.credit == 10
+    hang(front, False)
+    client.run()
+    assert [text_of(message.payload) for message in client.received()] == ["a", "b"]
+    assert receiver.credit == 0
 
 
 def test_messages_sent_together_are_accepted_with_one_disposition_once_they_are_durable(front: Front) -> None:
     client = front.client()
     sender = client.sender("orders")
-    front.sim.ports[0].is_hung = True
+    hang(front)
     sender.transfers([(b"%d" % number, payload(str(number))) for number in range(50)])
     client.run()
     assert client.take(Dispositions) == []
-    front.sim.ports[0].is_hung = False
+    hang(front, False)
     client.run()
     (answer,) = client.take(Dispositions)
     assert (len(answer.deliveries), answer.state, answer.settled) == (50, ACCEPTED, True)
@@ -70,7 +82,7 @@ def test_a_message_is_delivered_and_its_settlement_confirmed_with_the_same_outco
         (Rejected(error=ErrorCondition(condition="com.microsoft:dead-letter")), Rejected()),
     ]
     for state, confirmed in outcomes:
-        (message,) = received(client)
+        (message,) = client.received()
         assert text_of(message.payload) == "a"
         client.take(Dispositions)
         receiver.update(message.delivery_id, message.delivery_id, state)
@@ -83,10 +95,7 @@ def test_a_message_is_delivered_and_its_settlement_confirmed_with_the_same_outco
 
 def test_a_settlement_whose_lock_is_lost_is_rejected_with_the_reason(front: Front) -> None:
     client = front.client()
-    client.sender("orders").transfer(payload("a"), b"1")
-    receiver = client.receiver("orders", credit=1)
-    (message,) = received(client)
-    client.take(Dispositions)
+    receiver, message = client.hold()
     client.advance(61_000)
     receiver.update(message.delivery_id, message.delivery_id, ACCEPTED)
     client.run()
@@ -98,13 +107,10 @@ def test_a_settlement_whose_lock_is_lost_is_rejected_with_the_reason(front: Fron
 
 def test_a_released_message_comes_again_with_the_same_count_and_without_an_answer(front: Front) -> None:
     client = front.client()
-    client.sender("orders").transfer(payload("a"), b"1")
-    receiver = client.receiver("orders", credit=2)
-    (first,) = received(client)
-    client.take(Dispositions)
+    receiver, first = client.hold(credit=2)
     receiver.settle(first.delivery_id, first.delivery_id, RELEASED)
     client.run()
-    (second,) = received(client)
+    (second,) = client.received()
     assert client.take(Dispositions) == []
     assert second.payload[:20] == first.payload[:20]  # the header with the delivery count
 
@@ -113,7 +119,7 @@ def test_receive_and_delete_delivers_settled_with_an_empty_tag(front: Front) -> 
     client = front.client()
     client.sender("orders").transfer(payload("a"), b"1")
     client.receiver("orders", credit=5, mode=SenderSettleMode.SETTLED)
-    (message,) = received(client)
+    (message,) = client.received()
     assert (message.settled, message.delivery_tag) == (True, b"")
 
 
@@ -122,28 +128,22 @@ def test_credit_is_not_passed_while_messages_are_being_deleted(front: Front) -> 
     sender = client.sender("orders")
     sender.transfers([(b"%d" % number, payload(str(number))) for number in range(10)])
     receiver = client.receiver("orders", mode=SenderSettleMode.SETTLED)
-    front.sim.ports[0].is_hung = True
-    for _ in range(3):  # the same credit, said again and again as the Python SDK does
+    hang(front)
+    for _ in range(3):  # the same credit, sent again and again as the Python SDK does
         receiver.grant(2)
         client.run()
-    front.sim.ports[0].is_hung = False
+    hang(front, False)
     client.run()
-    assert len(received(client)) == 2
+    assert len(client.received()) == 2
 
 
-def test_a_drain_is_answered_after_what_is_on_its_way(front: Front) -> None:
+def test_a_drain_is_answered_after_messages_under_way(front: Front) -> None:
     client = front.client()
     client.sender("orders").transfers([(b"1", payload("a")), (b"2", payload("b"))])
     receiver = client.receiver("orders", mode=SenderSettleMode.SETTLED)
-    front.sim.ports[0].is_hung = True
+    hang(front)
     receiver.grant(10)
-    receiver.drain()
-    client.run()
-    assert receiver.credit == 10
-    front.sim.ports[0].is_hung = False
-    client.run()
-    assert [text_of(message.payload) for message in received(client)] == ["a", "b"]
-    assert receiver.credit == 0
+    assert_drained_after_messages(front, client, receiver)
 
 
 def test_a_drain_is_answered_after_messages_that_are_being_read(front: Front) -> None:
@@ -152,15 +152,9 @@ def test_a_drain_is_answered_after_messages_that_are_being_read(front: Front) ->
     client.run()
     front.sim.lose_store(0)
     front.sim.return_store(0)
-    front.sim.ports[0].is_hung = True
+    hang(front)
     receiver = client.receiver("orders", credit=10)
-    receiver.drain()
-    client.run()
-    assert receiver.credit == 10
-    front.sim.ports[0].is_hung = False
-    client.run()
-    assert [text_of(message.payload) for message in received(client)] == ["a", "b"]
-    assert receiver.credit == 0
+    assert_drained_after_messages(front, client, receiver)
 
 
 def test_a_drain_does_not_wait_for_a_store_that_hangs(front: Front) -> None:
@@ -169,7 +163,7 @@ def test_a_drain_does_not_wait_for_a_store_that_hangs(front: Front) -> None:
     client.run()
     front.sim.lose_store(0)
     front.sim.return_store(0)
-    front.sim.ports[0].is_hung = True
+    hang(front)
     receiver = client.receiver("orders", credit=10)
     receiver.drain()
     client.run()
@@ -180,31 +174,26 @@ def test_a_drain_does_not_wait_for_a_store_that_hangs(front: Front) -> None:
 
 def test_a_drain_is_answered_after_the_settlements_before_it(front: Front) -> None:
     client = front.client()
-    client.sender("orders").transfer(payload("a"), b"1")
-    receiver = client.receiver("orders", credit=10)
-    (message,) = received(client)
-    client.take(Dispositions)
-    front.sim.ports[0].is_hung = True
+    receiver, message = client.hold(credit=10)
+    hang(front)
     receiver.update(message.delivery_id, message.delivery_id, ACCEPTED)
     receiver.drain()
     client.run()
     assert (client.take(Dispositions), receiver.credit) == ([], 9)
-    front.sim.ports[0].is_hung = False
+    hang(front, False)
     client.run()
     assert (len(client.take(Dispositions)), receiver.credit) == (1, 0)
 
 
 def test_a_detach_is_answered_after_the_settlements_before_it(front: Front) -> None:
     client = front.client()
-    client.sender("orders").transfer(payload("a"), b"1")
-    receiver = client.receiver("orders", credit=10)
-    (message,) = received(client)
-    front.sim.ports[0].is_hung = True
+    receiver, message = client.hold(credit=10)
+    hang(front)
     receiver.update(message.delivery_id, message.delivery_id, ACCEPTED)
     receiver.detach()
     client.run()
     assert client.take(LinkDetached) == []
-    front.sim.ports[0].is_hung = False
+    hang(front, False)
     client.run()
     assert len(client.take(LinkDetached)) == 1
 
@@ -224,10 +213,10 @@ def test_nothing_is_handed_over_while_the_transport_is_full(front: Front) -> Non
     client.sender("orders").transfer(payload("a"), b"1")
     receiver.grant(10)
     client.run()
-    assert received(client) == []
+    assert client.received() == []
     client.gateway.resume(front.sim.now)
     client.run()
-    assert len(received(client)) == 1
+    assert len(client.received()) == 1
 
 
 def test_a_message_over_the_limit_is_rejected_and_the_link_goes_on(front: Front) -> None:
@@ -243,7 +232,7 @@ def test_a_message_over_the_limit_is_rejected_and_the_link_goes_on(front: Front)
     assert fine.state == ACCEPTED
 
 
-def test_what_is_no_message_is_rejected_alone(front: Front) -> None:
+def test_what_is_not_a_message_is_rejected_alone(front: Front) -> None:
     client = front.client()
     client.sender("orders").transfers([(b"1", b"\x00\x53"), (b"2", payload("b"))])
     client.run()
@@ -256,7 +245,7 @@ def test_a_batch_is_taken_whole(front: Front) -> None:
     batch = encode_sections(Sections(body=DataBody([payload("a"), payload("b")])))
     client.sender("orders").transfer(batch, b"1", message_format=0x80013700)
     client.receiver("orders", credit=5)
-    assert [text_of(message.payload) for message in received(client)] == ["a", "b"]
+    assert [text_of(message.payload) for message in client.received()] == ["a", "b"]
     assert front.traffic.of("orders").messages_in == 2
 
 
@@ -328,9 +317,9 @@ def test_a_lost_connection_leaves_locks_and_takes_no_more_messages(front: Front)
     one.receiver("orders", credit=5)
     one.gateway.lost(front.sim.now)
     two.receiver("orders", credit=5)
-    assert received(two) == []
+    assert two.received() == []
     two.advance(61_000)
-    assert len(received(two)) == 1
+    assert len(two.received()) == 1
 
 
 def test_a_connection_over_the_limit_is_opened_and_closed_with_the_reason(front: Front) -> None:

@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from tests.gateway.control_link import DECLARE, DISCHARGE, Control, active, answers, condition, received
+from tests.gateway.control_link import DECLARE, DISCHARGE, Control, active, answers, ask_in, condition
 from tests.gateway.front import Front, payload, text_of
 from twinbus.amqp.codec.delivery_state import ACCEPTED, TransactionalState
-from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.codec.types import Array, Symbol, Value
 from twinbus.amqp.events import Dispositions, LinkDetached
 from twinbus.gateway.nodes.coordinator import OPEN_MAX
@@ -43,9 +43,7 @@ def test_messages_sent_in_a_transaction_are_there_after_the_commit_and_never_aft
 def test_a_message_is_settled_and_another_sent_together(front: Front) -> None:
     client = front.client()
     control, sender = Control(client), client.sender("orders")
-    sender.transfer(payload("in"), b"1")
-    receiver = client.receiver("orders", credit=1)
-    (message,) = received(client)
+    receiver, message = client.hold(text="in")
     txn_id = control.declare()
     client.take(Dispositions)
     state = TransactionalState(txn_id=txn_id, outcome=ACCEPTED)
@@ -56,43 +54,31 @@ def test_a_message_is_settled_and_another_sent_together(front: Front) -> None:
     assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
     assert active(front) == 1
     client.receiver("orders", credit=1)
-    assert [text_of(each.payload) for each in received(client)] == ["out"]
+    assert [text_of(each.payload) for each in client.received()] == ["out"]
 
 
 def test_a_message_settled_in_a_transaction_that_is_rolled_back_stays_locked(front: Front) -> None:
     client = front.client()
     control = Control(client)
-    client.sender("orders").transfer(payload("a"), b"1")
-    receiver = client.receiver("orders", credit=5)
-    (message,) = received(client)
+    receiver, message = client.hold(credit=5)
     txn_id = control.declare()
     receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
     client.run()
     assert control.ask(DISCHARGE, txn_id, True) == ACCEPTED
-    assert received(client) == []
+    assert client.received() == []
     client.advance(61_000)
-    assert len(received(client)) == 1
+    assert len(client.received()) == 1
 
 
 def test_settling_by_token_takes_part_in_a_transaction_and_peeking_does_not(front: Front) -> None:
     client = front.client()
     control = Control(client)
-    client.sender("orders").transfer(payload("a"), b"1")
-    client.receiver("orders", credit=1)
-    (message,) = received(client)
+    _, message = client.hold()
     node = client.node("orders/$management")
     txn_id = control.declare()
     arguments = {"disposition-status": "completed", "lock-tokens": Array([UUID(bytes_le=message.delivery_tag)])}
     for operation, status in (("update-disposition", 200), ("peek-message", 400)):
-        request = Sections(
-            properties=MessageProperties(message_id="1"),
-            application_properties={"operation": f"com.microsoft:{operation}"},
-            body=ValueBody(arguments),
-        )
-        node.requests.transfer(encode_sections(request), b"1", state=TransactionalState(txn_id=txn_id))
-        client.run()
-        (reply,) = node.answers()
-        assert (reply.application_properties or {})["statusCode"] == status
+        assert ask_in(client, node, txn_id, operation, arguments)["statusCode"] == status
     assert active(front) == 1
     assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
     assert active(front) == 0
@@ -125,10 +111,7 @@ def test_a_transaction_with_a_refused_message_that_nobody_heard_of_cannot_be_com
 def test_an_unknown_transaction_is_refused_wherever_it_is_named(front: Front) -> None:
     client = front.client()
     control, sender = Control(client), client.sender("orders")
-    sender.transfer(payload("a"), b"1")
-    receiver = client.receiver("orders", credit=1)
-    (message,) = received(client)
-    client.take(Dispositions)
+    receiver, message = client.hold()
     unknown = TransactionalState(txn_id=b"?", outcome=ACCEPTED)
     sender.transfer(payload("b"), b"2", state=unknown)
     receiver.update(message.delivery_id, message.delivery_id, unknown)
@@ -169,9 +152,7 @@ def via(destination: str) -> dict[Value, Value]:
 def test_a_message_sent_via_another_queue_reaches_its_destination_with_the_commit(front: Front) -> None:
     client = front.client()
     control = Control(client)
-    client.sender("orders").transfer(payload("in"), b"1")
-    receiver = client.receiver("orders", credit=1)
-    (message,) = received(client)
+    receiver, message = client.hold(text="in")
     sender = client.sender("orders", via("amqps://host/other"))
     assert sender.properties == via("amqps://host/other")
     txn_id = control.declare()

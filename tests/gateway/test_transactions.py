@@ -1,13 +1,13 @@
-"""The rules of transactions as a client meets them on the wire: conditions, limits, and who is told what (contract A7)."""
+"""The rules of transactions as a client meets them on the wire: conditions, limits, and who is told what (docs/contract.md A7)."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.gateway.control_link import DISCHARGE, Control, active, answers, condition, received
-from tests.gateway.front import MESSAGE_SIZE_MAX, Client, Front, NodeClient, payload
+from tests.gateway.control_link import DISCHARGE, Control, active, answers, ask_in, condition
+from tests.gateway.front import MESSAGE_SIZE_MAX, Client, Front, payload
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, Modified, Outcome, Rejected, TransactionalState
-from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Symbol, Timestamp, Value
 from twinbus.amqp.incoming_link import IncomingLink
@@ -43,18 +43,6 @@ def send(client: Client, sender: OutgoingLink, txn_id: bytes, *payloads: bytes) 
         assert answer.txn_id == txn_id
         conditions.append(condition(answer))
     return conditions
-
-
-def ask_in(client: Client, node: NodeClient, txn_id: bytes, operation: str, body: dict[str, Value]) -> Sections:
-    request = Sections(
-        properties=MessageProperties(message_id="1"),
-        application_properties={"operation": f"com.microsoft:{operation}"},
-        body=ValueBody(body),
-    )
-    node.requests.transfer(encode_sections(request), b"1", state=TransactionalState(txn_id=txn_id))
-    client.run()
-    (reply,) = node.answers()
-    return reply
 
 
 @pytest.mark.rule("A7")
@@ -117,9 +105,7 @@ def test_a_transaction_that_timed_out_can_be_rolled_back(front: Front) -> None:
 def test_a_commit_whose_lock_ended_is_refused_as_a_lost_lock(front: Front) -> None:
     client = front.client()
     control, sender = Control(client), client.sender("orders")
-    sender.transfer(payload("old"), b"1")
-    receiver = client.receiver("orders", credit=1)
-    (message,) = received(client)
+    receiver, message = client.hold(text="old")
     txn_id = control.declare()
     receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
     client.run()
@@ -136,7 +122,7 @@ def test_an_outcome_is_confirmed_inside_the_transaction_without_the_clients_erro
     for number in range(3):
         sender.transfer(payload(str(number)), b"%d" % number)
     receiver = client.receiver("orders", credit=3)
-    messages = received(client)
+    messages = client.received()
     answers(client)
     txn_id = control.declare()
     outcomes: tuple[Outcome, ...] = (
@@ -156,10 +142,8 @@ def test_an_outcome_is_confirmed_inside_the_transaction_without_the_clients_erro
 
 def test_a_settlement_that_failed_unheard_stops_the_commit(front: Front) -> None:
     client = front.client()
-    control, sender = Control(client), client.sender("orders")
-    sender.transfer(payload("a"), b"1")
-    receiver = client.receiver("orders", credit=1)
-    (message,) = received(client)
+    control = Control(client)
+    receiver, message = client.hold()
     client.advance(61_000)
     txn_id = control.declare()
     answers(client)
@@ -169,7 +153,7 @@ def test_a_settlement_that_failed_unheard_stops_the_commit(front: Front) -> None
     assert condition(control.ask(DISCHARGE, txn_id, False)) == "com.microsoft:message-lock-lost"
 
 
-def test_what_is_no_message_or_too_large_is_refused_inside_the_transaction(front: Front) -> None:
+def test_what_is_not_a_message_or_too_large_is_refused_inside_the_transaction(front: Front) -> None:
     client = front.client()
     control, sender = Control(client), client.sender("orders")
     txn_id = control.declare()
@@ -186,7 +170,7 @@ def test_messages_are_scheduled_in_a_transaction(front: Front) -> None:
     due: dict[Value, Value] = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(front.sim.now + 60_000)}
     message = encode_sections(Sections(message_annotations=due, body=DataBody([b"later"])))
     reply = ask_in(client, node, txn_id, "schedule-message", {"messages": [{"message-id": "1", "message": message}]})
-    assert (reply.application_properties or {})["statusCode"] == 200
+    assert reply["statusCode"] == 200
     queue = front.sim.entities.queue("orders")
     assert queue.main.counts().scheduled == 0
     assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
@@ -195,14 +179,13 @@ def test_messages_are_scheduled_in_a_transaction(front: Front) -> None:
 
 @pytest.mark.rule("A7")
 @pytest.mark.parametrize("operation", ["add-rule", "remove-rule", "cancel-scheduled-message", "set-session-state"])
-def test_rules_and_other_things_that_change_at_once_are_no_part_of_a_transaction(front: Front, operation: str) -> None:
+def test_rules_and_other_things_that_change_at_once_are_not_part_of_a_transaction(front: Front, operation: str) -> None:
     front.sim.topic(TopicDescription("news"))
     subscription = front.sim.subscription(SubscriptionDescription("news", "all"))
     client = front.client()
     control, node = Control(client), client.node("news/subscriptions/all/$management")
     reply = ask_in(client, node, control.declare(), operation, {"rule-name": "$Default"})
-    properties = reply.application_properties or {}
-    assert (properties["statusCode"], properties["errorCondition"]) == (400, NOT_ALLOWED)
+    assert (reply["statusCode"], reply["errorCondition"]) == (400, NOT_ALLOWED)
     assert list(subscription.rules) == ["$default"]
 
 
@@ -221,18 +204,16 @@ def test_a_transaction_is_discharged_on_the_link_that_declared_it(front: Front) 
 def test_a_lost_connection_rolls_back_and_frees_the_message(front: Front) -> None:
     client, witness = front.client(), front.client()
     control, sender = Control(client), client.sender("orders")
-    sender.transfer(payload("old"), b"1")
-    receiver = client.receiver("orders", credit=1)
-    (message,) = received(client)
+    receiver, message = client.hold(text="old")
     txn_id = control.declare()
     receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
     sender.transfer(payload("new"), b"2", state=TransactionalState(txn_id=txn_id))
     client.run()
     client.gateway.lost(front.sim.now)
     witness.receiver("orders", credit=5)
-    assert received(witness) == []
+    assert witness.received() == []
     witness.advance(61_000)
-    assert len(received(witness)) == 1
+    assert len(witness.received()) == 1
 
 
 def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,14 +225,14 @@ def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeyp
     assert send(client, sender, second, payload("x" * 300)) == ["amqp:resource-limit-exceeded"]
     entry = {"message-id": "1", "message": payload("x" * 300)}
     reply = ask_in(client, client.node("orders/$management"), second, "schedule-message", {"messages": [entry]})
-    assert (reply.application_properties or {})["errorCondition"] == "amqp:resource-limit-exceeded"
+    assert reply["errorCondition"] == "amqp:resource-limit-exceeded"
     assert control.ask(DISCHARGE, first, False) == ACCEPTED
     # However large a message may be, one of them has room.
     assert send(client, sender, second, payload("x" * 900)) == [None]
 
 
 def taken_in_transaction(client: Client) -> tuple[Control, bytes, IncomingLink, int]:
-    """By a receiver that settles by itself and waits for nobody; its credit has room for another message."""
+    """By a receiver that settles first and waits for no answer; its credit has room for another message."""
     control = Control(client)
     client.sender("orders").transfer(payload("a"), b"1")
     receiver = client.begin().attach("first", is_sender=False, source=Source(address="orders"), target=Target())
@@ -259,7 +240,7 @@ def taken_in_transaction(client: Client) -> tuple[Control, bytes, IncomingLink, 
     client.run()
     receiver.grant(2)
     client.run()
-    (message,) = received(client)
+    (message,) = client.received()
     txn_id = control.declare()
     receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
     client.run()
@@ -281,10 +262,10 @@ def test_a_delivery_that_was_rolled_back_can_be_released_at_once(front: Front) -
     assert control.ask(DISCHARGE, txn_id, True) == ACCEPTED
     receiver.settle(delivery_id, delivery_id, RELEASED)
     client.run()
-    assert (len(received(client)), answers(client)) == (1, [])
+    assert (len(client.received()), answers(client)) == (1, [])
 
 
-def test_a_refusal_is_told_also_to_those_who_do_not_wait(front: Front) -> None:
+def test_a_refusal_reaches_even_clients_that_do_not_wait(front: Front) -> None:
     client = front.client()
     _, txn_id, receiver, delivery_id = taken_in_transaction(client)
     receiver.update(delivery_id, delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))

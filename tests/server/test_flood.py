@@ -86,13 +86,19 @@ class GatedStore(MemoryStore):
         super().commit(changes)
 
 
-async def test_reading_stops_while_the_store_is_behind_and_nothing_is_lost(tmp_path: Path) -> None:
+async def flooded_server(folder: Path) -> tuple[NamespaceServer, threading.Event]:
+    """A namespace with a queue `orders`, and the gate of its store, which is open."""
     gate = threading.Event()
     gate.set()
-    settings = ServerSettings("flood", tmp_path, amqp_port=0, http_port=0, store_count=1)
+    settings = ServerSettings("flood", folder, amqp_port=0, http_port=0, store_count=1)
     server = NamespaceServer(settings, open_store=lambda _: GatedStore(gate))
     await server.start()
     await server.control.create_queue(QueueDescription("orders"))
+    return server, gate
+
+
+async def test_reading_stops_while_the_store_is_behind_and_nothing_is_lost(tmp_path: Path) -> None:
+    server, gate = await flooded_server(tmp_path)
     client = RawClient(*await asyncio.open_connection("127.0.0.1", server.amqp_port), server.root_rule.primary_key)
     link = await client.attach("orders")
     gate.clear()
@@ -115,12 +121,7 @@ async def test_what_waits_for_a_slow_store_is_bounded_however_many_send(
 ) -> None:
     limit, client_count, count_each, body = 4 << 20, 200, 4, b"x" * 60_000
     monkeypatch.setattr(message_broker, "WAITING_BYTES_MAX", limit)
-    gate = threading.Event()
-    gate.set()
-    settings = ServerSettings("flood", tmp_path, amqp_port=0, http_port=0, store_count=1)
-    server = NamespaceServer(settings, open_store=lambda _: GatedStore(gate))
-    await server.start()
-    await server.control.create_queue(QueueDescription("orders"))
+    server, gate = await flooded_server(tmp_path)
     clients, links = list[RawClient](), list[OutgoingLink]()
     for _ in range(client_count):
         streams = await asyncio.open_connection("127.0.0.1", server.amqp_port)
