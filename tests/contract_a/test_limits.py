@@ -13,7 +13,7 @@ from twinbus.broker.operations import peek
 from twinbus.clock import NEVER
 from twinbus.gateway.links import bindings, receiver_attach
 from twinbus.management import quotas, validation
-from twinbus.model import descriptions, message, paths, request_limits
+from twinbus.model import descriptions, message_limits, paths
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.entity_properties import property_of
 from twinbus.model.rules import index
@@ -36,10 +36,10 @@ def limits(field: str) -> tuple[int | None, int | None]:
         (quotas.PARTITIONED_COUNT_MAX, 100),
         (quotas.ENTITY_COUNT_MAX, 10_000),
         (quotas.SUBSCRIPTION_COUNT_MAX, 2_000),
-        (message.MESSAGE_SIZE_MAX, 256 * 1024),
+        (message_limits.MESSAGE_SIZE_MAX, 256 * 1024),
         (server_settings.MESSAGE_SIZE_CEILING, 100 * 1024 * 1024),
-        (message.HEADER_SIZE_MAX, 64 * 1024),
-        (message.PROPERTY_SIZE_MAX, 32 * 1024),
+        (message_limits.HEADER_SIZE_MAX, 64 * 1024),
+        (message_limits.PROPERTY_SIZE_MAX, 32 * 1024),
         (paths.ENTITY_PATH_LENGTH_MAX, 260),
         (paths.SUBSCRIPTION_NAME_LENGTH_MAX, 50),
         (limits("lock_duration"), (5 * SECOND, 5 * MINUTE)),
@@ -54,7 +54,7 @@ def limits(field: str) -> tuple[int | None, int | None]:
         (fragment_transaction.DURATION_MAX, 2 * MINUTE),
         (index.SQL_FILTER_COUNT_MAX, 2_000),
         (index.CORRELATION_FILTER_COUNT_MAX, 100_000),
-        (request_limits.PEEK_COUNT_MAX, 250),
+        (message_limits.PEEK_COUNT_MAX, 250),
         (peek.PEEK_BYTES_MAX, 256 * 1024),
         (server_settings.CONNECTIONS_MAX_DEFAULT, 5_000),
         (receiver_attach.RECEIVERS_MAX, 5_000),

@@ -16,7 +16,7 @@ from twinbus.model.descriptions import (
     TopicDescription,
     TrueFilter,
 )
-from twinbus.model.message import HEADER_SIZE_MAX
+from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Simulation
 

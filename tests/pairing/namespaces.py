@@ -26,7 +26,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError, QuotaExceeded
 from twinbus.model import wire_names
-from twinbus.model.request_limits import PEEK_COUNT_MAX
+from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.rehearsal.throwaway_stage import free_ports
 
 SERVE = "import sys; from twinbus.cli.app import run; sys.exit(run(sys.argv[1:]))"

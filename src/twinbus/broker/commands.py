@@ -48,7 +48,7 @@ class Peek(Command[list[StoredMessage]]):
     """
 
     from_number: int
-    count_max: int  # request_limits.PEEK_COUNT_MAX at most
+    count_max: int  # message_limits.PEEK_COUNT_MAX at most
     session_id: str | None = None
 
 
@@ -57,7 +57,7 @@ class PeekMerged(Command[list[StoredMessage]]):
     """As `Peek`, over all fragments at once in the order of arrival."""
 
     positions: Mapping[int, int]  # index of a fragment -> lowest number wanted of it
-    count_max: int  # request_limits.PEEK_COUNT_MAX at most
+    count_max: int  # message_limits.PEEK_COUNT_MAX at most
 
 
 class RangePage(NamedTuple):
@@ -71,7 +71,7 @@ class PeekRange(Command[RangePage]):
 
     first: int
     last: int
-    count_max: int  # request_limits.RANGE_COUNT_MAX at most
+    count_max: int  # message_limits.RANGE_COUNT_MAX at most
     states: Collection[MessageState] = ANY_STATE
 
 

@@ -18,7 +18,7 @@ from twinbus.model import wire_names
 from twinbus.model.annotations import read_annotations
 from twinbus.model.content import compound_start
 from twinbus.model.identity import read_identity
-from twinbus.model.message import MESSAGE_SIZE_MAX
+from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 
 BATCH_FORMAT = 0x80013700
 BATCH_SIZE_DEFAULT = MESSAGE_SIZE_MAX

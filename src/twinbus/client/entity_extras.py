@@ -14,7 +14,7 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.request_node import Answer
 from twinbus.clock import Millis
 from twinbus.model import wire_names
-from twinbus.model.request_limits import RANGE_COUNT_MAX
+from twinbus.model.message_limits import RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 
 Ask = Callable[[str, str, dict[str, Value]], Awaitable[Answer]]

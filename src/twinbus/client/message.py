@@ -30,7 +30,7 @@ from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model import wire_names
-from twinbus.model.header import TIME_TO_LIVE_MAX
+from twinbus.model.message_limits import TIME_TO_LIVE_MAX
 
 PARTITION_KEY = Symbol(wire_names.PARTITION_KEY)
 VIA_PARTITION_KEY = Symbol(wire_names.VIA_PARTITION_KEY)

@@ -3,7 +3,7 @@
 A receiver gives reasons of its own. A message that cannot be forwarded gets the name of the error as its reason.
 """
 
-from twinbus.model.message import HEADER_SIZE_MAX
+from twinbus.model.message_limits import HEADER_SIZE_MAX
 
 MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
 TTL_EXPIRED = "TTLExpiredException"

@@ -9,9 +9,6 @@ from twinbus.amqp.codec.types import UByte, UInt, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 
-TIME_TO_LIVE_MAX = 2**32 - 1
-"""The longest time to live that the field can hold; a longer one is in the properties (`lifetime` in `model.identity`)."""
-
 _FIELD_COUNT = 5
 _TYPES: tuple[tuple[str, type], ...] = (
     ("durable", bool),

@@ -18,16 +18,12 @@ from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge
 from twinbus.model.annotations import NO_ANNOTATIONS, check_entries, read_annotations, with_net_decimals
 from twinbus.model.content import DESCRIPTOR_SIZE, LAYOUT, PREFIX, compound_start
-from twinbus.model.header import NO_HEADER, TIME_TO_LIVE_MAX, read_header
+from twinbus.model.header import NO_HEADER, read_header
 from twinbus.model.identity import is_ping, lifetime, read_identity, with_message_id
+from twinbus.model.message_limits import HEADER_SIZE_MAX, PROPERTY_SIZE_MAX, TIME_TO_LIVE_MAX
 
 BATCH_FORMAT = 0x80013700
 """message-format of a transfer whose data sections are whole messages."""
-
-MESSAGE_SIZE_MAX = 256 * 1024
-"""Of one message, unless a namespace is configured otherwise."""
-HEADER_SIZE_MAX = 64 * 1024
-PROPERTY_SIZE_MAX = 32 * 1024
 
 _pack_prefix = PREFIX.pack
 _NO_HEADER: tuple[bytes, Millis | None] = (NO_HEADER, None)

@@ -8,7 +8,7 @@ from typing import Any
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.meter.operation import NO_METER, Meter
-from twinbus.model.message import MESSAGE_SIZE_MAX
+from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.model.pairing_limits import (
     BACKLOG_QUEUE_COUNT_DEFAULT,
     FAILOVER_INTERVAL_DEFAULT,

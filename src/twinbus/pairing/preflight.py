@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from twinbus.model.message import HEADER_SIZE_MAX
+from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.model.pairing_limits import SET_ASIDE_SIZE_MAX
 from twinbus.pairing.transfer import RESERVED_NAMES, AnyMessage, annotated, as_it_is_now, set_aside
 

@@ -22,11 +22,11 @@ from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.model import wire_names
+from twinbus.model.message_limits import TIME_TO_LIVE_MAX
 from twinbus.pairing.transfer import RESERVED_NAMES
 
 DESCRIPTOR_SIZE = 3
 ABSOLUTE_EXPIRY_MAX = 253_402_300_799_000  # the last second of the year 9999
-TTL_MAX = 2**32 - 1
 
 # What a broker writes into a delivery; to the destination it would be somebody else's bookkeeping.
 BROKER_ANNOTATIONS = frozenset(
@@ -166,7 +166,7 @@ def _header(header: Header | None, properties: MessageProperties, time_to_live: 
     made.delivery_count = None
     made.ttl = None
     if time_to_live is not None:
-        made.ttl = UInt(min(time_to_live, TTL_MAX))
+        made.ttl = UInt(min(time_to_live, TIME_TO_LIVE_MAX))
         if properties.creation_time is not None:
             expiry = min(ABSOLUTE_EXPIRY_MAX, properties.creation_time + time_to_live)
             properties.absolute_expiry_time = Timestamp(expiry)

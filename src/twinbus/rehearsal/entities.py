@@ -1,19 +1,16 @@
 """The entities of a rehearsal: one of each kind, with a common prefix so that they are easy to delete."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from twinbus.errors import MessagingError
 from twinbus.model.paths import subscription_path
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
-from collections.abc import Callable, Mapping
-
-from azure.core.exceptions import AzureError, ResourceNotFoundError, ServiceRequestError, ServiceResponseError
-
-from twinbus.errors import MessagingError
 
 LOCK_DURATION = timedelta(seconds=5)
 """Short: what a disconnected receiver held comes again only when its lock has ended."""
@@ -84,6 +81,9 @@ def remove_all(place: str, deletions: Mapping[str, Callable[[], None]]) -> None:
 
     If the namespace does not answer, only the first deletion waits for it.
     """
+    # The command line reads this module for its options, and importing the client takes longer than most commands.
+    from azure.core.exceptions import AzureError, ResourceNotFoundError, ServiceRequestError, ServiceResponseError
+
     left: list[str] = []
     fault: AzureError | None = None
     for path, delete in deletions.items():

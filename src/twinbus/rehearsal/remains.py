@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.model.descriptions import FRAGMENT_COUNT
+from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import dead_letter_path
-from twinbus.model.request_limits import PEEK_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.rehearsal.entities import SESSIONS, EntityKind, RehearsedEntity
 from twinbus.rehearsal.ledger import Arrival, Ledger

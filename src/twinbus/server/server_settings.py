@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twinbus.errors import ArgumentError
 from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
-from twinbus.model.message import MESSAGE_SIZE_MAX
+from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 
 AMQP_PORT_DEFAULT = 5672
 HTTP_PORT_DEFAULT = 5300

@@ -11,7 +11,7 @@ from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.steps import Steps, read_each, read_one
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable
-from twinbus.model.request_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
+from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import FirstUnexpired, Rows, Scan, Unexpired, unexpired

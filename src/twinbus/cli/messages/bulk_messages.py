@@ -17,7 +17,7 @@ from twinbus.cli.failures import CommandFailed
 from twinbus.cli.messages.message_records import counted, record_of_received
 from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError, NotImplementedHere
-from twinbus.model.request_limits import PEEK_COUNT_MAX
+from twinbus.model.message_limits import PEEK_COUNT_MAX
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage

@@ -22,8 +22,7 @@ from twinbus.cli.messages.bulk_messages import (
 from twinbus.cli.messages.message_records import counted, record_of, show
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import NEVER_DELTA, parse_duration
-from twinbus.model.header import TIME_TO_LIVE_MAX
-from twinbus.model.request_limits import PEEK_COUNT_MAX
+from twinbus.model.message_limits import PEEK_COUNT_MAX, TIME_TO_LIVE_MAX
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceiver

@@ -25,7 +25,7 @@ from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import FRAGMENT_COUNT
-from twinbus.model.request_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
+from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import BacklogShares

@@ -24,8 +24,8 @@ from twinbus.http.messaging.header_values import (
 )
 from twinbus.model import wire_names
 from twinbus.model.content import properties
-from twinbus.model.header import TIME_TO_LIVE_MAX
 from twinbus.model.message import read_content
+from twinbus.model.message_limits import TIME_TO_LIVE_MAX
 from twinbus.model.wire_names import MessageState
 
 LONGEST_TIME_TO_LIVE_S = 922_337_203_685.4775

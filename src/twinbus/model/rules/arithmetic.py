@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from twinbus.amqp.codec.types import Timestamp
 from twinbus.errors import FilterError
-from twinbus.model.message import PROPERTY_SIZE_MAX
+from twinbus.model.message_limits import PROPERTY_SIZE_MAX
 from twinbus.model.rules.values import KINDS, MILLISECOND, NUMBER_TYPES, Kind, kind_name, text_of
 
 Calculating: TypeAlias = Callable[[object, object], object]

@@ -10,7 +10,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import NotImplementedHere
 from twinbus.model import wire_names
-from twinbus.model.request_limits import PEEK_COUNT_MAX
+from twinbus.model.message_limits import PEEK_COUNT_MAX
 
 COUNTED_MAX = 1_000_000
 PEEKED_MAX = 100_000

@@ -9,7 +9,7 @@ from twinbus.amqp.codec.types import Timestamp, Value
 from twinbus.client.message import SCHEDULED_TIME, encode_message
 from twinbus.clock import Clock, Millis
 from twinbus.errors import ArgumentError, MessagingError
-from twinbus.model.header import TIME_TO_LIVE_MAX
+from twinbus.model.message_limits import TIME_TO_LIVE_MAX
 from twinbus.model.paths import check_entity_path
 from twinbus.pipeline.property_values import property_value
 from twinbus.pipeline.sink.message_ids import TaskPlace, message_id

@@ -14,7 +14,7 @@ import pyarrow as pa
 from twinbus.amqp.codec.types import Array, Described, Value
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.model import wire_names
-from twinbus.model.header import TIME_TO_LIVE_MAX
+from twinbus.model.message_limits import TIME_TO_LIVE_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.pipeline.property_values import property_text
 from twinbus.pipeline.source.columns import ARROW_TYPES, COLUMNS, NAMES, arrow_schema

@@ -17,8 +17,8 @@ from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.errors import MessageNotFound, MessagingError, NotAllowed
 from twinbus.model import wire_names
+from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import SubQueue, parse_address
-from twinbus.model.request_limits import PEEK_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.pipeline.source.entity_access import Claim, Head
 from twinbus.pipeline.source.ranges import Range, by_fragment, fragment_of, in_pieces, runs

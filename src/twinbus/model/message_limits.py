@@ -1,0 +1,22 @@
+"""How large a message may be, and how many messages one request can ask for.
+
+The namespace enforces these limits and clients keep to them. They need nothing else, so that a command line that only
+shows one loads no codec.
+"""
+
+MESSAGE_SIZE_MAX = 256 * 1024
+"""Of one message, unless a namespace is configured otherwise."""
+
+HEADER_SIZE_MAX = 64 * 1024
+"""Of everything before the body."""
+
+PROPERTY_SIZE_MAX = 32 * 1024
+
+TIME_TO_LIVE_MAX = 2**32 - 1
+"""Milliseconds that the header can hold; a longer one is in the properties (`lifetime` in `model.identity`)."""
+
+PEEK_COUNT_MAX = 250
+"""Messages in one answer to the service's peek, and to a merged peek."""
+
+RANGE_COUNT_MAX = 1_000
+"""Messages in one page of a range."""
