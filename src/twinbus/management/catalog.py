@@ -185,7 +185,7 @@ class Catalog:
         """The SAS rules of this name that count at an address: the namespace's and those of the entity it lies in."""
         if (rule := self._access_rules.get(name)) is not None:
             yield rule
-        # Not every entity whose path is a part of this one: a queue `a` has no say about a queue `a/b`.
+        # Not every entity whose path begins this one: a rule of a queue `a` does not apply to a queue `a/b`.
         entry = self.find(parse_address(path).path) or self.find(_topic_of(path))
         if entry is not None and not isinstance(entry.description, SubscriptionDescription):
             yield from (rule for rule in entry.description.authorization_rules if rule.name == name)

@@ -80,7 +80,7 @@ class ControlPlane:
         try:
             return await self._write(lambda: self.catalog.add(entity_id, description, self.clock.now()))
         except MessagingError:
-            # It would take messages, and be gone with them at the next start.
+            # Without a catalog entry it would accept messages and lose them at the next start.
             await self._ask(lambda reply: self.runtime.delete(description.name, self.clock.now(), reply))
             raise
 
@@ -140,7 +140,7 @@ class ControlPlane:
             entry = self.catalog.get(path)
             if isinstance(entry.description, SubscriptionDescription):
                 raise EntityNotFound.at(path)
-            # One that does not run was deleted before, and the catalog could not be written then.
+            # If it does not run, an earlier deletion stopped it but could not write the catalog.
             with suppress(EntityNotFound):
                 await self._ask(lambda reply: self.runtime.delete(path, self.clock.now(), reply))
             await self._write(lambda: self.catalog.remove(path))
@@ -205,7 +205,7 @@ class ControlPlane:
             reply(result)
 
         task = asyncio.get_running_loop().create_task(run())
-        # The loop itself holds tasks weakly.
+        # The loop holds only weak references to tasks.
         self._submitted.add(task)
         task.add_done_callback(self._submitted.discard)
 

@@ -1,4 +1,4 @@
-"""What the control plane asks of the entities that run; `twinbus.broker.entity.entities.Entities` is what keeps it.
+"""What the control plane asks of the entities that run; `twinbus.broker.entity.entities.Entities` implements it.
 
 A change touches every fragment or fails whole (contract A6), and is answered once that is certain.
 """

@@ -54,9 +54,9 @@ def read_typed(type_name: str, text: str) -> object:
         if type_name == "duration":
             return _read_timedelta(text)
     except (ValueError, OverflowError):
-        raise ArgumentError(f"'{text[:64]}' is no {type_name}. Correct the value or its type.") from None
+        raise ArgumentError(f"'{text[:64]}' is not a valid {type_name}. Correct the value or its type.") from None
     raise ArgumentError(
-        f"Values of type '{type_name[:64]}' are not known. Use string, int, long, double, boolean, guid, dateTime or duration."
+        f"Values of type '{type_name[:64]}' are not supported. Use string, int, long, double, boolean, guid, dateTime or duration."
     )
 
 

@@ -112,7 +112,7 @@ def _check_message_size(element: Element, context: RequestContext) -> None:
     text = element.text_of("MaxMessageSizeInKilobytes")
     if text is not None and read_integer(text, "MaxMessageSizeInKilobytes") != context.message_size_kb:
         raise ArgumentError(
-            f"MaxMessageSizeInKilobytes cannot be set for one entity; this namespace takes {context.message_size_kb} KB. Leave it out."
+            f"MaxMessageSizeInKilobytes cannot be set for one entity; this namespace takes {context.message_size_kb} KB. Omit it."
         )
 
 

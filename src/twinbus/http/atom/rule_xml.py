@@ -96,7 +96,7 @@ def _read_pairs(element: Element | None) -> tuple[tuple[str, object], ...]:
     for pair in element.children:
         key, value = pair.whole_text_of("Key"), pair.child("Value")
         if key is None or value is None:
-            raise ArgumentError("A property or parameter of the rule lacks its Key or Value.")
+            raise ArgumentError("A property or parameter of the rule has no Key or no Value. Send both.")
         pairs[key] = read_typed(value.type_name or "string", value.text)
     return tuple(pairs.items())
 

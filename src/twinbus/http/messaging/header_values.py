@@ -66,7 +66,7 @@ def read_json(text: str | bytes, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise ArgumentError(f"{what} is not valid JSON. Write names and texts in double quotes.") from None
+        raise ArgumentError(f"{what} is not valid JSON. Write names and strings in double quotes.") from None
 
 
 def read_json_value(value: object, name: str) -> Value:
@@ -86,7 +86,7 @@ def checked_text(text: str, name: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise ArgumentError(
-            f"'{name[:64].encode(errors='replace').decode()}' holds half of a surrogate pair."
+            f"'{name[:64].encode(errors='replace').decode()}' holds half of a surrogate pair. Send whole characters."
         ) from None
     return text
 

@@ -72,7 +72,7 @@ MESSAGES = re.compile(rf"{_ENTITY}/?", re.IGNORECASE | re.DOTALL)
 HEAD = re.compile(rf"{_ENTITY}/head/?", re.IGNORECASE | re.DOTALL)
 LOCKED = re.compile(rf"{_ENTITY}{_LOCK}/?", re.IGNORECASE | re.DOTALL)
 
-# Where messages are sent and received, the service answers these otherwise than elsewhere.
+# Where messages are sent and received, the service uses other statuses for these than elsewhere.
 STATUSES: tuple[tuple[type[MessagingError], int], ...] = (
     (EntityNotFound, 410),
     (MessageLockLost, 404),
