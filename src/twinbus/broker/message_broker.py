@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from twinbus.broker.store_port import StorePort
 from twinbus.broker.telling import tell
@@ -33,10 +33,7 @@ from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy, StoreUnavailable
 from twinbus.meter.operation import NO_METER, Meter
 from twinbus.store.changes import Change, FragmentCreated, FragmentDeleted, FragmentKey
-from twinbus.store.reads import FragmentMemory, Load, Read
-
-if TYPE_CHECKING:
-    from twinbus.broker.fragment.fragment import Fragment
+from twinbus.store.reads import FragmentMemory, Load, MemoryWanted, Read
 
 T = TypeVar("T")
 
@@ -52,6 +49,25 @@ TICK_INTERVAL_MAX: Millis = 100
 WAITING_BYTES_MAX = 128 << 20
 """That may wait for the store; with more its fragments take no messages. A connection that waits for its answers is held
 back by its own limit, which is much lower, but there may be thousands of them."""
+
+
+class ServedFragment(Protocol):
+    """`twinbus.broker.fragment.fragment.Fragment`, as far as its message broker has to know."""
+
+    @property
+    def key(self) -> FragmentKey: ...
+
+    @property
+    def is_loaded(self) -> bool: ...
+
+    @property
+    def what_to_remember(self) -> MemoryWanted: ...
+
+    def load(self, memory: FragmentMemory | None, now: Millis) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def drop(self) -> None: ...
 
 
 class _Part(NamedTuple):
@@ -74,7 +90,7 @@ class MessageBroker:
         self.transaction_deadlines = Deadlines(self.wakeups)
         self.meter: Meter = NO_METER  # counts what the fragments do without a client
         self._port = port
-        self._fragments: dict[FragmentKey, Fragment] = {}
+        self._fragments: dict[FragmentKey, ServedFragment] = {}
         self.leaving: set[FragmentKey] = set()  # fragments that are being deleted
         self._last_ticket = 0
         self._waiting: dict[int, Failed | None] = {}
@@ -115,20 +131,20 @@ class MessageBroker:
 
     # For fragments and entities
 
-    def add(self, fragments: Sequence["Fragment"]) -> None:
+    def add(self, fragments: Sequence[ServedFragment]) -> None:
         """Serve these from now on: at once if the broker is available, otherwise when it has loaded."""
         for fragment in fragments:
             self._fragments[fragment.key] = fragment
         if self.is_available:
             self._read(fragments, self._epoch)
 
-    def adopt(self, fragments: Sequence["Fragment"], now: Millis) -> None:
+    def adopt(self, fragments: Sequence[ServedFragment], now: Millis) -> None:
         """Serve these, which have just been created in the store and are empty."""
         for fragment in fragments:
             self._fragments[fragment.key] = fragment
             fragment.load(None, now)
 
-    def part_with(self, fragments: Sequence["Fragment"]) -> None:
+    def part_with(self, fragments: Sequence[ServedFragment]) -> None:
         """They are about to be deleted: `remove` follows, or `keep` if that fails.
 
         Nothing that is decided about them from now on is written, for it would come behind their deletion, and a store
@@ -138,14 +154,14 @@ class MessageBroker:
             fragment.stop()
             self.leaving.add(fragment.key)
 
-    def keep(self, fragments: Sequence["Fragment"]) -> None:
+    def keep(self, fragments: Sequence[ServedFragment]) -> None:
         """Their deletion failed: serve them from what the store has, which may be nothing."""
         left = [fragment for fragment in fragments if not fragment.is_loaded]
         for fragment in left:
             tell(fragment.drop)
         self.add(left)
 
-    def remove(self, fragments: Sequence["Fragment"]) -> None:
+    def remove(self, fragments: Sequence[ServedFragment]) -> None:
         for fragment in fragments:
             self._fragments.pop(fragment.key, None)
             self.leaving.discard(fragment.key)
@@ -272,18 +288,18 @@ class MessageBroker:
 
     def _load(self) -> None:
         if self.is_available or self._waiting:
-            self._lose(f"messaging store {self.index} was opened anew")
+            self._lose(f"messaging store {self.index} was opened again")
         self._epoch += 1
         self._is_silent = False
         self._read(list(self._fragments.values()), self._epoch)
 
-    def _read(self, fragments: Sequence["Fragment"], epoch: int) -> None:
+    def _read(self, fragments: Sequence[ServedFragment], epoch: int) -> None:
         wanted = [fragment.what_to_remember for fragment in fragments]
         self._port.query(Load(wanted), partial(self._loaded, fragments, epoch))
 
     def _loaded(
         self,
-        fragments: Sequence["Fragment"],
+        fragments: Sequence[ServedFragment],
         epoch: int,
         answer: list[FragmentMemory | None] | StoreUnavailable,
     ) -> None:

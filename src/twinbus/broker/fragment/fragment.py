@@ -2,7 +2,7 @@
 
 The store has the rows. Here are the numbers and counts (`tally`), the lanes of ready messages, the locks, and when to
 look for what is due (`agenda`); each of these parts writes its own fields, and nobody else does. Whatever happens to
-rows is a `Decision`; the modules beside it (intake, hand_over, settlement, schedule, upkeep) say what is decided. Three
+rows is a `Decision`; the modules beside it (intake, hand_over, settlement, upkeep) say what is decided. Three
 invariants hold everywhere:
 
 * **Memory is ahead of the store, and never taken back.** A decision changes counts, numbers, lanes and locks at once,
@@ -288,7 +288,7 @@ class Fragment:
 
     def _woken(self, now: Millis) -> None:
         if now < self._woken_at:
-            # Left over from before something sooner came up: what it was for has been planned anew since.
+            # Left over from before something sooner came up: what it was for has another wakeup since.
             return
         self._woken_at = NEVER
         if self.is_available:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.fragment.decision import Decision
-from twinbus.broker.fragment.expiry import expire
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.lane import Lane
+from twinbus.broker.fragment.upkeep import expire
 from twinbus.broker.message_broker import Failed
 from twinbus.clock import Millis
 from twinbus.store.changes import StoredMessage

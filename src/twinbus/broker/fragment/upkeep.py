@@ -1,13 +1,38 @@
-"""What a fragment does by itself as time passes."""
+"""What a fragment does as time passes, with nobody asking: locks end, messages become due or expire, keys are forgotten.
+
+    lock ended        the delivery failed: as if the message had been abandoned (`settlement.give_back`)
+    due               a scheduled message becomes active under a new number, as if it were sent then; one that was
+                      abandoned with a delay has been delivered before and keeps its number and place (contract A13)
+    expired           removed, or dead-lettered where the entity says so (contract A14)
+    duplicate window  the keys of message ids are forgotten (contract A10)
+
+An active message expires when the sweep finds it or when it would be handed over, whichever is first; a locked one
+when it is free again; a deferred one never, and neither does anything in a dead-letter queue, whose rows have no expiry.
+
+What is due and what has expired is known to the store alone. It answers as of when it was asked: rows that were changed
+since are in flight, and those that were locked since are in the lock table. Both are left alone; without that, a message
+that a receiver has just got would expire under its lock, or one that has just been cancelled would become active.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.duplicates import DuplicateHistory
-from twinbus.broker.fragment.expiry import sweep
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.schedule import Activate, activate, look_for_due
 from twinbus.broker.fragment.settlement import expire_locks
 from twinbus.clock import Millis
-from twinbus.store.changes import DuplicatesForgotten
+from twinbus.errors import FragmentUnavailable
+from twinbus.model.dead_letter_reasons import TTL_EXPIRED, TTL_EXPIRED_TEXT
+from twinbus.store.changes import DuplicatesForgotten, StoredMessage
+from twinbus.store.reads import DueRows, ExpiredRows, Timely
+
+DUE_COUNT_MAX = 256
+SWEEP_COUNT_MAX = 256
+# What is expired but locked is looked at again after this.
+RETRY_AFTER: Millis = 1_000
+
+Activate = Callable[[Fragment, list[StoredMessage], Millis], None]
 
 
 def keep_up(fragment: Fragment, now: Millis) -> None:
@@ -16,16 +41,87 @@ def keep_up(fragment: Fragment, now: Millis) -> None:
 
 
 def keep_up_with(fragment: Fragment, now: Millis, activate_due: Activate) -> None:
+    """`activate_due` gets the rows that are due."""
     expire_locks(fragment, now)
-    look_for_due(fragment, now, activate_due)
-    sweep(fragment, now)
+    _look_for_due(fragment, now, activate_due)
+    _sweep(fragment, now)
     if fragment.duplicates is not None and fragment.duplicates.next_end <= now:
         _forget_duplicates(fragment, fragment.duplicates, now)
+
+
+# Due
+
+
+def _look_for_due(fragment: Fragment, now: Millis, activate: Activate) -> None:
+    if fragment.agenda.start_activating(now):
+        read = DueRows(fragment.key, now, DUE_COUNT_MAX)
+        fragment.broker.query(read, partial(_found_due, fragment, activate))
+
+
+def _found_due(fragment: Fragment, activate: Activate, answer: Timely | FragmentUnavailable, now: Millis) -> None:
+    if isinstance(answer, FragmentUnavailable):
+        return
+    fragment.agenda.stop_activating(answer.next_at)
+    fragment.wake()
+    changing = fragment.in_flight()
+    rows = [row for row in answer.rows if row.sequence_number not in changing]
+    if rows:
+        activate(fragment, rows, now)
+
+
+def activate(fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
+    """Due rows of a queue become active ones."""
+    decision = Decision(fragment)
+    for row in rows:
+        decision.activate(row, now)
+    decision.commit()
+
+
+# Expired
+
+
+def expire(fragment: Fragment, messages: Sequence[StoredMessage]) -> None:
+    """Remove messages that are no longer in a lane, to the dead-letter queue where the entity says so."""
+    decision = Decision(fragment)
+    if fragment.settings.dead_letter_on_expiry and fragment.dead_letters is not None:
+        for message in messages:
+            decision.move(message, fragment.dead_letters, TTL_EXPIRED, TTL_EXPIRED_TEXT)
+    else:
+        decision.remove(messages)
+    decision.commit()
+
+
+def _sweep(fragment: Fragment, now: Millis) -> None:
+    if fragment.agenda.start_expiring(now):
+        locked = [message for message, _ in fragment.locks.held.values()]
+        held = frozenset([message.sequence_number for message in locked if message.expires_at <= now])
+        read = ExpiredRows(fragment.key, now, SWEEP_COUNT_MAX, held, retry_at=now + RETRY_AFTER)
+        fragment.broker.query(read, partial(_found_expired, fragment))
+
+
+def _found_expired(fragment: Fragment, answer: Timely | FragmentUnavailable, now: Millis) -> None:
+    if isinstance(answer, FragmentUnavailable):
+        return
+    rows, next_expiry = answer
+    out_of_lane = fragment.out_of_lane()
+    expired = [row for row in rows if row.sequence_number not in out_of_lane]
+    if len(expired) < len(rows):
+        next_expiry = min(next_expiry, now + RETRY_AFTER)
+    fragment.agenda.stop_expiring(next_expiry)
+    lanes = fragment.withdraw(expired)
+    if expired:
+        expire(fragment, expired)
+    for lane in lanes:
+        fragment.announce(lane, now)
+    fragment.wake()
+
+
+# Duplicate detection
 
 
 def _forget_duplicates(fragment: Fragment, history: DuplicateHistory, now: Millis) -> None:
     if history.forget(now):
         decision = Decision(fragment)
         decision.write(DuplicatesForgotten(fragment.key, now))
-        # Keys that stayed in a store which failed are dropped with the next ones.
+        # Keys that stay in a store that fails are dropped with the next ones.
         decision.commit()
