@@ -1,4 +1,4 @@
-"""Locks on messages and how they end (protocol.md 6.2)."""
+"""Locks on messages and how they end."""
 
 from random import Random
 

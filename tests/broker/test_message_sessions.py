@@ -1,4 +1,4 @@
-"""Message sessions (contract A9, protocol.md 6.3 and 9)."""
+"""Message sessions (contract A9)."""
 
 import pytest
 

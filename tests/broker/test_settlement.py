@@ -1,4 +1,4 @@
-"""What settling does to a message (contract A5, A15; protocol.md 6.1)."""
+"""What settling does to a message (contract A5, A15)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who takes messages out of a queue, and what is handed to them."""
+"""What takes messages out of a queue, and what it is handed."""
 
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -54,6 +54,6 @@ class Consumer(Protocol):
     def session_lost(self, error: MessagingError) -> None:
         """The message session is gone for good, or the whole entity: the link has to be detached with this error.
 
-        The queue has let go of the receiver already, so it need not be told.
+        The queue has let go of the receiver already: it need not be detached.
         """
         ...

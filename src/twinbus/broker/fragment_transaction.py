@@ -135,7 +135,7 @@ class FragmentTransaction:
             _commit(sends, settlements, place.index, now, reply)
 
     def rollback(self) -> None:
-        """Forget everything; also where it is over already."""
+        """Forget everything; allowed even if it is over already."""
         self._end(self._fault or TransactionUnknown("The transaction is over. Declare another one."))
 
     def _end(self, fault: MessagingError) -> None:

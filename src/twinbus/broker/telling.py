@@ -1,7 +1,7 @@
-"""Calling out: to whoever waits for an answer, receives messages, or wanted to be woken.
+"""Calling out: to whoever waits for an answer, receives messages, or has a wakeup.
 
-One thread calls them all, one after the other. So what one of them raises ends there: a broken invariant of his must not
-cost the others their answers.
+One thread calls them all, one after the other, so what one of them raises is logged and ends there: a bug in one of them
+must not cost the others their answers.
 """
 
 import logging

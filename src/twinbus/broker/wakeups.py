@@ -1,4 +1,4 @@
-"""What wants to be called at a time: a heap that the shell's timer drives through `MessageBroker.tick`."""
+"""Calls at a time: a heap that the server's timer drives through `MessageBroker.tick`."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -9,7 +9,7 @@ from twinbus.clock import NEVER, Millis
 
 
 class Wakeups:
-    """Calls cannot be taken back: whoever is woken looks again whether there is anything to do."""
+    """A call cannot be cancelled: whoever is woken looks again whether there is anything to do."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Millis, int, Callable[[Millis], None]]] = []
@@ -31,7 +31,7 @@ class Wakeups:
 
 
 class Deadlines:
-    """Calls that are due equally long after they were added and are mostly taken back before: one wakeup for all."""
+    """Calls that are all due the same time after they are added, and are mostly cancelled before: one wakeup for all."""
 
     def __init__(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups

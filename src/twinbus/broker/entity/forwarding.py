@@ -1,4 +1,4 @@
-"""Messages of one queue handed on to another entity by themselves (contract A11).
+"""Messages of one queue that are forwarded to another entity (contract A11).
 
     ready --take, lock for good--> sent to the target --durable there--> completed here
                                       |  missing, disabled, full     --> transfer dead-letter queue
@@ -7,7 +7,13 @@
                                          nothing else of the fragment is sent on
 
 The message leaves here only when the target has it, so a crash in between forwards it twice: at least once. One run
-of each fragment is under way at a time, which keeps their order.
+of each fragment is under way at a time, which keeps their order: a second one could be written before the first where
+the target is partitioned or slow.
+
+A run ends when each of its messages has an end, and every path there leads through `_close` once: settled, moved, or
+failed because the store of this fragment is lost. A path that missed it would leave the fragment busy for ever, and
+one that went through it twice would start the next run beside this one. A fragment that is loaded again while a run of
+before is still out has other locks, so that what the run settles is lost, and counts as ended.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,14 +53,14 @@ Find = Callable[[str], Target | None]
 
 
 class Forwarder:
-    """The way out of one sub-queue. Where it leads is asked anew for every run, since descriptions change."""
+    """The way out of one sub-queue. Where it leads is looked up for every run, since descriptions change."""
 
     def __init__(self, find: Find) -> None:
         self._find = find
         self._busy: set[int] = set()
 
     def pump(self, fragment: Fragment, now: Millis) -> None:
-        """Send on what is ready, if the queue forwards and gives messages, and the last run is through."""
+        """Send on what is ready, if the queue forwards and gives messages, and the last run has ended."""
         path = fragment.forwards_to
         if path is None or fragment.key in self._busy or not fragment.settings.can_receive:
             return
@@ -147,7 +153,7 @@ class ForwardingRun:
         self._waiting.append(delivery.lock_token)
 
     def _release(self, now: Millis) -> None:
-        # Others of the run may be refused after this, and then wait anew.
+        # Others of the run may be refused after this, and then wait again.
         waiting, self._waiting = self._waiting, []
         settle_each(self._fragment, waiting, range(len(waiting)), RELEASE, now, self)
 

@@ -1,7 +1,7 @@
-"""What entities do with messages by themselves, told to the meter: copies for subscriptions, and messages sent on.
+"""What entities do with messages without a client, for the meter: copies for subscriptions, and forwarded messages.
 
-Nobody is connected who did it, so these operations have no who. A copy is told as a part of its burst: it is not billed,
-and a topic may make thousands of them for a message.
+No connection did it, so these operations name no client. Copies are recorded by the burst: they are not billed, and a
+topic may make thousands of them for a message.
 """
 
 from collections.abc import Sequence

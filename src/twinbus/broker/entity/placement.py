@@ -1,4 +1,4 @@
-"""Which fragment takes a message, and where it goes when that one is ill (contract A2, A3, A4, A8).
+"""Which fragment takes a message, and where it goes when that one is not available (contract A2, A3, A4, A8).
 
 Messages without a key go round the fragments in turns. Those that arrive while the fragment whose turn it is has not
 yet written the ones before join its turn, up to a limit: what waits for one store is written at once, so bigger is
@@ -6,6 +6,9 @@ cheaper, and messages sent one after the other still go round one by one. A run 
 behind, or fails while the run is being written, goes on to the next. When a store fails nobody knows whether it wrote
 the run, so a run that goes on can end up in two fragments: at least once, as promised. Where duplicates are detected
 every message is pinned, and nothing goes on.
+
+A run is in one fragment at a time: the next candidate is tried only when the answer of the last one is an error, and
+then that fragment has dropped what it knew of the run. To try two at once would answer a sender twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +48,7 @@ class Placement:
         self._turn_under_way = 0  # messages of this turn that are not answered yet
 
     def prepare(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """As they are to be stored here. For those who stage them by themselves."""
+        """As they are to be stored here. For callers that stage them, and do not send."""
         return messages
 
     def send_each(

@@ -1,7 +1,12 @@
 """Hand-over from all fragments of a queue to all of its receivers, fair to both (contract A5).
 
 Whatever is ready is shared out evenly among the receivers with credit, whoever was served last comes last next time,
-and each share is drawn from the fragments in turn. A fragment that is ill has nothing ready and so costs nothing.
+and each share is taken from the fragments in turn. A fragment that is not available has nothing ready and so costs
+nothing.
+
+Handing over can make more ready, or raise credit, in the same call. Such a call finds `_is_pumping` set and returns: the
+loop that runs looks again until nobody has credit or nothing is ready. Without that, a receiver further back in the
+round would be served inside the turn of another one, and the round would hand over messages by counts that are past.
 """
 
 from collections import deque
@@ -14,7 +19,7 @@ from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 
 RUN_MAX = 64
-"""So many messages of one fragment, then the next one."""
+"""Messages of one fragment before it is the next one's turn."""
 
 
 class ReceiveMerge:

@@ -1,4 +1,4 @@
-"""Who gets which message session of a queue: accepting, waiting, renewing and losing (contract A9, protocol.md 6.3)."""
+"""Who gets which message session of a queue: accepting, waiting, renewing and losing (contract A9)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -48,7 +48,7 @@ class SessionDesk:
         self._turn = 0
 
     def __len__(self) -> int:
-        """Who receives, and who waits to."""
+        """Receivers, and those that wait for a session."""
         return len(self._receivers) + sum(not waiter.is_over for waiter in self._waiters)
 
     def place(self, session_id: str) -> Fragment:

@@ -78,7 +78,7 @@ class SubQueues:
         return self.settings.last_used_at
 
     def is_idle(self, now: Millis, duration: Millis) -> bool:
-        """Whether nobody has used it for so long."""
+        """Whether nobody has used it for this long."""
         is_received_from = any(queue.receiver_count for queue in self.queues)
         return not is_received_from and now - self.settings.last_used_at >= duration
 

@@ -72,7 +72,7 @@ class TopicEntity:
         return self.settings.last_used_at
 
     def is_idle(self, now: Millis, duration: Millis) -> bool:
-        """Whether nobody has sent to it or used one of its subscriptions for so long."""
+        """Whether nobody has sent to it or used one of its subscriptions for this long."""
         is_sent_to = now - self.settings.last_used_at < duration
         return not is_sent_to and all(each.is_idle(now, duration) for each in self.subscriptions.values())
 

@@ -1,8 +1,8 @@
 """Whether a topic has room: the size limit counts what lies in it and in all of its subscriptions.
 
-A topic may have thousands of subscriptions, and a sum over all of them is too much for every send. So the sum is made
-seldom, and in between what is copied is added to it. That is never too little but for what receivers add to messages
-they give back, which the next sum finds; and where it would be too much, the sum is made at once.
+A topic may have thousands of subscriptions, and a sum over all of them is too much for every send. So they are summed
+up now and then, and in between what is copied is added. That sum is never too small, except for what receivers add to
+messages they give back, which the next one finds; and before it refuses anything, they are summed up again.
 
 All copies of what is sent together are one commit, and a store writes no more than 2 GB at once.
 """
@@ -15,7 +15,7 @@ from twinbus.errors import MessageTooLarge
 from twinbus.model.message import Message
 
 SUM_EVERY = 1_000
-"""Sends after which the sum is made anew in any case."""
+"""Sends after which the parts are summed up again in any case."""
 COPIES_BYTES_MAX = 1 << 30
 """Of what is sent together."""
 UNCHECKED_BYTES_MAX = 512 * 1024
@@ -45,7 +45,7 @@ class TopicRoom:
         check_size(fragment, self._taken[index], size_bytes)
 
     def copied(self, fragment: Fragment, size_bytes: int) -> None:
-        """So much was added to the topic and its subscriptions."""
+        """This much was added to the topic and its subscriptions."""
         if fragment.index in self._taken:
             self._taken[fragment.index] += size_bytes
 

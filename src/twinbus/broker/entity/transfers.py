@@ -102,7 +102,7 @@ class Transfers:
         """There are no message sessions here."""
 
     def fragment_lost(self, fragment: Fragment) -> None:
-        """Its run ends by itself, for everybody who waits is told."""
+        """Its run ends with the errors that all its requests get."""
 
     # Called by the runs
 
@@ -112,7 +112,7 @@ class Transfers:
             self._pump(fragment, now)
 
     def _pump(self, fragment: Fragment, now: Millis) -> None:
-        """Hand on the first messages that are for one destination, if the last run is through."""
+        """Hand on the first messages that are for one destination, if the last run has ended."""
         if fragment.key in self._busy:
             return
         messages = take(fragment, fragment.lane, RUN_MAX, now)

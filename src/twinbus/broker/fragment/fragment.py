@@ -230,7 +230,7 @@ class Fragment:
                 row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
 
     def announce(self, lane: Lane, now: Millis) -> None:
-        """Tell those who wait that there may be something for them."""
+        """Let those who wait know that there may be something for them."""
         self.refill(lane)
         if lane.ready and self.watcher is not None:
             self.watcher.messages_ready(self, lane, now)

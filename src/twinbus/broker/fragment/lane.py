@@ -10,6 +10,11 @@ it is beyond. New messages join the ready ones directly while nothing is beyond,
 is asked for ahead of need. So memory is bounded whatever the depth, and a queue that is kept empty never reads.
 
 A closed lane (a message session nobody holds) keeps nothing in memory: all of it is beyond.
+
+A scan is asked for from the tail on and brings what follows it, so nothing may move the tail while one is under way
+(`is_filling`): new messages count as beyond, and a lane that is too long is not trimmed. If the tail moved up, messages
+in between would never be found; if it moved down, some would be found twice. What becomes free below the tail takes its
+old place at once; above it, the scan or the next one finds it.
 """
 
 from bisect import bisect_left, insort

@@ -48,7 +48,7 @@ class LockTable:
     def lock(
         self, messages: Sequence[StoredMessage], until: Millis, shown_until: Millis | None = None
     ) -> list[TakenMessage]:
-        """Lock them all until then. `shown_until` is what receivers are told, if that is something else."""
+        """Lock them all until then. `shown_until` is what receivers see, if that is something else."""
         first = self._counter
         self._counter = last = first + len(messages)
         prefix = self._prefix

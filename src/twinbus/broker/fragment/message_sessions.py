@@ -6,6 +6,10 @@
 Messages of a held session are locked for as long as the session is. A free session keeps nothing of its messages in
 memory; the heap of free ones with messages is ordered by their first number. Entries that are out of date are skipped
 when they come up, or dropped when they make up most of the heap: where every session is accepted by name, none comes up.
+
+When a lock ends, the delivery counts of its messages are written before they are free again, and somebody may accept the
+session meanwhile. Those messages are in flight and in no lane; `Fragment.open_lane` then reads the new holder's messages
+from the store, behind that commit, so that a newer message does not overtake them.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Who a fragment talks to above it, as far as it has to know: the queue it is a part of, and its message sessions."""
+"""What a fragment has to know of those above it: the queue that it is a part of, and its message sessions."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol

@@ -1,4 +1,4 @@
-"""What settling does, and what happens to messages that are not settled in time (contract A5, A15; protocol.md 6.1, 6.2).
+"""What settling does, and what happens to messages that are not settled in time (contract A5, A15).
 
 Complete    the row is removed
 Abandon     delivery count + 1, back to its place; at the limit to the dead-letter queue
