@@ -72,6 +72,17 @@ def test_a_command_is_a_value_that_can_travel(command: Command[Any]) -> None:
     assert pickle.loads(pickle.dumps(command)) == command
 
 
+def test_whatever_is_asked_of_a_queue_counts_as_its_use(sim: Simulation, queue: QueueEntity) -> None:
+    for command in EXAMPLES:
+        sim.clock.advance(1_000)
+        assert queue.settings.last_used_at < sim.now
+        queue.main.ask(command, sim.now, Answer())
+        assert queue.settings.last_used_at == sim.now
+    queue.main.counts()
+    sim.clock.advance(1_000)
+    assert queue.is_idle(sim.now, 1_000)
+
+
 def test_an_operation_decides_with_what_it_is_sent() -> None:
     """Goal: it needs no store to be tested. Method: its steps are answered by hand."""
     sim = Simulation()

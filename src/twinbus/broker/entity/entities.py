@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from twinbus.broker.entity.fragment_changes import create_fragments, delete_fragments
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import check_all_available
 from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.operations.fragment_changes import create_fragments, delete_fragments
 from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis

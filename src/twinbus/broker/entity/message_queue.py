@@ -116,7 +116,7 @@ class MessageQueue:
             self._desk.pump_all(now)
 
     def close(self, error: MessagingError) -> None:
-        """The entity is gone: whoever receives from it or waits for a session of it is told so."""
+        """The entity is gone: this error goes to whoever receives from it or waits for a session of it."""
         for receiver in self._merge.remove_all():
             tell(receiver.session_lost, error)
         if self._desk is not None:
@@ -232,7 +232,7 @@ class MessageQueue:
         return self._desk
 
     def _no_sessions(self) -> NotAllowed:
-        return NotAllowed(f"'{self.settings.path}' has no message sessions. Leave out the session id.")
+        return NotAllowed(f"'{self.settings.path}' has no message sessions. Omit the session id.")
 
     # Everything else
 

@@ -1,8 +1,8 @@
 """How an operation of several steps is written and run.
 
 An operation is a generator. It decides; when it needs a messaging store it yields a step, which is a value, and is
-resumed with the answer and its time, or has FragmentUnavailable thrown in. What it returns is the reply, and so is the MessagingError
-that it raises. `run` carries out the steps of any of them.
+resumed with the answer and the time at which that came, or has FragmentUnavailable thrown in. What it returns is the
+reply, and so is the MessagingError that it raises. `run` carries out the steps of any of them.
 
     decide --yield a step--> the store --answer--> decide --...--> return the reply
 
