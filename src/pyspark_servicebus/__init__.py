@@ -17,7 +17,7 @@ __all__ = ["DefaultSource", "register"]
 
 
 class DefaultSource(DataSource):
-    """Made anew by planner workers and executors as often as Spark likes: it holds its options and nothing else."""
+    """Created again by planner workers and executors as often as Spark likes, so it holds only its options."""
 
     @classmethod
     def name(cls) -> str:
