@@ -29,13 +29,13 @@ from twinbus.client.blocking import BlockingNamespace
 from twinbus.clock import SteadyClock
 from twinbus.pairing.syphon.service import PairToDrain
 from twinbus.pipeline.session import spark_session
+from twinbus.pipeline.stop_request import StopRequest
 from twinbus.pipeline.syphon.driver import SyphonJob
 from twinbus.pipeline.syphon.key_folder import KeyFolder
 from twinbus.pipeline.syphon.pairs import PairToSyphon
 from twinbus.pipeline.syphon.reports import LaneReport
 from twinbus.pipeline.syphon.rounds import PairPlaces
-from twinbus.pipeline.syphon.settings import BUDGET_S_DEFAULT, SyphonSettings
-from twinbus.pipeline.syphon.stop import StopRequest
+from twinbus.pipeline.syphon.syphon_settings import BUDGET_S_DEFAULT, SyphonSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

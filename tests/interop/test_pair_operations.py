@@ -13,7 +13,7 @@ from tests.meter.operation_rows import read_log
 from twinbus.clock import SystemClock
 from twinbus.pairing.failures import classify
 from twinbus.pairing.steps import run, run_async
-from twinbus.pairing.syphon.bulk_transport import BulkTransport, NamespaceLinks
+from twinbus.pairing.syphon.bulk_transport import BulkTransport, syphon_links
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport, as_syphon
@@ -61,7 +61,7 @@ def receive(server: RunningServer) -> None:
 
 def syphon_in_bulk(pair: Pair, passes: int) -> None:
     async def work() -> None:
-        primary, secondary = (NamespaceLinks(server.connection_string) for server in pair)
+        primary, secondary = (syphon_links(server.connection_string) for server in pair)
         transport = BulkTransport(QUEUE, primary, secondary, lambda: False)
         for _ in range(passes):
             await run_async(pump().do_pass(POLL_S), transport.perform)

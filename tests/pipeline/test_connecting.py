@@ -14,8 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tests.interop.running_server import RunningServer, wait_until
 from twinbus.clock import SystemClock
 from twinbus.http.websocket import WebSocketConnection
-from twinbus.pipeline.connection_options import ConnectionOptions, OptionError
-from twinbus.pipeline.default_credential import default_credential
+from twinbus.pipeline.connection_options import ConnectionOptions, OptionError, default_credential
 from twinbus.pipeline.replay.dead_letter_task import MovePlan, run_move
 from twinbus.pipeline.sink.writers import writer
 from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader

@@ -12,7 +12,7 @@ from twinbus.clock import SystemClock
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.replay.dead_letter_job import BUDGET_S, BUDGET_S_MAX, ReplayFailed, _Queue, note
 from twinbus.pipeline.replay.dead_letter_task import MovePlan, MoveReport, numbers_in, run_move
-from twinbus.pipeline.replay.tally import Tally
+from twinbus.pipeline.replay.replay_tally import Tally
 from twinbus.pipeline.source.ranges import runs
 from twinbus.testing.local_namespace import LocalNamespace
 from twinbus.testing.pytest_plugin import namespace_fixture

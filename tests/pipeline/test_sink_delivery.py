@@ -8,7 +8,7 @@ import pytest
 
 from twinbus.client.message import encode_message
 from twinbus.pipeline.connection_options import ConnectionOptions
-from twinbus.pipeline.sink.delivery import Delivery, Patience, WriteFailed
+from twinbus.pipeline.sink.delivery import Patience, TaskDelivery, WriteFailed
 from twinbus.pipeline.sink.links import CONNECTION_COUNT_MAX, SENDER_COUNT_MAX, SenderLinks, links_of_process
 from twinbus.pipeline.sink.messages import Outgoing
 from twinbus.testing.local_namespace import LocalNamespace
@@ -42,8 +42,10 @@ class Waits:
             await asyncio.to_thread(self._events.pop(0))
 
 
-def delivery(links: SenderLinks, wait: Callable[[float], Awaitable[None]], patience: Patience = PATIENCE) -> Delivery:
-    return Delivery(links, patience, BATCH_BYTES, wait=wait)
+def delivery(
+    links: SenderLinks, wait: Callable[[float], Awaitable[None]], patience: Patience = PATIENCE
+) -> TaskDelivery:
+    return TaskDelivery(links, patience, BATCH_BYTES, wait=wait)
 
 
 def numbered(count: int, *, entity: str = "q", key: str | None = None, size: int = 10) -> list[Outgoing]:
@@ -180,7 +182,7 @@ async def test_links_beyond_the_limit_are_closed(twinbus_namespace: LocalNamespa
     twinbus_namespace.create_queue("q")
     sender = await links.sender("q")
     links._senders.update({f"other{number}": sender for number in range(SENDER_COUNT_MAX)})
-    await links.trim()
+    await links.trim(SENDER_COUNT_MAX)
     assert len(links._senders) == SENDER_COUNT_MAX
     assert sender.fault is not None
 

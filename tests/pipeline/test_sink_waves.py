@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.pipeline.sink.delivery import ENVELOPE_ALLOWANCE, MESSAGE_OVERHEAD, waves_of
 from twinbus.pipeline.sink.messages import Outgoing
-from twinbus.pipeline.sink.pace import Pace
-from twinbus.pipeline.sink.waves import ENVELOPE_ALLOWANCE, MESSAGE_OVERHEAD, waves_of
+from twinbus.pipeline.sink.send_rate import SendRate
 from twinbus.pipeline.sink.writing import CHUNK_COUNT_MAX, CHUNK_SIZE_MAX, chunks_of
 
 SIZE_MAX = ENVELOPE_ALLOWANCE + 3 * (10 + MESSAGE_OVERHEAD)  # three messages of ten bytes
@@ -56,19 +56,19 @@ def test_chunks_have_a_bound_in_number_and_in_bytes() -> None:
 
 
 def test_at_a_low_rate_chunks_are_small() -> None:
-    assert [len(chunk) for chunk in chunks_of([message(0)] * 5, Pace(4))] == [2, 2, 1]
-    assert [len(chunk) for chunk in chunks_of([message(0)] * 2, Pace(0.1))] == [1, 1]
+    assert [len(chunk) for chunk in chunks_of([message(0)] * 5, SendRate(4))] == [2, 2, 1]
+    assert [len(chunk) for chunk in chunks_of([message(0)] * 2, SendRate(0.1))] == [1, 1]
 
 
 def test_a_pace_spreads_messages_over_time() -> None:
-    pace = Pace(10)
+    pace = SendRate(10)
     assert pace.wait_s(5, now=100.0) == 0
     assert pace.wait_s(5, now=100.25) == 0.25
     assert pace.wait_s(5, now=100.5) == 0.5
 
 
 def test_a_pause_is_not_made_up_for() -> None:
-    pace = Pace(10)
+    pace = SendRate(10)
     pace.wait_s(5, now=0.0)
     assert pace.wait_s(5, now=60.0) == 0
     assert pace.wait_s(5, now=60.0) == 0.5

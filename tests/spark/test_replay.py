@@ -18,7 +18,7 @@ from twinbus.pipeline.lake import write_batch
 from twinbus.pipeline.replay.choice import captured
 from twinbus.pipeline.replay.lake_job import LakeReplay, hours_of
 from twinbus.pipeline.source.columns import ddl
-from twinbus.pipeline.syphon.stop import StopRequest
+from twinbus.pipeline.stop_request import StopRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,11 @@ from twinbus.clock import SteadyClock
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.syphon.service import Tally
 from twinbus.pairing.syphon.tasks import SyphonThread
+from twinbus.pipeline.stop_request import StopRequest
 from twinbus.pipeline.syphon.driver import SyphonFailed, SyphonJob
 from twinbus.pipeline.syphon.key_folder import KeyFolder
 from twinbus.pipeline.syphon.reports import LaneReport, LaneStatus
-from twinbus.pipeline.syphon.settings import SyphonSettings
-from twinbus.pipeline.syphon.stop import StopRequest
+from twinbus.pipeline.syphon.syphon_settings import SyphonSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,10 +26,12 @@ from twinbus.client.connection_string import parse_connection_string
 from twinbus.client.token_sources import TokenCredential
 from twinbus.client.transport import Transport
 from twinbus.errors import ArgumentError
-from twinbus.pipeline.default_credential import default_credential
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
+from functools import cache
+from importlib import import_module
+from typing import cast
 
 CONNECTION_STRING = "connectionString"
 CONNECTION_STRING_ENV = "connectionStringEnv"
@@ -219,3 +221,9 @@ def _of_file(name: str) -> str:
         return Path(name).read_text().strip()
     except OSError as fault:
         raise OptionError(f"{CONNECTION_STRING_FILE}: {name} cannot be read here: {fault.strerror}.") from None
+
+
+@cache
+def default_credential() -> TokenCredential:
+    """One for the process, which keeps its tokens: an authority is asked once for all connections. Raises ImportError."""
+    return cast(TokenCredential, import_module("azure.identity").DefaultAzureCredential())

@@ -12,12 +12,12 @@ from twinbus.pairing.syphon.service import find_backlog
 from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.java import choose_java
 from twinbus.pipeline.session import QUICK_START, SparkMissing, spark_session
+from twinbus.pipeline.stop_request import StopRequest
 from twinbus.pipeline.syphon.driver import SyphonJob, count_cores
 from twinbus.pipeline.syphon.key_folder import KeyFolder
 from twinbus.pipeline.syphon.pairs import PairToSyphon
 from twinbus.pipeline.syphon.rounds import PairPlaces
-from twinbus.pipeline.syphon.settings import SyphonSettings
-from twinbus.pipeline.syphon.stop import StopRequest
+from twinbus.pipeline.syphon.syphon_settings import SyphonSettings
 from twinbus.rehearsal.drain import Drained
 from twinbus.rehearsal.stage import Stage
 

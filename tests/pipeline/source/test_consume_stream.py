@@ -22,8 +22,8 @@ from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed, detect
 from twinbus.pipeline.source.offsets import ConsumeOffset, lag
 from twinbus.pipeline.source.option_table import STREAM
 from twinbus.pipeline.source.own_access import OwnAccess
+from twinbus.pipeline.source.planning import BatchLimit
 from twinbus.pipeline.source.ranges import Range
-from twinbus.pipeline.source.read_limits import BatchLimit
 
 WAYS = [pytest.param(detected, id="own"), pytest.param(plain, id="plain")]
 
@@ -401,7 +401,7 @@ def test_a_run_does_not_end_because_a_fragment_was_busy_when_it_claimed(bus: Bus
     with closing(ConnectionCache()) as connections:
         now = [0.0]
         stream = lossy(bus, path, Slow, connections, now)
-        stream.set_target()
+        stream.entity.set_target()
         first = stream.latest({"v": 1}, BatchLimit(None, None))
         assert stream.latest(first, BatchLimit(None, None)) != first
     assert bus.counts(path) == (0, 5)

@@ -16,7 +16,7 @@ from twinbus.pipeline.source.connections import Detect
 from twinbus.pipeline.source.entity_access import ALL_STATES, EntityAccess
 from twinbus.pipeline.source.live_entity import detected, own, plain
 from twinbus.pipeline.source.plain_access import PlainAccess
-from twinbus.pipeline.source.time_search import first_at
+from twinbus.pipeline.source.starting_points import first_at
 
 WAYS = [pytest.param(own, id="own"), pytest.param(plain, id="plain")]
 

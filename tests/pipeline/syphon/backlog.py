@@ -15,10 +15,9 @@ from twinbus.pairing.syphon.destinations import PumpMemory
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.service import find_backlog
 from twinbus.pipeline.syphon.key_folder import KeyFolder
-from twinbus.pipeline.syphon.lanes import Lane
-from twinbus.pipeline.syphon.pace import PacePlan
 from twinbus.pipeline.syphon.pairs import PairToSyphon
-from twinbus.pipeline.syphon.rounds import LanePlan, PairPlaces, PairPlan, TaskPlan
+from twinbus.pipeline.syphon.rounds import Lane, LanePlan, PairPlaces, PairPlan, TaskPlan
+from twinbus.pipeline.syphon.task_pace import PacePlan
 
 LOCK = timedelta(seconds=5)
 PEEK_COUNT = 200

@@ -1,4 +1,4 @@
-from twinbus.pipeline.syphon.breaker import PROBE_AFTER_MAX, Breaker
+from twinbus.pipeline.syphon.standing import PROBE_AFTER_MAX, Breaker
 
 
 def opened() -> Breaker:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.pipeline.syphon.lanes import Lane, lane_count, lanes_of, pack
+from twinbus.pipeline.syphon.rounds import Lane, lane_count, lanes_of, pack
 
 
 @pytest.mark.parametrize(

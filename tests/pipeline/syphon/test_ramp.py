@@ -1,6 +1,6 @@
 import pytest
 
-from twinbus.pipeline.syphon.ramp import FREE_RATE, RATE_MIN, START_RATE, STEP_RATE, Ramp
+from twinbus.pipeline.syphon.task_pace import FREE_RATE, RATE_MIN, START_RATE, STEP_RATE, Ramp
 
 
 def sent_in_a_second(ramp: Ramp, start: int, page: int = 10) -> int:

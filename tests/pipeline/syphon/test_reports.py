@@ -1,7 +1,7 @@
 from tests.pipeline.syphon.lane_reports import report
 from twinbus.pairing.syphon.destinations import Cut, Destination, PumpMemory
-from twinbus.pipeline.syphon.metrics import metrics_table
 from twinbus.pipeline.syphon.reports import DestinationTally, LaneStatus, from_row, to_rows
+from twinbus.pipeline.syphon.round_metrics import metrics_table
 
 
 def test_a_report_comes_back_from_its_row_as_it_was() -> None:

@@ -8,11 +8,11 @@ from tests.pipeline.syphon.lane_reports import PLACES, report
 from twinbus.errors import ArgumentError
 from twinbus.pairing.syphon.destinations import PumpMemory
 from twinbus.pairing.syphon.pump import BATCH_MAX
-from twinbus.pipeline.syphon.ramp import START_RATE
 from twinbus.pipeline.syphon.reports import LaneStatus
 from twinbus.pipeline.syphon.rounds import Situation, TaskPlan, plan_round, share_out
-from twinbus.pipeline.syphon.settings import SyphonSettings
 from twinbus.pipeline.syphon.standing import PairStanding
+from twinbus.pipeline.syphon.syphon_settings import SyphonSettings
+from twinbus.pipeline.syphon.task_pace import START_RATE
 
 NOW = 1_000_000
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from twinbus.pipeline.replay.dead_letter_job import DeadLetterReplay
     from twinbus.pipeline.replay.lake_job import LakeReplay
-    from twinbus.pipeline.syphon.stop import StopRequest
+    from twinbus.pipeline.stop_request import StopRequest
 
     Job = LakeReplay | DeadLetterReplay
 
@@ -72,7 +72,7 @@ def replay(
     """
     require_spark()
     from twinbus.pipeline.replay.destinations import destinations_of
-    from twinbus.pipeline.syphon.stop import StopRequest
+    from twinbus.pipeline.stop_request import StopRequest
 
     if (lake is None) != dead_letters:
         raise ArgumentError("Choose what to replay: --lake FOLDER, or --dead-letters and entities.")
@@ -113,7 +113,7 @@ def _chosen(
 def _check_destinations(call: Call, destinations: set[str]) -> None:
     """All of them, before anything is sent to one of them."""
     from twinbus.pipeline.sink.options import SinkOptions
-    from twinbus.pipeline.sink.preflight import check_targets
+    from twinbus.pipeline.sink.target_check import check_targets
 
     connection = ConnectionOptions.from_options({CONNECTION_STRING: call.connection_string})
     for destination in sorted(destinations):
@@ -206,6 +206,6 @@ def _shown(job: "Job", output: Output) -> Iterator[None]:
 
 
 def _print_result(job: "Job", output: Output) -> None:
-    from twinbus.pipeline.replay.tally import COLUMNS
+    from twinbus.pipeline.replay.replay_tally import COLUMNS
 
     output.table(COLUMNS, [each.record() for each in job.tallies])

@@ -26,7 +26,7 @@ from twinbus.model.durations import parse_duration
 from twinbus.pipeline.connection_options import CONNECTION_STRING_ENV, CONNECTION_STRING_FILE, ConnectionOptions
 from twinbus.pipeline.session import choose_master
 from twinbus.pipeline.syphon.key_folder import KeyFolder
-from twinbus.pipeline.syphon.settings import (
+from twinbus.pipeline.syphon.syphon_settings import (
     LANE_TARGET_DEFAULT,
     POISON_QUOTA_DEFAULT,
     SyphonSettings,
@@ -98,8 +98,8 @@ def syphon(
 ) -> None:
     """Move messages from the backlog queues of pairs to where they were sent, on Spark, until Ctrl-C."""
     from twinbus.clock import SteadyClock
+    from twinbus.pipeline.stop_request import StopRequest
     from twinbus.pipeline.syphon.driver import SyphonJob
-    from twinbus.pipeline.syphon.stop import StopRequest
 
     output = Output(as_json=as_json)
     settings = SyphonSettings(

@@ -1,18 +1,18 @@
-"""The syphon over our bulk client: messages pass as bytes, settlements are pipelined, one connection each way.
+"""The syphon over the bulk client: messages pass as bytes, settlements are pipelined, one connection each way.
 
-Connections and links are made when they are needed and forgotten at their first failure, so the
-next pass begins with new ones.
+Connections and links are opened when they are needed and forgotten at their first failure, so the next pass begins with new ones.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState
 from twinbus.amqp.errors import DecodeError
+from twinbus.client.kept_links import KeptLinks
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
-from twinbus.client.sender import Sender
 from twinbus.client.settlements import abandoned, dead_lettered
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
 from twinbus.meter.operation import SYPHON_PRODUCT
@@ -43,49 +43,9 @@ LINK_LIFE_MIN_S = 5.0
 DESCRIPTION_MAX = 4096
 
 
-class NamespaceLinks:
-    """One connection to a namespace and its senders, shared by all pumps."""
-
-    def __init__(self, connection_string: str) -> None:
-        self._connection_string = connection_string
-        self._namespace: Namespace | None = None
-        self._senders: dict[str, Sender] = {}
-        self._opening = asyncio.Lock()
-
-    async def sender(self, path: str) -> Sender:
-        sender = self._senders.get(path)
-        if sender is not None and sender.fault is None:
-            return sender
-        async with self._opening:
-            sender = self._senders.get(path)
-            if sender is None or sender.fault is not None:
-                sender = self._senders[path] = await (await self._connected()).sender(path)
-            return sender
-
-    async def receiver(self, path: str, credit: int) -> Receiver:
-        async with self._opening:
-            return await (await self._connected()).receiver(path, credit=credit)
-
-    async def reach(self) -> None:
-        """Connect, if that is not done. Raises MessagingError or OSError where nobody answers."""
-        async with self._opening:
-            await self._connected()
-
-    async def drop(self) -> None:
-        """Begin anew: the peer does not answer, so what is open may be half dead."""
-        namespace, self._namespace = self._namespace, None
-        self._senders.clear()
-        if namespace is not None:
-            await namespace.close()
-
-    async def _connected(self) -> Namespace:
-        if self._namespace is not None and self._namespace.fault is not None:
-            await self.drop()
-        if self._namespace is None:
-            self._namespace = await Namespace.connect(
-                self._connection_string, timeout_s=TIMEOUT_S, product=SYPHON_PRODUCT
-            )
-        return self._namespace
+def syphon_links(connection_string: str) -> KeptLinks:
+    """For all pumps of a process. Their connection identifies itself as a syphon's."""
+    return KeptLinks(partial(Namespace.connect, connection_string, timeout_s=TIMEOUT_S, product=SYPHON_PRODUCT))
 
 
 class BulkTransport:
@@ -94,8 +54,8 @@ class BulkTransport:
     def __init__(
         self,
         queue: str,
-        primary: NamespaceLinks,
-        secondary: NamespaceLinks,
+        primary: KeptLinks,
+        secondary: KeptLinks,
         is_stopping: Callable[[], bool],
         credit: int = CREDIT,
     ) -> None:

@@ -5,10 +5,11 @@ import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 
+from twinbus.client.kept_links import KeptLinks
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steps import run_async
-from twinbus.pairing.syphon.bulk_transport import BulkTransport, NamespaceLinks
+from twinbus.pairing.syphon.bulk_transport import BulkTransport, syphon_links
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.pump_meter import metered
 from twinbus.pairing.syphon.rate_cap import RateCap
@@ -28,7 +29,7 @@ class BulkSyphon:
         options: SendAvailabilityPairedNamespaceOptions,
         clock: Clock,
     ) -> None:
-        self._primary, self._secondary = NamespaceLinks(primary), NamespaceLinks(secondary)
+        self._primary, self._secondary = syphon_links(primary), syphon_links(secondary)
         self._is_stopping = False
         self._meter, self._clock = options.meter, clock
         rate_cap = RateCap(options.syphon_messages_per_second_max)
@@ -93,7 +94,7 @@ class SyphonThread:
         await self._syphon.run()
 
 
-async def close_all(transports: Sequence[BulkTransport], *links: NamespaceLinks) -> None:
+async def close_all(transports: Sequence[BulkTransport], *links: KeptLinks) -> None:
     """All at once: a peer that hangs makes each of them wait for its own timeout."""
     closing = [transport.close() for transport in transports]
     with contextlib.suppress(TimeoutError):

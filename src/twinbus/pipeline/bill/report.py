@@ -3,7 +3,9 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+from twinbus.cost.bill_rows import CauseRow, EntityRow
 from twinbus.cost.month_to_date import month_bills
 from twinbus.cost.prices import Plan, PriceSheet
 from twinbus.cost.report_html import report_page
@@ -11,7 +13,7 @@ from twinbus.cost.summary import Summary, summarize
 from twinbus.cost.summary_document import summary_document
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.bill.job import Ledger
-from twinbus.pipeline.bill.month_rows import cause_rows, entity_rows
+from twinbus.pipeline.bill.part_files import read_parts
 
 MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
@@ -38,3 +40,32 @@ def write_report(summary: Summary, ledger: Ledger, out: Path) -> Path:
     page.write_text(report_page(summary, left_out), encoding="utf-8")
     page.with_suffix(".json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return page
+
+
+ENTITY_SUMS = ("operations", "messages", "bytes", "units", "operations_money", "bandwidth_money")
+
+
+def cause_rows(out: Path, month: str) -> list[CauseRow]:
+    table = read_parts(out / "causes", f"date={month}-*").select(list(CauseRow._fields))
+    return [CauseRow(**row) for row in table.to_pylist()]
+
+
+def entity_rows(out: Path, month: str) -> list[EntityRow]:
+    table = read_parts(out / "monthly", f"month={month}")
+    keys = ["namespace", "entity", "entity_type", "fragment"]
+    summed = table.group_by(keys).aggregate([(name, "sum") for name in ENTITY_SUMS])
+    return [_entity_row(row) for row in summed.to_pylist()]
+
+
+def _entity_row(row: dict[str, Any]) -> EntityRow:
+    return EntityRow(
+        namespace=row["namespace"],
+        entity=row["entity"],
+        entity_type=row["entity_type"],
+        fragment=row["fragment"],
+        operations=row["operations_sum"],
+        messages=row["messages_sum"],
+        bytes=row["bytes_sum"],
+        units=row["units_sum"],
+        money=row["operations_money_sum"] + row["bandwidth_money_sum"],
+    )

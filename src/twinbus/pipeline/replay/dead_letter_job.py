@@ -14,9 +14,9 @@ from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.lake import ENTITY
 from twinbus.pipeline.replay.choice import NUMBER
 from twinbus.pipeline.replay.dead_letter_task import MovePlan, MoveReport, numbers_in, run_move
-from twinbus.pipeline.replay.tally import Tally
+from twinbus.pipeline.replay.replay_tally import Tally
 from twinbus.pipeline.source.ranges import runs
-from twinbus.pipeline.syphon.stop import StopRequest
+from twinbus.pipeline.stop_request import StopRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa

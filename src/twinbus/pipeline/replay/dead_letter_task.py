@@ -33,7 +33,7 @@ from twinbus.errors import MessagingError, NotAllowed
 from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.replay.copies import copy_of
-from twinbus.pipeline.sink.pace import Pace
+from twinbus.pipeline.sink.send_rate import SendRate
 from twinbus.pipeline.source.entity_access import ALL_STATES
 from twinbus.pipeline.source.plain_access import PlainAccess
 from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment, count, runs
@@ -123,7 +123,7 @@ class _Mover:
         self._clock = clock
         self._chosen = RangeSet(plan.chosen)
         self._left = count(plan.chosen) + count(plan.sent)
-        self._pace = None if plan.rate is None else Pace(plan.rate)
+        self._pace = None if plan.rate is None else SendRate(plan.rate)
         self._held: deque[ReceivedMessage] = deque(maxlen=HELD_MAX)
         self._sends_batches = True
         self.moved: set[int] = set()

@@ -18,9 +18,9 @@ from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.lake import BATCH, DATE, ENTITY, HOUR, TIME
 from twinbus.pipeline.replay.choice import NUMBER
 from twinbus.pipeline.replay.copies import DEAD_LETTER_PROPERTIES
-from twinbus.pipeline.replay.tally import Tally
+from twinbus.pipeline.replay.replay_tally import Tally
+from twinbus.pipeline.stop_request import StopRequest
 from twinbus.pipeline.syphon.driver import count_cores
-from twinbus.pipeline.syphon.stop import StopRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,21 +8,30 @@ them. One that does not may have a message twice after a connection was lost: at
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from twinbus.amqp.codec.sections import Sections, decode_sections, encode_sections
 from twinbus.client.batches import BATCH_SIZE_DEFAULT
+from twinbus.client.message import SCHEDULED_TIME
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.remote_errors import RemoteError
 from twinbus.client.sender import Sender
 from twinbus.errors import MessageTooLarge, MessagingError, NotAllowed, OperationTimeout
-from twinbus.pipeline.sink.links import SenderLinks
+from twinbus.model import wire_names
+from twinbus.pipeline.sink.links import SENDER_COUNT_MAX, SenderLinks
 from twinbus.pipeline.sink.messages import Outgoing
-from twinbus.pipeline.sink.oversize import name_of, notice_of
-from twinbus.pipeline.sink.waves import Wave, waves_of
 
 BACK_OFF_FIRST_S = 0.5
 BACK_OFF_MAX_S = 15.0
+OVERSIZE_REASON = "MessageSizeExceeded"
+MESSAGE_OVERHEAD = 8
+ENVELOPE_ALLOWANCE = 1024
+"""What a batch has around its messages: two ids of 128 characters and their frame."""
+
 Errors = list[MessagingError | None]
+Wave = dict[str, list[bytes]]
+"""Payloads by entity."""
 
 
 class WriteFailed(MessagingError):
@@ -46,7 +55,7 @@ class Patience:
         return float(min(BACK_OFF_MAX_S, BACK_OFF_FIRST_S * 2**retry))
 
 
-class Delivery:
+class TaskDelivery:
     """For one task. Its methods run on the links' event loop."""
 
     def __init__(
@@ -71,7 +80,7 @@ class Delivery:
         # Every entity takes a batch of that size, so what a wave has of one key is one batch.
         for wave in waves_of(messages, min(self._batch_bytes, BATCH_SIZE_DEFAULT)):
             await self._send_wave(wave)
-        await self._links.trim()
+        await self._links.trim(SENDER_COUNT_MAX)
 
     async def _send_wave(self, wave: Wave) -> None:
         results = await asyncio.gather(
@@ -160,11 +169,11 @@ class Delivery:
         queue = self._oversize_queue
         if queue is None or entity == queue:
             refusal = MessageTooLarge(
-                f"{name_of(payloads[0])} is larger than the {size_max} that it takes. Make it smaller, filter it out, or "
+                f"{_name_of(payloads[0])} is larger than the {size_max} that it takes. Make it smaller, filter it out, or "
                 f"set onOversize = deadLetter"
             )
             raise WriteFailed(_told(entity, refusal, len(payloads)))
-        await self._send_all(queue, [notice_of(payload, entity, size_max) for payload in payloads])
+        await self._send_all(queue, [_notice_of(payload, entity, size_max) for payload in payloads])
         self.set_aside_count += len(payloads)
 
 
@@ -172,3 +181,53 @@ def _told(entity: str, refusal: MessagingError, count: int, when: str = "for goo
     condition = refusal.remote_condition if isinstance(refusal, RemoteError) else refusal.condition
     what = "a message was" if count == 1 else f"{count} messages were"
     return f"'{entity}': {what} refused {when} ({condition}): {refusal}"
+
+
+def _notice_of(payload: bytes, entity: str, size_max: int) -> bytes:
+    """What the oversize queue gets for a message that is too large: ids, keys and properties without the body, with the
+    properties that the service gives to dead letters, and without a schedule or time to live.
+    """
+    sections = decode_sections(payload)
+    description = (
+        f"'{entity}' takes messages of up to {size_max} bytes; this one has {len(payload)}. Its body was removed."
+    )
+    reasons = {wire_names.DEAD_LETTER_REASON: OVERSIZE_REASON, wire_names.DEAD_LETTER_DESCRIPTION: description}
+    annotations = dict(sections.message_annotations or {})
+    annotations.pop(SCHEDULED_TIME, None)
+    return encode_sections(
+        Sections(
+            message_annotations=annotations or None,
+            properties=sections.properties,
+            application_properties={**(sections.application_properties or {}), **reasons},
+        )
+    )
+
+
+def _name_of(payload: bytes) -> str:
+    """For people."""
+    return f"message '{ReceivedMessage(payload).message_id}' of {len(payload)} bytes"
+
+
+def waves_of(messages: Iterable[Outgoing], size_max: int) -> list[Wave]:
+    """Messages in order in, waves of what may be under way at the same time out. `size_max` is that of a batch, in bytes.
+
+    A sender has many batches under way and learns the outcome of one when others have arrived long ago. If a batch has to be sent
+    again, a later one of the same key must not be there yet. So a wave holds at most one batch of each key, and the next wave waits
+    for it. Keys do not wait for each other. Messages without a key have no order to keep on a partitioned entity, so all of them
+    are in the first wave. A message that is too large is in its wave too: its send fails.
+    """
+    waves: list[Wave] = []
+    filled: dict[tuple[str, str], tuple[int, int]] = {}
+    room = size_max - ENVELOPE_ALLOWANCE
+    for entity, key, payload in messages:
+        number = 0
+        if key is not None:
+            size = len(payload) + MESSAGE_OVERHEAD
+            number, total = filled.get((entity, key), (0, 0))
+            if total and total + size > room:
+                number, total = number + 1, 0
+            filled[entity, key] = number, total + size
+        if number == len(waves):
+            waves.append({})
+        waves[number].setdefault(entity, []).append(payload)
+    return waves

@@ -20,7 +20,7 @@ from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.sink.columns import SchemaError, check_destination, find_columns
 from twinbus.pipeline.sink.message_ids import place_in_job, place_in_query
 from twinbus.pipeline.sink.options import SinkOptions
-from twinbus.pipeline.sink.preflight import check_targets
+from twinbus.pipeline.sink.target_check import check_targets
 from twinbus.pipeline.sink.writing import Writing
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.clock import SystemClock
-from twinbus.pipeline.sink.delivery import Delivery, Patience
+from twinbus.pipeline.sink.delivery import Patience, TaskDelivery
 from twinbus.pipeline.sink.links import links_of_process
 from twinbus.pipeline.sink.message_ids import TaskPlace
 from twinbus.pipeline.sink.messages import MessageMaker, Outgoing
 from twinbus.pipeline.sink.options import SinkOptions
-from twinbus.pipeline.sink.pace import Pace
+from twinbus.pipeline.sink.send_rate import SendRate
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -52,8 +52,8 @@ class Writing:
         connection = self.options.connection
         loop, links = links_of_process(connection)
         patience = Patience(connection.retry_total, connection.operation_timeout_s)
-        delivery = Delivery(links, patience, self.options.batch_bytes, self.options.oversize_queue)
-        pace = None if self.options.rate is None else Pace(self.options.rate)
+        delivery = TaskDelivery(links, patience, self.options.batch_bytes, self.options.oversize_queue)
+        pace = None if self.options.rate is None else SendRate(self.options.rate)
         under_way: Future[None] | None = None
         count = 0
         try:
@@ -85,7 +85,7 @@ class Writing:
             yield from maker.messages(batch)
 
 
-def chunks_of(messages: Iterable[Outgoing], pace: Pace | None) -> Iterator[list[Outgoing]]:
+def chunks_of(messages: Iterable[Outgoing], pace: SendRate | None) -> Iterator[list[Outgoing]]:
     """Messages that are sent together: no more than memory should hold, or the pace allows at once."""
     count_max = CHUNK_COUNT_MAX if pace is None else min(CHUNK_COUNT_MAX, pace.count_max)
     chunk: list[Outgoing] = []

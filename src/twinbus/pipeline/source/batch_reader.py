@@ -12,11 +12,11 @@ from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.options import SourceOptions
 from twinbus.pipeline.source.partition_reader import read_slices
 from twinbus.pipeline.source.planning import MessageSlices, input_partitions
-from twinbus.pipeline.source.preflight import preflight
 from twinbus.pipeline.source.ranges import Range
 from twinbus.pipeline.source.starting_points import (
     chosen_heads,
     lost_counts,
+    preflight,
     report_loss,
     starting_positions,
     visible_ends,

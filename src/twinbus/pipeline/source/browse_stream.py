@@ -13,11 +13,7 @@ from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import BrowseOffset, JsonOffset, Positions, reported_ends
 from twinbus.pipeline.source.options import Edge, SourceOptions
-from twinbus.pipeline.source.pace import PollPace
-from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
-from twinbus.pipeline.source.preflight import preflight
-from twinbus.pipeline.source.read_limits import BatchLimit
-from twinbus.pipeline.source.run_target import RunTarget
+from twinbus.pipeline.source.planning import BatchLimit, MessageSlices, fair_shares, row_limit
 from twinbus.pipeline.source.starting_points import (
     check_latest,
     check_start,
@@ -27,6 +23,7 @@ from twinbus.pipeline.source.starting_points import (
     starting_positions,
     visible_ends,
 )
+from twinbus.pipeline.source.streamed_entity import StreamedEntity
 
 log = logging.getLogger(__name__)
 
@@ -40,41 +37,23 @@ class BrowseStream:
         monotonic: Callable[[], float],
         wall: Callable[[], Millis],
     ) -> None:
+        self.entity = StreamedEntity(options, entity, monotonic)
         self._options = options
-        self._entity = entity
         self._wall = wall
-        self._pace = PollPace(options.poll_interval_s, monotonic)
-        self._target: RunTarget | None = None
-        self._reported: JsonOffset | None = None
-        self._turn = 0
-        self._is_checked = False
-
-    def set_target(self) -> None:
-        """From now on, what comes later is left for later."""
-        self._target = self._entity.call(lambda access: RunTarget.of(access, self._options))
 
     def latest(self, start: JsonOffset, limit: BatchLimit) -> JsonOffset:
         """Where a batch from `start` on should end; `start` itself if there is nothing to read."""
-        if not self._is_checked:
-            self._entity.call(lambda access: preflight(access, self._options))
-            self._is_checked = True
-        if not self._pace.is_due():
+        self.entity.check()
+        if not self.entity.is_poll_due():
             return start
         before = BrowseOffset.from_json(start, self._options.path)
-        found = self._entity.call(lambda access: self._next(access, before, limit))
-        self._turn += 1
-        self._pace.asked(found_some=found is not None)
+        found = self.entity.call(lambda access: self._next(access, before, limit))
+        self.entity.polled(found_some=found is not None)
         return start if found is None else found.to_json()
-
-    def reported(self) -> JsonOffset | None:
-        return self._reported
 
     def partitions(self, end: JsonOffset) -> list[MessageSlices]:
         offset = BrowseOffset.from_json(end, self._options.path)
-        if offset is None:
-            return []
-        limits = self._options.partitions_min, self._options.partitions_max
-        return input_partitions([(self._options.path, offset.ranges())], *limits, is_own=self._entity.is_own)
+        return [] if offset is None else self.entity.partitions(offset.ranges())
 
     async def _next(self, access: EntityAccess, before: BrowseOffset | None, limit: BatchLimit) -> BrowseOffset | None:
         """None: there is nothing new."""
@@ -84,15 +63,15 @@ class BrowseStream:
         found = await self._reached(access, before, [head for head in known if head.is_available], limit)
         if found is not None and (before is None or found.end != before.end):
             return found
-        if self._target is not None:
-            self._target.require_read(known, {} if found is None else found.end)
+        if self.entity.target is not None:
+            self.entity.target.require_read(known, {} if found is None else found.end)
         return None
 
     async def _reached(
         self, access: EntityAccess, before: BrowseOffset | None, heads: Sequence[Head], limit: BatchLimit
     ) -> BrowseOffset | None:
         ends = {head.fragment: head.end for head in heads}
-        self._reported = reported_ends(self._options.path, ends)
+        self.entity.reported = reported_ends(self._options.path, ends)
         positions = await self._positions(access, before, heads)
         if positions is None:
             return None
@@ -132,7 +111,7 @@ class BrowseStream:
 
         Not beyond the target of a run: it would never end while others consume.
         """
-        targets = {} if self._target is None else self._target.ends
+        targets = {} if self.entity.target is None else self.entity.target.ends
         firsts = {head.fragment: min(head.first, targets.get(head.fragment, head.first)) for head in heads}
         return {fragment: max(number, firsts.get(fragment, number)) for fragment, number in positions.items()}
 
@@ -149,12 +128,12 @@ class BrowseStream:
         return {fragment: number for fragment, number in reached.items() if fragment not in over}
 
     def _admitted(self, positions: Positions, ends: Mapping[int, int], limit: int | None) -> BrowseOffset:
-        targets = ends if self._target is None else self._target.ends
+        targets = ends if self.entity.target is None else self.entity.target.ends
         room = {
             fragment: min(ends.get(fragment, position), targets.get(fragment, position)) - position
             for fragment, position in positions.items()
         }
-        shares = fair_shares(room, limit, self._turn)
+        shares = fair_shares(room, limit, self.entity.turn)
         end = {fragment: position + shares.get(fragment, 0) for fragment, position in positions.items()}
         return BrowseOffset(self._options.path, positions, end)
 

@@ -21,13 +21,10 @@ from twinbus.pipeline.source.entity_access import Claim, EntityAccess, Head, mea
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, reported_waiting
 from twinbus.pipeline.source.options import AdoptDeferred, SourceOptions
-from twinbus.pipeline.source.pace import PollPace
-from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
-from twinbus.pipeline.source.preflight import preflight
+from twinbus.pipeline.source.planning import BatchLimit, MessageSlices, fair_shares, row_limit
 from twinbus.pipeline.source.ranges import Range, by_fragment, count, fragment_of, in_pieces, outside
-from twinbus.pipeline.source.read_limits import BatchLimit
-from twinbus.pipeline.source.run_target import RunTarget
 from twinbus.pipeline.source.starting_points import chosen_heads
+from twinbus.pipeline.source.streamed_entity import RunTarget, StreamedEntity
 
 
 class ConsumeStream:
@@ -39,59 +36,42 @@ class ConsumeStream:
         monotonic: Callable[[], float],
         new_owner: Callable[[], str],
     ) -> None:
+        self.entity = StreamedEntity(options, entity, monotonic)
         self._options = options
-        self._entity = entity
         self._monotonic = monotonic
         self._new_owner = new_owner
-        self._pace = PollPace(options.poll_interval_s, monotonic)
-        self._target: RunTarget | None = None
-        self._reported: JsonOffset | None = None
         self._claimed: ConsumeOffset | None = None
         self._settled: ConsumeOffset | None = None
-        self._turn = 0
         # There may be claims that no offset knows, until a look from this time on finds none: a claim whose answer
         # never came may still be under way for as long as an operation takes.
         self._is_in_doubt = True
         self._doubt_ends = float("-inf")
-        self._is_checked = False
-
-    def set_target(self) -> None:
-        """From now on, what comes later is left for later."""
-        self._target = self._entity.call(lambda access: RunTarget.of(access, self._options))
 
     def latest(self, start: JsonOffset, limit: BatchLimit) -> JsonOffset:
         """The end of a batch of messages that are claimed for it; `start` itself if there are none."""
-        if not self._is_checked:
-            self._entity.call(lambda access: preflight(access, self._options))
-            self._is_checked = True
+        self.entity.check()
         before = ConsumeOffset.from_json(start, self._options.path)
         if before is None:
             return ConsumeOffset(self._options.path, self._new_owner()).to_json()
         self._settle(before)
-        if not self._pace.is_due():
+        if not self.entity.is_poll_due():
             return start
-        claim = self._entity.call(lambda access: self._claim(access, before.owner, limit))
-        self._turn += 1
-        self._pace.asked(found_some=bool(claim))
+        claim = self.entity.call(lambda access: self._claim(access, before.owner, limit))
+        self.entity.polled(found_some=bool(claim))
         if not claim:
             return start
         self._claimed = ConsumeOffset(self._options.path, before.owner, tuple(claim))
         return self._claimed.to_json()
 
-    def reported(self) -> JsonOffset | None:
-        return self._reported
-
     def partitions(self, end: JsonOffset) -> list[MessageSlices]:
         offset = ConsumeOffset.from_json(end, self._options.path)
         if offset is None or not offset.claim:
             return []
-        ranges = self._entity.call(lambda access: self._still_ours(access, offset))
-        limits = self._options.partitions_min, self._options.partitions_max
-        return input_partitions([(self._options.path, ranges)], *limits, is_own=self._entity.is_own)
+        return self.entity.partitions(self.entity.call(lambda access: self._still_ours(access, offset)))
 
     def _settle(self, committed: ConsumeOffset) -> None:
         if committed.claim and committed != self._settled:
-            self._entity.call(lambda access: self._delete(access, committed))
+            self.entity.call(lambda access: self._delete(access, committed))
         self._settled = committed
 
     async def _delete(self, access: EntityAccess, committed: ConsumeOffset) -> None:
@@ -127,22 +107,22 @@ class ConsumeStream:
                 return orphans if count_max is None else next(in_pieces(orphans, count_max))
             # An unavailable fragment may hold some: they stay in doubt until it has been read.
             self._is_in_doubt = asked_at < self._doubt_ends or len(heads) < len(known)
-        shares = fair_shares(self._open(heads), count_max, self._turn)
+        shares = fair_shares(self._open(heads), count_max, self.entity.turn)
         before = self._is_in_doubt, self._doubt_ends
         self._is_in_doubt, self._doubt_ends = True, self._monotonic() + self._options.connection.operation_timeout_s
-        claim = await access.claim(shares, None if self._target is None else self._target.ends, owner)
+        claim = await access.claim(shares, None if self.entity.target is None else self.entity.target.ends, owner)
         if claim.is_certain:
             self._is_in_doubt, self._doubt_ends = before
         self._report(heads, claim.ranges)
-        if not claim.ranges and self._target is not None:
-            self._require_all(self._target, known, claim)
+        if not claim.ranges and self.entity.target is not None:
+            self._require_all(self.entity.target, known, claim)
         return claim.ranges
 
     def _report(self, heads: Sequence[Head], claimed: Sequence[Range] = ()) -> None:
         """What is behind the next batch: a query that then finds nothing more tells nothing new."""
         taken = {fragment: count(ranges) for fragment, ranges in by_fragment(claimed).items()}
         waiting = {head.fragment: max(0, head.waiting - taken.get(head.fragment, 0)) for head in heads}
-        self._reported = reported_waiting(self._options.path, waiting)
+        self.entity.reported = reported_waiting(self._options.path, waiting)
 
     def _require_all(self, target: RunTarget, heads: Sequence[Head], claim: Claim) -> None:
         """Raises what may pass, where a run that ends now would leave something behind."""
@@ -152,7 +132,7 @@ class ConsumeStream:
 
     def _open(self, heads: Sequence[Head]) -> dict[int, int]:
         """Messages that may be claimed, by fragment."""
-        target = self._target
+        target = self.entity.target
         return {head.fragment: head.waiting for head in heads if target is None or head.fragment in target.ends}
 
     async def _orphans(self, access: EntityAccess, heads: Sequence[Head], owner: str) -> list[Range]:

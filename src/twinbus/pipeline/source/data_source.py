@@ -14,12 +14,14 @@ from twinbus.pipeline.source.columns import chosen, ddl
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.option_table import BATCH, STREAM
 from twinbus.pipeline.source.options import SourceOptions
-from twinbus.pipeline.source.preflight import preflight
-from twinbus.pipeline.source.refused_reader import RefusedStreamReader
+from twinbus.pipeline.source.starting_points import preflight
 from twinbus.pipeline.source.stream_reader import ServiceBusStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+from typing import NoReturn
+
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 
 class ServiceBusDataSource(DataSource):
@@ -60,3 +62,28 @@ class ServiceBusDataSource(DataSource):
 def _names(schema: "StructType") -> tuple[str, ...]:
     """The columns wanted: all, or those of a schema that the user gave."""
     return chosen([(field.name, field.dataType.simpleString()) for field in schema.fields])
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Looks like a reader that can do everything, so that Spark complains of nothing else before it asks."""
+
+    def __init__(self, reason: OptionError) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> NoReturn:
+        raise self._reason
+
+    def prepareForTriggerAvailableNow(self) -> NoReturn:
+        raise self._reason
+
+    def getDefaultReadLimit(self) -> NoReturn:
+        raise self._reason
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> NoReturn:
+        raise self._reason
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
+        raise self._reason
+
+    def read(self, partition: object) -> NoReturn:
+        raise self._reason

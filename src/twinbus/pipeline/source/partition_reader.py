@@ -18,7 +18,7 @@ from twinbus.pipeline.source.message_rows import record_batches
 from twinbus.pipeline.source.options import Mode, SourceOptions
 from twinbus.pipeline.source.planning import MessageSlices, Slice
 from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment
-from twinbus.pipeline.source.time_search import enqueued_at
+from twinbus.pipeline.source.starting_points import enqueued_at
 
 BODY = "body"
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.sections import canonical
+from twinbus.amqp.codec.sections import Header, Sections, canonical, encode_sections
 from twinbus.client.entity_extras import RangePage
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
@@ -20,6 +20,7 @@ from twinbus.model import wire_names
 from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import SubQueue, parse_address
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.pairing.restore import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
 from twinbus.pipeline.source.entity_access import Claim, Head
 from twinbus.pipeline.source.ranges import Range, by_fragment, fragment_of, in_pieces, runs
 
@@ -28,6 +29,7 @@ CLAIM_WAIT_S = 0.5
 """How long a claim waits for a message; a stream asks again soon enough."""
 DELETE_COUNT_MAX = 250
 RELEASE_COUNT_MAX = 100
+_LEFT_BEHIND = BROKER_ANNOTATIONS | {wire_names.CLAIMED_BY}
 
 
 class PlainAccess:
@@ -156,7 +158,6 @@ class PlainAccess:
 
     async def _send_again(self, sender: Sender, numbers: list[int]) -> int:
         # Here and not above: it needs the official SDK, which executors that only read need not have.
-        from twinbus.pipeline.source.message_copies import copy_of
 
         try:
             messages = await self._entity.receive_deferred(numbers)
@@ -165,7 +166,7 @@ class PlainAccess:
                 return 0
             middle = len(numbers) // 2
             return await self._send_again(sender, numbers[:middle]) + await self._send_again(sender, numbers[middle:])
-        outcomes = await sender.send([copy_of(message.payload) for message in messages])
+        outcomes = await sender.send([_fresh_copy(message.payload) for message in messages])
         sent = [message for message, error in zip(messages, outcomes, strict=True) if error is None]
         await self._entity.complete(sent)
         refused = next((error for error in outcomes if error is not None), None)
@@ -227,3 +228,19 @@ def _numbers(ranges: Sequence[Range]) -> list[int]:
 
 def _number(message: ReceivedMessage) -> int:
     return message.sequence_number or 0
+
+
+def _fresh_copy(payload: bytes) -> bytes:
+    """A payload to send again: without what the broker wrote and without the mark of a claim. Delivery count and time to live start
+    over; body and footer pass byte for byte. Raises DecodeError if the bytes are not a message."""
+    sections, rest = read_front(payload)
+    header = sections.header or Header()
+    header.delivery_count = header.first_acquirer = None
+    front = Sections(
+        header=header,
+        delivery_annotations=without(sections.delivery_annotations, BROKER_DELIVERY_ANNOTATIONS) or None,
+        message_annotations=without(sections.message_annotations, _LEFT_BEHIND) or None,
+        properties=sections.properties,
+        application_properties=without(sections.application_properties, frozenset({wire_names.CLAIMED_BY})) or None,
+    )
+    return encode_sections(front) + rest

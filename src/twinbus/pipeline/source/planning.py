@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
@@ -56,6 +57,13 @@ def fair_shares(available: Mapping[int, int], limit: int | None, turn: int) -> d
             shares[fragment] += given
             left -= given
     return {fragment: share for fragment, share in shares.items() if share}
+
+
+class BatchLimit(NamedTuple):
+    """How many messages and bytes a batch may have; None for no limit."""
+
+    count_max: int | None
+    bytes_max: int | None
 
 
 def row_limit(count_max: int | None, bytes_max: int | None, mean_size: int) -> int | None:

@@ -1,16 +1,23 @@
-"""Where to start and how far to go in each fragment: heads and options in, sequence numbers out."""
+"""Where to start and how far to go in each fragment: heads and options in, sequence numbers or one clear error out.
+
+Within a fragment sequence numbers and enqueued times rise together, so the number for a time is found by halving, one message a
+request and without bodies. This does not work in a dead-letter queue: its messages keep their times and get new numbers.
+"""
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.clock import Millis
+from twinbus.errors import NotAllowed
+from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source.entity_access import EntityAccess, Head
+from twinbus.pipeline.source.entity_access import ALL_STATES, EntityAccess, Head
 from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable
 from twinbus.pipeline.source.offsets import Positions
-from twinbus.pipeline.source.option_table import FRAGMENTS, STARTING_OFFSETS
-from twinbus.pipeline.source.options import Edge, SourceOptions, Start
-from twinbus.pipeline.source.time_search import first_at
+from twinbus.pipeline.source.option_table import FAIL_ON_DATA_LOSS, FRAGMENTS, STARTING_OFFSETS
+from twinbus.pipeline.source.options import Edge, Mode, SourceOptions, Start
 
 log = logging.getLogger(__name__)
 
@@ -91,3 +98,46 @@ def report_loss(path: str, lost: Mapping[int, int], *, fails: bool) -> None:
     if fails:
         raise SourceFailed(f"{text} Set failOnDataLoss=false to continue after them.")
     log.warning(text)
+
+
+async def first_at(access: EntityAccess, first: int, end: int, time: Millis) -> int:
+    """The lowest number in the range from which on no message was enqueued before the time; `end` if all were."""
+    low, high = first, end
+    while low < high:
+        middle = (low + high) // 2
+        found = await _next_time(access, middle, high)
+        if found is None or found[1] >= time:
+            high = middle
+        else:
+            low = found[0] + 1
+    return low
+
+
+def enqueued_at(message: ReceivedMessage) -> Millis:
+    return message.annotations.get(wire_names.ENQUEUED_TIME) or 0
+
+
+async def _next_time(access: EntityAccess, first: int, end: int) -> tuple[int, Millis] | None:
+    """The number and the time of the first message there."""
+    following: int | None = first
+    while following is not None:
+        page = await access.page(following, end, 1, ALL_STATES, with_bodies=False)
+        for message in page.messages:
+            return message.sequence_number or 0, enqueued_at(message)
+        following = page.next_number
+    return None
+
+
+async def preflight(access: EntityAccess, options: SourceOptions) -> None:
+    """Raises what the namespace has against it (EntityNotFound, Unauthorized ...), NotAllowed or OptionError."""
+    await chosen_heads(access, options)
+    if options.mode is Mode.CONSUME:
+        await access.check_claims()
+    if access.is_own:
+        return
+    if options.fails_on_data_loss:
+        raise NotAllowed(f"{FAIL_ON_DATA_LOSS} needs a twinbus namespace: this one does not report lost messages.")
+    if options.mode is Mode.CONSUME and options.fragments is not None:
+        raise NotAllowed(
+            f"{FRAGMENTS} needs a twinbus namespace for mode=consume: this one chooses the fragments itself."
+        )

@@ -12,7 +12,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from twinbus.clock import SystemClock
 from twinbus.pipeline.source.browse_stream import BrowseStream
@@ -22,8 +28,7 @@ from twinbus.pipeline.source.live_entity import LiveEntity, detected
 from twinbus.pipeline.source.offsets import NEW_QUERY, JsonOffset
 from twinbus.pipeline.source.options import Mode, SourceOptions
 from twinbus.pipeline.source.partition_reader import read_slices
-from twinbus.pipeline.source.planning import MessageSlices
-from twinbus.pipeline.source.read_limits import batch_limit, default_limit
+from twinbus.pipeline.source.planning import BatchLimit, MessageSlices
 
 
 class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -50,7 +55,7 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return dict(NEW_QUERY)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._stream.set_target()
+        self._stream.entity.set_target()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return default_limit(self._options)
@@ -61,7 +66,7 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def reportLatestOffset(self) -> JsonOffset | None:
         """As of the last question to the namespace; this one asks nothing."""
-        return self._stream.reported()
+        return self._stream.entity.reported
 
     def partitions(self, start: JsonOffset, end: JsonOffset) -> list[MessageSlices]:
         """From `end` alone: a batch that is run again, maybe years later, is the same batch."""
@@ -80,3 +85,21 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
 def _new_owner() -> str:
     return f"spark-{uuid4().hex[:16]}"
+
+
+def default_limit(options: SourceOptions) -> ReadLimit:
+    """Spark has no limit of both kinds: it gets the limit of rows, and the limit of bytes is kept anyway."""
+    if options.count_max is not None:
+        return ReadMaxRows(options.count_max)
+    return ReadAllAvailable() if options.bytes_max is None else ReadMaxBytes(options.bytes_max)
+
+
+def batch_limit(limit: Any, options: SourceOptions) -> BatchLimit:
+    """What Spark asks for counts; where it asks for all there is, or says nothing that we know, see below."""
+    if isinstance(limit, ReadMaxRows):
+        return BatchLimit(limit.max_rows, options.bytes_max)
+    if isinstance(limit, ReadMaxBytes):
+        return BatchLimit(None, limit.max_bytes)
+    if isinstance(limit, ReadAllAvailable):
+        return BatchLimit(None, None)  # regardless of the options, says Spark
+    return BatchLimit(options.count_max, options.bytes_max)

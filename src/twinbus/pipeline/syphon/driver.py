@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
 from twinbus.pipeline.failures import JobFailed, one_line_failures
-from twinbus.pipeline.syphon.metrics import append_metrics, metrics_table
+from twinbus.pipeline.stop_request import StopRequest
 from twinbus.pipeline.syphon.pairs import Depths, PairToSyphon, look_at_depths
 from twinbus.pipeline.syphon.probe import probe
 from twinbus.pipeline.syphon.reports import SPARK_SCHEMA, LaneReport, LaneStatus, from_row, to_rows
+from twinbus.pipeline.syphon.round_metrics import append_metrics, metrics_table
 from twinbus.pipeline.syphon.rounds import Situation, TaskPlan, plan_round
-from twinbus.pipeline.syphon.settings import SyphonSettings
 from twinbus.pipeline.syphon.standing import PairStanding
-from twinbus.pipeline.syphon.stop import StopRequest
+from twinbus.pipeline.syphon.syphon_settings import SyphonSettings
 from twinbus.pipeline.syphon.task import run_task
 
 if TYPE_CHECKING:

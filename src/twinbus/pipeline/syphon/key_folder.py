@@ -1,6 +1,6 @@
-"""Connection strings in files that only their owner can read: what a plan refers to in place of a secret.
+"""Connection strings in files that only their owner can read: a plan refers to them instead of containing secrets.
 
-Only for executors on the same machine. It is gone when the job ends.
+Only for executors on the same machine. The folder is deleted when the job ends.
 """
 
 import os
@@ -21,7 +21,7 @@ class KeyFolder:
         return Path(self._folder.name)
 
     def keep(self, connection_string: str) -> ConnectionOptions:
-        """A reference to it. Raises OptionError where it is none."""
+        """A reference to the connection string. Raises OptionError if it is not one."""
         self._count += 1
         file = self.path / f"connection-{self._count}"
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:

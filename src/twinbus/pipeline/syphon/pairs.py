@@ -1,4 +1,4 @@
-"""The pairs of a job as the driver knows them: names, references to namespaces, and what waits in queues."""
+"""The pairs of a job as the driver knows them: names, references to namespaces, and depths of backlog queues."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +15,12 @@ from twinbus.pipeline.connection_options import CONNECTION_STRING_ENV, CONNECTIO
 from twinbus.pipeline.syphon.rounds import PairPlaces
 
 LOOKS_MAX = 16
-"""At once: one small request for each backlog queue."""
+"""How many requests run at once; there is one for each backlog queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairToSyphon:
-    """`name` is shown to people and written to metrics; `backlog` has the queues and answers for them."""
+    """`name` is for people and metrics; `backlog` has the backlog queues."""
 
     name: str
     places: PairPlaces
@@ -35,7 +35,7 @@ class PairToSyphon:
                 )
 
     def lock_duration(self, queue: str) -> Millis:
-        """Blocks. What pairing creates queues with, where the secondary does not answer."""
+        """Blocks. If the secondary does not answer, the duration that pairing creates queues with."""
         try:
             found = self.backlog.administration.get_queue(queue).lock_duration
         except AzureError:
@@ -49,7 +49,7 @@ def is_reference(place: ConnectionOptions) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """By pair and queue; a pair that could not be looked at has its error instead."""
+    """By pair and queue; a pair that did not answer has its error instead."""
 
     found: Mapping[int, Mapping[str, int]]
     errors: Mapping[int, AzureError]

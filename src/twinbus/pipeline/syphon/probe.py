@@ -1,8 +1,7 @@
-"""Is a destination there again? A connection string and a path in, None or what is wrong out.
+"""Whether a destination is available again: a connection string and a path in, None or the failure out.
 
-The probe is the ping of paired namespaces: an empty message that lives for a second and is never delivered. A namespace
-that refuses it (the entity is gone, disabled, full) has answered, so it is there. One that is busy wants to be left
-alone.
+The probe is the ping of paired namespaces: an empty message that expires after a second and is never delivered. A namespace that
+refuses it (the entity is gone, disabled or full) has answered, so it is available. One that is busy is not probed further.
 """
 
 import asyncio

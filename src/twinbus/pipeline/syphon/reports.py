@@ -1,6 +1,6 @@
-"""What a task says of its lanes: reports in, Arrow rows out, and back again on the driver.
+"""What a task reports of its lanes: the events of pumps in, reports and Arrow rows out, and back again on the driver.
 
-A task whose executor dies says nothing, so the numbers are what was reported and the truth is what the namespaces hold.
+A task whose executor dies reports nothing, so the numbers may be too low; only the namespaces know the truth.
 """
 
 import json
@@ -10,11 +10,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from twinbus.clock import Millis
+from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.failures import FailureKind, classify
 from twinbus.pairing.syphon.destinations import Cut, Destination, PumpMemory
+from twinbus.pairing.syphon.pump import LockTooShort
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ERROR_LENGTH_MAX = 500
 SPARK_SCHEMA = (
     "task int, attempt int, pair int, queue string, lane int, status string, started_at bigint, finished_at bigint, "
     "destinations array<struct<path: string, moved: bigint, left: bigint, dead_lettered: bigint, throttled: bigint, "
@@ -33,7 +37,7 @@ class LaneStatus(StrEnum):
     POISON_QUOTA = "poison-quota"
     STUCK = "stuck"
     LOST = "lost"
-    """The task was repeated, and nothing is known of what its first attempt did."""
+    """The task was repeated, and nothing is known about its first attempt."""
     MISCONFIGURED = "misconfigured"
 
 
@@ -157,3 +161,45 @@ def _read_memory(text: str) -> PumpMemory:
         },
         lock_duration,
     )
+
+
+class LaneTally:
+    """What the pump of one lane did, from its events: in total for the report, and in the current pass for the lane."""
+
+    def __init__(self) -> None:
+        self.destinations: dict[str | None, DestinationTally] = {}
+        self.error: str | None = None
+        self.moved = 0
+        self.begin_pass()
+
+    def begin_pass(self) -> None:
+        self.moved_in_pass = 0
+        self.has_outage = False
+        self.is_backlog_down = False
+
+    def count(self, event: PairingEvent) -> None:
+        if event.error is not None:
+            self.error = str(event.error)[:ERROR_LENGTH_MAX]
+        if event.kind is EventKind.SYPHON_SKIPPED and event.path is None and event.count == 0:
+            self.is_backlog_down = True
+            return
+        each = self.destinations.setdefault(event.path, DestinationTally())
+        if event.kind is EventKind.SYPHON_MOVED:
+            each.moved += event.count
+            self.moved += event.count
+            self.moved_in_pass += event.count
+        elif event.kind is EventKind.SYPHON_DEAD_LETTERED:
+            each.dead_lettered += event.count
+        elif event.kind is EventKind.SYPHON_SKIPPED:
+            each.left += event.count
+            self._count_failure(each, event.error)
+
+    def _count_failure(self, each: DestinationTally, error: BaseException | None) -> None:
+        if error is None or isinstance(error, LockTooShort):
+            return
+        kind = classify(error)
+        if kind.is_outage:
+            each.outages += 1
+            self.has_outage = True
+        elif kind is FailureKind.BUSY:
+            each.throttled += 1

@@ -1,6 +1,10 @@
-"""The plan of a round: what waits where and how the pairs stand in, tasks out.
+"""The plan of a round: depths of backlog queues and the state of pairs in, tasks out.
 
-Plans travel to executors and hold no secrets.
+A lane is one pump on one backlog queue. A sender uses one backlog queue, and a pump moves a queue in order, so one lane keeps the
+order of each sender and each message session. Two lanes on a queue take turns at its messages and overtake each other. Many lanes
+of different queues share a task: a pump spends most of its time waiting for an answer.
+
+Plans travel to executors and contain no secrets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,11 +14,42 @@ from twinbus.clock import Millis
 from twinbus.pairing.syphon.destinations import PumpMemory
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pipeline.connection_options import ConnectionOptions
-from twinbus.pipeline.syphon.lanes import Lane, lanes_of, pack
-from twinbus.pipeline.syphon.pace import PacePlan
-from twinbus.pipeline.syphon.ramp import START_RATE
-from twinbus.pipeline.syphon.settings import SyphonSettings
 from twinbus.pipeline.syphon.standing import PairStanding
+from twinbus.pipeline.syphon.syphon_settings import SyphonSettings
+from twinbus.pipeline.syphon.task_pace import START_RATE, PacePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """`pair` is the index of its pair in the job, `depth` its share of the messages waiting in the queue."""
+
+    pair: int
+    queue: str
+    number: int
+    depth: int
+
+
+def lane_count(depth: int, target: int, lanes_max: int) -> int:
+    """0 for an empty queue: a receive from it would be billed."""
+    if depth <= 0:
+        return 0
+    return max(1, min(-(-depth // target), lanes_max))
+
+
+def lanes_of(pair: int, queue: str, depth: int, target: int, lanes_max: int) -> list[Lane]:
+    count = lane_count(depth, target, lanes_max)
+    return [Lane(pair, queue, number, depth // count) for number in range(count)]
+
+
+def pack(lanes: Sequence[Lane], tasks_max: int) -> list[list[Lane]]:
+    """Lanes by task, about the same work for each: the deepest lane first, to the task with the least."""
+    tasks: list[list[Lane]] = [[] for _ in range(min(len(lanes), tasks_max))]
+    loads = [0] * len(tasks)
+    for lane in sorted(lanes, key=lambda each: (-each.depth, each.pair, each.queue, each.number)):
+        place = min(range(len(tasks)), key=lambda index: (loads[index], len(tasks[index])))
+        tasks[place].append(lane)
+        loads[place] += lane.depth
+    return tasks
 
 
 @dataclass(frozen=True, slots=True)

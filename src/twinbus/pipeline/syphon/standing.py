@@ -1,13 +1,14 @@
-"""How pairs and their backlog queues stand between rounds: reports in, who may take part in the next round out."""
+"""The state of pairs and their backlog queues between rounds: reports in, who may take part in the next round out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from twinbus.clock import Millis
 from twinbus.pairing.syphon.destinations import PumpMemory
-from twinbus.pipeline.syphon.breaker import Breaker
 from twinbus.pipeline.syphon.reports import LaneReport, LaneStatus
 
+PROBE_AFTER_MIN: Millis = 1_000
+PROBE_AFTER_MAX: Millis = 30_000
 REST_MIN: Millis = 1_000
 REST_MAX: Millis = 60_000
 HOLD_MIN: Millis = 60_000
@@ -15,9 +16,48 @@ HOLD_MAX: Millis = 3_600_000
 
 
 @dataclass(slots=True)
+class Breaker:
+    """Of one primary: told how rounds went, asked whether the next one may try.
+
+        closed --a round met failures and moved nothing--> open --a probe is answered--> closed
+                                                           '---a probe fails: the next one later---'
+
+    While it is open nothing is taken from the backlog: each message that is taken and left has its delivery count raised, and a
+    queue with a low maximum would dead-letter good messages. A probe takes nothing.
+    """
+
+    path: str | None = None
+    """The destination that failed and is to be probed; None while the breaker is closed."""
+    probe_at: Millis = 0
+    _probe_after: Millis = PROBE_AFTER_MIN
+
+    @property
+    def is_open(self) -> bool:
+        return self.path is not None
+
+    def round_ended(self, moved: int, failed_path: str | None, now: Millis) -> None:
+        """`failed_path` is a destination that was down or busy; a moved message shows that the namespace is available."""
+        if failed_path is None or moved:
+            return
+        self.path = failed_path
+        self._probe_after = PROBE_AFTER_MIN
+        self.probe_at = now + self._probe_after
+
+    def is_probe_due(self, now: Millis) -> bool:
+        return self.is_open and now >= self.probe_at
+
+    def probe_failed(self, now: Millis) -> None:
+        self._probe_after = min(PROBE_AFTER_MAX, 2 * self._probe_after)
+        self.probe_at = now + self._probe_after
+
+    def probe_answered(self) -> None:
+        self.path = None
+
+
+@dataclass(slots=True)
 class QueueStanding:
-    """A queue rests after a round that got nothing out of it, each time longer: others hold its messages, or they
-    were left and their locks have to end first.
+    """A queue rests after a round that got nothing from it, longer each time: others hold its messages, or they were left and
+    their locks have to end first.
     """
 
     memory: PumpMemory | None = None
@@ -40,7 +80,7 @@ class QueueStanding:
             self.rest_until = now + self._rest_after
             self._rest_after = min(REST_MAX, 2 * self._rest_after)
         if LaneStatus.BACKLOG_DOWN in statuses and did_settle:
-            # A link that breaks leaves behind what it had in advance, locked: later messages would overtake it.
+            # A link that breaks leaves its prefetched messages locked: later messages would overtake them.
             self.rest(now + self.memory.lock_duration)
 
     def rest(self, until: Millis) -> None:

@@ -1,8 +1,7 @@
 """One task of a round, on an executor: a plan in, a report for each of its lanes out.
 
-All lanes of a task run on one event loop and share a connection to each namespace, as the pumps of the in-process
-syphon do. A lane ends when its queue is empty, when the time is up, or when going on would do harm; what it took is
-moved or given back.
+All lanes of a task run on one event loop and share a connection to each namespace, as the pumps of the in-process syphon do. A
+lane ends when its queue is empty, when the time is up, or when continuing would do harm; what it took is moved or given back.
 """
 
 import asyncio
@@ -14,20 +13,19 @@ from twinbus.errors import MessagingError
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.failures import classify
 from twinbus.pairing.steps import run_async
-from twinbus.pairing.syphon.bulk_transport import BulkTransport, NamespaceLinks
+from twinbus.pairing.syphon.bulk_transport import BulkTransport, syphon_links
 from twinbus.pairing.syphon.pump import Pass, PoisonQuota, Pump
 from twinbus.pairing.syphon.tasks import close_all
 from twinbus.pairing.syphon.transport import Answer, Request
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.syphon.pace import TaskPace
-from twinbus.pipeline.syphon.reports import LaneReport, LaneStatus
+from twinbus.pipeline.syphon.reports import LaneReport, LaneStatus, LaneTally
 from twinbus.pipeline.syphon.rounds import LanePlan, PairPlan, TaskPlan
-from twinbus.pipeline.syphon.tally import LaneTally
+from twinbus.pipeline.syphon.task_pace import TaskPace
 
 FIRST_WAIT_S = 3.0
-"""Messages were counted in the queue, so they are to be expected, from far away and from a busy namespace too."""
+"""Messages were counted in the queue, so they should come, even over a long distance or from a busy namespace."""
 NEXT_WAIT_S = 0.2
-"""A queue that just gave messages and has more of them gives those at once."""
+"""A queue that just delivered messages and has more delivers those at once."""
 
 REACH_S = 5.0
 STOP_LOOK: Millis = 200
@@ -36,8 +34,8 @@ STOP_LOOK: Millis = 200
 def run_task(plan: TaskPlan, attempt: int, clock: Clock) -> list[LaneReport]:
     """`attempt` counts from 0.
 
-    Where order is kept, a repeated task does nothing: the first one died with messages locked, and whatever is taken
-    before those locks end overtakes them. The driver lets the queues rest and plans anew.
+    Where order is kept, a repeated task does nothing: the first attempt died with messages locked, and whatever is taken before
+    those locks end overtakes them. The driver lets the queues rest and plans again.
     """
     if attempt and plan.keeps_order:
         return _unopened(plan, attempt, clock, LaneStatus.LOST, None)
@@ -49,7 +47,7 @@ def run_task(plan: TaskPlan, attempt: int, clock: Clock) -> list[LaneReport]:
 
 
 def _unopened(plan: TaskPlan, attempt: int, clock: Clock, status: LaneStatus, error: str | None) -> list[LaneReport]:
-    """Reports of lanes that were not begun."""
+    """Reports of lanes that were not started."""
     now = clock.now()
     return [
         LaneReport(
@@ -79,7 +77,7 @@ async def _run(plan: TaskPlan, works: "dict[int, PairWork]", attempt: int, clock
 
 
 class Ending:
-    """When a task has to end: its budget is used, or somebody asks for it."""
+    """When a task has to end: its budget is used up, or a stop was requested."""
 
     def __init__(self, plan: TaskPlan, clock: Clock) -> None:
         self._clock = clock
@@ -102,14 +100,14 @@ class PairWork:
     """What the lanes of one pair share in a task."""
 
     def __init__(self, plan: PairPlan, now: Millis) -> None:
-        self.primary = NamespaceLinks(plan.primary.resolve())
-        self.secondary = NamespaceLinks(plan.secondary.resolve())
+        self.primary = syphon_links(plan.primary.resolve())
+        self.secondary = syphon_links(plan.secondary.resolve())
         self.pace = TaskPace(plan.pace, now)
         self.poison_quota = PoisonQuota(plan.poison_quota)
         self.is_down = False
 
     async def is_reachable(self) -> bool:
-        """A connect, not a send: does anybody answer at the primary at all?"""
+        """Whether the primary answers at all; connects but sends nothing."""
         try:
             async with asyncio.timeout(REACH_S):
                 await self.primary.reach()

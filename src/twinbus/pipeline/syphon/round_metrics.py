@@ -1,4 +1,4 @@
-"""What a round did, as rows appended to a folder of Parquet files: one row for each lane, its destinations nested.
+"""What a round did, as rows in a folder of Parquet files: one row for each lane, with its destinations nested.
 
 SELECT queue, sum(moved) FROM parquet.`DIR` GROUP BY queue
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OWN_COLUMNS = ("memory", "pair", "started_at", "finished_at")
-"""Of a report, which are written differently or not at all."""
+"""Columns of a report that are written differently or not at all."""
 
 
 def metrics_table(reports: Sequence[LaneReport], round_number: int, pair_names: Sequence[str]) -> "pa.Table":

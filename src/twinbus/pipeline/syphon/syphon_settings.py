@@ -1,4 +1,4 @@
-"""What a user chooses for the syphon on Spark: settings in, checked settings out."""
+"""The settings of the syphon on Spark, checked."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,9 @@ POISON_QUOTA_DEFAULT = 500
 class SyphonSettings:
     """`budget_s` is how long a task of a round works at most. Rates are in messages a second.
 
-    A backlog queue has one lane, and with it the order of each sender and message session is kept.
-    `lanes_per_queue_max` above 1 gives that up: a queue then gets a lane for every `lane_target` messages that wait in
-    it. `poison_quota` is how many messages of a pair a round may dead-letter. `tasks_max` is the number of tasks of a
-    round, otherwise as many as Spark has cores.
+    With one lane for each backlog queue, the order of each sender and message session is kept. `lanes_per_queue_max` above 1 gives
+    that up: a queue then gets a lane for every `lane_target` messages that wait in it. `poison_quota` is how many messages of a pair
+    a round may dead-letter. `tasks_max` is the number of tasks of a round; None means one for each core.
     """
 
     budget_s: float = BUDGET_S_DEFAULT
@@ -29,13 +28,15 @@ class SyphonSettings:
     tasks_max: int | None = None
 
     def __post_init__(self) -> None:
-        _require(0 < self.budget_s <= BUDGET_S_MAX, "The budget of a round is longer than zero and an hour at most.")
+        _require(
+            0 < self.budget_s <= BUDGET_S_MAX, "The budget of a round must be longer than zero and at most an hour."
+        )
         _require(self.lanes_per_queue_max >= 1, "A backlog queue needs at least 1 lane.")
         _require(self.lane_target >= 1, "A lane needs a target of at least 1 message.")
-        _require(self.rate is None or self.rate > 0, "The rate must be above zero; leave it out for no cap.")
+        _require(self.rate is None or self.rate > 0, "The rate must be above zero; omit it for no limit.")
         _require(
             self.destination_rate is None or self.destination_rate > 0,
-            "The rate of a destination must be above zero; leave it out for no cap.",
+            "The rate of a destination must be above zero; omit it for no limit.",
         )
         _require(self.poison_quota >= 0, "The poison quota cannot be negative.")
         _require(self.tasks_max is None or self.tasks_max >= 1, "A round needs at least 1 task.")

@@ -2,8 +2,7 @@ import pytest
 
 from twinbus.errors import ServerBusy
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pipeline.syphon.pace import PacePlan, TaskPace
-from twinbus.pipeline.syphon.ramp import FREE_RATE
+from twinbus.pipeline.syphon.task_pace import FREE_RATE, PacePlan, TaskPace
 
 
 def moved(path: str, count: int, at: int = 0) -> PairingEvent:

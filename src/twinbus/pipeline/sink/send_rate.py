@@ -7,7 +7,7 @@ STEP_S = 0.5
 
 
 @dataclass(slots=True)
-class Pace:
+class SendRate:
     """`rate` is in messages a second. Time is any clock that only goes forward, in seconds."""
 
     rate: float

@@ -1,7 +1,7 @@
-"""How a job is told to stop: the driver by a signal, its tasks by a file that appears.
+"""Stopping a job: the driver gets a signal, its tasks see a file that appears.
 
-A task looks for the file between pages, finishes what it has taken and returns. Where executors do not share a file
-system with the driver they end with the budget of the round.
+A task checks for the file between pages, finishes what it has taken and returns. Executors that do not share a file system with the
+driver end with the budget of the round.
 """
 
 import threading
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class StopRequest:
-    """`file` is also looked at by the driver: whoever creates it by hand stops the job."""
+    """The driver checks `file` too: creating it by hand stops the job."""
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
@@ -25,5 +25,5 @@ class StopRequest:
         return self._asked.is_set() or (self.file is not None and self.file.exists())
 
     def wait(self, seconds: float) -> None:
-        """Less of it if the job is to stop."""
+        """Returns early if the job is to stop."""
         self._asked.wait(seconds)

@@ -1,0 +1,97 @@
+"""One entity as a streaming query asks for it: checked once, polled with pauses, and read up to a target if the run has one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from twinbus.pipeline.source.entity_access import EntityAccess, Head
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable, Work
+from twinbus.pipeline.source.offsets import JsonOffset, Positions
+from twinbus.pipeline.source.options import SourceOptions
+from twinbus.pipeline.source.planning import MessageSlices, input_partitions
+from twinbus.pipeline.source.ranges import Range
+from twinbus.pipeline.source.starting_points import chosen_heads, preflight
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RunTarget:
+    """How far a run reads that ends by itself. `firsts` and `ends` are by fragment, and equal where one is empty; `unknown` are
+    the fragments that were unavailable when the run started.
+
+    A continuous query reads an unavailable fragment later. The end of a run says that everything was read, so a run reads what it
+    can and then fails.
+    """
+
+    path: str
+    firsts: Positions
+    ends: Positions
+    unknown: frozenset[int]
+
+    @classmethod
+    async def of(cls, access: EntityAccess, options: SourceOptions) -> "RunTarget":
+        heads = await chosen_heads(access, options)
+        known = [head for head in heads if head.is_available]
+        return cls(
+            access.path,
+            {head.fragment: head.first for head in known},
+            {head.fragment: head.end for head in known},
+            frozenset(head.fragment for head in heads if not head.is_available),
+        )
+
+    def require_read(self, heads: Sequence[Head], reached: Positions) -> None:
+        """To be asked when nothing more is found. Raises SourceUnavailable."""
+        lost = {head.fragment for head in heads if not head.is_available}
+        left = self.unknown | {
+            fragment
+            for fragment, end in self.ends.items()
+            if fragment in lost and reached.get(fragment, self.firsts[fragment]) < end
+        }
+        if left:
+            raise SourceUnavailable(
+                f"Fragments {', '.join(map(str, sorted(left)))} of '{self.path}' do not answer, or did not when the run"
+                " started, so they were not read. Everything else was; start the query again later."
+            )
+
+
+class StreamedEntity:
+    """What browsing and consuming have in common. `turn` counts the polls, so that fragments take turns."""
+
+    def __init__(self, options: SourceOptions, entity: LiveEntity, monotonic: Callable[[], float]) -> None:
+        self.options = options
+        self.target: RunTarget | None = None
+        self.reported: JsonOffset | None = None
+        self.turn = 0
+        self._entity = entity
+        self._monotonic = monotonic
+        self._next_poll = float("-inf")
+        self._is_checked = False
+
+    def call(self, work: Work[T]) -> T:
+        return self._entity.call(work)
+
+    def set_target(self) -> None:
+        """From now on, messages that come later are left for a later run."""
+        self.target = self.call(lambda access: RunTarget.of(access, self.options))
+
+    def check(self) -> None:
+        """Raises if the entity cannot be read with these options; asks the namespace once."""
+        if not self._is_checked:
+            self.call(lambda access: preflight(access, self.options))
+            self._is_checked = True
+
+    def is_poll_due(self) -> bool:
+        """At once after a poll that found something, otherwise after the poll interval.
+
+        Spark asks an idle source 70 times a second, and requests to a namespace are billed.
+        """
+        return self._monotonic() >= self._next_poll
+
+    def polled(self, *, found_some: bool) -> None:
+        self.turn += 1
+        self._next_poll = float("-inf") if found_some else self._monotonic() + self.options.poll_interval_s
+
+    def partitions(self, ranges: Sequence[Range]) -> list[MessageSlices]:
+        limits = self.options.partitions_min, self.options.partitions_max
+        return input_partitions([(self.options.path, ranges)], *limits, is_own=self._entity.is_own)
