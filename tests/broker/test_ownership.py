@@ -211,7 +211,7 @@ def test_only_a_decision_commits_rows(module: str) -> None:
         "fragment/decision.py": {"fragment"},
         "fragment/fragment.py": {"self.broker"},
         "message_broker.py": {"self", "self._port"},
-        "entity/fragment_changes.py": {"broker"},
+        "operations/fragment_changes.py": {"broker"},
         "operations/steps.py": {"broker"},  # CommitEach: the fragments of an entity are created and deleted
     }
     assert {call for call in calls if call != "decision"} <= allowed.get(module, set())
