@@ -10,7 +10,7 @@ from twinbus.client.namespace import Namespace
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One server for each file: every test makes entities of its own."""
+    """One server for each file: every test creates its own entities."""
     running = RunningServer(tmp_path_factory.mktemp("data"))
     yield running
     running.stop()

@@ -42,7 +42,7 @@ def test_the_links_of_an_entity_end_when_it_is_deleted(front: Front) -> None:
     assert conditions(client) == ["amqp:not-found"] * 3
 
 
-def test_links_do_not_pass_to_an_entity_made_anew_under_the_name(front: Front) -> None:
+def test_links_do_not_pass_to_an_entity_created_again_under_the_name(front: Front) -> None:
     client = front.client()
     client.receiver("orders", credit=1)
     node = client.node("orders/$management")
@@ -50,7 +50,7 @@ def test_links_do_not_pass_to_an_entity_made_anew_under_the_name(front: Front) -
     front.sim.queue(QueueDescription("orders"))
     client.advance(1_000)
     assert conditions(client) == ["amqp:not-found"]
-    # A node is its address: it speaks for whatever entity is there.
+    # A node is its address: it stands for whatever entity is there.
     reply = node.ask("com.microsoft:peek-message", {})
     assert (reply.application_properties or {})["statusCode"] == 204
 

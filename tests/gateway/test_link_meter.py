@@ -24,7 +24,7 @@ BODY_OVERHEAD = len(make_message("m", body=bytes(UNIT_BYTES)).content) - OVERHEA
 
 
 def message_of(size: int) -> Message:
-    """One that is kept in so many bytes."""
+    """A message whose content has this many bytes."""
     made = make_message("m", body=bytes(size - BODY_OVERHEAD))
     assert len(made.content) - OVERHEAD == size
     return made
@@ -190,7 +190,7 @@ def test_a_link_asks_to_be_asked_once_for_many_bursts() -> None:
     assert book.asked == 2
 
 
-def test_without_a_book_everything_may_be_told_and_nothing_is_kept() -> None:
+def test_without_a_book_a_meter_accepts_everything_and_keeps_nothing() -> None:
     before = sys.getrefcount(SMALL.content)
     UNMETERED.sent([SMALL], [1])
     UNMETERED.delivered(deliveries(0, [SMALL]))

@@ -118,7 +118,7 @@ def test_management_needs_some_claim_to_attach(front: Front) -> None:
     assert [event.error.condition for event in client.take(LinkDetached) if event.error] == ["amqp:unauthorized-access"]
 
 
-def test_peek_leaves_bodies_out_where_asked_to(front: Front) -> None:
+def test_peek_omits_bodies_if_asked(front: Front) -> None:
     put(front, "a", subject="shown")
     node = front.client().node("orders/$management")
     arguments = {"from-sequence-number": Long(1), "message-count": Int(10), "omit-message-body": True}
@@ -534,7 +534,7 @@ def test_replies_wait_for_credit_and_come_in_order(front: Front) -> None:
     assert ids == ["request-1", "request-2"]
 
 
-def test_a_request_without_a_place_for_the_reply_is_taken_all_the_same(front: Front) -> None:
+def test_a_request_without_a_reply_link_is_still_carried_out(front: Front) -> None:
     client = front.client(None)
     requests = client.sender("$cbs")
     request = Sections(

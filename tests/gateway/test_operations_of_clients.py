@@ -18,7 +18,7 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 POLL = 15 * MINUTE
-STEP = 5 * MINUTE  # a connection lives through so much silence
+STEP = 5 * MINUTE  # a connection survives this much silence
 BACKLOG_QUEUES = [f"contoso/x-servicebus-transfer/{index}" for index in range(10)]
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 
@@ -107,7 +107,7 @@ def test_settlements_are_counted_and_not_billed(front: Front) -> None:
     assert (row.operations, row.messages, row.units) == (1, 1, 0)
 
 
-def test_what_is_refused_is_no_operation(front: Front) -> None:
+def test_what_is_refused_is_not_an_operation(front: Front) -> None:
     send(front.client(), payload("x" * 30_000))
     assert not operations(front)
 
@@ -155,7 +155,7 @@ def test_a_connection_that_is_lost_ends_its_receives(front: Front) -> None:
     assert operations(front) == {"empty_receive": 1}
 
 
-def test_to_wait_for_a_message_session_in_vain_is_an_empty_receive(front: Front) -> None:
+def test_waiting_in_vain_for_a_message_session_is_an_empty_receive(front: Front) -> None:
     front.sim.queue(QueueDescription("sessions", requires_session=True))
     client = front.client()
     client.receiver("sessions", session_filter={SESSION_FILTER: None})

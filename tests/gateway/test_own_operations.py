@@ -88,7 +88,7 @@ def test_a_purge_says_how_many_messages_it_removed(client: Client, node: NodeCli
     assert status(node.ask("com.twinbus:purge", {}))[0] == 204
 
 
-def test_claimed_messages_are_deleted_by_their_ranges_as_often_as_one_likes(client: Client, node: NodeClient) -> None:
+def test_deleting_claimed_messages_by_their_ranges_can_be_repeated(client: Client, node: NodeClient) -> None:
     fill(client, 20)
     ranges = claimed(node, 20)
     assert len(ranges.values) == 32  # 16 fragments, one range in each

@@ -7,7 +7,7 @@ def peek_lock() -> ReceiveWindow:
     return ReceiveWindow(deletes=False)
 
 
-def test_credit_that_is_given_anew_without_a_message_ends_an_empty_receive() -> None:
+def test_credit_given_again_without_a_message_ends_an_empty_receive() -> None:
     window = peek_lock()
     assert [window.told(10, drain=False) for _ in range(3)] == [False, True, True]
     assert window.ended()

@@ -1,4 +1,4 @@
-"""The rules of transactions as a client meets them on the wire: conditions, limits, and who is told what (docs/contract.md A7)."""
+"""The rules of transactions as a client meets them on the wire: conditions, limits, and who gets which answer (docs/contract.md A7)."""
 
 from pathlib import Path
 
@@ -227,7 +227,7 @@ def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeyp
     reply = ask_in(client, client.node("orders/$management"), second, "schedule-message", {"messages": [entry]})
     assert reply["errorCondition"] == "amqp:resource-limit-exceeded"
     assert control.ask(DISCHARGE, first, False) == ACCEPTED
-    # However large a message may be, one of them has room.
+    # A single message always has room, however large it is.
     assert send(client, sender, second, payload("x" * 900)) == [None]
 
 

@@ -24,7 +24,7 @@ ClientWith = Callable[[str], httpx.Client]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One server for each file: every test makes entities of its own."""
+    """One server for each file: every test creates its own entities."""
     running = RunningServer(tmp_path_factory.mktemp("data"), store_count=4)
     yield running
     running.stop()

@@ -17,7 +17,7 @@ def quick_polling() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One server for each file: every test makes entities of its own."""
+    """One server for each file: every test creates its own entities."""
     running = RunningServer(tmp_path_factory.mktemp("data"))
     yield running
     running.stop()

@@ -1,6 +1,6 @@
 """Node and the JavaScript SDK: a test file and a server go in, what its tests said comes out.
 
-The packages are installed once into the build folder, which git ignores; a change of package.json installs them anew.
+The packages are installed once into the build folder, which git ignores; a change of package.json installs them again.
 """
 
 import hashlib

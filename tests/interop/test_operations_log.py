@@ -88,7 +88,7 @@ def test_a_namespace_that_was_killed_has_lost_nothing_that_was_a_second_old(serv
     assert sent(served.operations) == Counter("abc")
 
 
-def test_a_flush_brings_all_until_now_to_parquet_for_who_manages(served: Served) -> None:
+def test_a_flush_writes_everything_so_far_to_parquet_for_managers(served: Served) -> None:
     served.send("a")
     assert served.ask("POST", "/$meter/flush") == {"operations": str(served.operations)}
     assert sent(served.operations) == Counter("a")

@@ -113,7 +113,7 @@ def use_session_state(keys: Keys) -> None:
 
 
 def accept_next_session(keys: Keys) -> None:
-    # A session of which nothing is left but its state is no next one: whoever may ask waits in vain.
+    # A session of which nothing is left but its state is not the next one: even those who may ask wait in vain.
     with (
         pytest.raises(OperationTimeoutError),
         keys.client.get_queue_receiver("talks", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=0.2) as receiver,
@@ -213,7 +213,7 @@ def test_the_key_of_a_queue_is_good_for_that_queue_alone(entities: RunningServer
                 keys.client.get_queue_sender(path) as sender,
             ):
                 sender.send_messages(ServiceBusMessage("a"))
-            # The SDK's own text leaves out what the server said.
+            # The SDK's own text omits what the server said.
             told.add(denied.value.inner_exception.status_description)
         assert len(told) == 1
         assert b"no such key" in told.pop()

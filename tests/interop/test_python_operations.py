@@ -1,4 +1,4 @@
-"""The operations log against an account that the user of the SDK kept himself."""
+"""The operations log against an account kept by the user of the SDK."""
 
 from collections import Counter
 from collections.abc import Iterator

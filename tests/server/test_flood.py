@@ -39,7 +39,7 @@ class RawClient:
         self.accepted_count = self.refused_count = 0
 
     async def turn(self) -> list[Event]:
-        """Write what there is to say and read what comes."""
+        """Write what is due and read what comes."""
         self._writer.write(self.connection.data_to_send())
         return self.connection.receive_data(await self._reader.read(1 << 16), self.clock.now())
 

@@ -45,7 +45,7 @@ def signed(server: NamespaceServer, key: str | None = None) -> dict[str, str]:
     return {"authorization": f"SharedAccessSignature sr={resource}&sig={sig}&se={expiry}&skn={server.root_rule.name}"}
 
 
-async def test_health_tells_ill_stores(server: NamespaceServer, http: httpx.AsyncClient) -> None:
+async def test_health_lists_unhealthy_stores(server: NamespaceServer, http: httpx.AsyncClient) -> None:
     healthy = await http.get("/health")
     assert (healthy.status_code, healthy.json()["status"]) == (200, "healthy")
     await http.post("/$stores/2/down", headers=signed(server))
@@ -133,7 +133,7 @@ async def test_a_second_process_on_the_same_folder_is_refused_in_one_line(tmp_pa
     await first.stop()
 
 
-async def test_a_taken_port_is_named_and_the_folder_is_let_go(server: NamespaceServer, tmp_path: Path) -> None:
+async def test_a_port_in_use_is_named_and_the_folder_is_released(server: NamespaceServer, tmp_path: Path) -> None:
     folder = tmp_path / "other"
     taken = ServerSettings("other", folder, amqp_port=server.amqp_port, http_port=0, store_count=1)
     with pytest.raises(ArgumentError, match=f"Port {server.amqp_port}"):

@@ -36,7 +36,7 @@ def test_a_port_in_use_is_named() -> None:
             bind(HOST, port_of(sock))
 
 
-def test_of_two_that_were_given_one_port_the_second_to_listen_is_told() -> None:
+def test_of_two_sockets_on_one_port_the_second_to_listen_is_refused() -> None:
     with bind(HOST, 0) as first, bind(HOST, port_of(first)) as second:
         start_listening(first, 1)
         with pytest.raises(ArgumentError, match=f"Port {port_of(first)} on {HOST} is in use"):

@@ -28,7 +28,7 @@ WAIT_S = 20.0
 
 
 class Kept:
-    """Two stores, and what their keeper said of them."""
+    """Two stores, and what their keeper reported of them."""
 
     def __init__(self, folder: Path) -> None:
         self.said: list[str] = []
@@ -49,7 +49,7 @@ class Kept:
         self._changed.set()
 
     async def heard(self, *what: str) -> None:
-        """Waits until all of it was said, and forgets it."""
+        """Waits until all of it was reported, and forgets it."""
         async with asyncio.timeout(WAIT_S):
             while not set(what) <= set(self.said):
                 self._changed.clear()
@@ -145,7 +145,7 @@ async def test_what_was_committed_is_there_when_the_process_was_killed(tmp_path:
         assert stores.keeper.process_id != process_id
 
 
-async def test_a_process_that_starts_anew_knows_the_switches(tmp_path: Path) -> None:
+async def test_a_restarted_process_knows_the_switches(tmp_path: Path) -> None:
     async with kept(tmp_path) as stores:
         stores.store(1).down()
         await stores.heard("lost 1")
@@ -210,7 +210,7 @@ async def test_a_commit_that_is_too_large_for_a_batch_is_answered(
 
 
 class Unreadable:
-    """It breaks whoever unpickles it."""
+    """Raises in whatever unpickles it."""
 
     def run(self, _: MessagingStore) -> None: ...
 
@@ -237,7 +237,7 @@ async def test_a_request_that_cannot_be_read_costs_the_process_and_nobody_waits_
 
 
 @pytest.mark.parametrize("turns", [0, 1])
-async def test_a_stop_while_the_process_is_started_anew_leaves_none(tmp_path: Path, turns: int) -> None:
+async def test_a_stop_during_a_restart_leaves_no_process(tmp_path: Path, turns: int) -> None:
     async with kept(tmp_path) as stores:
         assert stores.keeper.process_id is not None
         os.kill(stores.keeper.process_id, signal.SIGKILL)
@@ -271,7 +271,7 @@ async def test_the_process_ends_with_the_namespace_and_lets_its_folders_go(tmp_p
     assert process is not None
     os.kill(process.pid, signal.SIGTERM)  # not for it
     assert await stores.commit(0, FragmentCreated(KEYS[0])) is None
-    stores.keeper._is_stopping = True  # as when this process is killed: the sockets go, and nobody says why
+    stores.keeper._is_stopping = True  # as when this process is killed: the sockets close without a word
     for line in stores.keeper._lines:
         line.close()
     await asyncio.to_thread(process.wait, WAIT_S)

@@ -20,7 +20,7 @@ WAIT_S = 5.0
 
 
 class Recorder:
-    """A messaging store that keeps nothing but the commits; it can be told to hold, to fail or to break."""
+    """A messaging store that keeps nothing but the commits; a test can make it hold, fail or break."""
 
     def __init__(self) -> None:
         self.commits: list[list[Change]] = []
@@ -73,7 +73,7 @@ class Recorder:
 
 
 class Loop:
-    """Stands for the event loop: what threads hand over is run when the test says so."""
+    """Stands for the event loop: it runs what threads hand over when the test says so."""
 
     def __init__(self) -> None:
         self.calls: queue.Queue[tuple[Callable[..., None], tuple[object, ...]]] = queue.Queue()
@@ -144,7 +144,7 @@ def test_commits_that_wait_while_another_is_written_become_one(world: World) -> 
     assert world.port.condition is StoreCondition.UP
 
 
-def test_who_waits_for_a_commit_is_told_before_the_store_catches_up(world: World) -> None:
+def test_a_commit_is_answered_before_the_store_catches_up(world: World) -> None:
     world.store.is_behind.clear()
     world.store.catch_up_gate.clear()
     world.commit(1)
@@ -215,7 +215,7 @@ def test_a_store_that_fails_is_closed_and_everything_waiting_fails(world: World)
     assert world.port.condition is StoreCondition.LOST
 
 
-def test_a_lost_store_is_opened_anew_by_itself(world: World) -> None:
+def test_a_lost_store_is_reopened_by_itself(world: World) -> None:
     world.store.fails = True
     world.commit(1)
     world.step()
@@ -286,7 +286,7 @@ def test_a_store_that_breaks_when_it_is_closed_and_opened_costs_its_run_and_not_
     assert world.seen[-1] == "returned"
 
 
-def test_a_store_that_is_slow_is_so_no_longer_at_once_and_keeps_the_order_of_what_waits(world: World) -> None:
+def test_slowness_ends_at_once_and_keeps_the_order_of_what_waits(world: World) -> None:
     world.port.slow(60.0)
     for number in range(1, 20):
         world.commit(number)
@@ -366,7 +366,7 @@ def test_nothing_waits_for_a_store_that_is_lost(world: World) -> None:
     assert world.port.waiting_bytes == 0
 
 
-def test_an_error_of_who_is_told_of_a_loss_costs_nobody_his_answer(
+def test_a_callback_that_raises_on_a_loss_costs_nobody_an_answer(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: int, __: StoreUnavailable) -> None:
@@ -380,7 +380,7 @@ def test_an_error_of_who_is_told_of_a_loss_costs_nobody_his_answer(
     caplog.clear()
 
 
-def test_a_lost_reply_fails_a_commit_that_happened_and_the_store_is_opened_anew_at_once(world: World) -> None:
+def test_a_lost_reply_fails_a_commit_that_happened_and_the_store_is_reopened_at_once(world: World) -> None:
     world.port.lose_acks(1)
     world.commit(1)
     while "returned" not in world.seen:

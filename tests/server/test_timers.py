@@ -21,7 +21,7 @@ class Good:
         self.is_told.set()
 
 
-async def test_one_who_breaks_when_he_is_told_the_time_keeps_it_from_nobody_else(
+async def test_a_tick_that_raises_does_not_keep_others_from_being_ticked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker, connection = Good(), Good()

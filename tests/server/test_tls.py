@@ -61,7 +61,7 @@ def test_another_name_needs_another_certificate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["authority.pem", "certificate.pem", "key.pem"])
 @pytest.mark.parametrize("fault", ["missing", "damaged", "of another"])
-def test_files_that_do_not_belong_together_are_made_anew(tmp_path: Path, name: str, fault: str) -> None:
+def test_files_that_do_not_belong_together_are_replaced(tmp_path: Path, name: str, fault: str) -> None:
     """As a crash between the writing of two of them leaves them."""
     made, other = tmp_path / "tls", tmp_path / "other"
     development_certificate(made, [], NOON)

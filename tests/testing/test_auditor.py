@@ -32,7 +32,7 @@ def test_what_was_never_sent_is_nowhere() -> None:
         auditor_of("a").check_ledger(Ledger(["a", "stray"]))
 
 
-def test_a_copy_more_needs_a_lost_answer() -> None:
+def test_an_extra_copy_needs_a_lost_answer() -> None:
     auditor, twice = auditor_of("a"), Ledger(["a"], ["a"])
     with pytest.raises(AssertionError, match="repeated"):
         auditor.check_ledger(twice)

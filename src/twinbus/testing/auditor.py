@@ -5,13 +5,13 @@ It records what was accepted, delivered and settled, and reports what must never
 * A message that was acknowledged is lost.
 * A message whose completion was acknowledged is handed over again.
 * Within a message session a message overtakes an earlier one.
-* A message with a key is there twice; where duplicates are detected, any message.
+* A message with a key is there twice; where duplicates are detected, any message is.
 * A scheduled message comes before its time, or any message after its end.
 * Between two paired namespaces: an accepted message is neither delivered nor waiting nor dead-lettered.
 
-A message whose send failed may or may not be there, and so may one whose settlement failed: the store may have done it
-without saying so. A message without a key that went on to another fragment may be there twice: at least once. So the
-auditor holds against the broker only what is certain.
+A message whose send or settlement failed may or may not be there: the store may have done it without reporting it. A message
+without a key that moved on to another fragment may be there twice, since delivery is at least once. So the auditor holds
+against the broker only what is certain.
 """
 
 from collections import Counter
@@ -90,12 +90,12 @@ class Auditor:
             record.fate = Fate.ACCEPTED
 
     def accepted_again(self, message_id: str) -> None:
-        """A message that was sent before: whatever became of the first time, it is there now unless it was taken."""
+        """A message that was sent before: whatever became of the first send, it is there now unless it was taken."""
         record = self.records[message_id]
         if record.fate is Fate.UNKNOWN and not record.numbers:
             record.fate = Fate.ACCEPTED
             if record.session_id is not None:
-                # Its place in the session may be that of either time.
+                # Its place in the session may be that of either send.
                 self.sessions[record.session_id].remove(message_id)
                 record.session_id = None
 
@@ -133,7 +133,7 @@ class Auditor:
             self.records[message_id].fate = Fate.UNKNOWN
 
     def check_rest(self, message_ids: Iterable[str], now: Millis = 0) -> None:
-        """What is left in the end, when everything has healed: all that must be there, nothing that must not."""
+        """Check what is left when everything has healed: all that must be there, and nothing that must not."""
         left = Counter(message_ids)
         must = {
             name
@@ -154,8 +154,8 @@ class Auditor:
     def check_ledger(self, ledger: Ledger, *, may_repeat: bool = False) -> None:
         """accepted = delivered + waiting + dead-lettered, and nothing that was never sent is anywhere.
 
-        A copy more of a message is allowed where an answer was lost, or for all with `may_repeat`; where duplicates are
-        detected none is delivered twice even so.
+        An extra copy of a message is allowed if an answer was lost, or for all messages with `may_repeat`; but where
+        duplicates are detected, none is delivered twice.
         """
         delivered = Counter(ledger.delivered)
         copies = delivered + Counter(ledger.waiting) + Counter(ledger.dead_lettered)

@@ -1,4 +1,4 @@
-"""FaultyStore: any messaging store, made to fail when a simulation or a test says so.
+"""Any messaging store, made to fail when a simulation or a test says so.
 
 The store inside stands for the disk and outlives every FaultyStore around it; a FaultyStore is one
 opening of it. A fault ends the opening, as `MessagingStore` has it: until it is opened again, all

@@ -133,7 +133,7 @@ class LocalNamespace:
         self._until(lambda: self._running.stores.brokers[index].is_available)
 
     def store_slow(self, index: int, milliseconds: int) -> None:
-        """Every call of the store takes so much longer; 0 ends it."""
+        """Every call of the store takes this much longer; 0 ends it."""
         self._store(index).slow(milliseconds / 1000)
 
     def lose_acks(self, index: int, count: int = 1) -> None:
@@ -176,7 +176,7 @@ class LocalNamespace:
         self._run(server.stop())
 
     def kill(self) -> None:
-        """As a process is killed: connections end without a word and locks are forgotten. What was acknowledged stays."""
+        """As a process is killed: connections end without a close frame and locks are forgotten. What was acknowledged stays."""
         server, self._server = self._running, None
 
         async def crash() -> None:

@@ -1,4 +1,4 @@
-"""Messages for tests, made as a sender's bytes and read as the gateway reads them."""
+"""Messages for tests: encoded as a sender does, and read as the gateway reads them."""
 
 from twinbus.amqp.codec.sections import DataBody, Header, MessageProperties, Sections, encode_sections
 from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value

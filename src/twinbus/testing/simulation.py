@@ -32,7 +32,7 @@ DEFAULT_RULES = (RuleDescription("$Default"),)
 
 
 class Answer(Generic[T]):
-    """The one answer to a request, when it has come."""
+    """The one answer to a request, once it has come."""
 
     def __init__(self) -> None:
         self._values: list[T | MessagingError] = []
