@@ -1,0 +1,10 @@
+"""What messages, entities and rules are, as values and pure functions: used by servers and clients alike, without I/O.
+
+message, message_reader        an incoming message: payload in, routing facts and the content to store out
+header, annotations, identity  the sections of which these facts are read (`decimal128`: one type that is rewritten)
+content, delivery              the stored content and its changes; the payload for a receiver
+rules                          filters and actions of subscriptions
+paths, partition_key           names of entities; which fragment a key belongs to
+descriptions, entity_properties, durations, iso8601, properties_page   the properties of entities, and how they are written
+wire_names, dead_letter_reasons, message_limits, pairing_limits        names and limits that several packages share
+"""
