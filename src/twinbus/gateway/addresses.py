@@ -11,8 +11,8 @@ from twinbus.model.paths import Address, SubQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """What an address names. Which of the three are set depends on the kind of entity."""
+class EntityNode:
+    """An entity or one of its sub-queues, as an address names it. Which of the three are set depends on the kind of entity."""
 
     address: Address
     target: QueueEntity | TopicEntity | None  # takes messages; None for subscriptions and sub-queues
@@ -24,21 +24,21 @@ class Node:
         return self.address.entity_path
 
 
-def resolve(entities: Entities, address: Address) -> Node:
+def resolve(entities: Entities, address: Address) -> EntityNode:
     """Raises EntityNotFound with the text that the SDKs look for."""
     if address.subscription is not None:
         subscription = entities.subscription(address.path, address.subscription)
-        return Node(address, None, _sub_queue(subscription, address.sub_queue), subscription)
+        return EntityNode(address, None, _sub_queue(subscription, address.sub_queue), subscription)
     entity = entities.find(address.path)
     if isinstance(entity, QueueEntity):
         target = entity if address.sub_queue is SubQueue.MAIN else None
-        return Node(address, target, _sub_queue(entity, address.sub_queue), None)
+        return EntityNode(address, target, _sub_queue(entity, address.sub_queue), None)
     if isinstance(entity, TopicEntity) and address.sub_queue is SubQueue.MAIN:
-        return Node(address, entity, None, None)
+        return EntityNode(address, entity, None, None)
     raise EntityNotFound.at(address.entity_path)
 
 
-def is_current(entities: Entities, node: Node) -> bool:
+def is_current(entities: Entities, node: EntityNode) -> bool:
     """Whether the address still names this very entity: it may have been deleted since, and created again."""
     try:
         found = resolve(entities, node.address)

@@ -22,7 +22,7 @@ from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotAllowed
-from twinbus.gateway.addresses import Node, resolve
+from twinbus.gateway.addresses import EntityNode, resolve
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.links.bindings import Bindings
 from twinbus.gateway.links.link_meter import LinkMeter
@@ -121,7 +121,7 @@ class Attachment:
             wake=self._wake,
         )
 
-    def _meter_of(self, node: Node) -> LinkMeter:
+    def _meter_of(self, node: EntityNode) -> LinkMeter:
         return LinkMeter.of(self._namespace.book, node, self.who)
 
     def _via(self, target: QueueEntity | TopicEntity, destination: Value, now: Millis) -> ViaTarget:

@@ -17,7 +17,7 @@ from twinbus.amqp.codec.performatives import Open
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.clock import Millis
-from twinbus.gateway.addresses import Node
+from twinbus.gateway.addresses import EntityNode
 from twinbus.meter.book import Key, OperationsBook
 from twinbus.meter.operation import (
     NO_FRAGMENT,
@@ -146,7 +146,7 @@ class LinkMeter:
         self._received = self._sums[Cause.RECEIVE]
 
     @staticmethod
-    def of(book: OperationsBook | None, node: Node, who: str) -> "LinkMeter":
+    def of(book: OperationsBook | None, node: EntityNode, who: str) -> "LinkMeter":
         """A meter that does nothing if there is no book."""
         if book is None:
             return UNMETERED
@@ -309,7 +309,7 @@ def _fragment_of(numbers: Sequence[int]) -> int:
     return number >> SEQUENCE_BITS if number else NO_FRAGMENT
 
 
-def _settings_of(node: Node) -> EntitySettings:
+def _settings_of(node: EntityNode) -> EntitySettings:
     """They have the path as the entity was created, however the client spells it."""
     if node.queue is not None:
         return node.queue.settings
@@ -317,7 +317,7 @@ def _settings_of(node: Node) -> EntitySettings:
     return node.target.settings
 
 
-def _entity_type_of(node: Node) -> EntityType:
+def _entity_type_of(node: EntityNode) -> EntityType:
     if node.subscription is not None:
         return EntityType.SUBSCRIPTION
     return EntityType.TOPIC if node.queue is None else EntityType.QUEUE

@@ -9,7 +9,7 @@ from twinbus.broker.consumer import ReceiveMode, SessionLock
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, OperationTimeout, QuotaExceeded
-from twinbus.gateway.addresses import Node
+from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.bindings import Bindings
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
@@ -26,7 +26,7 @@ from twinbus.gateway.namespace_view import Traffic
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.meter.operation import Cause
 
-MeterOf = Callable[[Node], LinkMeter]
+MeterOf = Callable[[EntityNode], LinkMeter]
 
 RECEIVERS_MAX = 5_000
 """Of one entity at a time."""
@@ -47,7 +47,7 @@ class ReceiverAttach:
         self._traffic = traffic
         self._wake = wake
 
-    def bind(self, link: OutgoingLink, node: Node, path: str, now: Millis) -> None:
+    def bind(self, link: OutgoingLink, node: EntityNode, path: str, now: Millis) -> None:
         """Accept the link, now or once a message session is free. Raises MessagingError if it must be refused."""
         queue, source = node.queue, link.source
         if queue is None:
@@ -65,7 +65,7 @@ class ReceiverAttach:
         self._bindings[link] = binding
 
     def _receiver(
-        self, link: OutgoingLink, node: Node, path: str, session: SessionLock | None, now: Millis
+        self, link: OutgoingLink, node: EntityNode, path: str, session: SessionLock | None, now: Millis
     ) -> ReceiverBinding:
         is_settled = link.snd_settle_mode is SenderSettleMode.SETTLED
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK

@@ -35,7 +35,7 @@ from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
-from twinbus.gateway.addresses import Node
+from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import confirmation, is_refusal, outcome_of, ranges
 from twinbus.gateway.links.receive_window import ReceiveWindow
@@ -74,7 +74,7 @@ class ReceiverBinding:
     def __init__(
         self,
         link: OutgoingLink,
-        node: Node,
+        node: EntityNode,
         path: str,
         mode: ReceiveMode,
         session: SessionLock | None,

@@ -17,7 +17,7 @@ from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError
-from twinbus.gateway.addresses import Node
+from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import ranges
 from twinbus.gateway.namespace_view import EntityTraffic
@@ -48,7 +48,7 @@ class SenderBinding:
     def __init__(
         self,
         link: IncomingLink,
-        node: Node,
+        node: EntityNode,
         target: Target,
         path: str,
         traffic: EntityTraffic,

@@ -8,7 +8,7 @@ from twinbus.broker.consumer import SessionLock
 from twinbus.broker.replies import Waiter
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
-from twinbus.gateway.addresses import Node
+from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.meter.operation import Cause
 from twinbus.model import wire_names
@@ -65,7 +65,7 @@ class PendingSession:
 
     __slots__ = ("meter", "node", "path", "waiter")
 
-    def __init__(self, node: Node, path: str, meter: LinkMeter) -> None:
+    def __init__(self, node: EntityNode, path: str, meter: LinkMeter) -> None:
         self.node = node
         self.path = path
         self.meter = meter

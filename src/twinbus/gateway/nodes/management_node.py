@@ -10,7 +10,7 @@ from functools import partial
 from twinbus.broker.consumer import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout, ServerBusy
-from twinbus.gateway.addresses import Node
+from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.namespace_view import NamespaceView
@@ -56,7 +56,7 @@ class ManagementNode:
     def handle(
         self,
         request: Request,
-        node: Node,
+        node: EntityNode,
         address: str,
         session: SessionLock | None,
         meter: LinkMeter,
@@ -82,7 +82,7 @@ class ManagementNode:
         self,
         request: Request,
         handler: Handler,
-        node: Node,
+        node: EntityNode,
         session: SessionLock | None,
         meter: LinkMeter,
         now: Millis,

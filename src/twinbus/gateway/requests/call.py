@@ -20,7 +20,7 @@ from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import MessageNotFound, MessagingError, NotAllowed, SessionLockLost
-from twinbus.gateway.addresses import Node
+from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.management.control_plane import ControlPlane
@@ -43,7 +43,7 @@ NO_MESSAGES = Response(204, "No messages", None, MessageNotFound.condition)
 class Call:
     """One request to the management node of an entity."""
 
-    node: Node
+    node: EntityNode
     arguments: Arguments
     now: Millis
     control: ControlPlane

@@ -38,7 +38,7 @@ from twinbus.errors import (
     ServerBusy,
     SessionLockLost,
 )
-from twinbus.gateway.addresses import Node, is_current, resolve
+from twinbus.gateway.addresses import EntityNode, is_current, resolve
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.http.access import Answer, HttpAccess
@@ -85,7 +85,7 @@ class Asked(NamedTuple):
 
     request: Request
     path: str
-    node: Node
+    node: EntityNode
     lock_token: bytes  # b"" where the path has none
 
 
@@ -143,7 +143,7 @@ class MessagingApi:
         token = found.groupdict().get("token")
         return await operation.perform(Asked(request, path, node, UUID(token).bytes_le if token else b""))
 
-    def _meter(self, request: Request, node: Node) -> LinkMeter:
+    def _meter(self, request: Request, node: EntityNode) -> LinkMeter:
         return LinkMeter.of(self._namespace.book, node, who_of_agent(request.headers.get("user-agent", "")))
 
     async def _send(self, asked: Asked) -> Response:
