@@ -233,7 +233,7 @@ def test_an_endpoint_says_it_where_the_port_is_unusual() -> None:
     ("transport", "endpoint", "complaint"),
     [
         (Transport.AMQP, "http://localhost:5300", "for AMQP over WebSockets"),
-        (Transport.WEB_SOCKET, "localhost:5300", "is no endpoint"),
+        (Transport.WEB_SOCKET, "localhost:5300", "is not an endpoint"),
         (Transport.WEB_SOCKET, "http://localhost:port", "no valid port"),
         (Transport.WEB_SOCKET, None, "HTTP port that belongs to AMQP port 80 is not known"),
     ],

@@ -101,7 +101,7 @@ def read_identity_of(payload: bytes) -> Identity:
             message_id, session_id = read_identity(payload, properties_at + 3, application_at)
         return message_id, session_id, partition_key
     except (IndexError, error, UnicodeDecodeError):
-        raise ArgumentError("This is no encoded message. Make one with twinbus.client.message.") from None
+        raise ArgumentError("This is not an encoded message. Encode it with twinbus.client.message.") from None
 
 
 def _close(group: _Group, payloads: Sequence[bytes]) -> Batch:

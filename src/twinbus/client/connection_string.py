@@ -4,7 +4,7 @@
 
 The same strings as the official SDKs take, so the same rules: the emulator flag means plain
 TCP and keeps the port; without it the connection is TLS. Unlike the Python SDK, a port is
-kept with TLS too. Who has a credential needs the endpoint alone.
+kept with TLS too. With a credential, the endpoint alone is enough.
 """
 
 from dataclasses import dataclass, field
@@ -87,6 +87,6 @@ def _fields(text: str) -> dict[str, str]:
             continue
         name, separator, value = item.partition("=")
         if not separator:
-            raise ArgumentError("Each part of a connection string reads Name=Value; one has no '='.")
+            raise ArgumentError("Each part of a connection string is Name=Value; one has no '='.")
         fields[name.strip().lower()] = value.strip()
     return fields

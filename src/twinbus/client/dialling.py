@@ -33,9 +33,7 @@ async def dial_websocket(
     try:
         from twinbus.client.websocket import WebSocketStream
     except ImportError:
-        raise ArgumentError(
-            "AMQP over WebSockets needs the package websockets, which is not here: pip install websockets."
-        ) from None
+        raise ArgumentError("AMQP over WebSockets needs the package websockets: pip install websockets.") from None
     stream = WebSocketStream(protocol, host, port, uses_tls=tls is not None)
     await dial(stream, host, port, tls, timeout_s)
     try:

@@ -37,7 +37,7 @@ class FragmentHead(NamedTuple):
 
 class RangePage(NamedTuple):
     messages: list[ReceivedMessage]
-    next_number: int | None  # where to go on; None: there is nothing more in the range
+    next_number: int | None  # where to continue; None: there is nothing more in the range
 
 
 class BacklogShare(NamedTuple):
@@ -48,7 +48,7 @@ class BacklogShare(NamedTuple):
 
 class BacklogPage(NamedTuple):
     shares: list[BacklogShare]
-    next_number: int | None  # where to go on; None: there is nothing more in the queue
+    next_number: int | None  # where to continue; None: there is nothing more in the queue
 
 
 class EntityExtras:
@@ -145,7 +145,7 @@ class EntityExtras:
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     async def delete_claimed(self, ranges: Iterable[Range]) -> int:
-        """Remove the deferred messages with these numbers. May be repeated: those that are gone are no error."""
+        """Remove the deferred messages with these numbers. May be repeated: messages that are gone are not an error."""
         return _count(await self._request(wire_names.DELETE_CLAIMED, {"ranges": _ends(ranges)}))
 
     async def backlog(self, from_number: int = 0) -> BacklogPage:
@@ -164,7 +164,7 @@ class EntityExtras:
 
 
 def next_positions(seen: Iterable[ReceivedMessage], positions: Mapping[int, int] | None = None) -> dict[int, int]:
-    """Where `peek_merged` goes on behind these messages."""
+    """Where `peek_merged` continues after these messages."""
     following = dict(positions or {})
     for message in seen:
         number = message.sequence_number or 0

@@ -8,8 +8,8 @@ It speaks the official SDKs' protocol with the official connection strings, and 
 messages: payloads are encoded messages, settlements are pipelined. Applications that send a few at a
 time are better served by the SDK itself.
 
-Nothing here connects again or tries again: an error says by `is_transient` whether that can help, and the caller,
-who knows what may be done twice, decides.
+Nothing here reconnects or retries: `is_transient` of an error says whether that can help, and the caller, who knows
+what may be done twice, decides.
 """
 
 import asyncio
@@ -168,7 +168,7 @@ class Namespace:
         return await node.ask({"operation": operation}, body, self._timeout_s)
 
     def entity(self, path: str) -> EntityNode:
-        """What can be asked of an entity without a link of one's own: peek, locks, deferred and scheduled messages."""
+        """The operations of an entity that need no link: peek, locks, deferred and scheduled messages."""
         return EntityNode(path, self.ask)
 
     def extras(self, path: str) -> EntityExtras:
@@ -267,10 +267,10 @@ def _settings(host: str, product: str) -> ConnectionSettings:
 
 def _check_credential(target: ConnectionString, address: Address) -> None:
     if target.key or target.signature:
-        raise ArgumentError("A credential stands in for the key of a connection string. Give one of the two.")
-    # Whoever reads such a token on its way may use it for all that its owner may do.
+        raise ArgumentError("A credential replaces the key of a connection string. Give one of the two.")
+    # Anyone who reads such a token on its way has all the rights of its owner.
     if not address.uses_tls:
-        raise ArgumentError("The tokens of a credential travel over TLS only. Leave UseDevelopmentEmulator out.")
+        raise ArgumentError("The tokens of a credential need TLS. Remove UseDevelopmentEmulator.")
 
 
 def _is_at_or_below(path: str, entity_path: str) -> bool:

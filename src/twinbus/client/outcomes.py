@@ -8,7 +8,7 @@ from twinbus.errors import MessagingError
 
 
 class Settles(Protocol):
-    """Is told, once for each index, what became of it: None where the peer has done it, else the error."""
+    """Called once per index with its outcome: None if the peer has done it, else the error."""
 
     def settle(self, index: int, error: MessagingError | None) -> None: ...
 
@@ -29,7 +29,7 @@ class Outcomes:
         if error is not None:
             self.outcomes[index] = error
         self.left -= 1
-        # Whoever waited may have been cancelled, and the future with it.
+        # The waiting task may have been cancelled, and the future with it.
         if not self.left and not self.done.done():
             self.done.set_result(None)
 

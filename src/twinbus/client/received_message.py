@@ -1,7 +1,7 @@
-"""A message as it is received: the payload in, its parts out, each read when somebody asks for it.
+"""A message as it is received: the payload in, its parts out, each decoded when it is first read.
 
-Whoever moves messages from here to there needs a key or a property of them at most, so nothing is
-decoded before. The value never changes; what was read once is kept.
+A program that moves messages needs at most a key or a property of them, so nothing is decoded
+before. The value never changes; what was read once is kept.
 """
 
 from dataclasses import dataclass, fields

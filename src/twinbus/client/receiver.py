@@ -39,7 +39,7 @@ class Receiver:
         self._is_resting = False  # between two polls, without credit
         self._link: IncomingLink | None = None
         self._inbox: deque[ReceivedMessage] = deque()
-        # By delivery id. Ids repeat from link to link, so what is settled has to be the very same message.
+        # By delivery id. Ids repeat from link to link, so what is settled must be the very same message.
         self._held: dict[int, ReceivedMessage] = {}
         self._settling: dict[int, tuple[Outcomes, int]] = {}
         self._arrival: asyncio.Future[None] | None = None
@@ -86,9 +86,9 @@ class Receiver:
         return found
 
     async def end_poll(self) -> None:
-        """Have the credit that is out used up or returned: one long poll is over, and the next `receive` begins another.
+        """Have the outstanding credit used up or returned: this ends one long poll, and the next `receive` starts another.
 
-        What arrives meanwhile is there for it. A namespace that counts operations tells polls apart by this.
+        What arrives meanwhile is kept for it. A namespace that meters operations counts polls by this.
         """
         if self._link is not None and self.fault is None:
             await self._drain(self._link)
@@ -173,7 +173,7 @@ class Receiver:
     async def close(self) -> None:
         """End the link. What nobody took is given back at once; what the caller holds keeps its lock.
 
-        In receive-and-delete there is nothing to give back: `receive` goes on returning what is here.
+        In receive-and-delete there is nothing to give back: `receive` still returns what has arrived.
         """
         link = self._link
         if link is None or self.fault is not None:

@@ -52,7 +52,7 @@ _CLASSES: dict[str, type[MessagingError]] = {
 
 
 def error_of(condition: ErrorCondition | None) -> MessagingError:
-    """What the peer told us; without a condition, that the connection ended."""
+    """The error that the peer sent; without a condition, that the connection ended."""
     if condition is None:
         return ConnectionLost("The peer ended the link or connection without a reason. Connect again.")
     return error_named(condition.condition, condition.description or condition.condition)

@@ -1,4 +1,4 @@
-"""How a receiver tells what shall become of a message: Service Bus verbs in, AMQP delivery states out."""
+"""How a receiver settles a message: Service Bus verbs in, AMQP delivery states out."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from twinbus.model import wire_names
 
 
 def outcome_in(state: DeliveryState | None) -> DeliveryState | None:
-    """What became of a message, be it said inside of a transaction."""
+    """The outcome of a message, inside a transaction or not."""
     return state.outcome if isinstance(state, TransactionalState) else state
 
 

@@ -100,7 +100,7 @@ def token_source(target: ConnectionString, credential: TokenCredential | None, t
 
 
 def _refusal(failure: Exception) -> Unauthorized:
-    # Not at the top: it takes longer to import than all of the client, and who has a credential has it loaded.
+    # Not at the top: it takes longer to import than all of the client, and a program with a credential has loaded it.
     from azure.core.exceptions import AzureError, ClientAuthenticationError
 
     is_final = isinstance(failure, ClientAuthenticationError) or not isinstance(failure, AzureError | OSError)

@@ -1,7 +1,7 @@
 """Tokens for the entities of one connection: put before a link is attached, and again before they expire.
 
-What is due is decided by the clock that was given; a task looks at it every now and then. A token that the
-connection string brought along cannot be made anew: its links live as long as it does.
+The given clock decides what is due; a task checks it regularly. A token that came with the connection string cannot be
+renewed: its links live as long as it does.
 """
 
 import asyncio

@@ -109,8 +109,8 @@ class ControlLink:
 
 
 class Transaction:
-    """Made by `Namespace.transaction`. Every operation raises the first refusal it meets; what was refused is no part
-    of the transaction, and what was not still is."""
+    """Created by `Namespace.transaction`. Every operation raises the first refusal; what was refused is not part of the
+    transaction, and the rest still is."""
 
     def __init__(self, control: Callable[[], Awaitable[ControlLink]]) -> None:
         self._open_control = control

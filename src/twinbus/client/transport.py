@@ -23,7 +23,7 @@ def address_of(target: ConnectionString, transport: Transport, endpoint: str | N
     """WebSockets go to the HTTP port: that of `endpoint`, such as http://localhost:5300, or the usual one."""
     if transport is Transport.AMQP:
         if endpoint is not None:
-            raise ArgumentError("An HTTP endpoint is for AMQP over WebSockets. Leave it out, or choose that transport.")
+            raise ArgumentError("An HTTP endpoint is for AMQP over WebSockets. Omit it, or choose that transport.")
         return Address(target.host, target.port, target.uses_tls)
     if endpoint is None:
         return Address(target.host, target.http_port, target.uses_tls)
@@ -33,5 +33,5 @@ def address_of(target: ConnectionString, transport: Transport, endpoint: str | N
     except ValueError as error:
         raise ArgumentError(f"The endpoint has no valid port: {error}.") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise ArgumentError(f"'{endpoint}' is no endpoint. It reads http://HOST:PORT, or https:// with TLS.")
+        raise ArgumentError(f"'{endpoint}' is not an endpoint. Write http://HOST:PORT, or https:// with TLS.")
     return Address(host, port or (443 if parts.scheme == "https" else 80), parts.scheme == "https")

@@ -30,7 +30,7 @@ _SERVER_FAULT = 500
 
 
 class WebSocketStream(asyncio.Protocol, asyncio.Transport):
-    """The protocol of a socket, and the transport of `inner`, which is told of it when the upgrade is granted."""
+    """The protocol of a socket, and the transport of `inner`, which gets it when the upgrade is granted."""
 
     def __init__(self, inner: asyncio.Protocol, host: str, port: int, *, uses_tls: bool) -> None:
         super().__init__()
@@ -140,6 +140,6 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
     def _fail(self, error: MessagingError) -> None:
         if not self.opened.done():
             self.opened.set_exception(error)
-            # Whoever waits gets it; if nobody does any more, that is no fault to be logged.
+            # A waiting task gets it; if none waits any more, asyncio must not log it as never retrieved.
             self.opened.exception()
         self.abort()

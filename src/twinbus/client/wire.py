@@ -40,7 +40,7 @@ _WRITE_BUFFER_MAX = 4 * 1_048_576
 
 
 class LinkOwner(Protocol):
-    """Who is told what happens on a link."""
+    """Gets the events of a link."""
 
     def link_event(self, event: Event) -> None: ...
 
@@ -66,7 +66,7 @@ class Wire(asyncio.Protocol):
         self._own_reason: MessagingError | None = None
         self._resumed: list[Callable[[], None]] = []
         self.is_congested = False
-        """The socket takes no more for now; `when_writable` tells when it does."""
+        """The socket is full; `when_writable` waits until it is not."""
         self._timer: asyncio.TimerHandle | None = None
         self.fault: MessagingError | None = None
         """Why the connection ended; None while it has not."""
@@ -129,7 +129,7 @@ class Wire(asyncio.Protocol):
         return link
 
     async def detach(self, link: Link, gone: "asyncio.Future[None]") -> None:
-        """End a link and its session. `gone` is resolved by the link's owner when it is told of the end."""
+        """End a link and its session. The link's owner resolves `gone` at its end."""
         link.detach()
         self.flush_soon()
         # A peer that does not answer has no say: the session ends all the same.
@@ -155,8 +155,8 @@ class Wire(asyncio.Protocol):
     def flush_soon(self, size: int = 0) -> None:
         """Write what is queued at the end of this turn of the loop: one write for all who call.
 
-        `size` tells how many bytes were queued, where they are many: beyond a bound they are written at once, so that
-        the socket can say that it has enough.
+        `size` is how many bytes were queued, if they are many: beyond a bound they are written at once, so that the
+        socket can exert back pressure.
         """
         self._unflushed_size += size
         if self._unflushed_size > BURST_SIZE_MAX:
@@ -273,5 +273,5 @@ def _resolve(future: "asyncio.Future[None] | None", error: MessagingError | None
         future.set_result(None)
     else:
         future.set_exception(error)
-        # Whoever waits gets it; if nobody does (yet), that is no fault to be logged.
+        # A waiting task gets it; if none waits (yet), asyncio must not log it as never retrieved.
         future.exception()

@@ -1,4 +1,4 @@
-"""Paired namespaces: an application goes on sending while its namespace is down.
+"""Paired namespaces: an application keeps sending while its namespace is down.
 
 `pair_namespaces` takes a primary and a secondary and returns a client whose senders fail over
 to backlog queues in the secondary; a syphon brings the messages home. `twinbus.pairing.aio`

@@ -1,4 +1,4 @@
-"""Backlog queues by name and by description: which exist, which are missing, how one is made.
+"""Backlog queues by name and by description: which exist, which are missing, how one is created.
 
 `<primary name>/x-servicebus-transfer/<index>` on the secondary, index from [0, count). The
 names tie a queue to its primary, so one secondary can serve several.

@@ -1,4 +1,4 @@
-"""What a pair tells about itself: one value per step, and a view of every entity's state."""
+"""What a pair reports: one event per step, and a view of every entity's state."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""One entity of the primary: told how sends and pings went, asked where the next send goes.
+"""One entity of the primary: results of sends and pings in, where the next send goes out.
 
     healthy --outage--> failing --failover_interval without a success--> failed over
        ^ <--any success--'                                                    |  ^

@@ -1,6 +1,6 @@
 """A failed send in, the kind of its failure out.
 
-The kinds are what pairing has to tell apart. Two of them count as an outage of the entity and
+The kinds are those that pairing treats differently. Two of them count as an outage of the entity and
 start its failover timer; the others either pass by themselves (the service is busy, the entity
 is full) or stay until somebody acts, and the backlog would only hide them.
 """

@@ -30,13 +30,13 @@ class SendAvailabilityPairedNamespaceOptions:
     """How a pair behaves. Every duration is a `timedelta`.
 
     `classifier` names the kind of a failure, and so decides what counts as an outage.
-    `on_event` hears of every step; it is called on the thread that took the step and must
+    `on_event` gets every step; it is called on the thread that took the step and must
     return quickly. `primary_name` replaces the name that is taken from the primary's host.
     `ping_jitter` lets each ping start early by a random share of the interval, so that many
     processes do not meet a recovering primary at the same moment.
     `recovery_ramp` spreads the return: over that time a rising share of the sends goes to the
     recovered primary and the rest still to the backlog.
-    `meter` is told every operation of the pair's senders, pings and syphon, for a bill; such as
+    `meter` records every operation of the pair's senders, pings and syphon, for a bill; such as
     `twinbus.meter.application_log.OperationsWriter`. A namespace of twinbus keeps its own log.
     """
 

@@ -129,7 +129,7 @@ class PairLife(Generic[Sender]):
             restore()
 
     def take_syphon(self) -> RunningSyphon | None:
-        """The syphon, for whoever stops it; None once it was taken."""
+        """The syphon, for the caller to stop; None once it was taken."""
         syphon, self._syphon = self._syphon, None
         return syphon
 

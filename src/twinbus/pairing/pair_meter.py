@@ -1,4 +1,4 @@
-"""What a pair's senders and pings cost, told to the meter of its options; for a namespace that keeps no log itself."""
+"""Reports what a pair's senders and pings cost to the meter of its options, for a namespace that keeps no log itself."""
 
 import logging
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def record(meter: Meter, operation: Operation) -> None:
-    """Tell the user's meter. Its failure must not look like a failed send: what it is told of has been done."""
+    """Report to the user's meter. Its failure must not look like a failed send: the operation has been done."""
     try:
         meter.record(operation)
     except Exception:

@@ -1,6 +1,6 @@
 """Restoring what was set aside: the payload of a message from a backlog queue in, the original out.
 
-The payload is cut at its sections. The few that change are written anew; body and footer pass
+The payload is cut at its sections. The few that change are written again; body and footer pass
 through byte for byte, so a restored message has the types its sender gave it. What the backlog
 queue's broker added (lock token, sequence number, times) is left behind.
 """
@@ -61,13 +61,13 @@ class Restored:
 
 
 def restore(payload: bytes) -> Restored:
-    """Raises NotATransfer, or DecodeError where the bytes are no message."""
+    """Raises NotATransfer, or DecodeError if the bytes are not a message."""
     try:
         return _restore(*read_front(payload))
     except (NotATransfer, DecodeError):
         raise
     except Exception as error:
-        # Whoever put it there: no other message is to wait for this one.
+        # Whoever wrote it, no other message may have to wait for this one.
         raise NotATransfer(f"A property of the message has a value that cannot be sent on: {error}") from error
 
 

@@ -83,14 +83,14 @@ class SendAvailability:
                 detector.primary_answered()
 
     def primary_failed(self, path: str, error: BaseException, now: Millis) -> Route:
-        """Where this send goes on: PRIMARY means that the error is for the caller."""
+        """Where this send continues: PRIMARY means that the caller gets the error."""
         if not self.kind_of(error).is_outage:
             return Route.PRIMARY
         detector = self.detector(path)
         with self._lock:
             started = detector.primary_failed(error, now)
             failed_over = self._advance(detector, now)
-            # Not `route`: the lot of a ramp is drawn once a send.
+            # Not `route`: a send gets one random draw in a ramp, and has had it.
             route = detector.route(now) if detector.failed_over_at is not None else Route.PRIMARY
         if started:
             self._tell_of(path, EventKind.TIMER_STARTED, now, error)
@@ -199,7 +199,7 @@ class SendAvailability:
             self._tell(PairingEvent(EventKind.QUEUE_READMITTED, now, queue=self.backlog_queues[index]))
 
     def _named(self, path: str) -> str:
-        """As its first sender wrote it. One entity has one name in everything that is told, whoever it happened to."""
+        """As its first sender wrote it. One entity has one name in all events, whichever sender caused them."""
         return self._paths.get(path_key(path), path)
 
     def _tell_of(self, path: str, kind: EventKind, now: Millis, error: BaseException | None = None) -> None:

@@ -132,7 +132,7 @@ class BulkTransport:
     async def _settle(self, taken: Sequence[Taken], state: DeliveryState) -> None:
         receiver = self._receiver
         if receiver is None:
-            raise MessageLockLost("The link that these messages came by is gone; they come again.")
+            raise MessageLockLost("The link that delivered these messages is gone; they come again.")
         held = [each.handle for each in taken if isinstance(each.handle, ReceivedMessage)]
         held.sort(key=lambda each: each.delivery_id or 0)
         self._held_count -= len(held)

@@ -1,4 +1,4 @@
-"""A pump's operations, told to a meter: its requests and their answers pass by, and what they cost is written down."""
+"""Reports a pump's operations to a meter: its requests and their answers pass through, and what they cost is recorded."""
 
 from collections.abc import Generator, Sequence
 from typing import TypeVar
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 def metered(
     steps: Generator[Request, Answer, Result], queue: str, meter: Meter, clock: Clock
 ) -> Generator[Request, Answer, Result]:
-    """The same steps. What fails is no operation."""
+    """The same steps. A failed request is not an operation."""
     if meter is NO_METER:
         return (yield from steps)
     try:

@@ -11,7 +11,7 @@ class Pace(Protocol):
     """How fast a pump may go."""
 
     def reserve(self, counts: Mapping[str, int], now: Millis) -> Millis:
-        """How long to wait before so many messages are sent to each destination."""
+        """How long to wait before sending this many messages to each destination."""
         ...
 
 

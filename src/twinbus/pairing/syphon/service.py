@@ -1,4 +1,4 @@
-"""The syphon as a process: several pairs at once, until it is told to stop or nothing is left to move."""
+"""The syphon as a process: several pairs at once, until it is stopped or nothing is left to move."""
 
 import asyncio
 from collections.abc import Sequence
@@ -62,8 +62,8 @@ def find_backlog(
     found = existing_indexes(known_as, (queue.name for queue in administration.list_queues()))
     if not found:
         raise PairingError(
-            f"The secondary has no backlog queues of '{known_as}'. They are made when an application pairs the two; "
-            "give the name it uses if that is another."
+            f"The secondary has no backlog queues of '{known_as}'. They are created when an application pairs the two; "
+            "give the name that it uses if it is another."
         )
     queues = tuple(backlog_queue_path(known_as, index) for index in sorted(found))
     return PairToDrain(primary, secondary, administration, queues)
@@ -119,7 +119,7 @@ async def _wait_until_empty(pairs: Sequence[PairToDrain], stop: asyncio.Event) -
 
 
 def _may_wait(pair: PairToDrain) -> bool:
-    """Whether messages wait in its backlog, or nobody is there to say so: the pumps go on trying, too."""
+    """Whether messages wait in its backlog, or the secondary does not answer: the pumps keep trying, too."""
     try:
         return pair.waiting_count() > 0
     except (ServiceRequestError, ServiceResponseError):

@@ -1,8 +1,8 @@
 """A received message of the SDK in, the original as the SDK can send it out.
 
 The SDK's decoder forgets some AMQP types: every text arrives as bytes, every integer and
-timestamp as int. What the originals must have been is made again where it is certain; bytes
-inside of value and sequence bodies are taken for text where they are valid UTF-8.
+timestamp as int. The original types are restored where they are certain; bytes inside value and
+sequence bodies are taken for text where they are valid UTF-8.
 """
 
 from typing import Any
@@ -81,7 +81,7 @@ def _same_body(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
 
 
 def _typed(value: Any) -> Any:
-    """As the SDK has to be given it so that the type on the wire is the likely original."""
+    """In the form that makes the SDK write the likely original type."""
     if isinstance(value, bytes):
         try:
             return value.decode()

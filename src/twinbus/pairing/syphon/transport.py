@@ -1,7 +1,7 @@
 """What a pump asks of a messaging client, as values: small, so that any client can be behind it.
 
 A transport performs requests, blocking or awaited. Errors are those of the client; the pair's
-classifier tells them apart.
+classifier sorts them.
 """
 
 from collections.abc import Sequence
