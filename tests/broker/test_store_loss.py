@@ -1,16 +1,17 @@
-"""What a lost store means to everybody (contract A4, design rules 3 and 5)."""
+"""What a lost store means to everybody (contract A4): locks are gone, messages come again, requests fail."""
 
 import pytest
 
 from twinbus.broker.commands import ListSessions, Peek, PeekMerged
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.message_broker import SILENCE_MAX
 from twinbus.broker.outcomes import Abandon, Defer
 from twinbus.errors import FragmentUnavailable, MessageLockLost, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import FragmentDeleted, StoredMessage
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, EachReply, Simulation
 
 
 @pytest.fixture
@@ -164,3 +165,23 @@ def test_a_joint_commit_that_breaks_off_is_not_made_in_part(sim: Simulation, que
     sim.run()
     assert broker.is_available
     assert receiver.ids() == ["m", "m"]
+
+
+def test_a_store_is_silent_from_the_oldest_request_that_it_has_not_answered(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    first, second = EachReply(), EachReply()
+    port = sim.ports[0]
+    port.is_hung = True
+    queue.send_each([make_message("first")], sim.now, first)
+    sim.advance(SILENCE_MAX - 1_000)
+    queue.send_each([make_message("second")], sim.now, second)
+    sim.advance(1_000)
+    port.is_hung = False
+    assert port.step(joined_max=1)
+    port.is_hung = True
+    assert first.good == {0}
+    sim.advance(SILENCE_MAX - 1_000)
+    assert second.errors == {}
+    sim.advance(1)
+    assert isinstance(second.errors[0], FragmentUnavailable)
