@@ -146,7 +146,7 @@ class Decision:
         prove that the store works, or keep the last number, and are never in a lane."""
         fragment, rows = self.fragment, active
         if active:
-            self._added = [*self._added, *active] if self._added else active
+            self._added += active
             self._added_bytes += fragment.tally.add_active(active)
             fragment.agenda.add_active(active)
         if scheduled:
@@ -191,14 +191,16 @@ class Decision:
 
     def commit(self, effect: Effect | None = None, failed: Failed | None = None) -> None:
         """Ask the store for all of it. `effect` is called when it is durable, `failed` if that is not known."""
-        fragment, changes = self.fragment, self._changes
-        if self._removed:
-            # Before what is new: a row may leave a fragment and be copied in the same commit.
-            changes = [Removed(fragment.key, self._removed), *changes]
-        numbers = self._removed + self._altered if self._altered else self._removed
+        fragment, numbers = self.fragment, self._removed
+        # Before what is new: a row may leave a fragment and be copied in the same commit.
+        changes: list[Change] = [Removed(fragment.key, numbers)] if numbers else []
         if not self._changes and not self._elsewhere:
+            # Completing, the hot path: no lane gets anything, so there is nothing to do before the effect.
             fragment.commit(numbers, changes, effect, failed)
             return
+        changes += self._changes
+        if self._altered:
+            numbers = numbers + self._altered
         if self._elsewhere:
             self._number_elsewhere(changes)
         self._effect = effect
