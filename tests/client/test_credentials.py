@@ -104,7 +104,7 @@ async def test_a_namespace_that_takes_no_such_tokens_says_so_in_one_line(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("Endpoint=sb://127.0.0.1:1;UseDevelopmentEmulator=true", "over TLS only"),
+        ("Endpoint=sb://127.0.0.1:1;UseDevelopmentEmulator=true", "need TLS"),
         ("Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=root;SharedAccessKey=key", "one of the two"),
         ("Endpoint=sb://127.0.0.1:1;SharedAccessSignature=SharedAccessSignature sr=a", "one of the two"),
     ],
