@@ -44,6 +44,7 @@ def test_a_default_is_the_same_everywhere_and_within_its_limits(row: Property) -
 def test_a_row_with_an_option_says_what_it_is_for(row: Property) -> None:
     assert bool(row.option) == bool(row.help)
     assert not row.help.endswith(".")
+    assert row.is_in_client or not row.option
 
 
 def test_names_are_unique_within_what_uses_them() -> None:

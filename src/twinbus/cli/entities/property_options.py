@@ -1,4 +1,4 @@
-"""The properties of entities on the command line: options made from the table, and what commands show.
+"""The properties of entities on the command line: options generated from the table, and what commands show.
 
 `twinbus.model.entity_properties` is the table.
 """
@@ -42,7 +42,7 @@ def client_values(kind: EntityKind, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown_values(kind: EntityKind, entity: Any) -> dict[str, Any]:
-    """What commands show of an entity of the administration client: every property that has an effect."""
+    """What commands show of an entity of the administration client: every property it knows that has an effect."""
     return {
         each.shown_name: getattr(entity, each.client_name) for each in properties_of(kind) if each.use is not Use.KEPT
     }
