@@ -44,7 +44,9 @@ def client_values(kind: EntityKind, given: dict[str, Any]) -> dict[str, Any]:
 def shown_values(kind: EntityKind, entity: Any) -> dict[str, Any]:
     """What commands show of an entity of the administration client: every property it knows that has an effect."""
     return {
-        each.shown_name: getattr(entity, each.client_name) for each in properties_of(kind) if each.use is not Use.KEPT
+        each.shown_name: getattr(entity, each.client_name)
+        for each in properties_of(kind)
+        if each.use is not Use.KEPT and each.is_in_client
     }
 
 
