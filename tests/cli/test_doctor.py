@@ -29,7 +29,7 @@ def test_a_java_that_does_not_fit_is_a_fault_with_advice(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     found = findings(capsys, tmp_path)["java (for Spark)"]
     assert not found["is_good"]
-    assert found["advice"] == f"JAVA_HOME is {tmp_path}, and there is no bin/java. Correct it or unset it."
+    assert found["advice"] == f"JAVA_HOME is {tmp_path}, which has no bin/java. Correct it or unset it."
 
 
 def test_a_job_without_spark_is_told_what_to_install_in_one_line(

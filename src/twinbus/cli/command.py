@@ -52,6 +52,11 @@ class Call:
     given_connection_string: str | None
     given_endpoint: str | None
 
+    @classmethod
+    def to(cls, namespace: str, endpoint: str | None, data: Path, output: Output) -> "Call":
+        """Where one option takes both: a connection string contains '=', and the name of a namespace cannot."""
+        return cls(output, namespace, data, namespace if "=" in namespace else None, endpoint)
+
     @cached_property
     def connection_string(self) -> str:
         if self.given_connection_string is not None:

@@ -29,10 +29,8 @@ def slow(
     as_json: JsonOption = False,
 ) -> None:
     """Slow down every call to a messaging store."""
-    running = find_running(data, namespace)
-    changed = [running.ask("POST", f"/$stores/{index}/slow?ms={milliseconds}") for index in _stores(running, store)]
     text = f"Every call to {_which(store)} of '{namespace}' takes {milliseconds} ms longer."
-    Output(as_json=as_json).done(text, namespace=namespace, stores=changed)
+    _ask_stores(find_running(data, namespace), store, f"slow?ms={milliseconds}", text, Output(as_json=as_json))
 
 
 @app.command("lose-ack")
@@ -44,10 +42,8 @@ def lose_ack(
     as_json: JsonOption = False,
 ) -> None:
     """Report the next commits of a messaging store as failed although they are done, as when the reply is lost."""
-    running = find_running(data, namespace)
-    changed = [running.ask("POST", f"/$stores/{index}/lose-ack?count={count}") for index in _stores(running, store)]
     text = f"The replies to the next {count} commits of {_which(store)} of '{namespace}' will be lost."
-    Output(as_json=as_json).done(text, namespace=namespace, stores=changed)
+    _ask_stores(find_running(data, namespace), store, f"lose-ack?count={count}", text, Output(as_json=as_json))
 
 
 @app.command("disconnect")
@@ -71,13 +67,15 @@ def disconnect(
 @app.command("clear")
 def clear(namespace: NamespaceArgument, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
     """End all faults: every messaging store is switched on, at full speed, and loses no replies."""
-    running = find_running(data, namespace)
-    changed = [running.ask("POST", f"/$stores/{index}/up") for index in _stores(running, None)]
-    Output(as_json=as_json).done(f"All faults of '{namespace}' are over.", namespace=namespace, stores=changed)
+    text = f"All faults of '{namespace}' are over."
+    _ask_stores(find_running(data, namespace), None, "up", text, Output(as_json=as_json))
 
 
-def _stores(running: RunningNamespace, store: int | None) -> list[int]:
-    return [store] if store is not None else [each["index"] for each in running.ask("GET", "/$stores")]
+def _ask_stores(running: RunningNamespace, store: int | None, action: str, text: str, output: Output) -> None:
+    """Of one messaging store, or of all of them."""
+    indexes = [store] if store is not None else [each["index"] for each in running.ask("GET", "/$stores")]
+    changed = [running.ask("POST", f"/$stores/{index}/{action}") for index in indexes]
+    output.done(text, namespace=running.name, stores=changed)
 
 
 def _which(store: int | None) -> str:

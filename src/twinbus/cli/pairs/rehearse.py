@@ -197,10 +197,9 @@ def _stage(
 
 
 def _place(given: str, endpoint: str | None, data: Path) -> "Place":
-    """A connection string has '=' in it, and the name of a namespace cannot."""
     from twinbus.rehearsal.stage import Place
 
-    call = Call(Output(as_json=False), given, data, given if "=" in given else None, endpoint)
+    call = Call.to(given, endpoint, data, Output(as_json=False))
     return Place(call.connection_string, call.endpoint)
 
 

@@ -136,7 +136,7 @@ def _find(single: WantedPair, file: Path | None, data: Path, output: Output) -> 
     found = []
     for each in [single] if file is None else read_pairs(file):
         home = connection_string_of_primary(each.primary, data)
-        spare = _namespace(each.secondary, each.secondary_endpoint, data, output)
+        spare = Call.to(each.secondary, each.secondary_endpoint, data, output)
         found.append(find_backlog(home, spare.connection_string, spare.administration(), each.primary_name))
     return found
 
@@ -161,11 +161,6 @@ def read_pairs(file: Path) -> list[WantedPair]:
 def connection_string_of_primary(given: str, data: Path) -> str:
     """Also of a namespace that is down: the backlog is needed in an outage, and a syphon waits for its end."""
     return given if "=" in given else find_known(data, given).connection_string
-
-
-def _namespace(given: str, endpoint: str | None, data: Path, output: Output) -> Call:
-    """A connection string has '=' in it, and the name of a namespace cannot."""
-    return Call(output, given, data, given if "=" in given else None, endpoint)
 
 
 async def _run(pairs: "Sequence[PairToDrain]", rate: float | None, until_empty: bool, output: Output) -> None:

@@ -133,10 +133,10 @@ def _find(wanted: WantedPair, keys: KeyFolder | None, data: Path, output: Output
     from twinbus.pipeline.syphon.rounds import PairPlaces
 
     primary = _reference(wanted.primary, keys, lambda given: connection_string_of_primary(given, data))
-    secondary = _reference(wanted.secondary, keys, lambda given: _call(given, None, data, output).connection_string)
+    secondary = _reference(wanted.secondary, keys, lambda given: Call.to(given, None, data, output).connection_string)
     # The HTTP port of a namespace on this machine is found by its name.
     known = secondary.resolve() if _is_reference(wanted.secondary) else wanted.secondary
-    spare = _call(known, wanted.secondary_endpoint, data, output)
+    spare = Call.to(known, wanted.secondary_endpoint, data, output)
     home = primary.resolve()
     backlog = find_backlog(home, secondary.resolve(), spare.administration(), wanted.primary_name)
     return PairToSyphon(wanted.primary_name or name_in(home), PairPlaces(primary, secondary), backlog)
@@ -146,16 +146,12 @@ def _is_reference(given: str) -> bool:
     return given.partition(":")[0] in REFERENCES and ":" in given
 
 
-def _call(given: str, endpoint: str | None, data: Path, output: Output) -> Call:
-    return Call(output, given, data, given if "=" in given else None, endpoint)
-
-
 def _reference(given: str, keys: KeyFolder | None, connection_string: Callable[[str], str]) -> ConnectionOptions:
     if _is_reference(given):
         kind, _, value = given.partition(":")
-        made = ConnectionOptions.from_options({REFERENCES[kind]: value})
-        made.resolve()
-        return made
+        reference = ConnectionOptions.from_options({REFERENCES[kind]: value})
+        reference.resolve()
+        return reference
     if keys is None:
         raise ArgumentError(
             "On a cluster, give a namespace as env:VARIABLE or file:PATH, available on every node: the plan of a Spark "
