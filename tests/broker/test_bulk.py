@@ -93,6 +93,34 @@ def test_a_purge_leaves_a_session_that_somebody_holds_alone(sim: Simulation) -> 
     assert len(sim.receiver(queue.main, 10, session=lock).take()) == 3
 
 
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_a_purge_of_a_session_takes_from_that_session_alone(sim: Simulation, is_partitioned: bool) -> None:
+    description = QueueDescription("talks", enable_partitioning=is_partitioned, requires_session=True)
+    queue = sim.queue(description)
+    sim.send(queue, *[make_message(f"{session}{n}", session_id=session) for n in range(3) for session in ("s1", "s2")])
+    lock = sim.accept(queue.main, "s1").value
+    assert changed(sim, queue, Purge(10, sim.now, session_id="s1")) == []  # somebody holds it
+    assert len(changed(sim, queue, Purge(10, sim.now, session_id="s1", is_by_holder=True))) == 3
+    assert sim.receiver(queue.main, 10, session=lock).take() == []
+    other = sim.accept(queue.main, "s2").value
+    assert sim.receiver(queue.main, 10, session=other).ids() == ["s20", "s21", "s22"]
+
+
+def test_a_purge_by_the_holder_of_a_session_leaves_what_was_received_alone(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("talks", requires_session=True))
+    sim.send(queue, *[make_message(f"m{n}", session_id="s") for n in range(3)])
+    lock = sim.accept(queue.main, "s").value
+    held = sim.receiver(queue.main, 1, session=lock).take()
+    assert len(changed(sim, queue, Purge(10, sim.now, session_id="s", is_by_holder=True))) == 2
+    assert sim.settle(queue.main, held).good == {0}
+
+
+def test_a_purge_of_a_session_takes_nothing_where_there_are_no_sessions(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("a", session_id="s1"), make_message("b", session_id="s2"))
+    assert changed(sim, queue, Purge(10, sim.now, session_id="s1")) == []
+    assert received(sim, queue) == {"a", "b"}
+
+
 def test_sessions_that_were_purged_take_no_memory(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("talks", requires_session=True))
     sim.send(queue, *[make_message(str(number), session_id=str(number)) for number in range(50)])

@@ -9,6 +9,7 @@ from tests.gateway.front import LISTENS, MESSAGE_SIZE_MAX, ROOT, SENDS, Client, 
 from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
 from twinbus.amqp.codec.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
 from twinbus.amqp.events import Deliveries, LinkDetached
+from twinbus.broker.commands import Peek
 from twinbus.gateway.links.session_attach import TICKS_AT_EPOCH
 from twinbus.gateway.nodes import request_links
 from twinbus.gateway.nodes.management_node import PENDING_MAX
@@ -207,6 +208,24 @@ def test_the_oldest_messages_are_deleted_and_younger_or_held_ones_stay(front: Fr
     deleted = [body(node.ask("com.microsoft:batch-delete-messages", arguments))["message-count"] for _ in range(2)]
     assert deleted == [2_500, 499]
     assert front.sim.entities.queue("orders").main.counts().active == 2
+
+
+@pytest.mark.rule("A9")
+def test_messages_are_deleted_in_the_session_that_the_request_names(front: Front) -> None:
+    """As the .NET client asks: the session is held by the link that the request names."""
+    for session in ("s1", "s2"):
+        put(front, f"of {session}", "talks", group_id=session)
+        put(front, f"more of {session}", "talks", group_id=session)
+    client = front.client()
+    receiver = client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): "s1"})
+    arguments = {"message-count": Int(10), "enqueued-time-utc": Timestamp(front.sim.now), "session-id": "s1"}
+    operation, link = "com.microsoft:batch-delete-messages", {"associated-link-name": receiver.name}
+    stranger = front.client().node("talks/$management").ask(operation, arguments)
+    assert status(stranger)[0] == 204
+    deleted = client.node("talks/$management").ask(operation, arguments, **link)
+    assert body(deleted)["message-count"] == 2
+    left = front.sim.ask(front.sim.entities.queue("talks").main, Peek(0, 10)).value
+    assert [row.session_id for row in left] == ["s2", "s2"]
 
 
 def test_a_message_session_is_accepted_listed_renewed_and_remembered(front: Front) -> None:

@@ -99,11 +99,16 @@ class CancelScheduled(Command[None]):
 
 @dataclass(frozen=True, slots=True)
 class Purge(Command[list[int]]):
-    """Remove the first messages enqueued at a time or before. Fewer than `count_max` means that it was all."""
+    """Remove the first messages enqueued at a time or before. Fewer than `count_max` means that it was all.
+
+    With a session id: of that message session alone. Whoever holds it may purge it, and nobody else meanwhile.
+    """
 
     count_max: int
     enqueued_until: Millis
     states: Collection[MessageState] = ANY_STATE
+    session_id: str | None = None
+    is_by_holder: bool = False  # of the message session
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,12 @@ def purge(queue: AskedQueue, command: Purge, now: Millis) -> Steps[Numbers]:
     def is_wanted(row: StoredMessage) -> bool:
         return row.enqueued_at <= command.enqueued_until
 
-    change = _Change(_remove, is_wanted, command.count_max)
-    return (yield from change.over(change.scan(fragment, command.states) for fragment in queue.fragments))
+    session_id, fragments = command.session_id, queue.fragments
+    if session_id is not None and queue.requires_session:
+        fragments = [queue.sessions().place(session_id)]
+    change = _Change(_remove, is_wanted, command.count_max, spares_held_sessions=not command.is_by_holder)
+    parts = (change.scan(fragment, command.states, session_id=session_id) for fragment in fragments)
+    return (yield from change.over(parts))
 
 
 def claim(queue: AskedQueue, command: Claim, now: Millis) -> Steps[Numbers]:
@@ -147,11 +151,17 @@ class _Change:
         return self.done
 
     def scan(
-        self, fragment: Fragment, states: Collection[MessageState], after: int = 0, last: int | None = None
+        self,
+        fragment: Fragment,
+        states: Collection[MessageState],
+        after: int = 0,
+        last: int | None = None,
+        session_id: str | None = None,
     ) -> Steps[None]:
-        """Rows of a fragment by their states, up to number `last`."""
+        """Rows of a fragment by their states, up to number `last`; with a session id, of that session alone."""
         while self._room() and (last is None or after < last):
-            rows, now = yield from read_timed(fragment, Scan(fragment.key, after, self._room(), STEP_BYTES_MAX, states))
+            scan = Scan(fragment.key, after, self._room(), STEP_BYTES_MAX, states, session_id)
+            rows, now = yield from read_timed(fragment, scan)
             if not rows:
                 return
             after = rows[-1].sequence_number

@@ -4,15 +4,15 @@ Those named `com.twinbus:...` are ours; a namespace without them answers 501, so
 named by their sequence numbers, which carry the fragment, so one request may concern several fragments.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from twinbus.amqp.codec.types import Array, Int, Long
 from twinbus.broker.commands import CALL_COUNT_MAX, Claim, DeleteDeferred, Purge, Range, Undefer, UndeferAll, ranges_of
 from twinbus.errors import ArgumentError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
-from twinbus.model.wire_names import SEQUENCE_BITS
-from twinbus.store.reads import ACTIVE_ONLY
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.store.reads import ACTIVE_ONLY, ANY_STATE
 
 DELETE_COUNT_MAX = 4_000
 RANGE_ENDS_MAX = 8_192
@@ -21,14 +21,21 @@ OWNER_LENGTH_MAX = 128
 
 def batch_delete_messages(call: Call) -> None:
     """The oldest active messages that nobody holds; neither deferred nor scheduled ones."""
-    count = call.arguments.count("message-count", DELETE_COUNT_MAX)
-    before = call.arguments.number("enqueued-time-utc", call.now)
-    call.ask(Purge(count, before, ACTIVE_ONLY), _changed)
+    _purge(call, call.arguments.count("message-count", DELETE_COUNT_MAX), ACTIVE_ONLY)
 
 
 def purge(call: Call) -> None:
+    _purge(call, _count(call.arguments), ANY_STATE)
+
+
+def _purge(call: Call, count: int, states: Collection[MessageState]) -> None:
+    """With a session id: of that message session alone, which the link that the request names may hold."""
     before = call.arguments.number("enqueued-time-utc", call.now)
-    call.ask(Purge(_count(call.arguments), before), _changed)
+    session_id = call.arguments.optional_text("session-id")
+    if session_id is not None:
+        call.require_session(session_id)
+    is_by_holder = call.session is not None and call.session.session_id == session_id
+    call.ask(Purge(count, before, states, session_id, is_by_holder), _changed)
 
 
 def undefer(call: Call) -> None:
