@@ -11,12 +11,12 @@
                 await transaction.complete(receiver, [order])
                 await transaction.send(sender, [encode_message(order.body)])
 
-The block commits when it is left, and rolls back when it is left by an exception. Until the commit nobody sees what was
-sent, and what was settled stays locked; after it all of it has happened, also over a crash of the namespace.
+Leaving the block commits; leaving it by an exception rolls back. Until the commit nobody sees what was sent, and what was settled
+stays locked; after it everything has happened, even if the namespace crashes.
 
-A transaction stays on one entity; to reach another one, send via the first. It holds at most 100 messages and lives for
-two minutes from its first operation. On a partitioned entity all of its messages carry the same session id or partition key
-(the same via-partition-key, where they are sent via it). A lock that ends before the commit fails the commit.
+A transaction stays on one entity; to reach another one, send via the first. It holds at most 100 messages and lasts at most two
+minutes from its first operation. On a partitioned entity all its messages must have the same session id or partition key (the same
+via-partition-key if they are sent via it). A lock that ends before the commit makes the commit fail.
 """
 
 from twinbus.client.transaction import Transaction

@@ -11,13 +11,12 @@ from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 
 from tests.client.relay import Relay
 from tests.interop.running_server import RunningServer, ShiftedClock
+from twinbus.client.dialling import Transport
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.sender import Sender
-from twinbus.client.shared_access import sign
-from twinbus.client.token_sources import SCOPE, CredentialTokens, Token, TokenCredential, TokenUnavailable
+from twinbus.client.token_sources import SCOPE, CredentialTokens, Token, TokenCredential, TokenUnavailable, sign
 from twinbus.client.tokens import renewal_due
-from twinbus.client.transport import Transport
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, OperationTimeout, Unauthorized
 from twinbus.server.tls import server_context
@@ -104,7 +103,7 @@ async def test_a_namespace_that_takes_no_such_tokens_says_so_in_one_line(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("Endpoint=sb://127.0.0.1:1;UseDevelopmentEmulator=true", "need TLS"),
+        ("Endpoint=sb://127.0.0.1:1;UseDevelopmentEmulator=true", "only over TLS"),
         ("Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=root;SharedAccessKey=key", "one of the two"),
         ("Endpoint=sb://127.0.0.1:1;SharedAccessSignature=SharedAccessSignature sr=a", "one of the two"),
     ],

@@ -7,10 +7,10 @@ import pytest
 from tests.interop.running_server import RunningServer
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.client.outcomes import abandoned
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.remote_errors import ConnectionLost
-from twinbus.client.settlements import abandoned
 from twinbus.errors import ArgumentError, EntityNotFound, MessageLockLost, NotAllowed
 
 SOON_S = 0.1

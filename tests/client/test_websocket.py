@@ -14,10 +14,10 @@ from tests.client.relay import Relay
 from tests.interop.running_server import RunningServer, wait_until
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.dialling import Address, Transport, address_of
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost, PeerNotTrusted, WebSocketRefused
-from twinbus.client.transport import Address, Transport, address_of
 from twinbus.client.websocket import OUTGOING_SIZE_MAX, SUB_PROTOCOL
 from twinbus.errors import ArgumentError, EntityNotFound, OperationTimeout
 
@@ -190,7 +190,7 @@ async def test_a_server_that_is_out_of_order_may_be_tried_again(server: RunningS
 
 async def test_a_server_that_speaks_something_else_over_websockets_is_left(server: RunningServer) -> None:
     async with stranger(None) as endpoint:
-        with pytest.raises(WebSocketRefused, match="another protocol"):
+        with pytest.raises(WebSocketRefused, match="does not speak AMQP"):
             await connect(server, endpoint)
 
 

@@ -47,7 +47,7 @@ def test_a_namespace_and_a_key_make_a_connection_string() -> None:
         ({"connectionString": " "}, "No option says where the namespace is."),
         ({"connectionString": TEXT, "connectionStringEnv": "BUS"}, "connectionString and connectionStringEnv both say"),
         ({"connectionString": f"SharedAccessKey={SECRET}"}, "connectionString: The connection string needs Endpoint"),
-        ({"connectionString": SECRET[:8]}, "connectionString: Each part of a connection string is Name=Value"),
+        ({"connectionString": SECRET[:8]}, "connectionString: Each part of a connection string must be Name=Value"),
         ({"namespace": "bus.example", "sharedAccessKey": SECRET}, "namespace also needs sharedAccessKeyName and"),
         ({"connectionString": TEXT, "sharedAccessKey": SECRET}, "sharedAccessKey goes with namespace"),
         ({"connectionString": TEXT, "retryTotal": "many"}, "retryTotal is 'many'; it must be a number from 0 to 100"),

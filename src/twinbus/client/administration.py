@@ -1,8 +1,8 @@
 """The stock administration client for a namespace that speaks plain HTTP: a connection string in, a client out.
 
-The official client always goes to `https://` and has no switch for it, though the data clients honour
-`UseDevelopmentEmulator=true`. The way in that leaves it untouched is its transport: ours sends the same requests to the
-HTTP endpoint of the namespace. Without the flag the client is the stock one, unchanged, and so works against Azure.
+The official client always uses `https://`, although the data clients honour `UseDevelopmentEmulator=true`. Its transport can be
+replaced: ours sends the same requests to the HTTP endpoint of the namespace. Without the flag the client is the stock one,
+unchanged, and works with Azure.
 `async_administration` is the same for asyncio.
 """
 
@@ -15,11 +15,11 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from twinbus.client.connection_string import ConnectionString, parse_connection_string
 
 CONNECT_RETRIES = 3
-"""The stock client's own; with the pauses between them they take 5 seconds."""
+"""As in the stock client; with the pauses between them they take 5 seconds."""
 
 
 def administration_endpoint(parsed: ConnectionString) -> str:
-    """Where a local namespace answers HTTP if nobody says otherwise: 5672 has 5300, 5673 has 5301, and so on."""
+    """The default HTTP address of a local namespace: 5300 for AMQP port 5672, 5301 for 5673, and so on."""
     host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
     return f"http://{host}:{parsed.http_port}"
 
@@ -27,7 +27,7 @@ def administration_endpoint(parsed: ConnectionString) -> str:
 def administration_client(
     connection_string: str, endpoint: str | None = None, *, connect_retries: int = CONNECT_RETRIES
 ) -> ServiceBusAdministrationClient:
-    """`endpoint`, such as http://localhost:5300, is needed where the ports are not the usual ones."""
+    """`endpoint`, such as http://localhost:5300, is needed if the ports are not the default ones."""
     parsed = parse_connection_string(connection_string)
     if parsed.uses_tls and endpoint is None:
         return ServiceBusAdministrationClient.from_connection_string(connection_string, retry_connect=connect_retries)

@@ -1,6 +1,6 @@
-"""The stock administration client of asyncio for a namespace that speaks plain HTTP; see `administration`.
+"""The stock administration client for asyncio, for a namespace that speaks plain HTTP; see `administration`.
 
-Apart from it, since what it imports takes longer to load than a command takes to run.
+It is a module of its own because its imports take longer to load than a command takes to run.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from twinbus.client.connection_string import parse_connection_string
 
 
 def async_administration_client(connection_string: str, endpoint: str | None = None) -> ServiceBusAdministrationClient:
-    """`endpoint`, such as http://localhost:5300, is needed where the ports are not the usual ones."""
+    """`endpoint`, such as http://localhost:5300, is needed if the ports are not the default ones."""
     parsed = parse_connection_string(connection_string)
     if parsed.uses_tls and endpoint is None:
         return ServiceBusAdministrationClient.from_connection_string(connection_string)

@@ -1,8 +1,8 @@
-"""Which messages travel in one transfer: encoded messages in, batches out, none of them larger than the peer takes.
+"""Which messages travel in one transfer: encoded messages in, batches out, none larger than the peer accepts.
 
-A batch is a message of its own (message-format 0x80013700) whose data sections each hold a whole message. The service
-takes or refuses it as one, and a partitioned entity takes only messages of one key together: so messages are
-grouped by key, which keeps the order within each key and gives up the order between keys.
+A batch is a message of its own (message-format 0x80013700) whose data sections each hold a whole message. The service accepts or
+refuses it as a whole, and a partitioned entity accepts only messages with one key together. So messages are grouped by key, which
+keeps the order within each key but not between keys.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 
 BATCH_FORMAT = 0x80013700
 BATCH_SIZE_DEFAULT = MESSAGE_SIZE_MAX
-"""Where the peer announces no limit."""
+"""If the peer announces no limit."""
 BATCH_SIZE_MAX = 1_048_576
-"""The service takes no larger batch, even where it takes larger messages."""
+"""The service accepts no larger batch, even if it accepts larger messages."""
 PARTITION_KEY = Symbol(wire_names.PARTITION_KEY)
 
 _SECTION = Struct(">3sBI")
@@ -45,7 +45,7 @@ class Batch:
 class Plan:
     batches: list[Batch]
     refused: list[tuple[int, MessagingError]]
-    """Messages that cannot be read, and would take their batch down with them."""
+    """Messages that cannot be read and would make their whole batch fail."""
 
 
 class _Group:
@@ -85,7 +85,7 @@ def plan_batches(payloads: Sequence[bytes], size_max: int, *, keeps_keys_apart: 
 
 
 def read_identity_of(payload: bytes) -> Identity:
-    """The ids that route an encoded message. Raises ArgumentError or DecodeError where it is none."""
+    """The ids that route an encoded message. Raises ArgumentError or DecodeError if it is not a message."""
     try:
         bounds = section_bounds(payload)
         if bounds is None:
@@ -101,7 +101,9 @@ def read_identity_of(payload: bytes) -> Identity:
             message_id, session_id = read_identity(payload, properties_at + 3, application_at)
         return message_id, session_id, partition_key
     except (IndexError, error, UnicodeDecodeError):
-        raise ArgumentError("This is not an encoded message. Encode it with twinbus.client.message.") from None
+        raise ArgumentError(
+            "This is not an encoded message. Create one with twinbus.client.message.encode_message."
+        ) from None
 
 
 def _close(group: _Group, payloads: Sequence[bytes]) -> Batch:
@@ -116,7 +118,7 @@ def _close(group: _Group, payloads: Sequence[bytes]) -> Batch:
 
 
 def _envelope(identity: Identity, key: str | None) -> bytes:
-    """What the service reads of the batch without opening it: the first message's ids, and the key all share."""
+    """What the service reads without opening the batch: the ids of the first message, and the key that all share."""
     message_id, session_id, _ = identity
     annotations = b""
     if key is not None:

@@ -3,8 +3,8 @@
     with BlockingNamespace.connect(connection_string) as namespace:
         outcomes = namespace.sender("orders").send_batches(payloads)
 
-For Spark executors, scripts and the command line. All that decides is in `Namespace`, `Sender` and `Receiver`; a call
-here hands the work over to their loop and waits. Any thread may call, and several may wait at the same time.
+For Spark executors, scripts and the command line. All decisions are in `Namespace`, `Sender` and `Receiver`; a call here hands
+the work to their loop and waits. Any thread may call, and several may wait at the same time.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from twinbus.amqp.codec.types import Value
+from twinbus.client.dialling import Transport
 from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.entity_node import EntityNode
 from twinbus.client.namespace import TIMEOUT_S, Namespace
@@ -23,7 +24,6 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.client.token_sources import TokenCredential
-from twinbus.client.transport import Transport
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError
 
@@ -40,7 +40,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result, or what it raises. If the wait is interrupted, so is the work."""
+        """The result, or the error. If the wait is interrupted, so is the work."""
         waiting = self.start(work)
         try:
             return waiting.result()
@@ -49,7 +49,7 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """For a caller that has something else to do meanwhile."""
+        """For a caller that does something else in the meantime."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
@@ -61,7 +61,7 @@ class LoopThread:
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # there is none for Windows
+    except ImportError:  # not available on Windows
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop

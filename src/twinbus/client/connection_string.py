@@ -2,9 +2,8 @@
 
 `Endpoint=sb://HOST[:PORT];SharedAccessKeyName=N;SharedAccessKey=K;[EntityPath=P;][UseDevelopmentEmulator=true]`
 
-The same strings as the official SDKs take, so the same rules: the emulator flag means plain
-TCP and keeps the port; without it the connection is TLS. Unlike the Python SDK, a port is
-kept with TLS too. With a credential, the endpoint alone is enough.
+These are the connection strings of the official SDKs, with the same rules: the emulator flag means plain TCP and keeps the port;
+without it the connection uses TLS. Unlike in the Python SDK, a port is kept with TLS too. With a credential, the endpoint is enough.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ _LOCAL_HTTP_PORT_FIRST = 5300
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """Where a namespace is and how to prove that we may use it."""
+    """The address of a namespace and the key or signature for it."""
 
     host: str
     port: int
@@ -39,10 +38,10 @@ class ConnectionString:
 
     @property
     def http_port(self) -> int:
-        """Where the namespace answers HTTP if nobody says otherwise.
+        """The default HTTP port of the namespace.
 
-        With TLS the same port as for AMQP, where one is given, since ours serve both there; 443 otherwise, as in Azure.
-        Without it AMQP's 5672 has 5300, 5673 has 5301, and so on.
+        With TLS it is the AMQP port, if one is given, because twinbus serves both there; otherwise 443, as in Azure. Without TLS
+        it is 5300 for AMQP port 5672, 5301 for 5673, and so on.
         """
         if self.uses_tls:
             return self.port if self.is_port_given else HTTPS_PORT
@@ -87,6 +86,6 @@ def _fields(text: str) -> dict[str, str]:
             continue
         name, separator, value = item.partition("=")
         if not separator:
-            raise ArgumentError("Each part of a connection string is Name=Value; one has no '='.")
+            raise ArgumentError("Each part of a connection string must be Name=Value; one has no '='.")
         fields[name.strip().lower()] = value.strip()
     return fields

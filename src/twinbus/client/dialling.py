@@ -1,25 +1,59 @@
-"""Connecting a protocol to a peer, over TCP, TLS or WebSocket: an address in, bytes flowing out, or an error that says why."""
+"""Connecting to a namespace over TCP, TLS or WebSocket: a connection string and a transport in, a connected protocol out, or an
+error with the reason."""
 
 import asyncio
 import ssl
 from collections.abc import Awaitable
-from typing import TypeVar
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
+from twinbus.client.connection_string import ConnectionString
 from twinbus.client.remote_errors import ConnectionLost, PeerNotTrusted
 from twinbus.errors import ArgumentError, OperationTimeout
+
+
+class Transport(StrEnum):
+    AMQP = "amqp"
+    WEB_SOCKET = "ws"
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+    uses_tls: bool
+
+
+def address_of(target: ConnectionString, transport: Transport, endpoint: str | None = None) -> Address:
+    """WebSockets go to the HTTP port: that of `endpoint`, such as http://localhost:5300, or the usual one."""
+    if transport is Transport.AMQP:
+        if endpoint is not None:
+            raise ArgumentError("An HTTP endpoint is for AMQP over WebSockets. Omit it, or choose that transport.")
+        return Address(target.host, target.port, target.uses_tls)
+    if endpoint is None:
+        return Address(target.host, target.http_port, target.uses_tls)
+    parts = urlsplit(endpoint)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ArgumentError(f"The endpoint has no valid port: {error}.") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ArgumentError(f"'{endpoint}' is not an endpoint. Write http://HOST:PORT, or https:// with TLS.")
+    return Address(host, port or (443 if parts.scheme == "https" else 80), parts.scheme == "https")
+
 
 T = TypeVar("T")
 
 
 async def dial(protocol: asyncio.Protocol, host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) -> None:
-    """Raises ConnectionLost where nobody listens, PeerNotTrusted, OperationTimeout."""
+    """Raises ConnectionLost if nothing listens there, PeerNotTrusted or OperationTimeout."""
     connecting = asyncio.get_running_loop().create_connection(lambda: protocol, host, port, ssl=tls)
     try:
         await within(connecting, timeout_s)
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", None) or error.reason or error
         raise PeerNotTrusted(
-            f"No TLS with {host}:{port}: {reason}. Give a context that trusts its certificate."
+            f"TLS with {host}:{port} failed: {reason}. Give a context that trusts its certificate."
         ) from None
     except OSError as error:
         raise ConnectionLost(f"Nothing answers at {host}:{port}: {error.strerror or error}.") from None
@@ -28,8 +62,8 @@ async def dial(protocol: asyncio.Protocol, host: str, port: int, tls: ssl.SSLCon
 async def dial_websocket(
     protocol: asyncio.Protocol, host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float
 ) -> None:
-    """As `dial`; raises WebSocketRefused too, where what listens there is something else."""
-    # Not at the top: few need it, it takes a while to import, and executors that got our archive only may not have it.
+    """As `dial`; also raises WebSocketRefused if something else listens there."""
+    # Not at the top: few need it, it is slow to import, and executors that have only our archive may not have it.
     try:
         from twinbus.client.websocket import WebSocketStream
     except ImportError:

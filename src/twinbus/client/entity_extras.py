@@ -1,33 +1,30 @@
-"""What a twinbus namespace can be asked besides what the service can: Python values in, messages and counts out.
+"""Operations of an entity that only a twinbus namespace has: Python values in, messages and counts out.
 
-Everything raises NotImplementedHere where the namespace is another one: that is how to find out. Nothing is split by
-fragment here, since the namespace does it.
+Everything raises NotImplementedHere if the namespace is another one: that is how to find out. Nothing is split by fragment here,
+because the namespace does it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from twinbus.amqp.codec.types import Array, Int, Long, Timestamp, UInt, Value
 from twinbus.client.received_message import ReceivedMessage
-from twinbus.client.request_node import Answer
+from twinbus.client.request_node import Ask
 from twinbus.clock import Millis
 from twinbus.model import wire_names
 from twinbus.model.message_limits import RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 
-Ask = Callable[[str, str, dict[str, Value]], Awaitable[Answer]]
 Range = tuple[int, int]
 """First and last sequence number, both included; of one fragment."""
-
-_NO_CONTENT = 204
 
 
 class FragmentHead(NamedTuple):
     fragment: int
-    is_available: bool  # false: nothing is known, and all that follows is 0
-    first_number: int  # of the messages in it; one above the last where there is none
+    is_available: bool  # if false, nothing is known and everything that follows is 0
+    first_number: int  # of the messages in it; one above the last if there is none
     last_number: int  # the highest that was ever given
     active: int
     deferred: int
@@ -37,22 +34,22 @@ class FragmentHead(NamedTuple):
 
 class RangePage(NamedTuple):
     messages: list[ReceivedMessage]
-    next_number: int | None  # where to continue; None: there is nothing more in the range
+    next_number: int | None  # where to continue; None if the range has no more
 
 
 class BacklogShare(NamedTuple):
-    destination: str | None  # None: no paired sender put it there
+    destination: str | None  # None if no paired sender put it there
     message_count: int
     size_bytes: int
 
 
 class BacklogPage(NamedTuple):
     shares: list[BacklogShare]
-    next_number: int | None  # where to continue; None: there is nothing more in the queue
+    next_number: int | None  # where to continue; None if the queue has no more
 
 
 class EntityExtras:
-    """Made by `Namespace.extras`. `path` may be that of a subscription or of a dead-letter queue too."""
+    """Created by `Namespace.extras`. `path` may also be that of a subscription or a dead-letter queue."""
 
     def __init__(self, path: str, ask: Ask) -> None:
         self.path = path
@@ -61,7 +58,7 @@ class EntityExtras:
     async def peek_merged(self, count_max: int, positions: Mapping[int, int] | None = None) -> list[ReceivedMessage]:
         """Messages of all fragments, the oldest first; none are locked. May be fewer than there are.
 
-        `positions`: the lowest number wanted, by fragment. See `next_positions`.
+        `positions` has the lowest number wanted, by fragment. See `next_positions`.
         """
         body: dict[str, Value] = {"message-count": Int(count_max)}
         if positions:
@@ -80,7 +77,7 @@ class EntityExtras:
     ) -> RangePage:
         """Messages of one fragment with these numbers, both included, in large pages; none are locked.
 
-        `states`: which ones, all if none is named.
+        `states` selects messages; all if empty.
         """
         body: dict[str, Value] = {
             "first-sequence-number": Long(first),
@@ -96,21 +93,21 @@ class EntityExtras:
         return RangePage(messages, None if following is None else int(following))
 
     async def purge(self, count_max: int, before: Millis | None = None) -> int:
-        """Remove the first messages that nobody holds, whatever their state; how many it were. 0: there is none left."""
+        """Remove the first messages that nobody holds, whatever their state. Returns how many; 0 if none is left."""
         body: dict[str, Value] = {"message-count": Int(count_max)}
         if before is not None:
             body["enqueued-time-utc"] = Timestamp(before)
         return _count(await self._request(wire_names.PURGE, body))
 
     async def undefer(self, ranges: Iterable[Range]) -> int:
-        """Make the deferred messages with these numbers active again; how many it were."""
+        """Make the deferred messages with these numbers active again. Returns how many."""
         return _count(await self._request(wire_names.UNDEFER, {"ranges": _ends(ranges)}))
 
     async def undefer_all(self, count_max: int) -> int:
         return _count(await self._request(wire_names.UNDEFER, {"message-count": Int(count_max)}))
 
     async def abandon_for(self, lock_tokens: Sequence[UUID], delay: timedelta) -> None:
-        """Give back messages of one fragment, to be received by nobody before the delay is over."""
+        """Give back messages of one fragment; nobody receives them before the delay is over."""
         body = {
             "disposition-status": "abandoned",
             "lock-tokens": Array(list(lock_tokens)),
@@ -129,7 +126,7 @@ class EntityExtras:
         fragment: int | None = None,
         last_number: int | None = None,
     ) -> list[Range]:
-        """Set the first messages aside as if they were received and deferred, in one go; where they are.
+        """Set the first messages aside as if they were received and deferred, in one step. Returns their ranges.
 
         `last_number` goes with `fragment`: messages with higher numbers stay.
         """
@@ -145,11 +142,11 @@ class EntityExtras:
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     async def delete_claimed(self, ranges: Iterable[Range]) -> int:
-        """Remove the deferred messages with these numbers. May be repeated: messages that are gone are not an error."""
+        """Remove the deferred messages with these numbers. May be repeated: missing messages are not an error."""
         return _count(await self._request(wire_names.DELETE_CLAIMED, {"ranges": _ends(ranges)}))
 
     async def backlog(self, from_number: int = 0) -> BacklogPage:
-        """What waits in a backlog queue for which destination, counted over the next messages of it."""
+        """What waits in a backlog queue, by destination, counted over the next messages."""
         answer = await self._request(wire_names.BACKLOG, {"from-sequence-number": Long(from_number)})
         following = answer.get("next-sequence-number")
         shares = [
@@ -159,8 +156,7 @@ class EntityExtras:
         return BacklogPage(shares, None if following is None else int(following))
 
     async def _request(self, operation: str, body: dict[str, Value]) -> dict[str, Any]:
-        answer = (await self._ask(self.path, operation, body)).require_ok()
-        return {} if answer.status == _NO_CONTENT or not answer.body else dict(answer.body)
+        return (await self._ask(self.path, operation, body)).require_ok().fields
 
 
 def next_positions(seen: Iterable[ReceivedMessage], positions: Mapping[int, int] | None = None) -> dict[int, int]:

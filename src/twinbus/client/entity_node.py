@@ -1,8 +1,8 @@
 """An entity's `$management` node by its verbs: Python values in, messages, numbers and times out.
 
-For what needs no link: browsing, locks by token, deferred and scheduled messages, the state of message sessions. Every
-method raises the error that the namespace answers with. One request must stay within one fragment of a
-partitioned entity, so requests are split by fragment here: each part of them is done or refused by itself.
+For operations that need no link: browsing, locks by token, deferred and scheduled messages, the state of message sessions. Every
+method raises the error of the namespace. One request must stay within one fragment of a partitioned entity, so requests are split
+by fragment here: each part is done or refused on its own.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from uuid import UUID
 from twinbus.amqp.codec.types import Array, Int, Long, Timestamp, UInt, Value
 from twinbus.client.batches import read_identity_of
 from twinbus.client.received_message import ReceivedMessage, time_of
-from twinbus.client.request_node import Answer
+from twinbus.client.request_node import Answer, Ask
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model import wire_names
@@ -22,16 +22,14 @@ from twinbus.model.wire_names import SEQUENCE_BITS
 
 T = TypeVar("T")
 R = TypeVar("R")
-Ask = Callable[[str, str, dict[str, Value]], Awaitable[Answer]]
 
 ALL_SESSIONS: Millis = 253_402_300_800_000
-"""Asks for every message session that has messages or a state, rather than for those whose state was set lately."""
-_NO_CONTENT = 204
+"""Asks for every message session that has messages or a state, instead of those whose state was set recently."""
 _RECEIVE_AND_DELETE, _PEEK_LOCK = UInt(0), UInt(1)
 
 
 class EntityNode:
-    """Made by `Namespace.entity`. `path` may be that of a subscription or of a dead-letter queue too."""
+    """Created by `Namespace.entity`. `path` may also be that of a subscription or a dead-letter queue."""
 
     def __init__(self, path: str, ask: Ask) -> None:
         self.path = path
@@ -48,7 +46,7 @@ class EntityNode:
     async def receive_deferred(
         self, numbers: Sequence[int], *, deletes: bool = False, session_id: str | None = None
     ) -> list[ReceivedMessage]:
-        """Deferred messages by their sequence numbers; they are settled here, by their locks, and not on a link."""
+        """Deferred messages by their sequence numbers; they are settled here by their locks, not on a link."""
 
         async def receive(part: list[int]) -> list[ReceivedMessage]:
             mode = _RECEIVE_AND_DELETE if deletes else _PEEK_LOCK
@@ -58,7 +56,7 @@ class EntityNode:
         return await _in_parts(numbers, _fragment_of, receive)
 
     async def renew_locks(self, messages: Sequence[ReceivedMessage]) -> list[datetime]:
-        """Until when each of them is locked now. Raises MessageLockLost where a lock was gone already."""
+        """Returns until when each of them is locked now. Raises MessageLockLost if a lock had ended already."""
 
         async def renew(part: list[ReceivedMessage]) -> list[datetime]:
             answer = await self._request(wire_names.RENEW_LOCK, {"lock-tokens": _tokens(part)})
@@ -73,7 +71,7 @@ class EntityNode:
         await self._settle(messages, {"disposition-status": "abandoned", **_modified(properties)})
 
     async def defer(self, messages: Sequence[ReceivedMessage], properties: Mapping[str, Value] | None = None) -> None:
-        # Spelt so on the wire.
+        # Misspelled in the protocol.
         await self._settle(messages, {"disposition-status": "defered", **_modified(properties)})
 
     async def dead_letter(
@@ -88,7 +86,7 @@ class EntityNode:
         await self._settle(messages, {"disposition-status": "suspended", **given})
 
     async def schedule(self, payloads: Sequence[bytes]) -> list[int]:
-        """Encoded messages with a time to be scheduled at; the sequence numbers by which they can be cancelled."""
+        """Schedule encoded messages that have a scheduled time. Returns the sequence numbers for cancelling them."""
 
         async def schedule(part: list[bytes]) -> list[int]:
             body: dict[str, Value] = {"messages": [_scheduled(payload) for payload in part]}
@@ -111,13 +109,13 @@ class EntityNode:
         return [str(name) for name in _list(await self._request(wire_names.GET_MESSAGE_SESSIONS, body), "sessions-ids")]
 
     async def renew_session(self, session_id: str) -> datetime:
-        """Until when the message session is locked now."""
+        """Returns until when the message session is locked now."""
         answer = await self._request(wire_names.RENEW_SESSION_LOCK, {}, session_id)
         return time_of(answer.body["expiration"])
 
     async def session_state(self, session_id: str) -> bytes | None:
         answer = await self._request(wire_names.GET_SESSION_STATE, {}, session_id)
-        state = (answer.body or {}).get("session-state")
+        state = answer.fields.get("session-state")
         return None if state is None else bytes(state)
 
     async def set_session_state(self, session_id: str, state: bytes | None) -> None:
@@ -143,7 +141,7 @@ class EntityNode:
 async def _in_parts(
     items: Sequence[T], part_of: Callable[[T], Hashable], act: Callable[[list[T]], Awaitable[list[R]]]
 ) -> list[R]:
-    """Act on the items of each part by themselves, all parts at once; the results in the order of the items."""
+    """Act on each part separately, all parts at once. Returns the results in the order of the items."""
     places: dict[Hashable, list[int]] = {}
     for place, item in enumerate(items):
         places.setdefault(part_of(item), []).append(place)
@@ -179,9 +177,7 @@ def _longs(numbers: Sequence[int]) -> Array:
 
 
 def _list(answer: Answer, name: str) -> Sequence[Any]:
-    if answer.status == _NO_CONTENT or not answer.body:
-        return []
-    found = answer.body.get(name)
+    found = answer.fields.get(name)
     values: Sequence[Any] = found.values if isinstance(found, Array) else found or []
     return values
 

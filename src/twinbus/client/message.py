@@ -3,8 +3,8 @@
     payload = encode_message("hello", message_id="1", session_id="a", application_properties={"n": 1})
 
 Bytes and text become a data section, other bodies an amqp-value; `DataBody`, `SequenceBody` and `ValueBody` of
-`twinbus.amqp.codec.sections` say it explicitly. Among the values of properties, a datetime becomes a timestamp, and the
-classes of `twinbus.amqp.codec.types` choose a type where Python has only one.
+`twinbus.amqp.codec.sections` choose the kind explicitly. In properties a datetime becomes a timestamp, and the classes of
+`twinbus.amqp.codec.types` choose an AMQP type where Python has only one.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def encode_message(
 ) -> bytes:
     """Without a body there is no body section; without a message id the namespace generates one.
 
-    A time to live of more than 49 days is written as a span of dates, and so needs `created_at`.
+    A time to live of more than 49 days is sent as an expiry date, and so needs `created_at`.
     """
     created = None if created_at is None else timestamp(created_at)
     expires, parts = None, []
@@ -96,14 +96,14 @@ def timestamp(time: datetime) -> Timestamp:
 
 
 def _lifetime(time_to_live: timedelta, created: Timestamp | None) -> tuple[UInt, Timestamp | None]:
-    """For the header, and the absolute expiry of a life that is too long for it."""
+    """For the header, and the absolute expiry time if the header cannot hold it."""
     span: Millis = time_to_live // _MILLISECOND
     if span <= 0:
         raise ArgumentError(f"A time to live of {time_to_live} ends before the message is sent. Give a longer one.")
     if span <= TIME_TO_LIVE_MAX:
         return UInt(span), None
     if created is None:
-        raise ArgumentError(f"A time to live of {time_to_live} needs created_at: it is written as a span of dates.")
+        raise ArgumentError(f"A time to live of {time_to_live} needs created_at: it is sent as an expiry date.")
     return UInt(TIME_TO_LIVE_MAX), Timestamp(created + span)
 
 

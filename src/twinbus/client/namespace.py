@@ -4,12 +4,11 @@
         sender = await namespace.sender("orders")
         outcomes = await sender.send_batches([encode_message(text) for text in texts])
 
-It speaks the official SDKs' protocol with the official connection strings, and is for moving many
-messages: payloads are encoded messages, settlements are pipelined. Applications that send a few at a
-time are better served by the SDK itself.
+It speaks the protocol of the official SDKs with the official connection strings, and is for moving many messages: payloads are
+encoded messages, settlements are pipelined. Applications that send a few messages at a time are better off with the SDK.
 
-Nothing here reconnects or retries: `is_transient` of an error says whether that can help, and the caller, who knows
-what may be done twice, decides.
+Nothing here reconnects or retries: `is_transient` of an error says whether that can help, and the caller, who knows what may be
+done twice, decides.
 """
 
 import asyncio
@@ -26,6 +25,7 @@ from twinbus.amqp.connection import ConnectionSettings
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.client.connection_string import ConnectionString, parse_connection_string
+from twinbus.client.dialling import Address, Transport, address_of
 from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.entity_node import EntityNode
 from twinbus.client.receiver import Receiver
@@ -34,7 +34,6 @@ from twinbus.client.sender import Sender
 from twinbus.client.token_sources import TokenCredential, token_source
 from twinbus.client.tokens import Tokens
 from twinbus.client.transaction import ControlLink, Transaction
-from twinbus.client.transport import Address, Transport, address_of
 from twinbus.client.wire import Wire
 from twinbus.clock import Clock, Millis, SystemClock
 from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
@@ -47,14 +46,14 @@ SESSION_FILTER = Symbol(wire_names.SESSION_FILTER)
 SESSION_WAIT = Symbol(wire_names.SESSION_TIMEOUT)
 TRANSFER_DESTINATION = Symbol(wire_names.TRANSFER_DESTINATION_ADDRESS)
 DELIVERY_SIZE_MAX = 128 * 1_048_576
-"""What we take in one piece: more than any tier of the service sends."""
+"""The largest message that is accepted: more than any tier of the service sends."""
 _CREDIT_DEFAULT = 1_000
 _TICKS_AT_EPOCH = 621_355_968_000_000_000
 _TICKS_PER_MILLI = 10_000
 
 
 class Namespace:
-    """Open until `close`, or until the peer ends the connection: then every call raises what ended it."""
+    """Open until `close`, or until the peer ends the connection; then every call raises the reason."""
 
     def __init__(self, wire: Wire, tokens: Tokens, entity_path: str | None, timeout_s: float) -> None:
         self._wire = wire
@@ -78,11 +77,11 @@ class Namespace:
         timeout_s: float = TIMEOUT_S,
         product: str = PRODUCT,
     ) -> "Namespace":
-        """With a `credential`, such as one of azure-identity, the connection string has its Endpoint only.
+        """With a `credential`, such as one of azure-identity, the connection string has only its Endpoint.
 
-        `endpoint` is for `Transport.WEB_SOCKET` where the HTTP port is not the usual one: http://localhost:5300.
-        `tls` replaces the default context where the connection string asks for TLS (a private certificate, say).
-        `product` is what the connection calls itself; the operations log has it.
+        `endpoint` is for `Transport.WEB_SOCKET` if the HTTP port is not the default one: http://localhost:5300.
+        `tls` replaces the default context if the connection string asks for TLS (for a private certificate, for example).
+        `product` is the name of the connection in the operations log.
         """
         target = parse_connection_string(connection_string, needs_key=credential is None)
         address = address_of(target, transport, endpoint)
@@ -103,13 +102,13 @@ class Namespace:
 
     @property
     def fault(self) -> MessagingError | None:
-        """Why the connection ended; None while it has not."""
+        """Why the connection ended; None while it is open."""
         return self._wire.fault
 
     async def sender(self, path: str, *, via: str | None = None) -> Sender:
-        """Raises EntityNotFound, Unauthorized, or whatever else the namespace has against it.
+        """Raises EntityNotFound, Unauthorized, or another error of the namespace.
 
-        `via`: a queue that takes the messages and hands them on, so that they can be part of a transaction on it.
+        `via` is a queue that takes the messages and forwards them, so that they can be part of a transaction on it.
         """
         await self.authorize(path)
         if via is not None:
@@ -131,7 +130,7 @@ class Namespace:
         return sender
 
     async def receiver(self, path: str, *, credit: int = _CREDIT_DEFAULT, deletes: bool = False) -> Receiver:
-        """Peek-lock, or receive-and-delete with `deletes`; at most `credit` messages are here unsettled or not taken."""
+        """Peek-lock, or receive-and-delete with `deletes`; at most `credit` messages are unsettled, or not taken yet."""
         return await self._receiver(Source(address=path), path, credit, deletes=deletes, timeout_s=self._timeout_s)
 
     async def session_receiver(
@@ -143,21 +142,21 @@ class Namespace:
         deletes: bool = False,
         wait_s: float | None = None,
     ) -> Receiver:
-        """Lock the message session named, or the next that is free, for as long as the receiver is open.
+        """Lock this message session, or the next free one, for as long as the receiver is open.
 
-        Raises SessionCannotBeLocked where somebody else has it, OperationTimeout where none gets free within `wait_s`.
+        Raises SessionCannotBeLocked if another receiver has it, OperationTimeout if none becomes free within `wait_s`.
         """
         wait_s = self._timeout_s if wait_s is None else wait_s
         source = Source(address=path, filter={SESSION_FILTER: session_id})
         properties = {SESSION_WAIT: UInt(max(1, int(wait_s * 1000)))}
-        # The namespace answers when the wait is over; if it does not, that is another timeout.
+        # The namespace answers when the wait is over; waiting for that answer has its own timeout.
         timeout_s = wait_s + self._timeout_s
         receiver = await self._receiver(
             source, path, credit, deletes=deletes, timeout_s=timeout_s, properties=properties
         )
         if receiver.session_id is None:
             await receiver.close()
-            raise OperationTimeout(f"The namespace locked no message session of '{path}'. Try again.")
+            raise OperationTimeout(f"The namespace did not lock a message session of '{path}'. Try again.")
         return receiver
 
     async def ask(self, path: str, operation: str, body: dict[str, Value]) -> Answer:
@@ -168,30 +167,32 @@ class Namespace:
         return await node.ask({"operation": operation}, body, self._timeout_s)
 
     def entity(self, path: str) -> EntityNode:
-        """The operations of an entity that need no link: peek, locks, deferred and scheduled messages."""
+        """Operations on an entity that need no link of their own: peek, locks, deferred and scheduled messages."""
         return EntityNode(path, self.ask)
 
     def extras(self, path: str) -> EntityExtras:
-        """What can be asked of an entity of a twinbus namespace, and of no other."""
+        """Operations that only a twinbus namespace has."""
         return EntityExtras(path, self.ask)
 
     def transaction(self) -> Transaction:
-        """To be entered with `async with`: operations that happen together or not at all."""
+        """For `async with`: operations that happen together or not at all."""
         return Transaction(self._open_control)
 
     async def authorize(self, path: str) -> None:
-        """Put a token for the entity, and keep it renewed for as long as the connection lives."""
+        """Put a token for the entity, and renew it for as long as the connection is open."""
         only = self._entity_path
         if only is not None and not _is_at_or_below(path, only):
-            raise ArgumentError(f"The connection string is for '{only}' only, not for '{path}'.")
+            raise ArgumentError(
+                f"The connection string is only for '{only}', not for '{path}'. Use one of the namespace."
+            )
         await self._tokens.authorize(path)
 
     async def renew_tokens(self) -> list[str]:
-        """Renew the tokens that are due; it is done by itself as well. The paths where it was done."""
+        """Renew the tokens that are due, which also happens by itself. Returns their paths."""
         return await self._tokens.renew_due()
 
     async def close(self) -> None:
-        """What is still under way ends in ConnectionLost."""
+        """Everything still under way fails with ConnectionLost."""
         await self._tokens.close()
         await self._wire.close()
 
@@ -267,10 +268,10 @@ def _settings(host: str, product: str) -> ConnectionSettings:
 
 def _check_credential(target: ConnectionString, address: Address) -> None:
     if target.key or target.signature:
-        raise ArgumentError("A credential replaces the key of a connection string. Give one of the two.")
-    # Anyone who reads such a token on its way has all the rights of its owner.
+        raise ArgumentError("A credential replaces the key of a connection string. Give only one of the two.")
+    # Anyone who reads such a token on its way has all rights of its owner.
     if not address.uses_tls:
-        raise ArgumentError("The tokens of a credential need TLS. Remove UseDevelopmentEmulator.")
+        raise ArgumentError("Tokens of a credential are sent only over TLS. Remove UseDevelopmentEmulator.")
 
 
 def _is_at_or_below(path: str, entity_path: str) -> bool:

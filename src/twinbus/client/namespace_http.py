@@ -1,4 +1,4 @@
-"""Requests to what a twinbus namespace answers over HTTP beside Azure's own API (stores, faults, the meter), as JSON."""
+"""Requests to a twinbus namespace over HTTP beyond Azure's own API (stores, faults, the meter), as JSON."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.shared_access import sign
+from twinbus.client.token_sources import sign
 from twinbus.errors import MessagingError
 
 TIMEOUT_S = 10.0
@@ -15,11 +15,11 @@ TOKEN_LIFE_S = 60
 
 
 class NamespaceRefused(MessagingError):
-    """The namespace does not do what it was asked, or does not answer."""
+    """The namespace refuses the request, or does not answer."""
 
 
 def ask(connection_string: str, endpoint: str, method: str, path: str, body: object = None) -> Any:
-    """The JSON that it answers, signed with the key of the connection string."""
+    """The answer, as JSON. The request is signed with the key of the connection string."""
     parsed = parse_connection_string(connection_string)
     token = sign(f"sb://{parsed.host}", parsed.key_name, parsed.key, int(time.time()) + TOKEN_LIFE_S)
     data = None if body is None else json.dumps(body).encode()

@@ -1,20 +1,25 @@
-"""What became of things that were handed in together: a place for each, and one future for all of them."""
+"""How messages are settled and what the outcome is: Service Bus verbs in, AMQP delivery states out; and a place for the
+outcome of each message that was handed in together with others, with one future for all of them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from twinbus.amqp.codec.delivery_state import DeliveryState, Modified, Outcome, Rejected, TransactionalState
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.types import Symbol, Value
 from twinbus.errors import MessagingError
+from twinbus.model import wire_names
 
 
 class Settles(Protocol):
-    """Called once per index with its outcome: None if the peer has done it, else the error."""
+    """Gets the outcome of each index once: None if the peer has done it, otherwise the error."""
 
     def settle(self, index: int, error: MessagingError | None) -> None: ...
 
 
 class Outcomes:
-    """`done` resolves when each has its outcome; `left` counts those that have not."""
+    """`done` resolves when all have their outcome; `left` counts those that have none yet."""
 
     __slots__ = ("done", "left", "outcomes")
 
@@ -29,7 +34,7 @@ class Outcomes:
         if error is not None:
             self.outcomes[index] = error
         self.left -= 1
-        # The waiting task may have been cancelled, and the future with it.
+        # The task that waited may have been cancelled, and the future with it.
         if not self.left and not self.done.done():
             self.done.set_result(None)
 
@@ -39,7 +44,7 @@ class Outcomes:
 
 
 class SharedOutcome:
-    """One outcome for several places: what is said of a batch is said of each message in it."""
+    """One outcome for several places: the outcome of a batch is that of each message in it."""
 
     __slots__ = ("_outcomes", "_places")
 
@@ -50,3 +55,31 @@ class SharedOutcome:
     def settle(self, index: int, error: MessagingError | None) -> None:
         for place in self._places:
             self._outcomes.settle(place, error)
+
+
+def outcome_in(state: DeliveryState | None) -> DeliveryState | None:
+    """The outcome in a delivery state, inside a transaction or not."""
+    return state.outcome if isinstance(state, TransactionalState) else state
+
+
+def abandoned(properties: Mapping[str, Value] | None = None) -> Outcome:
+    return Modified(delivery_failed=True, undeliverable_here=False, message_annotations=_symbols(properties))
+
+
+def deferred(properties: Mapping[str, Value] | None = None) -> Outcome:
+    return Modified(delivery_failed=True, undeliverable_here=True, message_annotations=_symbols(properties))
+
+
+def dead_lettered(
+    reason: str | None = None, description: str | None = None, properties: Mapping[str, Value] | None = None
+) -> Outcome:
+    info = {**(_symbols(properties) or {})}
+    if reason is not None:
+        info[Symbol(wire_names.DEAD_LETTER_REASON)] = reason
+    if description is not None:
+        info[Symbol(wire_names.DEAD_LETTER_DESCRIPTION)] = description
+    return Rejected(error=ErrorCondition(condition=wire_names.DEAD_LETTER_CONDITION, info=info))
+
+
+def _symbols(properties: Mapping[str, Value] | None) -> dict[Symbol, Value] | None:
+    return None if properties is None else {Symbol(name): value for name, value in properties.items()}

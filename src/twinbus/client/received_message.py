@@ -1,7 +1,7 @@
-"""A message as it is received: the payload in, its parts out, each decoded when it is first read.
+"""A received message: the payload in, its parts out, each decoded when it is first asked for.
 
-A program that moves messages needs at most a key or a property of them, so nothing is decoded
-before. The value never changes; what was read once is kept.
+Code that moves messages needs a key or a property of them at most, so nothing is decoded in advance. The value never changes; what
+was decoded once is kept.
 """
 
 from dataclasses import dataclass, fields
@@ -40,8 +40,8 @@ _HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS, _PROPERTIES, _APPLICATION_PROPERTI
 class ReceivedMessage:
     """Reading a part that is malformed raises DecodeError.
 
-    `delivery_tag` is the lock token as links carry it, empty where there is no lock. `delivery_id` is the delivery's
-    number on its link, None where the link has nothing to settle.
+    `delivery_tag` is the lock token as links carry it, empty if there is no lock. `delivery_id` is the number of the delivery on
+    its link, None if there is nothing to settle.
     """
 
     payload: bytes
@@ -69,7 +69,7 @@ class ReceivedMessage:
 
     @cached_property
     def body(self) -> Value:
-        """Data as bytes, an amqp-value as its value, a sequence as its elements; None where there is no body."""
+        """Data as bytes, an amqp-value as its value, a sequence as its elements; None if there is no body."""
         payload, bounds = self._ordered
         found = only_data(payload, bounds[_BODY])
         if found is not None:
@@ -125,7 +125,7 @@ class ReceivedMessage:
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered before without being settled for good."""
+        """How often it was delivered before without being completed, deferred or dead-lettered."""
         return self.header.delivery_count or 0
 
     @property
@@ -134,7 +134,7 @@ class ReceivedMessage:
 
     @property
     def lock_token(self) -> UUID | None:
-        """As `$management` requests name the lock."""
+        """The lock as `$management` requests name it."""
         return UUID(bytes_le=self.delivery_tag) if self.delivery_tag else None
 
     @property
@@ -157,14 +157,14 @@ class ReceivedMessage:
         return payload, (*bounds, len(payload))
 
     def _section(self, place: int) -> Value:
-        """The value of a section, None where there is none."""
+        """The value of a section, None if there is none."""
         payload, bounds = self._ordered
         start = bounds[place]
         return None if start == bounds[place + 1] else decode_value(payload, start + _DESCRIPTOR_SIZE)[0]
 
 
 def only_data(payload: bytes, pos: int) -> bytes | None:
-    """The body where it is one data section and nothing follows, as in nearly every message; else None."""
+    """The body if it is one data section and nothing follows, as in nearly every message; otherwise None."""
     mark = payload[pos + 2 : pos + 4]
     if mark == _DATA_SHORT:
         start = pos + 5

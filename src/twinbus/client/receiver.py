@@ -2,8 +2,8 @@
 
     link --credit--> inbox --receive--> held by the caller --submit--> settling --the peer's answer--> outcome
 
-In peek-lock, credit counts what is not settled: a caller that does not settle gets no more. In receive-and-delete
-it counts what was not taken out of the inbox. Either way the inbox has a bound.
+In peek-lock, credit counts what is not settled: a caller that does not settle gets no more. In receive-and-delete it counts what
+was not taken from the inbox. Either way the inbox is bounded.
 """
 
 import asyncio
@@ -15,20 +15,19 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, DeliveryState,
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, Event
 from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.client.outcomes import Outcomes
+from twinbus.client.outcomes import Outcomes, abandoned, dead_lettered, deferred, outcome_in
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.remote_errors import ConnectionLost, error_of
-from twinbus.client.settlements import abandoned, dead_lettered, deferred, outcome_in
 from twinbus.client.wire import CLOSE_TIMEOUT_S, Wire
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed
 
 
 class Receiver:
-    """Made by `Namespace.receiver` and `Namespace.session_receiver`.
+    """Created by `Namespace.receiver` and `Namespace.session_receiver`.
 
     `waits_for_outcome` is the peek-lock of Service Bus: the peer confirms each settlement. `deletes` is
-    receive-and-delete: messages are gone when they are sent, and there is nothing to settle.
+    receive-and-delete: messages are removed when they are sent, and there is nothing to settle.
     """
 
     def __init__(self, wire: Wire, *, waits_for_outcome: bool, deletes: bool = False) -> None:
@@ -39,7 +38,7 @@ class Receiver:
         self._is_resting = False  # between two polls, without credit
         self._link: IncomingLink | None = None
         self._inbox: deque[ReceivedMessage] = deque()
-        # By delivery id. Ids repeat from link to link, so what is settled must be the very same message.
+        # By delivery id. Ids repeat from link to link, so a settled message must be this very object.
         self._held: dict[int, ReceivedMessage] = {}
         self._settling: dict[int, tuple[Outcomes, int]] = {}
         self._arrival: asyncio.Future[None] | None = None
@@ -49,9 +48,9 @@ class Receiver:
         self.session_id: str | None = None
         """The message session that is locked, for a session receiver."""
         self.session_locked_until: Millis | None = None
-        """As it was when the session was locked; renewals answer with a later time."""
+        """As of when the session was locked; renewals return a later time."""
         self.fault: MessagingError | None = None
-        """Why nothing more comes and nothing can be settled; None while all is well."""
+        """Why no more messages come and nothing can be settled; None while the receiver works."""
 
     def bind(self, link: IncomingLink, credit: int) -> None:
         self._link = link
@@ -63,7 +62,7 @@ class Receiver:
         self._wire.flush_soon()
 
     async def receive(self, count_max: int, wait_s: float) -> list[ReceivedMessage]:
-        """Messages that are here, else the first that come; none if none came in time."""
+        """Messages in the inbox, otherwise the first that arrive; an empty list if none arrive in time."""
         inbox = self._inbox
         if self._is_resting and self._link is not None:
             self._begin_poll(self._link)
@@ -75,20 +74,20 @@ class Receiver:
         return taken
 
     async def collect(self, count: int, wait_s: float) -> list[ReceivedMessage]:
-        """Messages until there are `count` of them or the time is over."""
+        """Messages until there are `count` of them or the time is up."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         found = await self.receive(count, wait_s)
-        # What ends the link must not take away what is here already.
+        # An error that ends the link must not lose the messages that are here already.
         while found and len(found) < count and self.fault is None and (left := deadline - loop.time()) > 0:
             with suppress(MessagingError):
                 found += await self.receive(count - len(found), left)
         return found
 
     async def end_poll(self) -> None:
-        """Have the outstanding credit used up or returned: this ends one long poll, and the next `receive` starts another.
+        """Have the peer use up or return the outstanding credit: one long poll ends, and the next `receive` begins another.
 
-        What arrives meanwhile is kept for it. A namespace that meters operations counts polls by this.
+        What arrives in the meantime is kept for it. A namespace that counts operations distinguishes polls by this.
         """
         if self._link is not None and self.fault is None:
             await self._drain(self._link)
@@ -103,7 +102,7 @@ class Receiver:
         self._wire.flush_soon()
 
     def forget(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Leave them to their locks: they are not settled, and do not count against the credit any more."""
+        """Leave them to their locks: they are not settled, and no longer count against the credit."""
         count = 0
         for message in messages:
             if message.delivery_id is not None and self._held.get(message.delivery_id) is message:
@@ -114,7 +113,7 @@ class Receiver:
             self._wire.flush_soon()
 
     def submit(self, messages: Sequence[ReceivedMessage], state: DeliveryState = ACCEPTED) -> Outcomes:
-        """Settle them without waiting; in order of arrival one frame does for a run of them."""
+        """Settle them without waiting; a run of them in order of arrival takes one frame."""
         outcomes = Outcomes(len(messages))
         link, held, start = self._link, self._held, 0
         first = last = -1
@@ -133,7 +132,7 @@ class Receiver:
         return outcomes
 
     async def settle(self, messages: Sequence[ReceivedMessage], state: DeliveryState) -> list[MessagingError | None]:
-        """Settle them all; the outcome of each, None where the peer has done it."""
+        """Settle them all; returns the outcome of each, None if the peer has done it."""
         return await self.submit(messages, state).wait()
 
     async def complete(self, messages: Sequence[ReceivedMessage]) -> list[MessagingError | None]:
@@ -148,7 +147,7 @@ class Receiver:
     async def defer(
         self, messages: Sequence[ReceivedMessage], properties: Mapping[str, Value] | None = None
     ) -> list[MessagingError | None]:
-        """Put them aside: from now on they are received by their sequence numbers only."""
+        """Set them aside: from now on they can only be received by their sequence numbers."""
         return await self.settle(messages, deferred(properties))
 
     async def dead_letter(
@@ -165,15 +164,15 @@ class Receiver:
         return await self.settle(messages, RELEASED)
 
     async def pause(self) -> None:
-        """Ask for nothing more, whatever is settled: what came until now can be received, and no more comes."""
+        """Request no more messages, whatever is settled: those that have arrived can still be received."""
         if self._link is not None and self.fault is None and not self._is_paused:
             self._is_paused = True
             await self._drain(self._link)
 
     async def close(self) -> None:
-        """End the link. What nobody took is given back at once; what the caller holds keeps its lock.
+        """End the link. Messages in the inbox are given back at once; those that the caller holds keep their locks.
 
-        In receive-and-delete there is nothing to give back: `receive` still returns what has arrived.
+        In receive-and-delete there is nothing to give back: `receive` still returns what is in the inbox.
         """
         link = self._link
         if link is None or self.fault is not None:
@@ -204,7 +203,7 @@ class Receiver:
     def _fail(self, error: MessagingError) -> None:
         self.fault = error
         if not self._deletes:
-            # They cannot be settled any more, and come again once their locks end.
+            # They can no longer be settled, and come again once their locks end.
             self._inbox.clear()
         self._held.clear()
         settling, self._settling = self._settling, {}
@@ -236,7 +235,7 @@ class Receiver:
     # How it is done
 
     async def _wait(self, wait_s: float) -> None:
-        """Until something is in the inbox or the time is over. Several callers may wait for the same arrival."""
+        """Until something is in the inbox or the time is up. Several callers may wait for the same arrival."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         while not self._inbox:
@@ -250,7 +249,7 @@ class Receiver:
             await asyncio.wait([self._arrival], timeout=left)
 
     async def _drain(self, link: IncomingLink) -> None:
-        """Have the peer use up or return the credit that is out, so that nothing is under way to us afterwards."""
+        """Have the peer use up or return the outstanding credit, so that afterwards no message is on its way."""
         self._drained = asyncio.get_running_loop().create_future()
         link.drain()
         self._wire.flush_soon()
@@ -285,7 +284,7 @@ class Receiver:
 
 
 _NOT_HELD = NotAllowed(
-    "This message is not held by this receiver: it was settled before, deleted as it was received, or came from another."
+    "This receiver does not hold the message: it was settled before, deleted when it was received, or came from another receiver."
 )
 
 

@@ -1,22 +1,22 @@
-"""A peer's error condition in, an error of our own tree out; and the errors that only a client meets."""
+"""The error condition of a peer in, one of our own errors out; and the errors that only a client raises."""
 
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.errors import InternalError, MessagingError
 
 
 class ConnectionLost(MessagingError):
-    """The connection or link ended under a request: what was asked may or may not have been done."""
+    """The connection or link ended during a request: the request may or may not have been carried out."""
 
     condition = "amqp:connection:forced"
     is_transient = True
 
 
 class PeerNotTrusted(MessagingError):
-    """TLS failed: the peer's certificate is not one that we trust, or what answers does not speak TLS."""
+    """TLS failed: the certificate of the peer is not trusted, or the peer does not speak TLS."""
 
 
 class WebSocketRefused(MessagingError):
-    """What answers there does not take AMQP over WebSockets."""
+    """The peer does not accept AMQP over WebSockets."""
 
 
 class RemoteError(MessagingError):
@@ -27,7 +27,7 @@ class RemoteError(MessagingError):
         self.remote_condition = remote_condition
 
 
-# How brokers say that they move or shut down, in whatever scope: the same request succeeds elsewhere or later.
+# How brokers announce that they move or shut down, in any scope: the same request succeeds elsewhere or later.
 _FORCED = ("amqp:connection:forced", "amqp:link:detach-forced", "com.microsoft:container-close")
 
 
@@ -52,7 +52,7 @@ _CLASSES: dict[str, type[MessagingError]] = {
 
 
 def error_of(condition: ErrorCondition | None) -> MessagingError:
-    """The error that the peer sent; without a condition, that the connection ended."""
+    """The error that the peer sent; without a condition, ConnectionLost."""
     if condition is None:
         return ConnectionLost("The peer ended the link or connection without a reason. Connect again.")
     return error_named(condition.condition, condition.description or condition.condition)

@@ -1,9 +1,10 @@
 """Requests to the nodes `$cbs` and `<entity>/$management`: an operation and a value out, a status and a value back."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Rejected
@@ -18,6 +19,7 @@ from twinbus.client.wire import Wire
 from twinbus.errors import MessagingError, OperationTimeout
 
 _CREDIT = 100
+_NO_CONTENT = 204
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,23 @@ class Answer:
     condition: str
     body: Any
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The body, which is a map; empty if there is no content."""
+        return {} if self.status == _NO_CONTENT or not self.body else dict(self.body)
+
     def require_ok(self) -> "Answer":
         if 200 <= self.status < 300:
             return self
         raise error_named(self.condition, self.description or f"The request failed with status {self.status}.")
 
 
+Ask: TypeAlias = Callable[[str, str, dict[str, Value]], Awaitable[Answer]]
+"""Sends a request to the node of an entity: path, operation and body in, the answer out."""
+
+
 class RequestNode:
-    """A pair of links to one node. Requests may overlap: answers find theirs by correlation id."""
+    """A pair of links to one node. Requests may overlap: answers are matched by correlation id."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -47,7 +58,7 @@ class RequestNode:
     @classmethod
     async def attach(cls, wire: Wire, address: str, timeout_s: float) -> "RequestNode":
         node = cls(wire)
-        # Both in one session: that is where the peer looks for the way back.
+        # Both in one session: the peer looks for the response link there.
         session = await wire.begin(timeout_s)
         responses = await wire.attach(
             node,
@@ -74,7 +85,7 @@ class RequestNode:
         return node
 
     async def ask(self, properties: dict[str, Value], body: Value, timeout_s: float) -> Answer:
-        """Raises OperationTimeout, or what ended the link. A refusal is an answer: see `require_ok`."""
+        """Raises OperationTimeout, or the error that ended the link. A refusal is an answer: see `require_ok`."""
         if self.fault is not None:
             raise self.fault
         assert self._requests is not None
@@ -103,7 +114,7 @@ class RequestNode:
                 if not delivery.settled:
                     event.link.settle(delivery.delivery_id, delivery.delivery_id, ACCEPTED)
         elif isinstance(event, Dispositions) and isinstance(event.state, Rejected):
-            # Such a request was not read, as one that is too large is not: there will be no answer.
+            # The request was not read, for example because it is too large: there will be no answer.
             for _, tag in event.deliveries:
                 _fail(self._waiting.get(tag.decode()), error_of(event.state.error))
 

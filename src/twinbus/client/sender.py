@@ -1,7 +1,7 @@
 """The sending half of the bulk client: payloads in, an outcome for each of them out, many under way at once.
 
-Payloads are encoded messages; they go out as fast as the peer gives credit and the socket takes them, and
-nobody waits for one acknowledgement before the next message. `Outcomes` stands for those handed in together.
+Payloads are encoded messages. They go out as fast as the peer gives credit and the socket takes them, without waiting for one
+acknowledgement before the next message. `Outcomes` has the outcomes of those handed in together.
 
     submit -> queue --credit, room in the socket--> under way --the peer's disposition--> outcome
                 '------------------ link or connection lost ----------'-----------------> ConnectionLost
@@ -19,9 +19,8 @@ from twinbus.amqp.events import CreditChanged, Dispositions, Event
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.serial_number import MASK
 from twinbus.client.batches import BATCH_SIZE_DEFAULT, BATCH_SIZE_MAX, plan_batches
-from twinbus.client.outcomes import Outcomes, Settles, SharedOutcome
+from twinbus.client.outcomes import Outcomes, Settles, SharedOutcome, outcome_in
 from twinbus.client.remote_errors import ConnectionLost, error_of
-from twinbus.client.settlements import outcome_in
 from twinbus.client.wire import BURST_SIZE_MAX, Wire
 from twinbus.errors import InternalError, MessageTooLarge, MessagingError
 from twinbus.model import wire_names
@@ -31,7 +30,7 @@ _tag = Struct(">I").pack
 
 @dataclass(slots=True)
 class _Run:
-    """Payloads handed in together, sent from `start` on. The first of them has the index `first` with its owner."""
+    """Payloads handed in together, sent from `start` on. The first of them has index `first` at its owner."""
 
     payloads: Sequence[bytes]
     owner: Settles
@@ -42,7 +41,7 @@ class _Run:
 
 
 class Sender:
-    """Made by `Namespace.sender`."""
+    """Created by `Namespace.sender`."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -53,7 +52,7 @@ class Sender:
         self._size_max = 0
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.fault: MessagingError | None = None
-        """Why nothing more can be sent; None while it can."""
+        """Why nothing more can be sent; None while the sender works."""
 
     def bind(self, link: OutgoingLink) -> None:
         self._link = link
@@ -61,21 +60,21 @@ class Sender:
 
     @property
     def message_size_max(self) -> int | None:
-        """In bytes, as the peer announced it; None where it has no limit."""
+        """In bytes, as the peer announced it; None if it has no limit."""
         return self._size_max or None
 
     @property
     def batch_size_max(self) -> int:
-        """Bytes that a batch may have: less than a message, where the peer takes very large ones."""
+        """In bytes: less than for a message if the peer accepts very large messages."""
         announced = None if self._link is None else self._link.properties.get(wire_names.BATCH_SIZE_MAX)
         if isinstance(announced, int) and announced > 0:
             return int(announced)
         return min(self._size_max, BATCH_SIZE_MAX) if self._size_max else BATCH_SIZE_DEFAULT
 
     def submit(self, payloads: Sequence[bytes], state: TransactionalState | None = None) -> Outcomes:
-        """Hand messages in without waiting. How many may be under way is the caller's to bound.
+        """Hand messages in without waiting. The caller limits how many are under way.
 
-        `state`: the transaction that they are sent in.
+        `state` is the transaction that they are sent in.
         """
         outcomes = Outcomes(len(payloads))
         if payloads and self._size_max and max(map(len, payloads)) > self._size_max:
@@ -87,18 +86,18 @@ class Sender:
         return outcomes
 
     async def send(self, payloads: Sequence[bytes]) -> list[MessagingError | None]:
-        """Send them all; the outcome of each, None where the peer has it."""
+        """Send them all; returns the outcome of each, None if the peer has it."""
         return await self.submit(payloads).wait()
 
     def submit_batches(
         self, payloads: Sequence[bytes], *, keeps_keys_apart: bool = True, size_max: int | None = None
     ) -> Outcomes:
-        """Hand messages in as few transfers as the peer's limits and `size_max` allow; each batch is taken or refused
-        whole.
+        """Hand messages in with as few transfers as the peer's limits and `size_max` allow; each batch is accepted or refused
+        as a whole.
 
-        Messages of different keys go into different batches, as partitioned entities demand. Without that, order is
-        kept over all of them, and an ordinary entity gets larger batches. Where a partitioned entity detects
-        duplicates, message ids are keys too: use `submit` there.
+        Messages with different keys go into different batches, as partitioned entities require. Without that, the order of all of
+        them is kept, and an ordinary entity gets larger batches. If a partitioned entity detects duplicates, message ids are keys
+        too: use `submit` there.
         """
         outcomes = Outcomes(len(payloads))
         size_max = self.batch_size_max if size_max is None else min(size_max, self.batch_size_max)
@@ -114,11 +113,11 @@ class Sender:
     async def send_batches(
         self, payloads: Sequence[bytes], *, keeps_keys_apart: bool = True
     ) -> list[MessagingError | None]:
-        """Send them all, in batches; the outcome of each message. See `submit_batches`."""
+        """Send them all, in batches; returns the outcome of each message. See `submit_batches`."""
         return await self.submit_batches(payloads, keeps_keys_apart=keeps_keys_apart).wait()
 
     async def close(self) -> None:
-        """End the link. What has no outcome yet gets ConnectionLost, so wait for it first."""
+        """End the link. Messages without an outcome yet get ConnectionLost, so wait for them first."""
         link = self._link
         if link is None or self.fault is not None:
             return
@@ -153,8 +152,8 @@ class Sender:
         if self.fault is not None:
             _refuse(run, self.fault)
         elif self._size_max and size > self._size_max:
-            # Known before it is sent: some peers end the link for it, and all else on the link with it.
-            _refuse(run, MessageTooLarge(f"The message has {size} bytes; {self._size_max} are the limit here."))
+            # Refused before it is sent: some peers end the link for it, and with it everything else on the link.
+            _refuse(run, MessageTooLarge(f"The message has {size} bytes; the limit is {self._size_max}."))
         else:
             self._queue.append(run)
 
@@ -204,8 +203,8 @@ class Sender:
 
 
 def _burst(run: _Run, credit: int) -> tuple[int, int]:
-    """Where to stop, and how many bytes that is: as many messages as there is credit for, but no more than the socket
-    should be given at once; at least one.
+    """Where to stop, and how many bytes that is: as many messages as there is credit for, but not more than should go to the
+    socket at once; at least one.
     """
     end = min(run.start + credit, len(run.payloads))
     while (size := sum(map(len, run.payloads[run.start : end]))) > BURST_SIZE_MAX and end - run.start > 1:

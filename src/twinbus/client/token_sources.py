@@ -1,19 +1,33 @@
-"""What a client proves its rights with: an audience and the time in, a token out.
+"""Tokens that prove the rights of a client: an audience and the time in, a token out.
 
-A key signs one for each audience. A signature that the connection string brought along is used as it stands. A credential
-of azure-identity, or anything else with its `get_token`, asks an authority for one that is good for all entities.
+A key signs a shared access signature for each audience. A signature in the connection string is used as it is. A credential of
+azure-identity, or anything else with its `get_token`, asks an authority for a token that is valid for all entities.
 """
 
 import asyncio
+import base64
+import hashlib
+import hmac
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from twinbus.client.connection_string import ConnectionString
 from twinbus.client.dialling import within
-from twinbus.client.shared_access import TOKEN_LIFETIME_S, sign
 from twinbus.clock import Millis
 from twinbus.errors import OperationTimeout, Unauthorized
+
+TOKEN_LIFETIME_S = 3600
+
+
+def sign(resource: str, key_name: str, key: str, expires_at_s: int) -> str:
+    """A token for `resource` and all below it, valid until `expires_at_s` (seconds since 1970)."""
+    encoded = quote(resource, safe="")
+    # The service uses the text of the key as it is, although it looks like base64.
+    digest = hmac.new(key.encode(), f"{encoded}\n{expires_at_s}".encode(), hashlib.sha256).digest()
+    signature = quote(base64.b64encode(digest), safe="")
+    return f"SharedAccessSignature sr={encoded}&sig={signature}&se={expires_at_s}&skn={quote(key_name, safe='')}"
+
 
 SIGNATURE = "servicebus.windows.net:sastoken"
 JSON_WEB_TOKEN = "jwt"
@@ -22,7 +36,7 @@ _REASON_LENGTH_MAX = 500
 
 
 class TokenUnavailable(Unauthorized):
-    """The credential has no token for us now; its authority may be out of reach."""
+    """The credential has no token now; its authority may be unreachable."""
 
     is_transient = True
 
@@ -37,7 +51,7 @@ class Token:
 
 class TokenSource(Protocol):
     async def token(self, audience: str, now: Millis) -> Token:
-        """Raises Unauthorized, TokenUnavailable or OperationTimeout where there is none to be had."""
+        """Raises Unauthorized, TokenUnavailable or OperationTimeout if there is no token."""
         ...
 
 
@@ -52,7 +66,7 @@ class AccessToken(Protocol):
 
 
 class TokenCredential(Protocol):
-    """As azure.core has it: `get_token` blocks, and keeps what is still good."""
+    """As in azure.core: `get_token` blocks, and caches what is still valid."""
 
     def get_token(self, *scopes: str, **options: Any) -> AccessToken: ...
 
@@ -86,7 +100,7 @@ class CredentialTokens:
             given = await within(asking, self._timeout_s)
         except OperationTimeout:
             raise OperationTimeout(f"The credential gave no token within {self._timeout_s:g} s. Try again.") from None
-        except Exception as failure:  # whatever a credential that others wrote may raise
+        except Exception as failure:  # a credential written by others may raise anything
             raise _refusal(failure) from None
         return Token(JSON_WEB_TOKEN, given.token, int(given.expires_on))
 
@@ -100,7 +114,7 @@ def token_source(target: ConnectionString, credential: TokenCredential | None, t
 
 
 def _refusal(failure: Exception) -> Unauthorized:
-    # Not at the top: it takes longer to import than all of the client, and a program with a credential has loaded it.
+    # Not at the top: it is slower to import than the whole client, and code that has a credential has loaded it already.
     from azure.core.exceptions import AzureError, ClientAuthenticationError
 
     is_final = isinstance(failure, ClientAuthenticationError) or not isinstance(failure, AzureError | OSError)
@@ -110,6 +124,6 @@ def _refusal(failure: Exception) -> Unauthorized:
 
 
 def _expiry_of(signature: str) -> int:
-    """Seconds since 1970 as the token itself has them; 0 lets the namespace find what is wrong with it."""
+    """In seconds since 1970, as the token says; 0 leaves it to the namespace to find what is wrong with it."""
     text = parse_qs(signature.partition(" ")[2]).get("se", [""])[0]
     return int(text) if text.isdecimal() else 0

@@ -1,7 +1,7 @@
 """Tokens for the entities of one connection: put before a link is attached, and again before they expire.
 
-The given clock decides what is due; a task checks it regularly. A token that came with the connection string cannot be
-renewed: its links live as long as it does.
+The given clock decides what is due; a task checks it regularly. A token that is part of the connection string cannot be renewed:
+its links end when it expires.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ class Tokens:
         self._looking = asyncio.create_task(self._look())
 
     async def authorize(self, path: str) -> None:
-        """Put a token for the path, once; from then on it is renewed."""
+        """Put a token for the path once; from then on it is renewed."""
         async with self._opening:
             if path not in self._due:
                 await self._put(path)
 
     async def renew_due(self) -> list[str]:
-        """Renew the tokens whose time has come; the paths where that was done. The others are tried again later."""
+        """Renew the tokens that are due; returns the paths where that succeeded. The others are tried again later."""
         now = self._clock.now()
         renewed = []
         for path, due in list(self._due.items()):
             if due <= now:
-                # The link ends when the old token does, and says why better than this could.
+                # The link ends with the old token, and its error says why.
                 with suppress(MessagingError):
                     await self._put(path)
                     renewed.append(path)
@@ -75,10 +75,10 @@ class Tokens:
 
 
 def renewal_due(token: Token, now: Millis) -> Millis:
-    """When to renew it: with a share of its life left, so that a slow or failed renewal is still in time.
+    """When to renew it: with a share of its lifetime left, so that there is time for a slow or failed renewal.
 
-    A credential may give us again what it has, until that is about to expire. Then the share is one of what is left, and
-    the next look comes sooner.
+    A credential may return the token that it has until that is about to expire. Then the share is of what is left, and the next
+    renewal comes sooner.
     """
     if not token.is_renewable:
         return NEVER

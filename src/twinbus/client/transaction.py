@@ -28,11 +28,11 @@ from twinbus.amqp.codec.terminus import Coordinator, Declare, Discharge, Source
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import Dispositions, Event
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.client.outcomes import abandoned, dead_lettered, deferred
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.remote_errors import ConnectionLost, error_of
 from twinbus.client.sender import Sender
-from twinbus.client.settlements import abandoned, dead_lettered, deferred
 from twinbus.client.wire import Wire
 from twinbus.errors import InternalError, MessagingError, NotAllowed, OperationTimeout
 
@@ -73,7 +73,7 @@ class ControlLink:
         raise _refusal(state)
 
     async def discharge(self, txn_id: bytes, *, is_failed: bool) -> None:
-        """Raises why it could not be committed. After ConnectionLost it may have been."""
+        """Raises the reason if it could not be committed. After ConnectionLost it may have been."""
         state = await self._ask(Discharge(txn_id=txn_id, fail=is_failed))
         if not isinstance(state, Accepted):
             raise _refusal(state)
@@ -133,11 +133,11 @@ class Transaction:
         try:
             await self.rollback()
         except MessagingError:
-            # The namespace rolls back by itself what it hears nothing more of; the reason for leaving counts more.
+            # The namespace rolls back abandoned transactions by itself; the error in the block matters more.
             return
 
     async def send(self, sender: Sender, payloads: Sequence[bytes]) -> None:
-        """Encoded messages, which nobody sees before the commit; those with a time are scheduled by it."""
+        """Send encoded messages; nobody sees them before the commit, which also schedules those with a scheduled time."""
         state = TransactionalState(txn_id=self._require_open())
         _raise_first(await sender.submit(payloads, state).wait())
 
@@ -165,14 +165,14 @@ class Transaction:
         await self._settle(receiver, messages, dead_lettered(reason, description, properties))
 
     async def commit(self) -> None:
-        """Done by leaving the block, too. Raises why nothing was committed, and then all of it is rolled back.
+        """Leaving the block does it too. Raises the reason if nothing was committed; then everything is rolled back.
 
-        After ConnectionLost and OperationTimeout it may have been committed, all of it.
+        After ConnectionLost and OperationTimeout it may have been committed as a whole.
         """
         await self._discharge(is_failed=False)
 
     async def rollback(self) -> None:
-        """Done by leaving the block with an exception, too. Messages that were settled keep their locks."""
+        """Leaving the block with an exception does it too. Messages that were settled keep their locks."""
         await self._discharge(is_failed=True)
 
     async def _discharge(self, *, is_failed: bool) -> None:
@@ -200,4 +200,4 @@ def _raise_first(outcomes: Sequence[MessagingError | None]) -> None:
 def _refusal(state: DeliveryState | None) -> MessagingError:
     if isinstance(state, Rejected):
         return error_of(state.error) if state.error is not None else InternalError("The peer refused the transaction.")
-    return ConnectionLost("The peer did not say what became of the transaction.")
+    return ConnectionLost("The peer did not report the outcome of the transaction.")

@@ -1,9 +1,9 @@
-"""AMQP over WebSocket: a socket below, the protocol that speaks AMQP above, which does not see the difference.
+"""AMQP over WebSocket: a socket below, and above it the AMQP protocol, which does not notice the difference.
 
     socket --bytes--> frames --payloads--> protocol        binary messages are pieces of one byte stream:
-    socket <--bytes-- frames <--writes---- protocol        their borders mean nothing
+    socket <--bytes-- frames <--writes---- protocol        their boundaries mean nothing
 
-The first exchange is HTTP: a request for an upgrade to the sub-protocol AMQPWSB10, which the namespace grants or refuses.
+The first exchange is HTTP: a request to upgrade to the sub-protocol AMQPWSB10, which the namespace accepts or refuses.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from twinbus.errors import MessagingError
 PATH = "/$servicebus/websocket"
 SUB_PROTOCOL = Subprotocol("AMQPWSB10")
 INCOMING_SIZE_MAX = 256 * 1_048_576
-"""Of one binary message: as much as a connection takes in pieces of one AMQP message."""
+"""Of one binary message: as much as a connection accepts in pieces of one AMQP message."""
 OUTGOING_SIZE_MAX = 262_144
-"""Peers refuse messages beyond some size, and what is written at once has none."""
+"""Peers refuse messages beyond some size, and the size of one write has no limit."""
 _SERVER_FAULT = 500
 
 
 class WebSocketStream(asyncio.Protocol, asyncio.Transport):
-    """The protocol of a socket, and the transport of `inner`, which gets it when the upgrade is granted."""
+    """The protocol of a socket and the transport of `inner`, which gets it once the upgrade is accepted."""
 
     def __init__(self, inner: asyncio.Protocol, host: str, port: int, *, uses_tls: bool) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
     # The inner protocol's side
 
     def write(self, data: Any) -> None:
-        # As with a socket, what is written to one that closes goes nowhere.
+        # As with a socket, what is written while it closes is discarded.
         if self._frames.state is not State.OPEN:
             return
         if len(data) <= OUTGOING_SIZE_MAX:
@@ -96,7 +96,7 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         self._flush()
 
     def close(self) -> None:
-        """Say so and go: the peer's word is not waited for, since AMQP's own close was answered before."""
+        """Send a close frame without waiting for the peer's, because AMQP's own close was answered before."""
         if self._frames.state is State.OPEN:
             self._frames.send_close()
             self._flush()
@@ -123,7 +123,7 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         if self._frames.handshake_exc is not None:
             return
         if self._frames.subprotocol != SUB_PROTOCOL:
-            self._fail(WebSocketRefused(f"{self._peer} speaks another protocol than AMQP over its WebSockets."))
+            self._fail(WebSocketRefused(f"{self._peer} does not speak AMQP over its WebSockets."))
         elif not self.opened.done():
             self.opened.set_result(None)
             self._inner.connection_made(self)
@@ -132,14 +132,14 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         status = reason.response.status_code if isinstance(reason, InvalidStatus) else None
         if status is not None and status >= _SERVER_FAULT:
             return ConnectionLost(f"{self._peer} answered with HTTP status {status}. Try again later.")
-        answer = "no HTTP that we understand" if status is None else f"HTTP status {status}"
+        answer = "something that is not HTTP" if status is None else f"HTTP status {status}"
         return WebSocketRefused(
-            f"{self._peer} takes no AMQP over WebSockets: it answered with {answer}. Check host and port."
+            f"{self._peer} does not accept AMQP over WebSockets: it answered with {answer}. Check host and port."
         )
 
     def _fail(self, error: MessagingError) -> None:
         if not self.opened.done():
             self.opened.set_exception(error)
-            # A waiting task gets it; if none waits any more, asyncio must not log it as never retrieved.
+            # A waiting task gets it; if none waits any more, it should not be logged as an error.
             self.opened.exception()
         self.abort()

@@ -1,7 +1,7 @@
 """The shell around a client's AMQP connection: a socket on one side, the owners of links on the other.
 
-Everything runs on one event loop. The owner of a link is in `link.context` and is called with the
-link's events; a future stands for each step of opening that someone waits for.
+Everything runs on one event loop. The owner of a link is in `link.context` and gets the events of the link; each step of opening
+that somebody waits for has a future.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ from twinbus.errors import MessagingError, OperationTimeout
 
 CLOSE_TIMEOUT_S = 5.0
 BURST_SIZE_MAX = 1_048_576
-"""Bytes of messages that are turned into frames before the socket is given them."""
-# What may wait in the socket's buffer before senders are held back: enough to keep it busy, little to keep in memory.
+"""Bytes of messages that are turned into frames before they go to the socket."""
+# What may wait in the socket's buffer before senders have to wait: enough to keep it busy without using much memory.
 _WRITE_BUFFER_MAX = 4 * 1_048_576
 
 
@@ -45,7 +45,7 @@ class LinkOwner(Protocol):
     def link_event(self, event: Event) -> None: ...
 
     def link_lost(self, error: MessagingError) -> None:
-        """The link is gone for good, by the peer's word or with the connection."""
+        """The link has ended, by the peer or with the connection."""
         ...
 
 
@@ -66,10 +66,10 @@ class Wire(asyncio.Protocol):
         self._own_reason: MessagingError | None = None
         self._resumed: list[Callable[[], None]] = []
         self.is_congested = False
-        """The socket is full; `when_writable` waits until it is not."""
+        """The socket accepts no more for now; `when_writable` reports when it does."""
         self._timer: asyncio.TimerHandle | None = None
         self.fault: MessagingError | None = None
-        """Why the connection ended; None while it has not."""
+        """Why the connection ended; None while it is open."""
 
     @classmethod
     async def open(
@@ -83,7 +83,7 @@ class Wire(asyncio.Protocol):
         clock: Clock | None = None,
         is_websocket: bool = False,
     ) -> "Wire":
-        """Connect and open. Raises ConnectionLost where nobody listens, OperationTimeout where nobody answers."""
+        """Connect and open. Raises ConnectionLost if nothing listens there, OperationTimeout if nothing answers."""
         wire = cls(settings, clock or SystemClock())
         await (dial_websocket if is_websocket else dial)(wire, host, port, tls, timeout_s)
         try:
@@ -108,7 +108,7 @@ class Wire(asyncio.Protocol):
         return session
 
     def end(self, session: Session) -> None:
-        """With all links of the session, without waiting for the peer's word."""
+        """Ends the session with all its links, without waiting for the peer."""
         session.end()
         self.flush_soon()
 
@@ -129,16 +129,16 @@ class Wire(asyncio.Protocol):
         return link
 
     async def detach(self, link: Link, gone: "asyncio.Future[None]") -> None:
-        """End a link and its session. The link's owner resolves `gone` at its end."""
+        """End a link and its session. The link's owner resolves `gone` when the link has ended."""
         link.detach()
         self.flush_soon()
-        # A peer that does not answer has no say: the session ends all the same.
+        # The session ends even if the peer does not answer.
         with suppress(OperationTimeout):
             await within(asyncio.shield(gone), CLOSE_TIMEOUT_S)
         self.end(link.session)
 
     async def close(self) -> None:
-        """What is under way ends in ConnectionLost. A peer that does not answer is left alone after a while."""
+        """Everything under way fails with ConnectionLost. Waits for the peer's answer only for a limited time."""
         self._own_reason = self._own_reason or ConnectionLost("The connection was closed here. Connect again.")
         self._connection.close()
         self.flush()
@@ -148,15 +148,15 @@ class Wire(asyncio.Protocol):
             self._abort()
 
     def when_writable(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once, as soon as the socket takes more."""
+        """Call `resume` once, as soon as the socket accepts more."""
         if resume not in self._resumed:
             self._resumed.append(resume)
 
     def flush_soon(self, size: int = 0) -> None:
         """Write what is queued at the end of this turn of the loop: one write for all who call.
 
-        `size` is how many bytes were queued, if they are many: beyond a bound they are written at once, so that the
-        socket can exert back pressure.
+        `size` is the number of bytes that were queued, if it is large: beyond a limit they are written at once, so that the socket
+        can report that it is full.
         """
         self._unflushed_size += size
         if self._unflushed_size > BURST_SIZE_MAX:
@@ -209,8 +209,8 @@ class Wire(asyncio.Protocol):
         due = self._connection.tick(now)
         self.flush()
         if was_open and self._connection.state is not State.OPEN:
-            # There is no point in waiting for this peer to take our close, or to answer it.
-            self._own_reason = ConnectionLost("Nothing was heard of the peer for too long. Connect again.")
+            # There is no point in waiting for this peer to read our close, or to answer it.
+            self._own_reason = ConnectionLost("The peer has been silent for too long. Connect again.")
             self._abort()
         elif due != NEVER and self.fault is None:
             self._timer = self._loop.call_later(max(due - now, 1) / 1000, self._tick)
@@ -220,7 +220,7 @@ class Wire(asyncio.Protocol):
             self._transport.close()
 
     def _abort(self) -> None:
-        # Closing in good order waits for the buffer to be written, and this peer may never read it.
+        # An orderly close waits for the buffer to be written, and this peer may never read it.
         if self._transport is not None:
             self._transport.abort()
 
@@ -251,7 +251,7 @@ class Wire(asyncio.Protocol):
         _resolve(waiting, error)
         if waiting is None and link.context is not None:
             link.context.link_lost(error)
-        # A session serves one link, or the two of a request node, of which each is useless without the other.
+        # A session has one link, or the two of a request node, which are useless without each other.
         self.end(link.session)
 
     def _end(self, error: MessagingError) -> None:
@@ -273,5 +273,5 @@ def _resolve(future: "asyncio.Future[None] | None", error: MessagingError | None
         future.set_result(None)
     else:
         future.set_exception(error)
-        # A waiting task gets it; if none waits (yet), asyncio must not log it as never retrieved.
+        # A waiting task gets it; if none waits (yet), it should not be logged as an error.
         future.exception()

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.dialling import Transport
 from twinbus.client.token_sources import TokenCredential
-from twinbus.client.transport import Transport
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.interop.running_server import RunningServer
-from twinbus.client.shared_access import sign
+from twinbus.client.token_sources import sign
 from twinbus.http.messaging.cased_headers import HEADERS_SIZE_MAX
 
 CHUNK = b"x" * 64 * 1024

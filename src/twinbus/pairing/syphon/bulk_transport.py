@@ -11,9 +11,9 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState
 from twinbus.amqp.errors import DecodeError
 from twinbus.client.kept_links import KeptLinks
 from twinbus.client.namespace import Namespace
+from twinbus.client.outcomes import abandoned, dead_lettered
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
-from twinbus.client.settlements import abandoned, dead_lettered
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
 from twinbus.meter.operation import SYPHON_PRODUCT
 from twinbus.pairing.restore import NotATransfer, delivery_facts, read_front, restore
