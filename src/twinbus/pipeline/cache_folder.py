@@ -1,4 +1,4 @@
-"""Files that can be made again at any time, for this user: a name and a way to make the bytes in, a path out."""
+"""Files that can be generated again at any time, for this user: a name and a function for the bytes in, a path out."""
 
 import os
 import tempfile

@@ -1,7 +1,7 @@
 """Application properties as text: an AMQP value in, JSON out, and exactly the same value back.
 
 Spark has one type for all values of a map, so each value is a JSON text, as Event Hubs' connector has it. What JSON can
-say it says; a type that it cannot tell apart stands in an object with the type's name.
+express is plain JSON; a type that it does not have is written as an object with the type's name.
 
     string  "text"        boolean  true         null  null
     int     5             double   5.0          (a number without a fraction that is too large for an int is a long)

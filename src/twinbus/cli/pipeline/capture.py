@@ -53,7 +53,7 @@ def capture(
     master: MasterOption = None,
     conf: SettingsOption = None,
 ) -> None:
-    """Write messages to a lake of Parquet files, each exactly once; a restart goes on where the last run stopped.
+    """Write messages to a lake of Parquet files, each exactly once; a restart continues where the last run stopped.
 
     Without --available-now, entities that are created later and match a pattern are captured too, within a minute.
     """

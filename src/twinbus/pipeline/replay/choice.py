@@ -101,8 +101,8 @@ def sample_of(chosen: "DataFrame", count: int) -> list[dict[str, Any]]:
 
 
 def _time(micros: int | None) -> datetime | None:
-    """In UTC, and it says so: as Spark hands times over they are in the zone of this machine and do not, and whoever puts
-    one into a filter would get other messages than were shown."""
+    """In UTC, with its zone: Spark returns times in the zone of this machine without saying so, and such a time in a filter
+    would select other messages than were shown."""
     return None if micros is None else _EPOCH + timedelta(microseconds=micros)
 
 

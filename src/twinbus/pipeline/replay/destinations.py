@@ -9,7 +9,7 @@ from twinbus.model.paths import check_entity_path, parse_address
 def destinations_of(paths: Iterable[str], override: str | None) -> dict[str, str]:
     """By path: itself, the queue of a dead-letter queue, or the override. Raises ArgumentError.
 
-    For a subscription somebody has to say it: what is sent to its topic comes to all other subscriptions once more.
+    A subscription needs --to: what is sent to its topic would reach all other subscriptions again.
     """
     if override is not None:
         check_entity_path(override, "queue")

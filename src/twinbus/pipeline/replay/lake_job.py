@@ -6,7 +6,7 @@ order.
 
 Message ids are those of the lake. So a replay that was stopped, or failed, can be run again from its start: a
 destination that detects duplicates keeps each message once, as long as its window reaches back to the first attempt. One
-that does not has the messages twice; for it the tallies say from which time on to go on, which repeats one round at most.
+that does not has the messages twice; for it the tallies say from which time to continue, which repeats one round at most.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

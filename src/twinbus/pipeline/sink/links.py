@@ -30,7 +30,7 @@ _kept: dict[tuple[int, ConnectionOptions, str], tuple[LoopThread, SenderLinks]] 
 def links_of_process(connection: ConnectionOptions) -> tuple[LoopThread, SenderLinks]:
     """The links of this process, created on first use; they end with it. Raises OptionError."""
     # Threads and sockets do not survive a fork, so a child has none of its parent's. What a variable or a file says may
-    # have changed since, and then the connection that was made with it is of no use.
+    # have changed since, and then the connection that was opened with it is useless.
     place = os.getpid(), connection, connection.resolve()
     with _lock:
         found = _kept.get(place)

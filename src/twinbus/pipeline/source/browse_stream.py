@@ -95,8 +95,8 @@ class BrowseStream:
         # The ends of all were known when the query began at them: one that was not there had nothing then.
         is_latest = self._options.start is Edge.LATEST
         options = replace(self._options, start=Edge.EARLIEST) if is_latest else self._options
-        anew = {head.fragment: head.first for head in heads}
-        positions = anew | await self._starts(access, unknown, options) | reached
+        firsts = {head.fragment: head.first for head in heads}
+        positions = firsts | await self._starts(access, unknown, options) | reached
         return self._behind_gaps(positions, heads) if access.is_own else positions
 
     async def _starts(self, access: EntityAccess, heads: Sequence[Head], options: SourceOptions) -> Positions:

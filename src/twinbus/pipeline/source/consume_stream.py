@@ -119,7 +119,7 @@ class ConsumeStream:
         return claim.ranges
 
     def _report(self, heads: Sequence[Head], claimed: Sequence[Range] = ()) -> None:
-        """What is behind the next batch: a query that then finds nothing more tells nothing new."""
+        """What is left after the next batch: a query that then finds nothing more reports nothing new."""
         taken = {fragment: count(ranges) for fragment, ranges in by_fragment(claimed).items()}
         waiting = {head.fragment: max(0, head.waiting - taken.get(head.fragment, 0)) for head in heads}
         self.entity.reported = reported_waiting(self._options.path, waiting)

@@ -27,7 +27,7 @@ class Head(NamedTuple):
 
 class Claim(NamedTuple):
     ranges: list[Range]
-    is_certain: bool  # false: a fragment failed meanwhile, and there may be more of it that nobody told
+    is_certain: bool  # false: a fragment failed meanwhile, and may have more that was not reported
 
 
 class EntityAccess(Protocol):

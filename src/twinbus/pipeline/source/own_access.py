@@ -65,7 +65,7 @@ class OwnAccess:
                     min(left, CLAIM_COUNT_MAX), owner=owner, fragment=fragment, last_number=last
                 )
             except ServerBusy:
-                # Or its store failed, which looks the same from here. The others go on.
+                # Or its store failed, which looks the same from here. The others continue.
                 return Claim(found, is_certain=False)
             if not ranges:
                 break

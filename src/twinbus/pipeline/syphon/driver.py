@@ -76,7 +76,7 @@ class SyphonJob:
         self.tallies = [PairTally(pair.name, len(pair.backlog.queues)) for pair in self.pairs]
 
     def run(self, *, until_empty: bool) -> None:
-        """Until the job is told to stop, or with `until_empty` until no backlog queue has a message to take.
+        """Until the job is stopped, or with `until_empty` until no backlog queue has a message to take.
 
         Raises SyphonFailed, with `until_empty`, for a pair whose poison quota was used up once the others are done.
         """

@@ -17,7 +17,7 @@ HOLD_MAX: Millis = 3_600_000
 
 @dataclass(slots=True)
 class Breaker:
-    """Of one primary: told how rounds went, asked whether the next one may try.
+    """Of one primary: the results of rounds in, whether the next one may try out.
 
         closed --a round met failures and moved nothing--> open --a probe is answered--> closed
                                                            '---a probe fails: the next one later---'
