@@ -127,15 +127,52 @@ async def test_entities_subscriptions_and_filters_have_quotas(
 
 async def test_forwarding_needs_a_target_that_exists_and_receives(control: ControlPlane) -> None:
     await control.create_topic(TopicDescription("t"))
-    await control.create_subscription(SubscriptionDescription("t", "s", forward_to="T"))
-    await control.create_queue(QueueDescription("q", forward_dead_letters_to="t"))
-    await control.update(QueueDescription("q", forward_to="q"))
+    await control.create_subscription(SubscriptionDescription("t", "s"))
+    await control.create_queue(QueueDescription("q", forward_dead_letters_to="T"))
     with pytest.raises(ForwardTargetMissing, match="'gone'"):
         await control.create_queue(QueueDescription("q2", forward_to="gone"))
     with pytest.raises(ForwardTargetMissing, match="'gone'"):
         await control.update(QueueDescription("q", forward_dead_letters_to="gone"))
     with pytest.raises(MessagingError, match="is a subscription"):
         await control.create_queue(QueueDescription("q2", forward_to="t/subscriptions/s"))
+
+
+@pytest.mark.rule("A11")
+@pytest.mark.parametrize("way", ["forward_to", "forward_dead_letters_to"])
+async def test_nothing_forwards_to_itself(control: ControlPlane, way: str) -> None:
+    await control.create_topic(TopicDescription("t"))
+    await control.create_queue(QueueDescription("q"))
+    for refused in (
+        control.create_queue(QueueDescription("new", **{way: "NEW"})),  # type: ignore[arg-type]
+        control.update(QueueDescription("q", **{way: "Q"})),  # type: ignore[arg-type]
+        control.create_subscription(SubscriptionDescription("t", "s", **{way: "T"})),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ArgumentError, match="cannot forward to itself"):
+            await refused
+
+
+@pytest.mark.rule("A11")
+async def test_forwarding_in_a_circle_that_is_known_is_refused(control: ControlPlane) -> None:
+    await control.create_queue(QueueDescription("c"))
+    await control.create_topic(TopicDescription("b"))
+    await control.create_queue(QueueDescription("a", forward_to="b"))
+    await control.create_subscription(SubscriptionDescription("b", "s", forward_to="c"))
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="in a circle: c > A > b > c"):
+            await control.update(QueueDescription("c", forward_to="A"))
+    with pytest.raises(ArgumentError, match="in a circle: b > a > b"):
+        await control.create_subscription(SubscriptionDescription("b", "s2", forward_to="a"))
+    await control.update(QueueDescription("c", forward_dead_letters_to="a"))  # only what fails goes round
+
+
+async def test_an_entity_in_a_circle_of_before_can_still_be_changed(control: ControlPlane) -> None:
+    await control.create_queue(QueueDescription("b"))
+    await control.create_queue(QueueDescription("a", forward_to="b"))
+    control.catalog.update(QueueDescription("b", forward_to="a"), 0)
+    await control.update(QueueDescription("b", forward_to="a", max_delivery_count=3))
+    await control.update(QueueDescription("b"))
+    with pytest.raises(ArgumentError, match="in a circle"):
+        await control.update(QueueDescription("b", forward_to="a"))
 
 
 async def test_a_new_subscription_takes_everything_unless_it_says_otherwise(

@@ -1,7 +1,7 @@
 """The entities that a namespace should have, and the order in which they can be created.
 
-A forwarding target has to exist first, and two queues may forward to each other. So topics come first, then queues after
-their targets, then subscriptions; a queue in a circle is created without forwarding and updated at the end.
+A forwarding target has to exist first, and dead letters may come back to the queue they left. So topics come first, then
+queues after their targets, then subscriptions; a queue in a circle is created without forwarding and updated at the end.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

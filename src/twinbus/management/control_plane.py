@@ -19,14 +19,13 @@ from twinbus.broker.entity.entities import Entities
 from twinbus.broker.replies import Reply
 from twinbus.clock import Clock, Millis
 from twinbus.errors import (
-    ArgumentError,
     EntityAlreadyExists,
     EntityNotFound,
-    ForwardTargetMissing,
     InternalError,
     MessagingError,
 )
 from twinbus.management.catalog import Catalog, Entry, path_of
+from twinbus.management.forward_targets import check_forwarding
 from twinbus.management.quotas import check_room_for_entity, check_room_for_rule, check_room_for_subscription
 from twinbus.management.runtime import Runtime
 from twinbus.management.validation import DEFAULT_RULE_NAME, check_description, check_rule, check_update
@@ -67,7 +66,7 @@ class ControlPlane:
         async with self._turns.of(description.name):
             self._check_name_is_free(description)
             check_room_for_entity(self.catalog, description, self._being_made.values())
-            self._check_forwarding(description)
+            check_forwarding(self.catalog, description)
             self._being_made[description.name] = description
             try:
                 return await self._make(description, create)
@@ -97,7 +96,7 @@ class ControlPlane:
             self._check_name_is_free(description)
             check_room_for_subscription(self.catalog, topic.name)
             check_room_for_rule(self.catalog, topic.name, rule)
-            self._check_forwarding(description)
+            check_forwarding(self.catalog, description)
             entity_id = await self._write(self.catalog.new_id)
             now = self.clock.now()
             create = self.runtime.create_subscription
@@ -126,7 +125,7 @@ class ControlPlane:
             # The name stays as it was first written, however this request spells it.
             after = _spelt_as(before, description)
             check_update(before, after)
-            self._check_forwarding(after)
+            check_forwarding(self.catalog, after, before)
             await self._ask(lambda reply: self.runtime.update(after, self.clock.now(), reply))
             try:
                 return await self._write(lambda: self.catalog.update(after, self.clock.now()))
@@ -233,18 +232,6 @@ class ControlPlane:
         path = path_of(description)
         if self.catalog.find(path) is not None:
             raise EntityAlreadyExists(f"'{path}' exists already. Choose another name or update it.")
-
-    def _check_forwarding(self, description: EntityDescription) -> None:
-        if isinstance(description, TopicDescription):
-            return
-        for target in (description.forward_to, description.forward_dead_letters_to):
-            if target is None:
-                continue
-            entry = self.catalog.find(target)
-            if entry is None and path_key(target) != path_key(path_of(description)):
-                raise ForwardTargetMissing(f"The forwarding target '{target}' does not exist. Create it first.")
-            if entry is not None and isinstance(entry.description, SubscriptionDescription):
-                raise ArgumentError(f"'{target}' is a subscription. Forward to a queue or topic.")
 
     async def _ask(self, request: Callable[[Reply[Any]], None]) -> None:
         late = InternalError("A messaging store did not answer in time. Look at its state and try again.")

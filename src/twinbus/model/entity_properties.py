@@ -184,7 +184,7 @@ PROPERTIES = (
     Property(
         "ForwardTo", "forward_to", Kind.TARGET, queue=24, subscription=10,
         option="--forward-to", metavar="ENTITY", help="Forward all messages to this entity; '' ends it",
-        meaning="A path, or a URL whose path counts. The target has to exist, and the caller needs Send on it. No effect "
+        meaning="A path, or a URL whose path counts. The target has to exist and must not lead back, and the caller needs Send on it. No effect "
         "with `RequiresSession`: such an entity can be created, as the SDK's own tests do, and keeps its messages",
     ),
     Property(
