@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -175,12 +175,26 @@ def compare(options: argparse.Namespace) -> None:
         print(f"{job:10}{rates}{costs}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def comparison_parser(description: str | None, count: int) -> argparse.ArgumentParser:
+    """The options of a comparison with the stock client."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=5_000)
+    parser.add_argument("--count", type=int, default=count)
     parser.add_argument("--size", type=int, default=1_024)
     parser.add_argument("--partitioned", action="store_true")
+    return parser
+
+
+def show_rates(results: Mapping[str, Sequence[float]]) -> None:
+    """Medians, and how they compare with the first, which is the stock client's."""
+    rates = {name: statistics.median(found) for name, found in results.items()}
+    stock_rate = next(iter(rates.values()))
+    for name, found in rates.items():
+        print(f"{name:36}{found:>10,.0f}/s{found / stock_rate:>8.1f}x")
+
+
+def main() -> None:
+    parser = comparison_parser(__doc__, 5_000)
     parser.add_argument("--client", choices=CLIENTS, help="run one client, connection string on standard input")
     parser.add_argument("--job", choices=JOBS)
     options = parser.parse_args()

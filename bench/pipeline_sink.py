@@ -8,12 +8,11 @@ apart. The sink is meant to be at least three times as fast as the stock client.
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.clients import QUEUE, in_process_of_its_own, served
+from bench.clients import QUEUE, comparison_parser, in_process_of_its_own, served, show_rates
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.pipeline.session import spark_session
 
@@ -64,19 +63,12 @@ def compare(options: argparse.Namespace) -> None:
                     results.setdefault(f"df.write, {tasks} task{'s' * (tasks > 1)}, {name}", []).append(found)
                     empty(connection_string)
     spark.stop()
-    rates = {name: statistics.median(found) for name, found in results.items()}
-    stock_rate = next(iter(rates.values()))
-    for name, found in rates.items():
-        print(f"{name:32}{found:>10,.0f}/s{found / stock_rate:>8.1f}x")
+    show_rates(results)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--size", type=int, default=1_024)
+    parser = comparison_parser(__doc__, 100_000)
     parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--partitioned", action="store_true")
     compare(parser.parse_args())
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.clients import QUEUE, in_process_of_its_own, served
+from bench.clients import QUEUE, comparison_parser, in_process_of_its_own, served, show_rates
 from bench.pipeline_sink import empty
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
@@ -116,13 +116,6 @@ def compare(options: argparse.Namespace) -> None:
     spark.stop()
 
 
-def show_rates(results: dict[str, list[float]]) -> None:
-    rates = {name: statistics.median(found) for name, found in results.items()}
-    stock_rate = next(iter(rates.values()))
-    for name, found in rates.items():
-        print(f"{name:36}{found:>10,.0f}/s{found / stock_rate:>8.1f}x")
-
-
 def show_overhead(mode: str, query: "StreamingQuery") -> None:
     """Of the batches behind the first ones, which start what the others use."""
     durations = [progress["durationMs"] for progress in query.recentProgress if progress["numInputRows"]][2:]
@@ -133,12 +126,8 @@ def show_overhead(mode: str, query: "StreamingQuery") -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=50_000)
-    parser.add_argument("--size", type=int, default=1_024)
+    parser = comparison_parser(__doc__, 50_000)
     parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--partitioned", action="store_true")
     compare(parser.parse_args())
 
 

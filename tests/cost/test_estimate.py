@@ -114,9 +114,9 @@ def test_every_64_kb_begun_is_one_operation(size: int, units: int) -> None:
 def test_the_bill_of_30_days_goes_through_the_tiers_of_each_namespace() -> None:
     primary, secondary = of(Deployment(rate=Fraction(10))).bills
     assert (primary.namespace, secondary.namespace) == (Namespace.PRIMARY, Namespace.SECONDARY)
-    assert primary.operations == 2 * 25_920_000
+    assert primary.units == 2 * 25_920_000
     assert primary.operations_money == Decimal("0.80") * (51_840_000 - 13_000_000) / 1_000_000
-    assert secondary.operations == 28_800
+    assert secondary.units == 28_800
     assert secondary.operations_money == 0
     assert secondary.money == Decimal(10)
 
@@ -124,7 +124,7 @@ def test_the_bill_of_30_days_goes_through_the_tiers_of_each_namespace() -> None:
 def test_messages_of_an_outage_are_not_charged_as_healthy_ones_too() -> None:
     calm = of(Deployment(rate=Fraction(10)))
     outage = of(Deployment(rate=Fraction(10), outage=timedelta(hours=1), failover_interval=timedelta(0)))
-    extra = sum(bill.operations for bill in outage.bills) - sum(bill.operations for bill in calm.bills)
+    extra = sum(bill.units for bill in outage.bills) - sum(bill.units for bill in calm.bills)
     assert extra == 2 * 36_000 + 60  # two legs more, and the pings
 
 

@@ -17,13 +17,15 @@ from fractions import Fraction
 from math import ceil
 
 from twinbus.cost.deployment import HOUR_S, Deployment, seconds
+from twinbus.cost.month_to_date import MonthBill, month_bill
 from twinbus.cost.prices import Plan
-from twinbus.cost.tiers import EXACT, Share, cost, split, total
+from twinbus.cost.tiers import EXACT, total
 from twinbus.meter.operation import units_of
 from twinbus.model.pairing_limits import SET_ASIDE_SIZE
 
 HOURS_A_DAY = 24
 HOURS_IN_30_DAYS = 720
+PERIOD = "30 days"
 
 
 class Namespace(StrEnum):
@@ -60,28 +62,12 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceBill:
-    """30 days of one namespace with one outage in them, through the tiers."""
-
-    namespace: Namespace
-    operations: int
-    bytes: int
-    shares: Sequence[Share]
-    operations_money: Decimal
-    bandwidth_money: Decimal
-    base: Decimal
-
-    @property
-    def money(self) -> Decimal:
-        return total((self.operations_money, self.bandwidth_money, self.base))
-
-
-@dataclass(frozen=True, slots=True)
 class Estimate:
     deployment: Deployment
     plan: Plan
     lines: Sequence[Line]
-    bills: Sequence[NamespaceBill]
+    bills: Sequence[MonthBill]
+    """Of each namespace, for 30 days with one outage in them, through the tiers."""
 
     def list_money(self, operations: Fraction | int) -> Decimal:
         """Operations at the first price that is not free."""
@@ -146,13 +132,11 @@ def _failed_over(given: Deployment) -> Iterator[Line]:
         yield Line(name, namespace, When.OUTAGE, formula, given.rate * HOUR_S * units, in_outage, size, units)
 
 
-def _bill(namespace: Namespace, lines: Sequence[Line], given: Deployment, plan: Plan) -> NamespaceBill:
+def _bill(namespace: Namespace, lines: Sequence[Line], given: Deployment, plan: Plan) -> MonthBill:
     own = [(line, _in_period(line, given, Fraction(HOURS_IN_30_DAYS))) for line in lines if line.namespace is namespace]
     operations = ceil(sum(count for _, count in own))
     size = ceil(sum(line.bytes_of(count) for line, count in own))
-    shares = split(plan.operations, 0, operations)
-    money = total(share.money for share in shares)
-    return NamespaceBill(namespace, operations, size, shares, money, cost(plan.bandwidth, 0, size), plan.base_per_month)
+    return month_bill(namespace, PERIOD, operations, size, plan)
 
 
 def _in_period(line: Line, given: Deployment, hours: Fraction) -> Fraction:

@@ -38,7 +38,7 @@ class HourPrice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MonthBill:
-    """One namespace and month, exact."""
+    """One namespace and month, or another period that is priced as a month; exact."""
 
     namespace: str
     month: str

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from twinbus.cost.amounts import count_text, count_value, money_text, money_value
-from twinbus.cost.estimate import HOURS_A_DAY, HOURS_IN_30_DAYS, Estimate, Line, NamespaceBill, When
+from twinbus.cost.estimate import HOURS_A_DAY, HOURS_IN_30_DAYS, Estimate, Line, When
+from twinbus.cost.month_to_date import MonthBill
 from twinbus.cost.prices import PriceSheet
 
 PERIODS = (("hour", 1), ("day", HOURS_A_DAY), ("30 days", HOURS_IN_30_DAYS))
@@ -54,10 +55,10 @@ def _line_record(line: Line, result: Estimate) -> dict[str, Any]:
     }
 
 
-def _bill_record(bill: NamespaceBill) -> dict[str, Any]:
+def _bill_record(bill: MonthBill) -> dict[str, Any]:
     return {
-        "namespace": bill.namespace.value,
-        "operations": bill.operations,
+        "namespace": bill.namespace,
+        "operations": bill.units,
         "bytes": bill.bytes,
         "tiers": [
             {
@@ -123,9 +124,7 @@ def _print_bills(console: Console, result: Estimate) -> None:
         charged = sum(share.units for share in bill.shares if share.tier.price)
         amounts = (bill.operations_money, bill.bandwidth_money, bill.base, bill.money)
         size = f"{bill.bytes / 2**20:,.1f}"
-        table.add_row(
-            bill.namespace.value, count_text(bill.operations), count_text(charged), size, *map(money_text, amounts)
-        )
+        table.add_row(bill.namespace, count_text(bill.units), count_text(charged), size, *map(money_text, amounts))
     table.add_row("both", "", "", "", "", "", "", money_text(result.money), style="bold")
     console.print(table)
     console.print()
