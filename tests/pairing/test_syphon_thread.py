@@ -7,13 +7,13 @@ import pytest
 from tests.pairing.namespaces import until
 from twinbus.clock import SteadyClock
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.syphon.tasks import SyphonThread
+from twinbus.pairing.syphon.tasks import BulkSyphon, SyphonThread
 
 NOBODY = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"
 
 
 def syphon(*queues: str) -> SyphonThread:
-    return SyphonThread(NOBODY, NOBODY, queues, SendAvailabilityPairedNamespaceOptions(), SteadyClock())
+    return SyphonThread(BulkSyphon(NOBODY, NOBODY, queues, SendAvailabilityPairedNamespaceOptions(), SteadyClock()))
 
 
 def has_ended() -> bool:

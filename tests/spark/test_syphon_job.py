@@ -15,7 +15,7 @@ from tests.pipeline.syphon.backlog import Backlog, in_order
 from twinbus.clock import SteadyClock
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.syphon.service import Tally
-from twinbus.pairing.syphon.tasks import SyphonThread
+from twinbus.pairing.syphon.tasks import BulkSyphon, SyphonThread
 from twinbus.pipeline.stop_request import StopRequest
 from twinbus.pipeline.syphon.driver import SyphonFailed, SyphonJob
 from twinbus.pipeline.syphon.key_folder import KeyFolder
@@ -165,9 +165,8 @@ def test_a_job_and_an_in_process_syphon_compete_and_every_message_comes_home_onc
     bodies = backlog.fill(path, COUNT)
     other = Tally()
     options = SendAvailabilityPairedNamespaceOptions(on_event=other.count, syphon_messages_per_second_max=1_000)
-    rival = SyphonThread(
-        spaces.primary.connection_string, spaces.secondary.connection_string, backlog.queues, options, SteadyClock()
-    )
+    primary, secondary = spaces.primary.connection_string, spaces.secondary.connection_string
+    rival = SyphonThread(BulkSyphon(primary, secondary, backlog.queues, options, SteadyClock()))
     job = Job(spark, [backlog], rate=1_000.0)
     rival.start()
     try:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from struct import Struct, error
 
 from twinbus.amqp.codec.encode import encode_descriptor, encode_value
-from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, MessageProperties, canonical, trimmed
+from twinbus.amqp.codec.section_bounds import ordered_sections
+from twinbus.amqp.codec.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, MessageProperties, trimmed
 from twinbus.amqp.codec.types import Symbol
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.model import wire_names
@@ -87,11 +87,7 @@ def plan_batches(payloads: Sequence[bytes], size_max: int, *, keeps_keys_apart: 
 def read_identity_of(payload: bytes) -> Identity:
     """The ids that route an encoded message. Raises ArgumentError or DecodeError if it is not a message."""
     try:
-        bounds = section_bounds(payload)
-        if bounds is None:
-            payload = canonical(payload)
-            bounds = section_bounds(payload)
-            assert bounds is not None
+        payload, bounds = ordered_sections(payload)
         _, _, annotations_at, properties_at, application_at, _ = bounds
         partition_key = message_id = session_id = None
         if properties_at > annotations_at:

@@ -10,14 +10,13 @@ from functools import cached_property
 from uuid import UUID
 
 from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.section_bounds import ordered_sections
 from twinbus.amqp.codec.sections import (
     DataBody,
     Header,
     MessageProperties,
     SequenceBody,
     ValueBody,
-    canonical,
     decode_properties,
     decode_sections,
 )
@@ -148,12 +147,7 @@ class ReceivedMessage:
     @cached_property
     def _ordered(self) -> tuple[bytes, tuple[int, ...]]:
         """The payload with its sections in the standard order, which it nearly always has, and where they start."""
-        payload = self.payload
-        bounds = section_bounds(payload)
-        if bounds is None:
-            payload = canonical(payload)
-            bounds = section_bounds(payload)
-            assert bounds is not None
+        payload, bounds = ordered_sections(self.payload)
         return payload, (*bounds, len(payload))
 
     def _section(self, place: int) -> Value:

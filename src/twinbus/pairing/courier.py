@@ -19,10 +19,10 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 from twinbus.clock import Clock, Millis
 from twinbus.meter.operation import Cause
 from twinbus.model import wire_names
+from twinbus.model.durations import millis_of
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.failover import Route
 from twinbus.pairing.failures import FailureKind
-from twinbus.pairing.options import millis
 from twinbus.pairing.preflight import PairedMessageBatch, as_messages, check
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.transfer import AnyMessage, set_aside
@@ -89,7 +89,7 @@ class Courier:
         self._detector = availability.detector(path)
         self._clock = clock
         self._new_message_id = new_message_id
-        self._timeout_default = min(millis(availability.options.operation_timeout), int(TIMEOUT_MAX_S * 1000))
+        self._timeout_default = min(millis_of(availability.options.operation_timeout), int(TIMEOUT_MAX_S * 1000))
         self._size_max = availability.options.message_size_max
 
     def check_live(self) -> None:

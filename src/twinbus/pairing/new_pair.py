@@ -16,7 +16,7 @@ from twinbus.pairing.errors import PairingError
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import RunningSyphon
 from twinbus.pairing.provision import Steps, provision
-from twinbus.pairing.syphon.tasks import SyphonThread
+from twinbus.pairing.syphon.tasks import BulkSyphon, SyphonThread
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 
 Client = TypeVar("Client")
@@ -83,7 +83,7 @@ class NewPair(Generic[Client]):
             and isinstance(secondary, str)
             and _NETWORK_OPTIONS.isdisjoint(self._client_options)
         ):
-            return SyphonThread(primary, secondary, queues, self.options, clock)
+            return SyphonThread(BulkSyphon(primary, secondary, queues, self.options, clock))
         return ThreadedSyphon(*blocking_clients(), queues, self.options, clock)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.meter.operation import NO_METER, Meter
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
@@ -67,10 +66,6 @@ class SendAvailabilityPairedNamespaceOptions:
         _require(0 <= self.ping_jitter < 1, "ping_jitter is a share of the interval: from 0 to below 1.")
         rate = self.syphon_messages_per_second_max
         _require(rate is None or rate > 0, "syphon_messages_per_second_max must be above zero, or None for no cap.")
-
-
-def millis(duration: timedelta) -> Millis:
-    return duration // timedelta(milliseconds=1)
 
 
 _KINDS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (

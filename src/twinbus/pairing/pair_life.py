@@ -11,11 +11,12 @@ from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
 from twinbus.clock import Clock, Millis
+from twinbus.model.durations import millis_of
 from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE
 from twinbus.pairing.courier import Courier
 from twinbus.pairing.errors import PairFaulted
 from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
-from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, millis
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
 from twinbus.pairing.send_availability import SendAvailability
 
@@ -75,7 +76,7 @@ class PairLife(Generic[Sender]):
         self._syphon = syphon
         self._fault: PairFaulted | None = None
         self._is_closed = False
-        self._partnership = Partnership(millis(PARTNER_CLOSE_GRACE))
+        self._partnership = Partnership(millis_of(PARTNER_CLOSE_GRACE))
         self._lock = threading.Lock()
         self._restore_closes: list[Callable[[], None]] = []
         if syphon is not None:

@@ -8,12 +8,11 @@ queue's broker added (lock token, sequence number, times) is left behind.
 from dataclasses import dataclass
 
 from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.section_bounds import section_bounds
+from twinbus.amqp.codec.section_bounds import ordered_sections
 from twinbus.amqp.codec.sections import (
     Header,
     MessageProperties,
     Sections,
-    canonical,
     decode_properties,
     encode_sections,
 )
@@ -135,11 +134,7 @@ def take_millis(aside: dict[str, Value], name: str) -> int | None:
 
 def read_front(payload: bytes) -> tuple[Sections, bytes]:
     """The sections in front of the body, decoded, and the bytes from the body on."""
-    bounds = section_bounds(payload)
-    if bounds is None:
-        payload = canonical(payload)
-        bounds = section_bounds(payload)
-        assert bounds is not None, "canonical is what it says"
+    payload, bounds = ordered_sections(payload)
     header_at, delivery_at, annotations_at, properties_at, application_at, rest_at = bounds
     sections = Sections()
     if delivery_at > header_at:

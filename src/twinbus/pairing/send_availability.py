@@ -11,12 +11,13 @@ from random import Random
 
 from twinbus.clock import NEVER, Millis
 from twinbus.meter.operation import Cause
+from twinbus.model.durations import millis_of
 from twinbus.model.paths import path_key
 from twinbus.pairing.backlog_rotation import Rotation
 from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
 from twinbus.pairing.failures import FailureKind, kind_by
-from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions, millis
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_meter import PairMeter
 from twinbus.pairing.transfer import AnyMessage
 
@@ -39,9 +40,9 @@ class SendAvailability:
         self._lock = threading.Lock()
         self._detectors: dict[str, FailoverDetector] = {}
         self._paths: dict[str, str] = {}
-        self._rotation = Rotation(tuple(backlog_queues), millis(options.readmission_interval))
+        self._rotation = Rotation(tuple(backlog_queues), millis_of(options.readmission_interval))
         self.meter = PairMeter(options.meter)
-        self._early_max = millis(options.ping_primary_interval) * options.ping_jitter
+        self._early_max = millis_of(options.ping_primary_interval) * options.ping_jitter
 
     def detector(self, path: str) -> FailoverDetector:
         """The one of this entity: every sender to it shares it. For reading `is_untroubled` only."""
@@ -50,9 +51,9 @@ class SendAvailability:
             if key not in self._detectors:
                 self._paths[key] = path
                 self._detectors[key] = FailoverDetector(
-                    millis(self.options.failover_interval),
-                    millis(self.options.ping_primary_interval),
-                    millis(self.options.recovery_ramp),
+                    millis_of(self.options.failover_interval),
+                    millis_of(self.options.ping_primary_interval),
+                    millis_of(self.options.recovery_ramp),
                 )
             return self._detectors[key]
 

@@ -18,6 +18,7 @@ from twinbus.amqp.codec.sections import (
     PROPERTIES,
     SEQUENCE,
     VALUE,
+    canonical,
 )
 from twinbus.amqp.errors import DecodeError
 
@@ -108,3 +109,13 @@ def section_bounds(data: bytes) -> Bounds | None:
         application_at,
         rest_at,
     )
+
+
+def ordered_sections(payload: bytes) -> tuple[bytes, Bounds]:
+    """The payload with its sections in the standard order, which it nearly always has, and where they start."""
+    bounds = section_bounds(payload)
+    if bounds is None:
+        payload = canonical(payload)
+        bounds = section_bounds(payload)
+        assert bounds is not None, "canonical puts sections in order"
+    return payload, bounds

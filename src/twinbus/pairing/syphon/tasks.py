@@ -57,16 +57,9 @@ class BulkSyphon:
 class SyphonThread:
     """A BulkSyphon on an event loop of its own, for an application that has none, or one with other work to do."""
 
-    def __init__(
-        self,
-        primary: str,
-        secondary: str,
-        queues: Iterable[str],
-        options: SendAvailabilityPairedNamespaceOptions,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, syphon: BulkSyphon) -> None:
         self._loop = asyncio.new_event_loop()
-        self._syphon = BulkSyphon(primary, secondary, queues, options, clock)
+        self._syphon = syphon
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="twinbus-syphon", daemon=True)
 

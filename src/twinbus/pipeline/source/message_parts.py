@@ -9,8 +9,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.sections import canonical
+from twinbus.amqp.codec.section_bounds import ordered_sections
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.client.received_message import ReceivedMessage, only_data
@@ -32,13 +31,8 @@ class Parts(NamedTuple):
 
 
 def parts_of(message: ReceivedMessage, wanted: Collection[int]) -> Parts:
-    payload = message.payload
     try:
-        bounds = section_bounds(payload)
-        if bounds is None:
-            payload = canonical(payload)
-            bounds = section_bounds(payload)
-            assert bounds is not None
+        payload, bounds = ordered_sections(message.payload)
     except DecodeError:
         return Parts(None, None, None, None, None)
     header = annotations = properties = application = body = None

@@ -8,8 +8,8 @@ receiving its deferred messages in the mode that deletes.
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.sections import Header, Sections, canonical, encode_sections
+from twinbus.amqp.codec.section_bounds import ordered_sections
+from twinbus.amqp.codec.sections import Header, Sections, encode_sections
 from twinbus.client.entity_extras import RangePage
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
@@ -213,12 +213,7 @@ def _raise_if_in_doubt(outcomes: Sequence[MessagingError | None]) -> None:
 
 
 def _without_body(message: ReceivedMessage) -> ReceivedMessage:
-    payload = message.payload
-    bounds = section_bounds(payload)
-    if bounds is None:
-        payload = canonical(payload)
-        bounds = section_bounds(payload)
-        assert bounds is not None
+    payload, bounds = ordered_sections(message.payload)
     return ReceivedMessage(payload[: bounds[-1]])
 
 
