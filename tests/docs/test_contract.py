@@ -11,6 +11,7 @@ from tests.contract_a.coverage import PAGE, headings, marked_tests, page, rules
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("src", "tests", "bench") for path in sorted((ROOT / folder).rglob("*.py"))]
 CITATION = re.compile(r"\bcontract(?:\.md)?,? (?=[A-D]\d|[A-D]\b)((?:[A-D]\d*(?:, | and | to )?)+)")
+CITED_PAGE = re.compile(r"(?<![/\"])\b(?:protocol|design|spark|cluster|style)\.md\b")
 
 
 def citations(text: str) -> Iterator[str]:
@@ -46,3 +47,10 @@ def test_every_rule_that_a_source_cites_is_on_the_page() -> None:
     cited = {name: path for path in SOURCES for name in citations(path.read_text())}
     assert len(cited) > 15
     assert {name: path.name for name, path in cited.items() if name not in headings()} == {}
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "bench"])
+def test_sources_cite_only_pages_that_are_in_the_repository(folder: str) -> None:
+    shown = [path for path in SOURCES if path.is_relative_to(ROOT / folder) and path != Path(__file__)]
+    citing = [path.relative_to(ROOT).as_posix() for path in shown if CITED_PAGE.search(path.read_text())]
+    assert citing == []
