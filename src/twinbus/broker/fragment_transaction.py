@@ -111,7 +111,7 @@ class FragmentTransaction:
         self._settlements.append(_Settlement(fragment, chosen, outcome))
 
     def doom(self, error: MessagingError) -> None:
-        """An operation was refused and whoever asked for it does not hear of it: so the whole cannot be committed."""
+        """An operation was refused and its sender does not learn of it, so the transaction cannot be committed."""
         if self._fault is None:
             self._end(error)
 
@@ -188,7 +188,7 @@ class FragmentTransaction:
         if self.message_count + count > MESSAGES_MAX:
             raise QuotaExceeded(
                 f"A transaction holds at most {MESSAGES_MAX} messages, sent and settled ones together. "
-                "Commit it, and go on in another one."
+                "Commit it, and continue in another one."
             )
         self.message_count += count
         if self._place is None:

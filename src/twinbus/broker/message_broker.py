@@ -6,7 +6,7 @@ Fragments decide at once, on the loop thread; what they decided takes effect whe
 fails, every fragment drops what it holds in memory and everybody who waits is answered with an error: whether the last
 changes were made is not known, and the next load shows it. What keeps this right:
 
-* **Every request is answered once.** It has a ticket until it is answered, and whoever answers removes the ticket
+* **Every request is answered once.** It has a ticket until it is answered, and the answer removes the ticket
   first. After a loss no ticket is left: what the store still answers to requests from before belongs to nobody, and
   must not reach memory that has been dropped or loaded since. An answer that skipped the tickets would admit rows to
   lanes which already have them from the load.
@@ -15,8 +15,8 @@ changes were made is not known, and the next load shows it. What keeps this righ
   an older load is dropped. Otherwise a slow answer would put the counts of an older state under newer decisions.
 * **Loading asks the port itself, past the tickets**: the broker is not available meanwhile, so nothing else is asked,
   and what is decided later is asked for behind it.
-* **The clock is read here and nowhere else in the broker.** Whoever calls from outside brings the time, and so does a
-  wakeup; when the store answers, the time of the call has passed, so it is read and handed to whoever is called.
+* **The clock is read here and nowhere else in the broker.** Callers from outside bring the time, and so does a
+  wakeup; when the store answers, the time of the call has passed, so it is read and passed on.
 """
 
 from collections import deque
@@ -268,7 +268,7 @@ class MessageBroker:
 
     @property
     def refusal(self) -> ServerBusy | None:
-        """Why its fragments take no messages now, if so. Settling goes on while the store is behind: it makes room."""
+        """Why its fragments accept no messages now, if so. Settling continues while the store is behind: it makes room."""
         if not self.is_available:
             return self.unavailable()
         if self._port.waiting_bytes <= WAITING_BYTES_MAX:

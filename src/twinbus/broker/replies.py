@@ -46,7 +46,7 @@ class Waiter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """Of one sub-queue, summed over its fragments. Those of an ill fragment are missing from the sums."""
+    """Of one sub-queue, summed over its fragments. Unavailable fragments are missing from the sums."""
 
     active: int
     deferred: int

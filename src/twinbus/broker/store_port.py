@@ -15,7 +15,7 @@ class StorePort(Protocol):
 
     Each `done` is called once, on the loop thread, in the order of the calls, and never from
     inside the call it belongs to. Commits that wait next to each other may be joined into one.
-    After the first failure every later call fails as well until the store has been opened anew.
+    After the first failure every later call fails as well until the store has been opened again.
     """
 
     @property

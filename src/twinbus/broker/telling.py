@@ -1,4 +1,4 @@
-"""Calling out: to whoever waits for an answer, receives messages, or has a wakeup.
+"""Calling code outside: what waits for an answer, receives messages, or has a wakeup.
 
 One thread calls them all, one after the other, so what one of them raises is logged and ends there: a bug in one of them
 must not cost the others their answers.

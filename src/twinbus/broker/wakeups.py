@@ -9,7 +9,7 @@ from twinbus.clock import NEVER, Millis
 
 
 class Wakeups:
-    """A call cannot be cancelled: whoever is woken looks again whether there is anything to do."""
+    """A call cannot be cancelled: the function that is woken checks again whether there is anything to do."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Millis, int, Callable[[Millis], None]]] = []

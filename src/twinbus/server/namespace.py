@@ -230,7 +230,7 @@ class NamespaceServer:
 
     @property
     def connection_string(self) -> str:
-        """For the port without TLS: the flag for emulators is how the SDKs are told not to use it."""
+        """For the port without TLS: the emulator flag makes the SDKs connect without it."""
         return self._connection_string(self.settings.plain_host, self.amqp_port) + "UseDevelopmentEmulator=true;"
 
     @property

@@ -24,7 +24,7 @@ Created = TypeVar("Created", QueueEntity, TopicEntity)
 
 
 class Entities:
-    """The registry of runtime entities. What they are told to be is durable in `twinbus.management.catalog`.
+    """The registry of runtime entities. Their descriptions are durable in `twinbus.management.catalog`.
 
     `restore_*` puts one in place that exists already, at start. `create_*`, `update` and `delete*` touch every fragment
     or fail whole (contract A6). Names find their entity in any case of letters.

@@ -67,7 +67,7 @@ class MessageQueue:
             call()
 
     def expect_claims(self) -> None:
-        """Messages are claimed from it: who claims some has to know where the first ones are that nobody has."""
+        """Messages are claimed from it: a claim must know where the first free ones are."""
         if not self._is_claimed_from:
             self._is_claimed_from = True
             self._read_ahead()
@@ -116,7 +116,7 @@ class MessageQueue:
             self._desk.pump_all(now)
 
     def close(self, error: MessagingError) -> None:
-        """The entity is gone: this error goes to whoever receives from it or waits for a session of it."""
+        """The entity is gone: its receivers, and those that wait for a session of it, get this error."""
         for receiver in self._merge.remove_all():
             tell(receiver.session_lost, error)
         if self._desk is not None:
@@ -181,7 +181,7 @@ class MessageQueue:
         settle_all(fragment, tokens, outcome, now, lambda _: reply(None), lambda error, _: reply(error))
 
     def renew(self, tokens: Sequence[bytes], now: Millis, reply: Reply[list[Millis]]) -> None:
-        """Start the lock duration anew for all of them or none; replies until when each is locked."""
+        """Restart the lock duration of all of them or none; replies until when each is locked."""
         if self._desk is not None:
             reply(NotAllowed("Messages of a session are locked as long as the session is. Renew its lock."))
             return

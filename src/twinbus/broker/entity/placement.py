@@ -3,9 +3,9 @@
 Messages without a key go round the fragments in turns. Those that arrive while the fragment whose turn it is has not
 yet written the ones before join its turn, up to a limit: what waits for one store is written at once, so bigger is
 cheaper, and messages sent one after the other still go round one by one. A run whose fragment is unavailable or far
-behind, or fails while the run is being written, goes on to the next. When a store fails nobody knows whether it wrote
-the run, so a run that goes on can end up in two fragments: at least once, as promised. Where duplicates are detected
-every message is pinned, and nothing goes on.
+behind, or fails while the run is being written, goes to the next one. When a store fails, it is unknown whether it wrote
+the run, so a run that goes elsewhere can end up in two fragments: at least once, as promised. Where duplicates are detected
+every message is pinned, and nothing goes elsewhere.
 
 A run is in one fragment at a time: the next candidate is tried only when the answer of the last one is an error, and
 then that fragment has dropped what it knew of the run. To try two at once would answer a sender twice.

@@ -1,6 +1,6 @@
 """Hand-over from all fragments of a queue to all of its receivers, fair to both (contract A5).
 
-Whatever is ready is shared out evenly among the receivers with credit, whoever was served last comes last next time,
+Whatever is ready is shared out evenly among the receivers with credit, the one served last comes last next time,
 and each share is taken from the fragments in turn. A fragment that is not available has nothing ready and so costs
 nothing.
 

@@ -1,4 +1,4 @@
-"""Who gets which message session of a queue: accepting, waiting, renewing and losing (contract A9)."""
+"""Which receiver gets which message session of a queue: accepting, waiting, renewing and losing (contract A9)."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -19,7 +19,7 @@ SUM_EVERY = 1_000
 COPIES_BYTES_MAX = 1 << 30
 """Of what is sent together."""
 UNCHECKED_BYTES_MAX = 512 * 1024
-"""No topic has so many subscriptions that the copies of this pass the limit."""
+"""Small enough that the copies for all subscriptions of any topic stay within the limit."""
 
 
 class TopicRoom:

@@ -1,4 +1,4 @@
-"""The message sessions of one fragment: a lane for each, and who holds it (contract A9).
+"""The message sessions of one fragment: a lane for each, and the receiver that holds it (contract A9).
 
     free --accept--> held --release--> free        its messages are free at once, no count rises
                        '----lock ends-> free        the delivery counts of its messages rise

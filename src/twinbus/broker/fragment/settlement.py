@@ -111,7 +111,7 @@ def apply(
     effect: Effect | None,
     failed: Failed | None = None,
 ) -> None:
-    """Do it to messages that were locked and are no longer."""
+    """Apply it to messages that are no longer locked."""
     match outcome:
         case Complete():
             decision = Decision(fragment)

@@ -1,6 +1,6 @@
 """The numbers that a fragment gives out, and how many rows of each state it has: what its store would sum up.
 
-The one place that knows what a row counts for. A `Decision` counts when it is made, not when it is durable, so the
+The one place that knows what a row counts for. A `Decision` counts when it is taken, not when it is durable, so the
 next decision sees what this one has left.
 """
 

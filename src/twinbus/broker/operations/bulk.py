@@ -1,9 +1,9 @@
 """Changing many messages of a queue without receiving them: purge, claim, delete what was claimed, un-defer.
 
-    next fragment > read some rows > leave out what somebody holds > one commit > read some more
+    next fragment > read some rows > skip what somebody holds > one commit > read some more
 
 Steps are small, whatever the depth of the queue: none of them stalls a store or fills memory. What is locked, part of
-a message session that somebody holds, or being changed is left alone. A fragment that is not available is left out; only
+a message session that somebody holds, or being changed is left alone. An unavailable fragment is skipped; only
 a command that changed nothing fails for it, since the caller has to learn what was done.
 """
 
@@ -66,7 +66,7 @@ def claim(queue: AskedQueue, command: Claim, now: Millis) -> Steps[Numbers]:
 
 
 def delete_deferred(queue: AskedQueue, command: DeleteDeferred, now: Millis) -> Steps[Numbers]:
-    """Whoever holds a message session does not keep what somebody else has claimed of it."""
+    """Holding a message session does not protect messages of it that somebody else has claimed."""
     change = _Change(_remove, _is_deferred, NUMBERS_MAX, spares_held_sessions=False)
     return (yield from change.over(change.read(*part) for part in _by_fragment(queue.fragments, command.ranges)))
 

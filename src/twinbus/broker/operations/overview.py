@@ -37,7 +37,7 @@ def count_shares(queue: AskedQueue, command: CountShares, now: Millis) -> Steps[
     have to be known when it leaves: memory that grows with the backlog, or work on the way of every message, for a
     figure that is looked at now and then. The store reads and counts page by page, and does other work in between.
 
-    Fragments that are not available are left out; if none is available, the command fails.
+    Unavailable fragments are skipped; if none is available, the command fails.
     """
     found = BacklogShares()
     count_left = min(command.count_max, SHARES_COUNT_MAX)

@@ -21,7 +21,7 @@ RANGE_BYTES_MAX = 1024 * 1024
 
 
 def peek(queue: AskedQueue, command: Peek, now: Millis) -> Steps[Rows]:
-    """The sequence of all numbers is fragment after fragment, so a reader who goes on behind the last number it saw comes
+    """The sequence of all numbers is fragment after fragment, so a reader that continues after the last number it saw comes
     past every message. Fragments that are not available are skipped; if none is available, the command fails."""
     number, session_id = command.from_number, command.session_id
     if session_id is not None and queue.requires_session:
@@ -50,7 +50,7 @@ def _page(fragment: Fragment, command: Peek, number: int, now: Millis) -> Steps[
 
 
 def peek_merged(queue: AskedQueue, command: PeekMerged, now: Millis) -> Steps[Rows]:
-    """A reader goes on behind the last number it saw of each fragment, and so comes past every message."""
+    """A reader continues after the last number it saw of each fragment, and so passes every message."""
     check_any_available(queue.fragments)
     count_max = min(command.count_max, PEEK_COUNT_MAX)
     answers = yield from read_each(

@@ -34,7 +34,7 @@ def check_held(queue: AskedQueue, session_id: str | None, now: Millis) -> str:
 
 
 def list_sessions(queue: AskedQueue, command: ListSessions, now: Millis) -> Steps[list[str]]:
-    """Fragments that are not available are left out; if none is available, the command fails."""
+    """Unavailable fragments are skipped; if none is available, the command fails."""
     queue.sessions()
     asked = [fragment for fragment in queue.fragments if fragment.is_available]
     if not asked:

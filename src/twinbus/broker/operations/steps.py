@@ -8,7 +8,7 @@ reply, and so is the MessagingError that it raises. `run` carries out the steps 
 
 Nothing waits: `run` resumes an operation inside the call that brings the store's answer, before anything else is decided.
 So what it decides then is as fresh as that answer, and its next step stands in line where it would if it had called the
-store itself. Between two steps everything else goes on: locks come and go, messages are settled, a store is lost. So an
+store itself. Between two steps everything else continues: locks come and go, messages are settled, a store is lost. So an
 operation takes nothing that it looked up before a step for granted after it, and asks the fragment which of the rows
 that it was given are still free.
 """

@@ -1,7 +1,7 @@
 """Which receives of a link ended without a message: credit, deliveries and settlements in, empty receives out.
 
     closed --credit--> open, nothing yet --delivery--> open, served --credit--> open, nothing yet
-                          |  ^-- credit anew: the last receive was empty, and this is the next
+                          |  ^-- new credit: the last receive was empty, and this is the next
                           '-- drain, or the end of the link: it was empty
 
 Credit that only replaces what deliveries used up is not a new receive. It is recognized by being no more than what was settled

@@ -2,7 +2,7 @@
 
 A handler is a plain function: it reads its arguments, asks the broker, and calls `respond` exactly once, at once or when
 the broker answers. It raises MessagingError where the request makes no sense; the node turns that into the reply. A request
-that succeeds is told to the meter by one of the `as_...` functions, from its result; one that fails is not billed.
+that succeeds is reported to the meter by one of the `as_...` functions, from its result; one that fails is not billed.
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@
 Each store has a thread and a socket to the namespace (`line_frames`). Journals, tables and checkpoints run in this process's
 interpreter, so that the event loop of the namespace does not share its own.
 
-The process ends when every store was told to stop; or, when the namespace is gone, with the first thread that reads the end of
+The process ends when every store has been stopped; or, when the namespace is gone, with the first thread that reads the end of
 its socket or fails to write to it. Nobody waits then for what is under way, and what is durable is in the journals. A
 successor that opens a folder too early is refused by the folder's lock and tries again. Signals are ignored: Ctrl-C and
 SIGTERM reach the namespace, which still needs its stores to stop in good order, and stops this process as well.
@@ -87,7 +87,7 @@ class SocketEnd:
 
 
 def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits) -> None:
-    """Keep one store until it is told to stop. Ends the process if the namespace is gone or the thread breaks."""
+    """Serve one store until it is stopped. Ends the process if the namespace is gone or the thread breaks."""
     open_store = partial(DurableStore, folder, limits)
     try:
         StoreWorker(index, open_store, DurableStore.commit_records, SocketEnd(connection)).run()

@@ -120,7 +120,7 @@ class StoreProcess:
     def _line_lost(self) -> None:
         if any(line.is_open for line in self._lines):
             if not self._is_stopping and self._process is not None:
-                # A process without one of its stores cannot go on: restart it as a whole.
+                # A process without one of its stores cannot continue: restart it as a whole.
                 self._process.kill()
             return
         self._all_closed.set()

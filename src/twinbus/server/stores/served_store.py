@@ -226,7 +226,7 @@ class ServedStore:
                 self.condition, self.fault = StoreCondition.UP, ""
                 tell(self._on_returned, self.index)
         if self._is_overrun and not self._waiting:
-            # The broker took the refusal for a loss, and nothing else will tell it that the store can be used again.
+            # The broker took the refusal for a loss, and nothing else reports that the store can be used again.
             self._is_overrun = False
             tell(self._on_returned, self.index)
 

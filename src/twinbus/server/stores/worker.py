@@ -131,7 +131,7 @@ class StoreWorker(Generic[Store, Part]):
             self._store = self._open_store()
         except StoreUnavailable as fault:
             self._not_opened(str(fault), REOPEN_PAUSE_S if fault.is_transient else DAMAGED_PAUSE_S)
-        except Exception as broken:  # a broken invariant; requests that wait must still be answered
+        except Exception as broken:  # a bug; requests that wait must still be answered
             log.exception("store_not_opened")
             self._not_opened(f"{self._name} cannot be opened: {broken!r}", REOPEN_PAUSE_S)
         else:
@@ -192,7 +192,7 @@ class StoreWorker(Generic[Store, Part]):
             if isinstance(fault, _AckLost):
                 # Nothing is wrong with the store itself.
                 self._reopen_at = 0.0
-        except Exception as broken:  # a broken invariant: the store starts again from what is durable
+        except Exception as broken:  # a bug: the store starts again from what is durable
             log.exception("store_broken")
             self._lose(store, f"{self._name} broke: {broken!r}")
         return None
