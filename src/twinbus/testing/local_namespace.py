@@ -176,7 +176,7 @@ class LocalNamespace:
         self._run(server.stop())
 
     def kill(self) -> None:
-        """As a process is killed: connections end without a close frame and locks are forgotten. What was acknowledged stays."""
+        """As a process is killed: connections drop without a close frame, locks are lost. What was acknowledged stays."""
         server, self._server = self._running, None
 
         async def crash() -> None:

@@ -63,7 +63,7 @@ class ManagementNode:
         now: Millis,
         respond: Respond,
     ) -> None:
-        """Call `respond` once. `address` is what tokens are checked for; `session` is the lock of the link the request names."""
+        """Call `respond` once. Tokens are checked for `address`; `session` is the lock of the link that the request names."""
         pending = PendingResponse(respond, now + _timeout_of(request), self._pending.discard)
         try:
             if len(self._pending) >= PENDING_MAX:

@@ -1,4 +1,4 @@
-"""Messaging stores behind the event loop: commits and queries in, answers out in the same order, without ever blocking the loop.
+"""Messaging stores behind the event loop: commits and queries in, answers out in the same order; the loop never blocks.
 
 pool           brokers, each with its store
 served_store   one store as the loop sees it: order of answers, loss and return, switches

@@ -2,8 +2,8 @@
 
     kind 1 | size 4, then the content
 
-    to the store    COMMIT journal records · QUERY a value of `twinbus.store.reads`, pickled · SWITCH its name and arguments, pickled ·
-                    UNWRITABLE why a commit could not be encoded
+    to the store    COMMIT journal records · QUERY a value of `twinbus.store.reads`, pickled
+                    SWITCH its name and arguments, pickled · UNWRITABLE why a commit could not be encoded
     from it         DONE how many commits · EVENT any other event, pickled
 
 Both ends are the same program on the same machine, hence pickles and native byte order.

@@ -107,7 +107,7 @@ class StoreWorker(Generic[Store, Part]):
             self._close(self._store)
 
     def _receive(self, timeout_s: float | None) -> list[Request]:
-        """Takes out `slow`, which acts at once: queued behind everything that waits for a slow store, its end would come hours late."""
+        """Handles `slow` at once: queued behind everything that waits for a slow store, its end would come hours late."""
         requests: list[Request] = []
         for request in self._line.receive(timeout_s):
             if isinstance(request, Switch) and request.name == "slow":
