@@ -12,6 +12,7 @@ from twinbus.cost.estimate import Estimate, Line, Namespace, estimate
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.errors import ArgumentError
 from twinbus.meter.operation import units_of
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 
 STANDARD = read_price_sheet(None).plan("standard")
 HOURS = {"hour": 1, "day": 24, "30 days": 720}
@@ -152,3 +153,12 @@ def test_numbers_that_make_no_sense_are_refused() -> None:
         Deployment(backlog_queues=0)
     with pytest.raises(ArgumentError, match="at least a second"):
         Deployment(poll=timedelta(0))
+
+
+def test_an_estimate_assumes_the_defaults_of_a_pair() -> None:
+    planned, pair = Deployment(), SendAvailabilityPairedNamespaceOptions()
+    assert (planned.backlog_queues, planned.ping_interval, planned.failover_interval) == (
+        pair.backlog_queue_count,
+        pair.ping_primary_interval,
+        pair.failover_interval,
+    )
