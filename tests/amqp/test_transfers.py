@@ -126,7 +126,7 @@ def test_frames_are_filled_up_to_the_peers_limit_and_not_beyond(size: int) -> No
         sizes.append(int.from_bytes(data[pos : pos + 4]))
         pos += sizes[-1]
     assert max(sizes) <= FRAME
-    assert len(sizes) == (1 if size <= FRAME - 40 else 2)
+    assert len(sizes) == (1 if size <= FRAME - 46 else 2)
 
 
 def test_continuation_frames_omit_delivery_id_and_tag() -> None:

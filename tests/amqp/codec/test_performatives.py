@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp.codec.composites import Composite, encode_composite, to_described
+from twinbus.amqp.codec.decode import decode_value
 from twinbus.amqp.codec.delivery_state import (
     ACCEPTED,
     Declared,
@@ -32,6 +33,7 @@ from twinbus.amqp.codec.performatives import (
     Transfer,
     decode_performative,
 )
+from twinbus.amqp.codec.sasl import Mechanisms, Outcome, SaslCode
 from twinbus.amqp.codec.terminus import Coordinator, Source, Target
 from twinbus.amqp.codec.types import Array, Described, Int, Symbol, UInt, ULong
 from twinbus.amqp.errors import DecodeError
@@ -137,13 +139,34 @@ def test_the_third_byte_tells_the_performative(performative: Performative) -> No
     assert encode_composite(performative)[:3] == bytes((0x00, 0x53, performative.CODE))
 
 
-def test_an_error_has_all_three_fields_on_the_wire() -> None:
-    error = ErrorCondition(condition="a:b")
-    assert encode_composite(error) == b"\x00\x53\x1d\xc0\x08\x03\xa3\x03a:b\x40\x40"
-    assert b"\x00\x53\x1d\xc0\x08\x03\xa3\x03a:b\x40\x40" in encode_composite(Close(error=error))
-    assert b"\x00\x53\x1d\xc0\x08\x03\xa3\x03a:b\x40\x40" in encode_composite(
-        Disposition(role=RECEIVER, first=1, state=Rejected(error=error))
-    )
+@pytest.mark.parametrize(
+    ("composite", "count"),
+    [
+        (Open(container_id="me"), 10),
+        (Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1), 8),
+        (Attach(name="link", handle=0, role=SENDER), 14),
+        (Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1), 11),
+        (Transfer(handle=0), 11),
+        (Disposition(role=RECEIVER, first=0), 6),
+        (Detach(handle=0), 3),
+        (End(), 1),
+        (Close(), 1),
+        (ErrorCondition(condition="a:b"), 3),
+        (Source(address="q"), 11),
+        (Target(address="q"), 7),
+        (Coordinator(), 1),
+        (Rejected(), 1),
+        (Modified(), 3),
+        (TransactionalState(txn_id=b"1"), 2),
+        (Mechanisms(sasl_server_mechanisms=("PLAIN",)), 1),
+        (Outcome(code=SaslCode.OK), 2),
+    ],
+)
+def test_a_composite_has_all_its_fields_on_the_wire(composite: Composite, count: int) -> None:
+    """The Python SDK before 7.15 indexes the fields of whatever it receives."""
+    assert len(to_described(composite).value) == count
+    written, _ = decode_value(encode_composite(composite), 0)
+    assert len(written.value) == count
 
 
 def test_an_error_of_ours_is_told_with_its_condition_and_text() -> None:
@@ -151,11 +174,6 @@ def test_an_error_of_ours_is_told_with_its_condition_and_text() -> None:
     assert rejected.error == ErrorCondition(
         condition="com.microsoft:message-lock-lost", description="The lock ran out."
     )
-
-
-@pytest.mark.parametrize(("composite", "count"), [(Source(address="q"), 11), (Target(address="q"), 7)])
-def test_source_and_target_have_all_fields_on_the_wire(composite: Composite, count: int) -> None:
-    assert len(to_described(composite).value) == count
 
 
 def test_an_empty_source_is_one_of_defaults() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.decode import decode_value
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Modified, Rejected, Released
 from twinbus.amqp.codec.encode import encode_list, encode_value
 from twinbus.amqp.codec.frames import encode_frame
@@ -90,6 +91,18 @@ def test_what_our_writer_writes_is_read_fast(
     assert int.from_bytes(frame[:4]) == len(frame)
 
 
+@given(st.binary(max_size=32), st.integers(0, 2000), st.none() | STATES, st.booleans())
+def test_every_frame_of_a_delivery_has_all_fields_of_a_transfer(
+    tag: bytes, size: int, state: Any, settled: bool
+) -> None:
+    """The Python SDK before 7.15 takes what stands behind the eleventh field for the payload."""
+    writer = TransferWriter(3, 7, 512)
+    parts = writer.write(1, tag, bytes(size), 0, settled, state) + writer.write_all(1, [(tag, bytes(size))], settled)
+    for head in parts[::2]:
+        written, _ = decode_value(head, 8)
+        assert len(written.value) == 11
+
+
 def test_a_transfer_as_proton_writes_it_is_read_fast() -> None:
     body = bytes.fromhex("005314c00d0643700000012ca00131434242") + b"payload"
     assert read_transfer(body, 0, len(body)) == (0, 300, b"1", 0, False, False, len(body) - 7)
@@ -113,6 +126,7 @@ def test_a_disposition_of_ours_is_read_as_it_was_written(
     written = Disposition(role=role, first=first, last=last, settled=settled, state=state)
     assert frame == encode_frame(9, frame[8:])
     assert decode_performative(frame[8:])[0] == written
+    assert len(decode_value(frame, 8)[0].value) == 6
     assert read_disposition(frame, 8, len(frame)) == (role, first, last, settled, state)
 
 

@@ -3,7 +3,8 @@
 A composite is a dataclass whose fields are annotated with their wire type, in wire order; one without a default is
 mandatory. Reading is lenient where the meaning is clear (a missing or null field has its default, any integer in
 range is an integer, a string can be a symbol and vice versa) and raises a DecodeError where it is not. Writing always
-uses the exact type and the `smallulong` descriptor: the Python SDK recognizes a performative by its third byte alone.
+uses the exact type, the `smallulong` descriptor and all fields, trailing nulls included, as the service does: the Python
+SDK recognizes a performative by its third byte alone, and before 7.15 it indexes fields without checking how many came.
 """
 
 from collections.abc import Callable
@@ -33,12 +34,10 @@ class _Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composite:
-    """Base of every composite: the two forms of its descriptor, and whether all of its fields are written."""
+    """Base of every composite: the two forms of its descriptor."""
 
     CODE: ClassVar[int]
     NAME: ClassVar[str]
-    IS_FULL_LENGTH: ClassVar[bool] = False
-    """Write all fields, trailing nulls included: some clients index nested composites without checking their length."""
 
 
 C = TypeVar("C", bound=Composite)
@@ -56,16 +55,10 @@ def to_described(composite: Composite) -> Described:
 
 
 def _field_values(composite: Composite) -> list[Value]:
-    """What is written of a composite. Only here it is decided where the list ends: with the last field that is not null,
-    or with the last one of all."""
-    values = [
+    return [
         None if (value := getattr(composite, name)) is None else field_type.write(value)
         for name, field_type, _, _ in _slots(type(composite))
     ]
-    if not composite.IS_FULL_LENGTH:
-        while values and values[-1] is None:
-            values.pop()
-    return values
 
 
 def read_composite(cls: type[C], value: Value) -> C:

@@ -1,8 +1,4 @@
-"""The error that one peer reports to the other (AMQP 1.0 part 2, section 2.8.14).
-
-Always written with all three fields: the Python SDK reads the third one without checking the length of the
-list, and a send that is refused with a shorter list never returns.
-"""
+"""The error that one peer reports to the other (AMQP 1.0 part 2, section 2.8.14)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -15,7 +11,6 @@ from twinbus.errors import MessagingError
 class ErrorCondition(Composite):
     CODE: ClassVar[int] = 0x1D
     NAME: ClassVar[str] = "amqp:error:list"
-    IS_FULL_LENGTH: ClassVar[bool] = True
 
     condition: Annotated[str, SYMBOL]
     description: Annotated[str | None, STRING] = None

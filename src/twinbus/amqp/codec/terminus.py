@@ -14,12 +14,7 @@ from twinbus.amqp.codec.types import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Terminus(Composite):
-    """The fields that sources and targets begin with.
-
-    All fields are written: the Python SDK indexes nested composites without checking their length.
-    """
-
-    IS_FULL_LENGTH: ClassVar[bool] = True
+    """The fields that sources and targets begin with."""
 
     address: Annotated[str | None, ANY] = None
     durable: Annotated[int, UINT] = 0

@@ -1,7 +1,8 @@
 """Transfers and dispositions: fields in, frames out, for every single message (AMQP 1.0 part 2, sections 2.7.5 and 2.7.6).
 
 Everything in front of the payload is built with one `pack`, because the transfers of a link differ in size,
-delivery-id and delivery-tag only.
+delivery-id and delivery-tag only. All fields are written, as in every composite: clients find the payload of a
+transfer behind its eleventh field.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,14 @@ _DISPOSITION_HEAD = Struct(">IBBHIBBBBIBIB")
 _FRAME_HEAD = Struct(">IBBH")
 _FRONT = Struct(">BBHIBB")
 
+_YES, _NO = b"\x41", b"\x42"
+_HEAD_SIZE_MAX = 8 + 3 + 9
+"""Frame header, descriptor and the head of a list: what a transfer has in front of its fields."""
+
+# The last fields of a transfer: rcv-settle-mode and state, then resume, aborted and batchable.
+_NEITHER_RESUMED_NOR_ABORTED = [_NO, _NO, _NO]
+_NO_STATE = [ENCODED_NULL, ENCODED_NULL, *_NEITHER_RESUMED_NOR_ABORTED]
+
 
 def encode_disposition(
     channel: int, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None
@@ -25,16 +34,16 @@ def encode_disposition(
     role_code, settled_code = 0x41 if role else 0x42, 0x41 if settled else 0x42
     if len(encoded_state) < 200:
         size = len(encoded_state)
-        # Field by field: frame header, descriptor and list8, role, first, last, settled; then the state.
+        # Field by field: frame header, descriptor and list8, role, first, last, settled; then state and batchable.
         return (
             _DISPOSITION_HEAD.pack(
-                26 + size,
+                27 + size,
                 2,
                 0,
                 channel,
                 DISPOSITION_MARK,
-                13 + size,
-                5,
+                14 + size,
+                6,
                 role_code,
                 0x70,
                 first,
@@ -43,9 +52,10 @@ def encode_disposition(
                 settled_code,
             )
             + encoded_state
+            + _NO
         )
     fields = [bytes((role_code,)), encode_value(UInt(first)), encode_value(UInt(last)), bytes((settled_code,))]
-    return encode_frame(channel, b"\x00\x53\x15" + encode_list([*fields, encoded_state]))
+    return encode_frame(channel, b"\x00\x53\x15" + encode_list([*fields, encoded_state, _NO]))
 
 
 class TransferWriter:
@@ -90,7 +100,7 @@ class TransferWriter:
         state: DeliveryState | None,
     ) -> list[bytes]:
         """Parts for one delivery of any size, format and state."""
-        flag = b"\x41" if settled else b"\x42"
+        flag = _YES if settled else _NO
         fields = [
             self._handle,
             encode_value(UInt(delivery_id)),
@@ -98,21 +108,22 @@ class TransferWriter:
             encode_value(UInt(message_format)),
             flag,
         ]
-        last_fields = [b"\x42"] if state is None else [b"\x42", ENCODED_NULL, encode_state(state)]
-        if len(payload) + 24 + sum(map(len, fields)) + sum(map(len, last_fields)) <= self._frame_size_max:
-            return self._frame([*fields, *last_fields], payload)
-        more_fields = [b"\x41", *last_fields[1:]]
+        last_fields = _NO_STATE
+        if state is not None:
+            last_fields = [ENCODED_NULL, encode_state(state), *_NEITHER_RESUMED_NOR_ABORTED]
+        room = self._frame_size_max - _HEAD_SIZE_MAX - sum(map(len, [*fields, _NO, *last_fields]))
+        if len(payload) <= room:
+            return self._frame([*fields, _NO, *last_fields], payload)
+        assert room > 0, "delivery-tag and state leave no room for a payload in the frames that the peer accepts"
+        parts = self._frame([*fields, _YES, *last_fields], payload[:room])
+        pos = room
         # Continuations omit both delivery-id and delivery-tag: one client fails if only one of them is repeated.
         rest = [self._handle, ENCODED_NULL, ENCODED_NULL, ENCODED_NULL, flag]
-        room = self._frame_size_max - 24 - sum(map(len, fields)) - sum(map(len, more_fields))
-        assert room > 0, "delivery-tag and state leave no room for a payload in the frames that the peer accepts"
-        parts = self._frame([*fields, *more_fields], payload[:room])
-        pos = room
-        room = self._frame_size_max - 32
+        room = self._frame_size_max - _HEAD_SIZE_MAX - sum(map(len, [*rest, _YES, *_NO_STATE]))
         while len(payload) - pos > room:
-            parts += self._frame([*rest, b"\x41"], payload[pos : pos + room])
+            parts += self._frame([*rest, _YES, *_NO_STATE], payload[pos : pos + room])
             pos += room
-        return parts + self._frame([*rest, b"\x42"], payload[pos:])
+        return parts + self._frame([*rest, _NO, *_NO_STATE], payload[pos:])
 
     def _frame(self, fields: list[bytes], payload: bytes) -> list[bytes]:
         performative = b"\x00\x53\x14" + encode_list(fields)
@@ -124,10 +135,10 @@ class TransferWriter:
         if found is None:
             tag_mark = encode_binary(bytes(tag_size))[:-tag_size] if tag_size else b"\xa0\x00"
             # message-format 0 is explicit: the JavaScript SDK leaves messages without it undecoded.
-            back = b"\x43" + (b"\x41" if settled else b"\x42")
+            back = b"".join([b"\x43", _YES if settled else _NO, _NO, *_NO_STATE])
             list_size = 1 + len(self._handle) + 5 + len(tag_mark) + tag_size + len(back)
             assert list_size < 256, "a delivery-tag has at most 32 bytes"
-            front = _FRONT.pack(2, 0, self._channel, TRANSFER_MARK, list_size, 5) + self._handle + b"\x70"
+            front = _FRONT.pack(2, 0, self._channel, TRANSFER_MARK, list_size, 11) + self._handle + b"\x70"
             head = Struct(f">I{len(front)}sI{len(tag_mark)}s{tag_size}s{len(back)}s")
             found = self._heads[tag_size, settled] = (head, front, tag_mark, back)
         return found
