@@ -40,7 +40,7 @@ SecondaryEndpointOption = Annotated[
 PairsOption = Annotated[
     Path | None,
     typer.Option(
-        "--pairs", metavar="FILE", exists=True, dir_okay=False, help="TOML file with a [[pair]] table for each pair."
+        "--pairs", metavar="FILE", exists=True, dir_okay=False, help="TOML file with a table 'pair' for each pair."
     ),
 ]
 
