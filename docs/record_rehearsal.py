@@ -1,6 +1,6 @@
 """Record a rehearsal as a picture: `python docs/record_rehearsal.py` plays the default one and writes docs/rehearsal.svg.
 
-What is drawn is what the terminal shows: the live view in the middle of the outage, then how the report begins.
+The picture shows what the terminal shows: the live view in the middle of the outage, then how the report begins.
 """
 
 import contextlib

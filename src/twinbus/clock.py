@@ -1,4 +1,4 @@
-"""Time as an argument: whoever decides is told the time, and only the shell reads it."""
+"""Time as an argument: code that decides gets the time, and only the shell reads a clock."""
 
 import time
 from typing import Protocol, TypeAlias

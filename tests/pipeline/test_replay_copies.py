@@ -76,7 +76,7 @@ def test_a_message_goes_where_it_was() -> None:
 def test_one_destination_for_all_is_said_with_to() -> None:
     paths = ["a", "t/Subscriptions/s"]
     assert destinations_of(paths, "t") == dict.fromkeys(paths, "t")
-    with pytest.raises(ArgumentError, match="is no name"):
+    with pytest.raises(ArgumentError, match="is not a name"):
         destinations_of(paths, "t//")
 
 

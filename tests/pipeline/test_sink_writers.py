@@ -118,7 +118,7 @@ def test_a_row_for_what_is_no_queue_or_topic_is_named_and_not_swallowed(
     bus: LocalNamespace, queue: str, entity: str
 ) -> None:
     """Some nodes of a namespace take whatever is sent to them, and keep nothing of it."""
-    with pytest.raises(RowError, match=r"Row 1 of input partition 0: .* is no name for a queue or topic"):
+    with pytest.raises(RowError, match=r"Row 1 of input partition 0: .* is not a name for a queue or topic"):
         write(bus, {"body": ["a", "b"], "entity": [queue, entity.format(queue=queue)]})
 
 

@@ -1,4 +1,4 @@
-"""What a bill is made of: one `Operation` for everything a namespace does for a client (docs/contract.md, D).
+"""What a bill counts: one `Operation` for everything a namespace does for a client (docs/contract.md, D).
 
 The gateway and the administration report for a twinbus namespace; the pair and its syphon report for a namespace that keeps no
 log. `twinbus.cost` prices and explains what is reported.

@@ -109,7 +109,7 @@ def check_entity_path(path: str, what: str) -> None:
     _check_length(path, ENTITY_PATH_LENGTH_MAX, what)
     if not _ENTITY_PATH.fullmatch(path) or "//" in path:
         raise ArgumentError(
-            f"'{path}' is no name for a {what}. Use letters, digits, '.', '-', '_' and '/', and start with a letter or digit."
+            f"'{path}' is not a name for a {what}. Use letters, digits, '.', '-', '_' and '/', and start with a letter or digit."
         )
     # Such a path could not be told from a subscription's, or from a list of them.
     if any(path_key(segment) == _SUBSCRIPTIONS for segment in path.split("/")[1:]):
@@ -121,7 +121,7 @@ def check_subscription_name(name: str, what: str) -> None:
     _check_length(name, SUBSCRIPTION_NAME_LENGTH_MAX, what)
     if not _SUBSCRIPTION_NAME.fullmatch(name):
         raise ArgumentError(
-            f"'{name}' is no name for a {what}. Use letters, digits, '.', '-' and '_', and start with a letter or digit."
+            f"'{name}' is not a name for a {what}. Use letters, digits, '.', '-' and '_', and start with a letter or digit."
         )
 
 

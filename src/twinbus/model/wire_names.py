@@ -24,7 +24,7 @@ TRANSFER_DESTINATION = "x-opt-transfer-destination"
 """Where a message that is sent via another entity is to go. Never leaves the broker."""
 
 CLAIMED_BY = "x-opt-claimed-by"
-"""Who set a message aside by `CLAIM`; an application property where a namespace does not know that operation."""
+"""The owner of a claim (`CLAIM`); an application property where a namespace does not know that operation."""
 
 LOCK_TOKEN = "x-opt-lock-token"
 """A delivery annotation."""

@@ -25,7 +25,7 @@ class HealthPage:
         self._stores = stores
 
     async def show(self, _: Request) -> Response:
-        ill = {store.index: store.condition.value for store in self._stores if not store.is_up}
-        status = "limited" if ill else "healthy"
-        body: dict[str, Any] = {"namespace": self._namespace, "status": status, "ill_stores": ill}
-        return JSONResponse(body, status_code=503 if len(ill) == len(self._stores) else 200)
+        down = {store.index: store.condition.value for store in self._stores if not store.is_up}
+        status = "limited" if down else "healthy"
+        body: dict[str, Any] = {"namespace": self._namespace, "status": status, "ill_stores": down}
+        return JSONResponse(body, status_code=503 if len(down) == len(self._stores) else 200)

@@ -1,4 +1,4 @@
-"""The parts a filter or an action is made of, as values.
+"""The parts of a filter or an action, as values.
 
 There are two sorts, and the grammar never mixes them: a *predicate* is true, false or unknown; an
 *expression* has a value. Chains of one precedence are flat (`a AND b AND c` is one node), so the
