@@ -8,7 +8,7 @@ READY := $(VENV)/ready-$(WANTED)
 SPARK_READY := $(VENV)/spark-ready-$(WANTED)
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo test test-core test-spark test-outages soak lint bench docs clean setup
+.PHONY: run demo check test test-core test-spark test-outages nightly lint bench docs clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -16,6 +16,12 @@ run: $(READY)
 
 demo: $(SPARK_READY)
 	@$(BIN)/twinbus rehearse --report rehearsal.html
+
+# For every day: lint, and the tests that start no namespace, on two cores.
+check: lint
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(QUICK:%=tests/%)
+
+QUICK := amqp broker contract contract_a definitions docs gateway management meter model store
 
 # Three parts, two at a time: each spends most of its time waiting for processes to start and for the disk.
 test: lint
@@ -35,8 +41,8 @@ OUTAGES := tests/pairing tests/rehearsal
 print_at_end = @$(BIN)/python -m pytest $(2) > $(VENV)/$@.log 2>&1; status=$$?; \
 	echo "tests $(1):"; cat $(VENV)/$@.log; exit $$status
 
-# Crashes at random points, again and again; for hours if you like: make soak ROUNDS=100
-soak: $(SPARK_READY)
+# Crashes at random points, again and again; for hours if you like: make nightly ROUNDS=100
+nightly: $(SPARK_READY)
 	@TWINBUS_SOAK_ROUNDS=$(or $(ROUNDS),3) $(BIN)/python -m pytest -m nightly --timeout 900
 
 lint: $(SPARK_READY)
