@@ -61,12 +61,12 @@ def test_the_runtime_of_the_package_is_taken_where_there_is_no_other(tmp_path: P
 @pytest.mark.parametrize("modules", [FULL, None])
 def test_an_older_java_is_refused_with_advice(tmp_path: Path, version: str, modules: str | None) -> None:
     home = make_java(tmp_path / "home", version, modules)
-    with pytest.raises(JavaMissing, match=r"Spark needs 17\. Install Java 17"):
+    with pytest.raises(JavaMissing, match=r"Spark needs 17 or later\. Install Java 17"):
         choose_java(environment(tmp_path, JAVA_HOME=str(home)))
 
 
 def test_a_home_without_java_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(JavaMissing, match="there is no bin/java"):
+    with pytest.raises(JavaMissing, match="which has no bin/java"):
         choose_java(environment(tmp_path, JAVA_HOME=str(tmp_path / "nowhere")))
 
 
