@@ -44,7 +44,7 @@ def test_what_spark_itself_puts_among_the_options_is_left_alone() -> None:
     [
         ({"queue": "a", "topic": "b"}, "queue and topic"),
         ({"queue": "a//b"}, "queue: 'a//b' is not a name"),
-        ({"topic": "-"}, "not a name for a topic"),
+        ({"topic": "+"}, "not a name for a topic"),
         ({"quue": "a"}, "no option 'quue'"),
         ({"path": "orders"}, "take no path here"),
         ({"batchBytes": "1000"}, "batchBytes is '1000'"),

@@ -22,8 +22,7 @@ _DEAD_LETTER = "$deadletterqueue"
 _TRANSFER = "$transfer"
 _SUBSCRIPTIONS = "subscriptions"
 
-_ENTITY_PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9_])?")
-_SUBSCRIPTION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class SubQueue(IntEnum):
@@ -107,22 +106,20 @@ def parse_address(text: str) -> Address:
 def check_entity_path(path: str, what: str) -> None:
     """ArgumentError unless a `what` (queue or topic) can be created under this path."""
     _check_length(path, ENTITY_PATH_LENGTH_MAX, what)
-    if not _ENTITY_PATH.fullmatch(path) or "//" in path:
-        raise ArgumentError(
-            f"'{path}' is not a name for a {what}. Use letters, digits, '.', '-', '_' and '/', and start with a letter or digit."
-        )
+    segments = path.split("/")
+    for segment in segments:
+        if not segment:
+            raise _not_a_name(path, what, "a slash has to stand between two segments")
+        _check_segment(segment, path, what)
     # Such a path could not be told from a subscription's, or from a list of them.
-    if any(path_key(segment) == _SUBSCRIPTIONS for segment in path.split("/")[1:]):
-        raise ArgumentError(f"'{path}' has 'subscriptions' behind a slash. Use another word there.")
+    if any(path_key(segment) == _SUBSCRIPTIONS for segment in segments[1:]):
+        raise _not_a_name(path, what, "'subscriptions' is not allowed after a slash. Use another word there")
 
 
 def check_subscription_name(name: str, what: str) -> None:
     """ArgumentError unless a `what` (subscription or rule) can have this name."""
     _check_length(name, SUBSCRIPTION_NAME_LENGTH_MAX, what)
-    if not _SUBSCRIPTION_NAME.fullmatch(name):
-        raise ArgumentError(
-            f"'{name}' is not a name for a {what}. Use letters, digits, '.', '-' and '_', and start with a letter or digit."
-        )
+    _check_segment(name, name, what)
 
 
 def _check_length(name: str, length_max: int, what: str) -> None:
@@ -130,6 +127,21 @@ def _check_length(name: str, length_max: int, what: str) -> None:
         raise ArgumentError(f"The {what} has no name. Put one into the path of the request.")
     if len(name) > length_max:
         raise ArgumentError(f"The name of the {what} has {len(name)} characters; at most {length_max} are allowed.")
+
+
+def _check_segment(segment: str, name: str, what: str) -> None:
+    wrong = _NOT_ALLOWED.search(segment)
+    if wrong is not None:
+        place = "" if segment == name else f" in the segment '{segment}'"
+        problem = f"{wrong[0]!r}{place} is not allowed. Use letters, digits, '.', '-' and '_'"
+        raise _not_a_name(name, what, problem)
+    # Clients take these two out of a URL before they send it.
+    if segment in (".", ".."):
+        raise _not_a_name(name, what, f"no segment can be '{segment}'")
+
+
+def _not_a_name(name: str, what: str, problem: str) -> ArgumentError:
+    return ArgumentError(f"'{name}' is not a name for a {what}: {problem}.")
 
 
 def _drop(segments: list[str], last: str) -> bool:

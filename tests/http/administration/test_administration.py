@@ -66,6 +66,22 @@ def test_a_queue_is_created_read_updated_and_deleted(client: TestClient) -> None
     assert client.get("/orders/in").status_code == 404
 
 
+def test_a_name_may_start_and_end_with_any_character_that_it_can_hold(client: TestClient) -> None:
+    for kind, path in (("TopicDescription", "/MassTransit/Fault--Ns/Msg--"), ("QueueDescription", "/_a.b./-c")):
+        assert put(client, path, entry(kind)).status_code == 201
+        assert parse_xml(client.get(path).content).text_of("title") == path[1:]
+    assert (
+        put(client, "/MassTransit/Fault--Ns/Msg--/subscriptions/-s.", entry("SubscriptionDescription")).status_code
+        == 201
+    )
+
+
+def test_a_name_is_refused_with_the_rule_it_breaks(client: TestClient) -> None:
+    refused = put(client, "/orders/a%20b", entry("QueueDescription"))
+    assert (refused.status_code, sub_code(refused)) == (400, 40000)
+    assert "' ' in the segment 'a b' is not allowed" in (parse_xml(refused.content).text_of("Detail") or "")
+
+
 def test_a_new_queue_has_the_defaults_of_the_service_in_their_order(client: TestClient) -> None:
     description = described(put(client, "/q", entry("QueueDescription")))
     values = {child.name: child.text for child in description.children}
