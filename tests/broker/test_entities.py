@@ -1,5 +1,7 @@
 """The registry: create, update, delete over all fragments or not at all (contract A6)."""
 
+from collections import Counter
+
 import pytest
 
 from twinbus.broker.entity.queue_entity import QueueEntity
@@ -281,3 +283,33 @@ def test_counts_are_the_sum_over_all_fragments(sim: Simulation) -> None:
     counts = queue.main.counts()
     assert counts.active == 30
     assert counts.size_bytes == sum(fragment.tally.size_bytes for fragment in queue.main.fragments) > 0
+
+
+@pytest.mark.rule("A1")
+@pytest.mark.parametrize("store_count", [4, 16, 17, 64])
+def test_entities_fill_all_stores_alike_and_each_starts_elsewhere(store_count: int) -> None:
+    sim = Simulation(store_count)
+    queues = [sim.queue(QueueDescription(f"q{n}", enable_partitioning=True)) for n in range(store_count)]
+    stores = [[fragment.broker.index for fragment in queue.main.fragments] for queue in queues]
+    assert sorted(first for first, *_ in stores) == list(range(store_count))
+    loads = Counter(index for each in stores for index in each)
+    assert set(loads.values()) == {16}
+    assert len({index for each in stores[:8] for index in each}) == store_count
+
+
+def test_an_ordinary_entity_is_created_in_a_store_that_works(sim: Simulation) -> None:
+    for index in range(len(sim.brokers) - 1):
+        sim.lose_store(index)
+    queue = sim.queue(QueueDescription("q"))
+    topic = sim.topic(TopicDescription("t"))
+    assert {each.fragments[0].broker.index for each in (queue, topic)} == {len(sim.brokers) - 1}
+    assert sim.send(queue, make_message("m")).good == {0}
+
+
+def test_entities_of_before_are_found_where_they_were() -> None:
+    """Their first store is not in the catalog: partitioned ones begin in store 0, others are where their id says."""
+    sim = Simulation(4)
+    split = sim.entities.restore_queue(6, QueueDescription("split", enable_partitioning=True), sim.now)
+    plain = sim.entities.restore_topic(6, TopicDescription("plain"), sim.now)
+    assert [fragment.broker.index for fragment in split.main.fragments] == [0, 1, 2, 3] * 4
+    assert [fragment.broker.index for fragment in plain.fragments] == [2]

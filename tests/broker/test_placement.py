@@ -7,7 +7,7 @@ from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.message_broker import WAITING_BYTES_MAX
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.errors import EntityDisabled, FragmentUnavailable, NotAllowed, QuotaExceeded, ServerBusy
-from twinbus.model.descriptions import EntityStatus, QueueDescription
+from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
@@ -57,6 +57,26 @@ def test_the_message_id_pins_only_where_duplicates_are_detected(sim: Simulation)
     strict = sim.queue(QueueDescription("d", enable_partitioning=True, requires_duplicate_detection=True))
     sim.send(strict, *[make_message(key) for key in KEYS])
     assert where(strict) == KEYS
+
+
+@pytest.mark.rule("A2")
+@pytest.mark.parametrize("key", [{"partition_key": ""}, {"session_id": ""}, {"session_id": "", "partition_key": ""}])
+def test_an_empty_key_is_no_key(sim: Simulation, queue: QueueEntity, key: dict[str, str]) -> None:
+    for number in range(16):
+        sim.send(queue, make_message(str(number), **key))  # type: ignore[arg-type]
+    assert sorted(where(queue).values()) == list(range(16))
+
+
+@pytest.mark.rule("A2")
+def test_an_empty_session_id_is_a_session_where_sessions_are_required(sim: Simulation) -> None:
+    talks = sim.queue(QueueDescription("talks", enable_partitioning=True, requires_session=True))
+    news = sim.topic(TopicDescription("news", enable_partitioning=True))
+    reader = sim.subscription(SubscriptionDescription("news", "reader", requires_session=True))
+    for target, source in ((talks, talks.main), (news, reader.main)):
+        for number in range(3):
+            sim.send(target, make_message(str(number), session_id=""))
+        lock = sim.accept(source, "").value
+        assert sim.receiver(source, 9, session=lock).ids() == ["0", "1", "2"]
 
 
 @pytest.mark.rule("A3")

@@ -101,11 +101,12 @@ def test_what_cannot_be_delivered_ends_in_the_transfer_dead_letter_queue(
 def test_the_via_partition_key_chooses_the_fragment_and_the_own_key_counts_at_the_destination(sim: Simulation) -> None:
     via = sim.queue(QueueDescription("via", enable_partitioning=True))
     target = sim.queue(QueueDescription("target", enable_partitioning=True))
-    sim.lose_store(13)  # where order-1 is at home
+    home = target.main.fragments[13].broker.index  # of order-1
+    sim.lose_store(home)
     send_via(sim, via, "target", make_message("m", partition_key="order-1", via_partition_key="order-2"))
     assert via.transfers.fragments[11].tally.active_count == 1
     assert (via.transfer_counts().active, queue_counts(sim.entities, "via").transfer) == (1, 1)
-    sim.return_store(13)
+    sim.return_store(home)
     sim.advance(2_000, 500)
     assert (waiting(via), target.main.fragments[13].tally.active_count) == (0, 1)
 
@@ -148,11 +149,12 @@ def test_a_scheduled_message_waits_for_its_time_at_the_destination(sim: Simulati
 
 def test_what_waits_for_its_transfer_survives_a_restart(sim: Simulation) -> None:
     via = sim.queue(QueueDescription("via"))
-    sim.queue(QueueDescription("target", enable_partitioning=True))
-    sim.lose_store(13)
+    target = sim.queue(QueueDescription("target", enable_partitioning=True))
+    home = target.main.fragments[13].broker.index  # of order-1
+    sim.lose_store(home)
     send_via(sim, via, "target", make_message("m", partition_key="order-1"))
     assert waiting(via) == 1
-    sim.ports[13].reopen()
+    sim.ports[home].reopen()
     sim.restart()
     sim.advance(2_000, 500)
     assert sim.receiver(sim.entities.queue("target").main, 9).ids() == ["m"]

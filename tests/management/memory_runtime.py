@@ -23,6 +23,7 @@ class MemoryEntity:
     id: int
     description: Any
     rules: dict[str, RuleDescription] = field(default_factory=dict)
+    first_store: int = 0
     last_used_at: Millis = 0
     main: MemorySubQueue = field(default_factory=MemorySubQueue)
     dead_letter: MemorySubQueue = field(default_factory=MemorySubQueue)

@@ -1,3 +1,5 @@
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -156,3 +158,19 @@ def test_keys_are_for_the_owner_alone_also_where_the_files_were_open_to_others(t
 def test_a_catalog_in_whose_place_a_folder_is_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="cannot be opened"):
         Catalog(tmp_path, "contoso", NOON)
+
+
+def test_the_first_store_of_an_entity_is_kept_and_unknown_in_catalogs_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    catalog = Catalog(path, "contoso", NOON)
+    catalog.add(1, QueueDescription("before"), NOON)
+    catalog.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("ALTER TABLE entities DROP COLUMN first_store")
+    for _ in range(2):
+        catalog = Catalog(path, "contoso", NOON)
+        if catalog.find("after") is None:
+            catalog.add(2, QueueDescription("after", enable_partitioning=True), NOON, first_store=3)
+            catalog.update(QueueDescription("after", enable_partitioning=True, max_delivery_count=2), NOON)
+        assert [catalog.get(name).first_store for name in ("before", "after")] == [None, 3]
+        catalog.close()

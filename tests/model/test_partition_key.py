@@ -50,9 +50,12 @@ def test_any_key_has_one_fragment_whatever_the_turn(key: str, fragment_count: in
     assert 0 <= candidates(key, fragment_count, turn)[0] < fragment_count
 
 
-def test_an_empty_key_is_a_key() -> None:
-    assert pinning_key("", None, "id", detects_duplicates=True) == ""
-    assert len(candidates("", 16, 0)) == 1
+def test_an_empty_value_is_no_key_but_where_there_are_message_sessions() -> None:
+    assert pinning_key("", "", "id", detects_duplicates=False) is None
+    assert pinning_key("", "p", "id", detects_duplicates=False) == "p"
+    assert pinning_key("s", "", "id", detects_duplicates=False) == "s"
+    assert pinning_key("", "", "id", detects_duplicates=True) == "id"
+    assert pinning_key("", "", "id", detects_duplicates=False, has_sessions=True) == ""
 
 
 @pytest.mark.rule("A2")

@@ -20,6 +20,7 @@ class EntitySettings:
     is_partitioned: bool
     size_max_bytes: int = UNLIMITED  # of one fragment (contract, Numbers)
     requires_session: bool = False
+    has_sessions: bool = False  # it requires message sessions, or its subscriptions may
     duplicate_window: Millis = 0  # 0: no duplicate detection
     lock_duration: Millis = 0
     max_delivery_count: int = 0
@@ -69,6 +70,7 @@ def queue_settings(queue: QueueDescription) -> EntitySettings:
         is_partitioned=queue.enable_partitioning,
         size_max_bytes=queue.max_size_mb * MEGABYTE,
         requires_session=queue.requires_session,
+        has_sessions=queue.requires_session,
         duplicate_window=queue.duplicate_detection_window if queue.requires_duplicate_detection else 0,
         lock_duration=queue.lock_duration,
         max_delivery_count=queue.max_delivery_count,
@@ -85,6 +87,7 @@ def topic_settings(topic: TopicDescription) -> EntitySettings:
         default_time_to_live=topic.default_time_to_live,
         is_partitioned=topic.enable_partitioning,
         size_max_bytes=topic.max_size_mb * MEGABYTE,
+        has_sessions=True,
         duplicate_window=topic.duplicate_detection_window if topic.requires_duplicate_detection else 0,
     )
 
@@ -97,6 +100,7 @@ def subscription_settings(subscription: SubscriptionDescription, topic: TopicDes
         default_time_to_live=subscription.default_time_to_live,
         is_partitioned=topic.enable_partitioning,
         requires_session=subscription.requires_session,
+        has_sessions=subscription.requires_session,
         lock_duration=subscription.lock_duration,
         max_delivery_count=subscription.max_delivery_count,
         dead_letter_on_expiry=subscription.dead_letter_on_expiry,

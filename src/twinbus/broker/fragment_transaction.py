@@ -240,7 +240,13 @@ def _key_behind(fragment: Fragment, token: bytes) -> str | None:
     if not settings.is_partitioned:
         return None
     message = read_content(fragment.locks.held[token][0].content)
-    return pinning_key(message.session_id, message.partition_key, message.message_id, settings.duplicate_window > 0)
+    return pinning_key(
+        message.session_id,
+        message.partition_key,
+        message.message_id,
+        settings.duplicate_window > 0,
+        settings.has_sessions,
+    )
 
 
 def _commit(

@@ -57,7 +57,8 @@ CREATE TABLE IF NOT EXISTS entities (
     kind TEXT NOT NULL,
     description TEXT NOT NULL,
     created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL
+    updated_at INTEGER NOT NULL,
+    first_store INTEGER
 );
 CREATE TABLE IF NOT EXISTS rules (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -71,9 +72,12 @@ CREATE TABLE IF NOT EXISTS access_rules (
     description TEXT NOT NULL
 );
 """
+# Catalogs that were created before it was kept have no such column.
+ENTITY_COLUMNS = "SELECT name FROM pragma_table_info('entities')"
+ADD_FIRST_STORE = "ALTER TABLE entities ADD COLUMN first_store INTEGER"
 FIRST_NAMESPACE = "INSERT INTO namespace VALUES (1, ?, ?, ?, 0) ON CONFLICT DO NOTHING"
 NEXT_ID = "UPDATE namespace SET last_entity_id = last_entity_id + 1 RETURNING last_entity_id"
-ADD_ENTITY = "INSERT INTO entities VALUES (?, ?, ?, ?, ?, ?)"
+ADD_ENTITY = "INSERT INTO entities VALUES (?, ?, ?, ?, ?, ?, ?)"
 UPDATE_ENTITY = "UPDATE entities SET description = ?, updated_at = ? WHERE id = ?"
 REMOVE_ENTITY = "DELETE FROM entities WHERE id = ?"
 ADD_RULE = "INSERT INTO rules (subscription, key, description) VALUES (?, ?, ?)"
@@ -94,13 +98,18 @@ class NamespaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entity of the catalog. `rules` are a subscription's, in the order they were created."""
+    """One entity of the catalog. `rules` are a subscription's, in the order they were created.
+
+    `first_store`: the messaging store of its first fragment. None where the topic decides, and for entities that were
+    created before it was kept.
+    """
 
     id: int
     description: EntityDescription
     created_at: Millis
     updated_at: Millis
     rules: tuple[RuleDescription, ...] = ()
+    first_store: int | None = None
 
 
 def path_of(description: EntityDescription) -> str:
@@ -126,6 +135,8 @@ class Catalog:
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute("PRAGMA foreign_keys = ON")
             self._database.executescript(SCHEMA)
+            if ("first_store",) not in self._database.execute(ENTITY_COLUMNS).fetchall():
+                self._database.execute(ADD_FIRST_STORE)
             self._database.execute(FIRST_NAMESPACE, (namespace, now, now))
             self._load()
         except (sqlite3.Error, OSError) as fault:
@@ -148,9 +159,10 @@ class Catalog:
         self._entries: dict[str, Entry] = {}
         self._sorted_keys: dict[type[EntityDescription], list[str]] = {kind: [] for kind in KINDS.values()}
         self._by_topic: dict[str, dict[str, Entry]] = {}
-        for row in self._database.execute("SELECT id, kind, description, created_at, updated_at FROM entities"):
-            description = read_entity(KINDS[row[1]], row[2])
-            self._remember(Entry(row[0], description, row[3], row[4], tuple(rules.get(row[0], ()))))
+        rows = self._database.execute("SELECT id, kind, description, created_at, updated_at, first_store FROM entities")
+        for entity_id, kind, text, entity_created_at, updated_at, first_store in rows:
+            description, own_rules = read_entity(KINDS[kind], text), tuple(rules.get(entity_id, ()))
+            self._remember(Entry(entity_id, description, entity_created_at, updated_at, own_rules, first_store))
         rows = self._database.execute("SELECT key, description FROM access_rules ORDER BY key")
         self._access_rules = {key: read_authorization_rule(text) for key, text in rows}
 
@@ -198,15 +210,21 @@ class Catalog:
             return int(database.execute(NEXT_ID).fetchone()[0])
 
     def add(
-        self, entity_id: int, description: EntityDescription, now: Millis, rules: tuple[RuleDescription, ...] = ()
+        self,
+        entity_id: int,
+        description: EntityDescription,
+        now: Millis,
+        rules: tuple[RuleDescription, ...] = (),
+        first_store: int | None = None,
     ) -> Entry:
         path = path_of(description)
-        entry = Entry(entity_id, description, now, now, rules)
+        entry = Entry(entity_id, description, now, now, rules, first_store)
         with self._transaction() as database:
             if self.find(path) is not None:
                 raise EntityAlreadyExists(f"'{path}' exists already. Choose another name or update it.")
             kind = KIND_NAMES[type(description)]
-            database.execute(ADD_ENTITY, (entity_id, path_key(path), kind, write_entity(description), now, now))
+            values = (entity_id, path_key(path), kind, write_entity(description), now, now, first_store)
+            database.execute(ADD_ENTITY, values)
             for rule in rules:
                 database.execute(ADD_RULE, (entity_id, path_key(rule.name), write_rule(rule)))
         self._remember(entry)

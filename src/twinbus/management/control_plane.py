@@ -27,7 +27,7 @@ from twinbus.errors import (
 from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.forward_targets import check_forwarding
 from twinbus.management.quotas import check_room_for_entity, check_room_for_rule, check_room_for_subscription
-from twinbus.management.runtime import Runtime
+from twinbus.management.runtime import Placed, Runtime
 from twinbus.management.validation import DEFAULT_RULE_NAME, check_description, check_rule, check_update
 from twinbus.management.waiting import Turns, answer_of
 from twinbus.model.descriptions import (
@@ -75,9 +75,12 @@ class ControlPlane:
 
     async def _make(self, description: Any, create: Callable[[int, Any, int, Reply[Any]], None]) -> Entry:
         entity_id = await self._write(self.catalog.new_id)
-        await self._ask(lambda reply: create(entity_id, description, self.clock.now(), reply))
+        created: Placed = await self._ask(lambda reply: create(entity_id, description, self.clock.now(), reply))
+        first_store = created.first_store
         try:
-            return await self._write(lambda: self.catalog.add(entity_id, description, self.clock.now()))
+            return await self._write(
+                lambda: self.catalog.add(entity_id, description, self.clock.now(), first_store=first_store)
+            )
         except MessagingError:
             # Without a catalog entry it would accept messages and lose them at the next start.
             await self._ask(lambda reply: self.runtime.delete(description.name, self.clock.now(), reply))
@@ -233,9 +236,9 @@ class ControlPlane:
         if self.catalog.find(path) is not None:
             raise EntityAlreadyExists(f"'{path}' exists already. Choose another name or update it.")
 
-    async def _ask(self, request: Callable[[Reply[Any]], None]) -> None:
+    async def _ask(self, request: Callable[[Reply[Any]], None]) -> Any:
         late = InternalError("A messaging store did not answer in time. Look at its state and try again.")
-        await answer_of(request, WAIT_FOR_FRAGMENTS_S, late)
+        return await answer_of(request, WAIT_FOR_FRAGMENTS_S, late)
 
     async def _write(self, change: Callable[[], T]) -> T:
         return await asyncio.to_thread(change)
@@ -258,8 +261,8 @@ def restore(catalog: Catalog, entities: Entities, now: Millis) -> None:
         for entry in catalog.entries(kind):
             match entry.description:
                 case QueueDescription() as queue:
-                    entities.restore_queue(entry.id, queue, now)
+                    entities.restore_queue(entry.id, queue, now, entry.first_store)
                 case TopicDescription() as topic:
-                    entities.restore_topic(entry.id, topic, now)
+                    entities.restore_topic(entry.id, topic, now, entry.first_store)
                 case SubscriptionDescription() as subscription:
                     entities.restore_subscription(entry.id, subscription, entry.rules, now)

@@ -20,6 +20,13 @@ class Used(Protocol):
     def last_used_at(self) -> Millis: ...
 
 
+class Placed(Protocol):
+    """A queue or topic that has just been created."""
+
+    @property
+    def first_store(self) -> int: ...
+
+
 class SubQueues(Used, Protocol):
     """A queue or subscription at run time."""
 
@@ -45,9 +52,13 @@ class Runtime(Protocol):
 
     def subscription(self, topic: str, name: str) -> SubQueues: ...
 
-    def create_queue(self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Any]) -> None: ...
+    def create_queue(
+        self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Placed]
+    ) -> None: ...
 
-    def create_topic(self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[Any]) -> None: ...
+    def create_topic(
+        self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[Placed]
+    ) -> None: ...
 
     def create_subscription(
         self,

@@ -16,17 +16,25 @@ _MIX = (4, 6, 8, 16, 19, 4)
 
 
 def pinning_key(
-    session_id: str | None, partition_key: str | None, message_id: str, detects_duplicates: bool
+    session_id: str | None,
+    partition_key: str | None,
+    message_id: str,
+    detects_duplicates: bool,
+    has_sessions: bool = False,
 ) -> str | None:
-    """The key that pins a message to one fragment; None if it may go to any."""
-    if session_id is not None:
-        if partition_key is not None and partition_key != session_id:
+    """The key that pins a message to one fragment; None if it may go to any.
+
+    An empty value is no key. Only where the entity has message sessions is there one with an empty id, which is in one
+    place like any other.
+    """
+    if session_id or (has_sessions and session_id is not None):
+        if partition_key and partition_key != session_id:
             raise NotAllowed(
                 f"The partition key '{partition_key}' differs from the session id '{session_id}'. "
                 "Set them to the same value, or set only one of them."
             )
         return session_id
-    if partition_key is not None:
+    if partition_key:
         return partition_key
     return message_id if detects_duplicates else None
 

@@ -136,9 +136,9 @@ class Simulation:
 
     def _restore(self, former: Entities) -> None:
         for queue in former.queues():
-            self.entities.restore_queue(queue.id, queue.description, self.now)
+            self.entities.restore_queue(queue.id, queue.description, self.now, queue.first_store)
         for topic in former.topics():
-            self.entities.restore_topic(topic.id, topic.description, self.now)
+            self.entities.restore_topic(topic.id, topic.description, self.now, topic.first_store)
             for each in topic.subscriptions.values():
                 self.entities.restore_subscription(each.id, each.description, list(each.rules.values()), self.now)
 

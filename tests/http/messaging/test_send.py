@@ -171,10 +171,10 @@ def test_a_full_queue_refuses_with_the_status_for_quotas(server: RunningServer, 
 
 def test_only_what_is_pinned_to_a_store_that_is_down_is_refused(server: RunningServer, http: httpx.Client) -> None:
     queue = server.create_queue("partly-down", enable_partitioning=True)
-    store, broker = server.server.stores.stores[3], server.server.stores.brokers[3]
+    broker = server.server.entities.queue(queue).main.fragments[11].broker  # where order-2 belongs
+    store = server.server.stores.stores[broker.index]
     store.down()
     wait_until(lambda: not broker.is_available)
-    # order-2 belongs in fragment 11, which is in the last of four stores.
     pinned = {"BrokerProperties": json.dumps({"PartitionKey": "order-2"})}
     assert http.post(f"/{queue}/messages", content=b"x", headers=pinned).status_code == 503
     assert {http.post(f"/{queue}/messages", content=b"x").status_code for _ in range(16)} == {201}

@@ -141,7 +141,8 @@ def test_a_run_that_is_to_read_all_reads_what_it_can_and_fails_if_a_fragment_is_
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, names(64))
     query = Query(lambda: bus.stream(path, mode=mode, retryTotal="0"))
-    bus.namespace.store_down(0)
+    store = bus.namespace.store_of(path)
+    bus.namespace.store_down(store)
     try:
         with pytest.raises(
             SourceUnavailable, match=r"^Fragments 0, .* of '.*' do not answer.*Everything else was; start"
@@ -149,7 +150,7 @@ def test_a_run_that_is_to_read_all_reads_what_it_can_and_fails_if_a_fragment_is_
             query.run()
         assert 0 < len(query.kept) < 64
     finally:
-        bus.namespace.store_up(0)
+        bus.namespace.store_up(store)
     query.run()
     assert sorted(query.kept) == sorted(names(64))
 
@@ -178,7 +179,7 @@ def test_an_empty_fragment_that_becomes_ill_during_a_run_does_not_fail_it(bus: B
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, ["only"])
     (head,) = (each for each in bus.ask(path, lambda access: access.heads()) if each.waiting)
-    store = (head.fragment + 1) % STORE_COUNT_DEFAULT
+    store = (bus.namespace.store_of(path) + head.fragment + 1) % STORE_COUNT_DEFAULT
     query = Query(lambda: bus.stream(path, mode=mode, retryTotal="0"))
 
     def fall_ill(step: str) -> None:

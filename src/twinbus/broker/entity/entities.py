@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.sub_queues import first_store_of, new_first_store
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import check_all_available
@@ -66,14 +67,23 @@ class Entities:
 
     # Restoring
 
-    def restore_queue(self, entity_id: int, description: QueueDescription, now: Millis) -> QueueEntity:
-        entity = QueueEntity(entity_id, description, self._brokers, self.find, now)
+    def restore_queue(
+        self, entity_id: int, description: QueueDescription, now: Millis, first_store: int | None = None
+    ) -> QueueEntity:
+        """`first_store`: that of its first fragment, if it is known."""
+        if first_store is None:
+            first_store = first_store_of(entity_id, description.enable_partitioning, len(self._brokers))
+        entity = QueueEntity(entity_id, description, self._brokers, self.find, now, first_store)
         self._entities[path_key(description.name)] = entity
         _serve(entity.fragments)
         return entity
 
-    def restore_topic(self, entity_id: int, description: TopicDescription, now: Millis) -> TopicEntity:
-        entity = TopicEntity(entity_id, description, self._brokers, now)
+    def restore_topic(
+        self, entity_id: int, description: TopicDescription, now: Millis, first_store: int | None = None
+    ) -> TopicEntity:
+        if first_store is None:
+            first_store = first_store_of(entity_id, description.enable_partitioning, len(self._brokers))
+        entity = TopicEntity(entity_id, description, self._brokers, now, first_store)
         self._entities[path_key(description.name)] = entity
         _serve(entity.fragments)
         return entity
@@ -99,12 +109,23 @@ class Entities:
         self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[QueueEntity]
     ) -> None:
         """EntityAlreadyExists if the name is taken, FragmentUnavailable if a store is lost. So for the next two."""
-        run(self._create(QueueEntity(entity_id, description, self._brokers, self.find, now)), now, reply)
+        first_store = self._new_first_store(entity_id, description.enable_partitioning)
+        run(self._create(QueueEntity(entity_id, description, self._brokers, self.find, now, first_store)), now, reply)
 
     def create_topic(
         self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[TopicEntity]
     ) -> None:
-        run(self._create(TopicEntity(entity_id, description, self._brokers, now)), now, reply)
+        first_store = self._new_first_store(entity_id, description.enable_partitioning)
+        run(self._create(TopicEntity(entity_id, description, self._brokers, now, first_store)), now, reply)
+
+    def _new_first_store(self, entity_id: int, is_partitioned: bool) -> int:
+        """An ordinary entity goes to a store that works, if one does; a partitioned one needs all of its stores."""
+        store_count = len(self._brokers)
+        first_store = new_first_store(entity_id, store_count)
+        if is_partitioned:
+            return first_store
+        turns = [(first_store + step) % store_count for step in range(store_count)]
+        return next((index for index in turns if self._brokers[index].is_available), first_store)
 
     def _create(self, entity: Created) -> Steps[Created]:
         name = entity.description.name

@@ -129,7 +129,13 @@ class Placement:
         settings = self.settings
         if message.session_id is None and settings.requires_session:
             raise NotAllowed(f"'{settings.path}' requires message sessions. Set a session id on every message.")
-        return pinning_key(message.session_id, message.partition_key, message.message_id, settings.duplicate_window > 0)
+        return pinning_key(
+            message.session_id,
+            message.partition_key,
+            message.message_id,
+            settings.duplicate_window > 0,
+            settings.has_sessions,
+        )
 
     def _next_turn(self) -> None:
         self._turn += 1

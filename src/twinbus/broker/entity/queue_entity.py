@@ -26,9 +26,10 @@ class QueueEntity(SubQueues):
         brokers: Sequence[MessageBroker],
         find: Find,
         now: Millis,
+        first_store: int,
     ) -> None:
         settings = queue_settings(description)
-        own_brokers = brokers_of(entity_id, settings, brokers)
+        own_brokers = brokers_of(settings, brokers, first_store)
         super().__init__(entity_id, settings, own_brokers, find, now)
         transfer = make_fragments(
             entity_id,
@@ -40,6 +41,7 @@ class QueueEntity(SubQueues):
         self.fragments += transfer
         self.transfers = Transfers(settings, transfer, find)
         self.description = description
+        self.first_store = first_store
         self.placement = Placement(settings, self.main.fragments, stage, check_room)
 
     def send_each(

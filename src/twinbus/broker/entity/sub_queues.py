@@ -1,6 +1,8 @@
 """The fragments of an entity: how many, in which stores, and the sub-queues they make up (contract A1)."""
 
 from collections.abc import Callable, Sequence
+from itertools import count
+from math import gcd
 
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.message_queue import MessageQueue
@@ -16,11 +18,22 @@ from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.store.changes import SubQueue, fragment_key
 
 
-def brokers_of(entity_id: int, settings: EntitySettings, brokers: Sequence[MessageBroker]) -> list[MessageBroker]:
-    """The broker of every fragment. An ordinary entity lives in one store, chosen by its id so that they spread."""
-    if settings.is_partitioned:
-        return [brokers[index % len(brokers)] for index in range(FRAGMENT_COUNT)]
-    return [brokers[entity_id % len(brokers)]]
+def new_first_store(entity_id: int, store_count: int) -> int:
+    """Where the first fragment of a new entity goes, so that entities one after the other fill all stores alike and
+    sixteen of them do not all begin in the same one. The catalog keeps it: fragments never move."""
+    step = next(step for step in count(FRAGMENT_COUNT) if gcd(step, store_count) == 1)
+    return (entity_id - 1) * step % store_count  # ids count from 1
+
+
+def first_store_of(entity_id: int, is_partitioned: bool, store_count: int) -> int:
+    """That of an entity of which the catalog does not say it: it was created before the catalog kept it."""
+    return 0 if is_partitioned else entity_id % store_count
+
+
+def brokers_of(settings: EntitySettings, brokers: Sequence[MessageBroker], first_store: int) -> list[MessageBroker]:
+    """The broker of every fragment, in stores one after the other. An ordinary entity has one."""
+    fragment_count = FRAGMENT_COUNT if settings.is_partitioned else 1
+    return [brokers[(first_store + index) % len(brokers)] for index in range(fragment_count)]
 
 
 def make_fragments(

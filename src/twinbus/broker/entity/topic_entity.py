@@ -53,13 +53,19 @@ class SubscriptionEntity(SubQueues):
 
 class TopicEntity:
     def __init__(
-        self, entity_id: int, description: TopicDescription, brokers: Sequence[MessageBroker], now: Millis
+        self,
+        entity_id: int,
+        description: TopicDescription,
+        brokers: Sequence[MessageBroker],
+        now: Millis,
+        first_store: int,
     ) -> None:
         self.id = entity_id
         self.description = description
+        self.first_store = first_store
         self.settings = topic_settings(description)
         self.fragments = make_fragments(
-            entity_id, SubQueue.MAIN, self.settings, brokers_of(entity_id, self.settings, brokers), self._keep_up
+            entity_id, SubQueue.MAIN, self.settings, brokers_of(self.settings, brokers, first_store), self._keep_up
         )
         self.settings.last_used_at = now
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by `path_key`

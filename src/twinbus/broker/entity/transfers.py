@@ -36,7 +36,7 @@ class ViaPlacement(Placement):
         self._destination = destination
 
     def key_of(self, message: Message) -> str | None:
-        return message.via_partition_key
+        return message.via_partition_key or None
 
     def prepare(self, messages: Sequence[Message]) -> Sequence[Message]:
         # A scheduled message is transferred at once and waits for its time at the destination, where it is looked for.

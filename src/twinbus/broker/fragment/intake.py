@@ -83,7 +83,9 @@ def take_fresh(decision: Decision, history: DuplicateHistory, messages: Sequence
     for message in messages:
         pin = None
         if settings.is_partitioned:
-            pin = pinning_key(message.session_id, message.partition_key, message.message_id, True)
+            pin = pinning_key(
+                message.session_id, message.partition_key, message.message_id, True, settings.has_sessions
+            )
         key = duplicate_key(message.message_id, pin)
         is_fresh = message.is_ping or not history.is_known(key, now)
         if is_fresh and not message.is_ping:
