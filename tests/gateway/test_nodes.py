@@ -435,6 +435,27 @@ async def test_rules_are_added_listed_and_removed(front: Front) -> None:
 
 
 @pytest.mark.rule("A16")
+async def test_the_default_rule_is_added_and_removed_in_any_case_and_compares_properties_with_long_names(
+    front: Front,
+) -> None:
+    client = await with_subscription(front)
+    node = client.node("news/Subscriptions/all/$management")
+    properties = {"n" * 1024: "v" * 1024}
+    rule = {"rule-name": "$default", "rule-description": {"correlation-filter": {"properties": properties}}}
+    for operation, arguments, expected in (
+        ("add", rule, 409),
+        ("remove", {"rule-name": "$DEFAULT"}, 200),
+        ("add", rule, 200),
+    ):
+        node.send(f"com.microsoft:{operation}-rule", arguments)
+        await front.until_answered(client)
+        assert status(node.answers()[0])[0] == expected
+    listed = body(node.ask("com.microsoft:enumerate-rules", {"skip": Int(0), "top": Int(10)}))["rules"]
+    assert [entry["rule-description"].value[2] for entry in listed] == ["$default"]
+    assert listed[0]["rule-description"].value[0].value[-1] == properties
+
+
+@pytest.mark.rule("A16")
 @pytest.mark.parametrize("action", [{"expression": ""}, {"expression": None}, {}])
 async def test_an_empty_sql_action_is_no_action(front: Front, action: dict[str, str | None]) -> None:
     client = await with_subscription(front)

@@ -68,6 +68,7 @@ REQUESTS = [
     *MESSAGES,
     *(Asked(method, path) for path in RESOURCES for method in ("GET", "PUT", "DELETE", "POST")),
     Asked("GET", "/health?api-version=2021-05"),  # the entity of that name
+    Asked("GET", "/$nservicebus-verification-queue"),
 ]
 
 

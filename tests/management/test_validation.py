@@ -65,7 +65,11 @@ def test_names_of_subscriptions_and_rules_are_short_and_without_slash(name: str)
     with pytest.raises(ArgumentError):
         check_rule(RuleDescription(name))
     check_description(SubscriptionDescription("t", "a" * 50))
-    check_rule(RuleDescription("$Default"))
+
+
+@pytest.mark.parametrize("name", ["$Default", "$default", "$DEFAULT"])
+def test_one_name_of_a_rule_has_a_dollar_in_any_case(name: str) -> None:
+    check_rule(RuleDescription(name))
 
 
 @pytest.mark.rule("A1")
@@ -118,6 +122,7 @@ def test_a_partitioned_entity_shows_sixteen_times_the_size_and_takes_that_back()
         RuleDescription("r", CorrelationFilter()),
         RuleDescription("r", CorrelationFilter(label="x" * 1025)),
         RuleDescription("r", CorrelationFilter(properties=(("", 1),))),
+        RuleDescription("r", CorrelationFilter(properties=(("x" * 1025, 1),))),
         RuleDescription("r", CorrelationFilter(properties=(("a", "x" * 1025),))),
         RuleDescription("r", action=SqlAction("SET")),
         RuleDescription("r", SqlFilter("sys.Nothing = 1")),
@@ -139,6 +144,10 @@ def test_rules_that_work_are_taken() -> None:
     wanted: list[Any] = [SqlFilter("a = @x AND sys.Label LIKE 'b%'", (("@x", 1),)), CorrelationFilter(label="l")]
     for chosen in wanted:
         check_rule(RuleDescription("r", chosen, SqlAction("SET a = 1; REMOVE b")))
+
+
+def test_a_property_of_a_correlation_filter_may_have_a_name_as_long_as_its_value() -> None:
+    check_rule(RuleDescription("r", CorrelationFilter(properties=(("n" * 1024, "v" * 1024),))))
 
 
 @pytest.mark.rule("A11")

@@ -24,13 +24,12 @@ from twinbus.model.descriptions import (
 )
 from twinbus.model.entity_properties import Kind, Property, Use, properties_of, property_of
 from twinbus.model.iso8601 import write_duration
-from twinbus.model.paths import check_entity_path, check_subscription_name
+from twinbus.model.paths import check_entity_path, check_subscription_name, path_key
 from twinbus.model.rules.compiled import compile_rule
 
 DEFAULT_RULE_NAME = "$Default"
 TEXT_LENGTH_MAX = 1_024
 PAIRS_MAX = 64
-PAIR_NAME_LENGTH_MAX = 128
 ACCESS_RULES_MAX = 12
 KEY_NAME_LENGTH_MAX = 256
 KEY_LENGTH_MAX = 256
@@ -116,7 +115,7 @@ def check_rule(rule: RuleDescription) -> None:
 
     The catalog keeps it for good, and the brokers read it again at every start.
     """
-    if rule.name != DEFAULT_RULE_NAME:
+    if path_key(rule.name) != path_key(DEFAULT_RULE_NAME):
         check_subscription_name(rule.name, "rule")
     if isinstance(rule.filter, SqlFilter):
         _check_pairs(rule.filter.parameters, "parameters")
@@ -150,7 +149,8 @@ def _check_correlation(chosen: CorrelationFilter) -> None:
 def _check_pairs(pairs: tuple[tuple[str, object], ...], what: str) -> None:
     if len(pairs) > PAIRS_MAX:
         raise ArgumentError(f"The rule has {len(pairs)} {what}; at most {PAIRS_MAX} are allowed.")
-    if any(not 1 <= len(name) <= PAIR_NAME_LENGTH_MAX for name, _ in pairs):
-        raise ArgumentError(f"The names of {what} have 1 to {PAIR_NAME_LENGTH_MAX} characters.")
+    for name, _ in pairs:
+        if not 1 <= len(name) <= TEXT_LENGTH_MAX:
+            raise ArgumentError(f"A name among the {what} has {len(name)} characters. Use 1 to {TEXT_LENGTH_MAX}.")
     if any(len(value) > TEXT_LENGTH_MAX for _, value in pairs if isinstance(value, str)):
         raise ArgumentError(f"A value among the {what} is longer than {TEXT_LENGTH_MAX} characters. Shorten it.")

@@ -109,6 +109,16 @@ def test_creating_what_exists_is_a_conflict_and_updating_what_does_not_is_not_fo
     assert (missing.status_code, sub_code(missing)) == (404, 40400)
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/$nservicebus-verification-queue", "/$Resources/others", "/$Resources", "/$other/subscriptions/s", "/a%20b"],
+)
+def test_what_no_entity_can_be_called_is_not_found(client: TestClient, path: str) -> None:
+    for method in ("GET", "DELETE"):
+        missing = client.request(method, f"{path}?{VERSION}")
+        assert (missing.status_code, sub_code(missing)) == (404, 40400)
+
+
 def test_an_update_with_an_old_etag_is_refused(client: TestClient) -> None:
     etag = put(client, "/q", entry("QueueDescription")).headers["etag"]
     first = put(client, "/q", entry("QueueDescription"), if_match=etag)
@@ -257,6 +267,20 @@ def test_a_subscription_can_start_with_a_rule_of_its_own(client: TestClient) -> 
     assert put(client, "/t/subscriptions/s", body).status_code == 201
     assert client.get("/t/subscriptions/s/rules/never").status_code == 200
     assert client.get("/t/subscriptions/s/rules/$Default").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["$Default", "$default", "$DEFAULT"])
+def test_the_default_rule_is_known_in_any_case(client: TestClient, name: str) -> None:
+    put(client, "/t", entry("TopicDescription"))
+    first = f'<DefaultRuleDescription><Filter i:type="FalseFilter"/><Name>{name}</Name></DefaultRuleDescription>'
+    assert put(client, "/t/subscriptions/s", entry("SubscriptionDescription", first)).status_code == 201
+    rule = entry("RuleDescription", '<Filter i:type="TrueFilter"/>')
+    path = f"/t/subscriptions/s/rules/{name}"
+    assert put(client, path, rule).status_code == 409
+    assert put(client, path, rule, if_match="*").status_code == 200
+    assert client.delete(path).status_code == 200
+    assert put(client, path, rule).status_code == 201
+    assert parse_xml(client.get(path.lower()).content).text_of("title") == name
 
 
 def test_the_namespace_describes_itself(client: TestClient) -> None:

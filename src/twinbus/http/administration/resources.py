@@ -65,7 +65,11 @@ Resource: TypeAlias = NamespaceResource | EntityResource | SubscriptionResource 
 
 
 def read_resource(path: str) -> Resource:
-    """Raises ArgumentError for a path that names nothing."""
+    """Raises ArgumentError for an empty path.
+
+    Any other path that is not a resource of ours is that of an entity that does not exist: clients ask for names that
+    no entity can have, such as `$nservicebus-verification-queue`, to see whether they may ask.
+    """
     parts = path.strip("/").split("/")
     words = [path_key(part) for part in parts]
     match words:
@@ -77,10 +81,6 @@ def read_resource(path: str) -> Resource:
             return QueueList()
         case ["$resources", "topics"]:
             return TopicList()
-        case [first, *_] if first.startswith("$"):
-            raise ArgumentError(
-                f"'{path[:128]}' is not a resource. Use /$Resources/queues, /$Resources/topics or /$namespaceinfo."
-            )
         case [_, *_, "subscriptions", _, "rules", _]:
             return RuleResource("/".join(parts[:-4]), parts[-3], parts[-1])
         case [_, *_, "subscriptions", _, "rules"]:
