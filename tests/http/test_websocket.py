@@ -1,3 +1,4 @@
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +16,8 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[NamespaceServer]:
-    server = NamespaceServer(ServerSettings("test", tmp_path, amqp_port=0, http_port=0, store_count=1))
+    settings = ServerSettings("test", tmp_path, amqp_port=0, http_port=0, tls_port=0, store_count=1)
+    server = NamespaceServer(settings)
     await server.start()
     yield server
     await server.stop()
@@ -31,6 +33,15 @@ async def client(server: NamespaceServer) -> AsyncIterator[ClientConnection]:
 async def test_the_sub_protocol_is_agreed_on_and_nothing_is_compressed(client: ClientConnection) -> None:
     assert client.subprotocol == SUB_PROTOCOL
     assert not client.protocol.extensions
+
+
+@pytest.mark.parametrize("path", ["/$servicebus/websocket", "/$servicebus/websocket/"])
+async def test_the_path_may_end_with_a_slash_on_every_port(server: NamespaceServer, path: str) -> None:
+    trusting = ssl.create_default_context(cafile=str(server.tls_authority))
+    for url, tls in ((f"ws://127.0.0.1:{server.http_port}", None), (f"wss://127.0.0.1:{server.tls_port}", trusting)):
+        async with connect(url + path, subprotocols=[Subprotocol(SUB_PROTOCOL)], proxy=None, ssl=tls) as client:
+            await client.send(SASL_HEADER)
+            assert (await client.recv(decode=False))[:8] == SASL_HEADER
 
 
 async def test_the_borders_of_messages_mean_nothing(client: ClientConnection) -> None:

@@ -19,7 +19,7 @@ from twinbus.http.own.faults import FaultSwitches, SwitchedStore
 from twinbus.http.own.health import HealthPage
 from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
-from twinbus.http.websocket import websocket_route
+from twinbus.http.websocket import websocket_routes
 from twinbus.management.access_control import AccessControl
 from twinbus.meter.operation import NO_METER
 
@@ -53,7 +53,7 @@ class HttpApplication:
         routes: list[BaseRoute] = [
             _OwnPage("/health", HealthPage(parts.name, parts.stores).show),
             _OwnPage("/metrics", access.page_open_here(metrics.show)),
-            websocket_route(parts.make_gateway, parts.connections, clock),
+            *websocket_routes(parts.make_gateway, parts.connections, clock),
             *FaultSwitches(parts.stores, parts.connections, clock, access).routes(),
             *AccessRulesApi(AccessControl(view.control, parts.new_key, clock), access).routes(),
             *BacklogPage(view.entities, clock, access).routes(),

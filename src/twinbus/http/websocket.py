@@ -12,6 +12,8 @@ from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections, MakeGateway
 
 PATH = "/$servicebus/websocket"
+PATHS = (PATH, f"{PATH}/")
+"""The .NET client puts a slash at the end."""
 SUB_PROTOCOL = "AMQPWSB10"
 NOT_BINARY = 1003
 
@@ -88,7 +90,7 @@ class WebSocketConnection:
         return count
 
 
-def websocket_route(make_gateway: MakeGateway, connections: Connections, clock: Clock) -> WebSocketRoute:
+def websocket_routes(make_gateway: MakeGateway, connections: Connections, clock: Clock) -> list[WebSocketRoute]:
     async def serve(socket: WebSocket) -> None:
         is_amqp = SUB_PROTOCOL in socket.scope.get("subprotocols", [])
         await socket.accept(subprotocol=SUB_PROTOCOL if is_amqp else None)
@@ -99,4 +101,4 @@ def websocket_route(make_gateway: MakeGateway, connections: Connections, clock: 
         finally:
             connections.discard(connection)
 
-    return WebSocketRoute(PATH, serve)
+    return [WebSocketRoute(path, serve) for path in PATHS]
