@@ -14,7 +14,7 @@
 Leaving the block commits; leaving it by an exception rolls back. Until the commit nobody sees what was sent, and what was settled
 stays locked; after it everything has happened, even if the namespace crashes.
 
-A transaction stays on one entity; to reach another one, send via the first. It holds at most 100 messages and lasts at most two
+A transaction stays on one entity, where a topic and its subscriptions are one; to reach another one, send via the first. It holds at most 100 messages and lasts at most two
 minutes from its first operation. On a partitioned entity all its messages must have the same session id or partition key (the same
 via-partition-key if they are sent via it). A lock that ends before the commit makes the commit fail.
 """

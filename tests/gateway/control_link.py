@@ -7,16 +7,19 @@ from twinbus.amqp.codec.terminus import Coordinator
 from twinbus.amqp.codec.types import Described, ULong, Value
 from twinbus.amqp.events import Dispositions
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.session import Session
 
 DECLARE, DISCHARGE = 0x31, 0x32
 
 
 class Control:
-    """A client's control link."""
+    """A client's control link, on an AMQP session of its own unless it is given one."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, session: Session | None = None) -> None:
         self._client = client
-        link = client.begin().attach(f"control-{id(self)}", is_sender=True, target=Coordinator())
+        link = (session or client.connection.begin()).attach(
+            f"control-{id(self)}", is_sender=True, target=Coordinator()
+        )
         assert isinstance(link, OutgoingLink)
         self.link = link
         client.run()

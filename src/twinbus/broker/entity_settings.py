@@ -4,7 +4,14 @@ from dataclasses import dataclass, fields
 
 from twinbus.clock import Millis
 from twinbus.errors import EntityDisabled, EntityNotFound
-from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.descriptions import (
+    LOCK_DURATION_DEFAULT,
+    EntityStatus,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.model.paths import path_key
 
 MEGABYTE = 1024 * 1024
 UNLIMITED = 2**63 - 1
@@ -15,6 +22,7 @@ class EntitySettings:
     """One object shared by an entity and all of its fragments, so that an update reaches them at once."""
 
     path: str
+    root: str  # key of the queue or topic it belongs to: what has one root has its fragments in the same stores
     status: EntityStatus
     default_time_to_live: Millis
     is_partitioned: bool
@@ -65,6 +73,7 @@ class EntitySettings:
 def queue_settings(queue: QueueDescription) -> EntitySettings:
     return EntitySettings(
         path=queue.name,
+        root=path_key(queue.name),
         status=queue.status,
         default_time_to_live=queue.default_time_to_live,
         is_partitioned=queue.enable_partitioning,
@@ -83,12 +92,14 @@ def queue_settings(queue: QueueDescription) -> EntitySettings:
 def topic_settings(topic: TopicDescription) -> EntitySettings:
     return EntitySettings(
         path=topic.name,
+        root=path_key(topic.name),
         status=topic.status,
         default_time_to_live=topic.default_time_to_live,
         is_partitioned=topic.enable_partitioning,
         size_max_bytes=topic.max_size_mb * MEGABYTE,
         has_sessions=True,
         duplicate_window=topic.duplicate_detection_window if topic.requires_duplicate_detection else 0,
+        lock_duration=LOCK_DURATION_DEFAULT,  # of its transfer dead-letter queue
     )
 
 
@@ -96,6 +107,7 @@ def subscription_settings(subscription: SubscriptionDescription, topic: TopicDes
     """The size limit and duplicate detection are the topic's, which decides before it copies."""
     return EntitySettings(
         path=f"{subscription.topic}/Subscriptions/{subscription.name}",
+        root=path_key(subscription.topic),
         status=subscription.status,
         default_time_to_live=subscription.default_time_to_live,
         is_partitioned=topic.enable_partitioning,

@@ -1,13 +1,18 @@
-"""Transactions: sends and settlements on one entity that happen together or not at all (contract A7).
+"""Transactions: changes to one entity that happen together or not at all (contract A7).
+
+One entity is a queue with its dead-letter queues, or a topic with its subscriptions. What is sent to others is kept here
+at the commit and transferred afterwards: by links that are attached for that, or because the transaction has a home, as
+those have whose control link shares an AMQP session with the links it is used on.
 
     open --commit--> under way --the store has it--> over
-     |  '--commit: a lock is gone, no room, the store failed--> over, with the error
+     |  '--commit: a lock or a scheduled message is gone, no room, the store failed--> over, with the error
      '--rollback, or two minutes after the first operation----> over
 
 An operation is checked and remembered when it is asked for, and done at the commit. All of them concern one fragment,
 so they are one commit to one messaging store, and a crash leaves all of them or none. Until then
 
 * a message that was sent is nowhere and has no number, and whether it is a duplicate is not asked;
+* a scheduled message that was cancelled stays scheduled, and a session state that was set shows as it was before;
 * a message that was settled stays locked, and nobody else can settle it. Its lock keeps its clock: it may be renewed,
   and where it ends first, the message comes again as it always does, and the commit fails as the settlement would have.
 
@@ -16,20 +21,24 @@ So a rollback has nothing to undo: it forgets, and the locks live on.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
+from twinbus.broker.entity.transfers import Transfers, ViaPlacement
 from twinbus.broker.entity_settings import EntitySettings
-from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.fragment_group import fragment_of_tokens
-from twinbus.broker.fragment.settlement import apply, check_live, in_transaction, refusal_of
+from twinbus.broker.fragment.fragment_group import fragment_of_numbers, fragment_of_tokens
+from twinbus.broker.fragment.settlement import check_live, in_transaction, refusal_of
+from twinbus.broker.operations.by_number import scheduled_rows
+from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
+from twinbus.broker.transaction_work import Cancellation, SessionState, Settlement, TransactionWork
 from twinbus.broker.wakeups import Deadlines
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import (
+    MessageNotFound,
     MessagingError,
     NotAllowed,
     QuotaExceeded,
@@ -40,15 +49,11 @@ from twinbus.meter.operation import NO_FRAGMENT
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.message import Message, read_content
 from twinbus.model.partition_key import candidates, pinning_key
+from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import Rows
 
 MESSAGES_MAX = 100
 DURATION_MAX: Millis = 120_000
-
-
-class _Settlement(NamedTuple):
-    fragment: Fragment
-    tokens: list[bytes]
-    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class _Place:
     settings: EntitySettings
     index: int
     key: str | None  # None: an ordinary entity, whose one fragment takes all keys
+    is_fixed: bool  # False: it has transfers alone, and these can go into the fragment of whatever comes next
 
 
 class FragmentTransaction:
@@ -65,39 +71,50 @@ class FragmentTransaction:
 
     def __init__(self) -> None:
         self._place: _Place | None = None
-        self._sends: dict[Placement, list[Message]] = {}
-        self._settlements: list[_Settlement] = []
+        self._work = TransactionWork()
         self._deadline: Millis = NEVER
         self._deadlines: Deadlines | None = None
         self._fault: MessagingError | None = None  # why it is over
         self.message_count = 0
-        self.size_bytes = 0  # of what it holds in memory until it is over
 
     @property
-    def fragment(self) -> int:
-        """Which of its entity's it is about, once it has an operation."""
-        return NO_FRAGMENT if self._place is None else self._place.index
+    def size_bytes(self) -> int:
+        """Of what it holds in memory until it is over."""
+        return self._work.size_bytes
 
-    # Operations
+    # Operations, each of them whole or not. `home`: of the transaction, where it has one.
 
-    def send(self, placement: Placement, messages: Sequence[Message], now: Millis) -> None:
-        """All of them or none."""
+    def send(
+        self, placement: Placement, messages: Sequence[Message], now: Millis, home: Transfers | None = None
+    ) -> int:
+        """Returns the fragment that takes them, if they go to the transaction's own entity."""
         self._check_open(now)
+        if home is not None:
+            placement = home.way_to(placement)
         placement.settings.last_used_at = now
         messages = placement.prepare(messages)
-        placement.settings.check_can_send()
+        placement.check_open()
         keys = {placement.key_of(message) for message in messages}
         if not keys:
-            return
-        place = self._place_of(placement.settings, keys)
-        _check_room(placement, place.index, [*self._sent_to(placement), *messages])
+            return NO_FRAGMENT
+        is_transfer = isinstance(placement, ViaPlacement)
+        place = self._place_of(placement.settings, keys, is_transfer=is_transfer)
+        self._work.check_room(placement, place.index, messages)
         self._enlist(place, placement.fragments[place.index], len(messages), now)
-        self._sends.setdefault(placement, []).extend(messages)
-        self.size_bytes += sum([len(message.content) for message in messages])
+        self._work.add_sends(placement, messages)
+        return NO_FRAGMENT if is_transfer else place.index
 
-    def settle(self, queue: MessageQueue, tokens: Sequence[bytes], outcome: Outcome, now: Millis) -> None:
-        """All of them or none."""
+    def settle(
+        self,
+        queue: MessageQueue,
+        tokens: Sequence[bytes],
+        outcome: Outcome,
+        now: Millis,
+        home: Transfers | None = None,
+    ) -> None:
         self._check_open(now)
+        if home is not None:
+            home.check_home_of(queue.settings)
         fragment = fragment_of_tokens(queue.fragments, tokens)
         error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now)
         if error is not None:
@@ -105,10 +122,47 @@ class FragmentTransaction:
         if fragment.locks.is_any_enlisted(tokens):
             raise in_transaction()
         chosen = list(dict.fromkeys(tokens))
-        place = self._place_of(queue.settings, {_key_behind(fragment, token) for token in chosen}, fragment.index)
+        keys = {_key_behind(fragment, fragment.locks.held[token][0]) for token in chosen}
+        place = self._place_of(queue.settings, keys, fragment.index)
         self._enlist(place, fragment, len(chosen), now)
         fragment.locks.enlist(chosen)
-        self._settlements.append(_Settlement(fragment, chosen, outcome))
+        self._work.settlements.append(Settlement(fragment, chosen, outcome))
+
+    def cancel_scheduled(
+        self,
+        placement: Placement,
+        numbers: Sequence[int],
+        now: Millis,
+        reply: Reply[None],
+        home: Transfers | None = None,
+    ) -> None:
+        """Of a queue or topic. Replies when it has seen that they are scheduled; at the commit it looks again."""
+        run(self._cancel(placement, numbers, now, home), now, reply)
+
+    def _cancel(self, placement: Placement, numbers: Sequence[int], now: Millis, home: Transfers | None) -> Steps[None]:
+        self._check_open(now)
+        if home is not None:
+            home.check_home_of(placement.settings)
+        fragment = fragment_of_numbers(placement.fragments, numbers)
+        rows, later = yield from scheduled_rows(fragment, numbers)
+        self._check_open(later)
+        chosen = [row.sequence_number for row in rows]
+        if not set(chosen).isdisjoint(self._work.cancelled_numbers):
+            raise MessageNotFound("The transaction cancels a message with this sequence number already.")
+        place = self._place_of(placement.settings, {_key_behind(fragment, row) for row in rows}, fragment.index)
+        self._enlist(place, fragment, len(chosen), later)
+        self._work.cancellations.append(Cancellation(fragment, chosen))
+
+    def set_session_state(
+        self, queue: MessageQueue, session_id: str, state: bytes | None, now: Millis, home: Transfers | None = None
+    ) -> None:
+        self._check_open(now)
+        if home is not None:
+            home.check_home_of(queue.settings)
+        queue.sessions().check_held(session_id, now)
+        fragment = queue.sessions().place(session_id)
+        self._enlist(self._place_of(queue.settings, {session_id}, fragment.index), fragment, 1, now)
+        self._work.add_state(SessionState(queue, fragment, session_id, state))
 
     def doom(self, error: MessagingError) -> None:
         """An operation was refused and its sender does not learn of it, so the transaction cannot be committed."""
@@ -122,17 +176,36 @@ class FragmentTransaction:
         may have been committed all the same, as with every change to a store that fails meanwhile."""
         try:
             self._check_open(now)
-            self._check_again(now)
+        except MessagingError as error:
+            reply(error)
+            return
+        cancellations = self._work.cancellations
+        if not cancellations:
+            self._finish(reply, ([], now))
+            return
+        # All of them are of one fragment. Nothing else is asked of the transaction until the answer comes.
+        self._forget_deadline()
+        steps = scheduled_rows(cancellations[0].fragment, self._work.cancelled_numbers)
+        run(steps, now, partial(self._finish, reply))
+
+    def _finish(self, reply: Reply[None], found: tuple[Rows, Millis] | MessagingError) -> None:
+        """`found`: the scheduled messages that it cancels, and when they were found."""
+        work, place = self._work, self._place
+        try:
+            if isinstance(found, MessagingError):
+                raise found
+            cancelled, now = found
+            if place is not None:
+                work.check(place.index, now)
         except MessagingError as error:
             self.rollback()
             reply(error)
             return
-        sends, settlements, place = self._sends, self._settlements, self._place
         self.rollback()
         if place is None:
             reply(None)
         else:
-            _commit(sends, settlements, place.index, now, reply)
+            work.carry_out(place.index, cancelled, now, reply)
 
     def rollback(self) -> None:
         """Forget everything; allowed even if it is over already."""
@@ -140,12 +213,13 @@ class FragmentTransaction:
 
     def _end(self, fault: MessagingError) -> None:
         self._fault = fault
+        self._forget_deadline()
+        self._work.forget()
+        self._work, self._place = TransactionWork(), None
+
+    def _forget_deadline(self) -> None:
         if self._deadlines is not None:
             self._deadlines.discard(self._time_out)
-        for fragment, tokens, _ in self._settlements:
-            fragment.locks.dismiss(tokens)
-        self._sends, self._settlements, self._place = {}, [], None
-        self.size_bytes = 0
 
     # Rules
 
@@ -164,26 +238,6 @@ class FragmentTransaction:
                 )
             )
 
-    def _check_again(self, now: Millis) -> None:
-        """What was good when it was asked for may be so no longer."""
-        for fragment, tokens, _ in self._settlements:
-            lost = check_live(fragment, tokens, now)
-            if lost is not None:
-                raise lost
-        for placement in self._sends:
-            assert self._place is not None
-            placement.settings.check_can_send()
-            _check_room(placement, self._place.index, self._sent_to(placement))
-
-    def _sent_to(self, placement: Placement) -> list[Message]:
-        """What goes into the same sub-queue: links to several destinations share the one of the queue they go via."""
-        return [
-            message
-            for other, messages in self._sends.items()
-            if other.fragments is placement.fragments
-            for message in messages
-        ]
-
     def _enlist(self, place: _Place, fragment: Fragment, count: int, now: Millis) -> None:
         if self.message_count + count > MESSAGES_MAX:
             raise QuotaExceeded(
@@ -191,78 +245,66 @@ class FragmentTransaction:
                 "Commit it, and continue in another one."
             )
         self.message_count += count
-        if self._place is None:
-            self._place = place
+        is_first, self._place = self._place is None, place
+        if is_first:
             self._deadline = now + DURATION_MAX
             self._deadlines = fragment.broker.transaction_deadlines
             self._deadlines.add(self._deadline, self._time_out)
 
-    def _place_of(self, settings: EntitySettings, keys: set[str | None], index: int | None = None) -> _Place:
-        """Where these messages belong. Raises NotAllowed if that is not where the transaction is.
+    def _place_of(
+        self,
+        settings: EntitySettings,
+        keys: set[str | None] | set[str],
+        index: int | None = None,
+        *,
+        is_transfer: bool = False,
+    ) -> _Place:
+        """Where the transaction is with these messages. Raises NotAllowed if that is not where it is already.
 
         `index`: the fragment they lie in, for those that lie somewhere.
         """
         here = self._place
-        if here is not None and here.settings is not settings:
+        if here is not None and here.settings.root != settings.root:
             raise NotAllowed(
                 f"A transaction stays within one entity: this one is on '{here.settings.path}' and cannot reach "
                 f"'{settings.path}'. Send via '{here.settings.path}', or use two transactions."
             )
         if not settings.is_partitioned:
-            return _Place(settings, 0, None)
+            return here or _Place(settings, 0, None, is_fixed=True)
         if None in keys:
             raise NotAllowed(
                 f"'{settings.path}' is partitioned: every message of a transaction there needs a session id or a "
                 "partition key (a via-partition-key if it is sent via it), and all of them the same one."
             )
-        key = next(iter(keys))
-        assert key is not None
-        place = _Place(settings, candidates(key, FRAGMENT_COUNT, 0)[0] if index is None else index, key)
-        if len(keys) > 1 or (here is not None and here != place):
+        # Letters of either case choose the same fragment.
+        key, *others = {key.upper() for key in keys if key is not None}
+        if others or (here is not None and here.key != key):
             raise NotAllowed(
                 f"'{settings.path}' is partitioned: all messages of a transaction there must have the same session id "
                 "or partition key. Use one transaction for each key."
             )
-        return place
+        if is_transfer and here is not None:
+            return here
+        place = candidates(key, FRAGMENT_COUNT, 0)[0] if index is None else index
+        if here is not None and here.is_fixed and here.index != place:
+            raise NotAllowed(
+                f"'{settings.path}' is partitioned, and these messages lie in different fragments of it: they were sent "
+                "without a session id or partition key. Use one transaction for each of them."
+            )
+        return _Place(settings, place, key, is_fixed=not is_transfer)
 
 
-def _check_room(placement: Placement, index: int, messages: Sequence[Message]) -> None:
-    fragment = placement.fragments[index]
-    refusal = fragment.refusal
-    if refusal is not None:
-        raise refusal
-    placement.check_room(fragment, messages)
-
-
-def _key_behind(fragment: Fragment, token: bytes) -> str | None:
-    """The key of a locked message, where that is of interest."""
+def _key_behind(fragment: Fragment, row: StoredMessage) -> str | None:
+    """The key of a message, where that is of interest."""
     settings = fragment.settings
     if not settings.is_partitioned:
         return None
-    message = read_content(fragment.locks.held[token][0].content)
-    return pinning_key(
+    message = read_content(row.content)
+    key = pinning_key(
         message.session_id,
         message.partition_key,
         message.message_id,
         settings.duplicate_window > 0,
         settings.has_sessions,
     )
-
-
-def _commit(
-    sends: dict[Placement, list[Message]],
-    settlements: Sequence[_Settlement],
-    index: int,
-    now: Millis,
-    reply: Reply[None],
-) -> None:
-    """Do it all; nothing of it can be refused any more."""
-    fragments = [placement.fragments[index] for placement in sends] + [each.fragment for each in settlements]
-    broker = fragments[0].broker
-    with broker.joined(lambda _: reply(None), lambda error, _: reply(error)):
-        for placement, messages in sends.items():
-            decision = Decision(placement.fragments[index])
-            placement.stage(decision, messages, now, None)
-            decision.commit()
-        for fragment, tokens, outcome in settlements:
-            apply(fragment, fragment.locks.drop(tokens), outcome, now, None)
+    return (message.via_partition_key or None) if key is None else key

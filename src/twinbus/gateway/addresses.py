@@ -35,6 +35,8 @@ def resolve(entities: Entities, address: Address) -> EntityNode:
         return EntityNode(address, target, _sub_queue(entity, address.sub_queue), None)
     if isinstance(entity, TopicEntity) and address.sub_queue is SubQueue.MAIN:
         return EntityNode(address, entity, None, None)
+    if isinstance(entity, TopicEntity) and address.sub_queue is SubQueue.TRANSFER_DEAD_LETTER:
+        return EntityNode(address, None, entity.transfer_dead_letter, None)
     raise EntityNotFound.at(address.entity_path)
 
 

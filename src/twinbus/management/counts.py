@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from twinbus.broker.replies import QueueCounts
 from twinbus.clock import Millis
 from twinbus.errors import EntityNotFound
 from twinbus.management.runtime import Runtime, SubQueues
@@ -49,17 +50,20 @@ def subscription_counts(runtime: Runtime, topic: str, name: str) -> EntityCounts
 
 
 def topic_counts(runtime: Runtime, path: str, subscriptions: Iterable[EntityCounts]) -> EntityCounts:
-    """A topic holds scheduled messages itself; its size and availability are those of it and its subscriptions together."""
+    """A topic holds scheduled messages and transfers itself; its size and availability are those of it and its subscriptions together."""
     each = list(subscriptions)
     try:
         topic = runtime.topic(path)
     except EntityNotFound:
         return NOTHING
-    own = topic.counts()
+    own, transfer, undelivered = topic.counts(), topic.transfer_counts(), topic.transfer_dead_letter.counts()
+    parts: list[QueueCounts | EntityCounts] = [own, transfer, undelivered, *each]
     return EntityCounts(
         scheduled=own.scheduled,
-        size_bytes=own.size_bytes + sum(one.size_bytes for one in each),
-        is_limited=own.is_limited or any(one.is_limited for one in each),
+        transfer=transfer.active,
+        transfer_dead_letter=undelivered.active + undelivered.deferred,
+        size_bytes=sum(part.size_bytes for part in parts),
+        is_limited=any(part.is_limited for part in parts),
         last_used_at=topic.last_used_at,
     )
 

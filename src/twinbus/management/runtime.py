@@ -27,13 +27,7 @@ class Placed(Protocol):
     def first_store(self) -> int: ...
 
 
-class SubQueues(Used, Protocol):
-    """A queue or subscription at run time."""
-
-    @property
-    def main(self) -> Countable: ...
-    @property
-    def dead_letter(self) -> Countable: ...
+class Transferring(Used, Protocol):
     @property
     def transfer_dead_letter(self) -> Countable: ...
     def transfer_counts(self) -> QueueCounts:
@@ -41,7 +35,16 @@ class SubQueues(Used, Protocol):
         ...
 
 
-class Topic(Countable, Used, Protocol):
+class SubQueues(Transferring, Protocol):
+    """A queue or subscription at run time."""
+
+    @property
+    def main(self) -> Countable: ...
+    @property
+    def dead_letter(self) -> Countable: ...
+
+
+class Topic(Countable, Transferring, Protocol):
     """A topic at run time; it holds scheduled messages itself."""
 
 

@@ -83,7 +83,7 @@ class Entities:
     ) -> TopicEntity:
         if first_store is None:
             first_store = first_store_of(entity_id, description.enable_partitioning, len(self._brokers))
-        entity = TopicEntity(entity_id, description, self._brokers, now, first_store)
+        entity = TopicEntity(entity_id, description, self._brokers, self.find, now, first_store)
         self._entities[path_key(description.name)] = entity
         _serve(entity.fragments)
         return entity
@@ -116,7 +116,7 @@ class Entities:
         self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[TopicEntity]
     ) -> None:
         first_store = self._new_first_store(entity_id, description.enable_partitioning)
-        run(self._create(TopicEntity(entity_id, description, self._brokers, now, first_store)), now, reply)
+        run(self._create(TopicEntity(entity_id, description, self._brokers, self.find, now, first_store)), now, reply)
 
     def _new_first_store(self, entity_id: int, is_partitioned: bool) -> int:
         """An ordinary entity goes to a store that works, if one does; a partitioned one needs all of its stores."""

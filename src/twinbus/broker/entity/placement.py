@@ -47,6 +47,10 @@ class Placement:
         self._turn_left = 0
         self._turn_under_way = 0  # messages of this turn that are not answered yet
 
+    def check_open(self) -> None:
+        """Raises the reason if nothing can be sent here now. For callers that stage messages, and do not send."""
+        self.settings.check_can_send()
+
     def prepare(self, messages: Sequence[Message]) -> Sequence[Message]:
         """As they are to be stored here. For callers that stage them, and do not send."""
         return messages

@@ -5,9 +5,11 @@ from itertools import accumulate
 
 from twinbus.broker.entity import fan_out
 from twinbus.broker.entity.forwarding import Find
+from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
 from twinbus.broker.entity.topic_room import TopicRoom
+from twinbus.broker.entity.transfers import Transfers, ViaTarget
 from twinbus.broker.entity_settings import subscription_settings, topic_settings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
@@ -18,7 +20,7 @@ from twinbus.broker.operations import by_number
 from twinbus.broker.operations.steps import run
 from twinbus.broker.replies import QueueCounts, Reply, SendReply
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError
+from twinbus.errors import EntityNotFound, MessagingError
 from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message, read_content
 from twinbus.model.paths import path_key
@@ -34,7 +36,7 @@ class SubscriptionEntity(SubQueues):
         self, entity_id: int, description: SubscriptionDescription, topic: "TopicEntity", find: Find, now: Millis
     ) -> None:
         settings = subscription_settings(description, topic.description)
-        super().__init__(entity_id, settings, [fragment.broker for fragment in topic.fragments], find, now)
+        super().__init__(entity_id, settings, [fragment.broker for fragment in topic.main_fragments], find, now)
         self.description = description
         self.topic = topic
 
@@ -57,40 +59,55 @@ class TopicEntity:
         entity_id: int,
         description: TopicDescription,
         brokers: Sequence[MessageBroker],
+        find: Find,
         now: Millis,
         first_store: int,
     ) -> None:
         self.id = entity_id
         self.description = description
         self.first_store = first_store
-        self.settings = topic_settings(description)
-        self.fragments = make_fragments(
-            entity_id, SubQueue.MAIN, self.settings, brokers_of(self.settings, brokers, first_store), self._keep_up
+        self.settings = settings = topic_settings(description)
+        settings.last_used_at = now
+        own_brokers = brokers_of(settings, brokers, first_store)
+        self.main_fragments = make_fragments(entity_id, SubQueue.MAIN, settings, own_brokers, self._keep_up)
+        undelivered = make_fragments(entity_id, SubQueue.TRANSFER_DEAD_LETTER, settings, own_brokers)
+        transfer = make_fragments(
+            entity_id, SubQueue.TRANSFER, settings, own_brokers, transfer_dead_letters=undelivered
         )
-        self.settings.last_used_at = now
+        self.fragments = [*self.main_fragments, *undelivered, *transfer]
+        self.transfer_dead_letter = MessageQueue(settings, undelivered, find)
+        self.transfers = Transfers(settings, transfer, find)
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by `path_key`
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
         self._room = TopicRoom(self._parts, self._copy_count)
-        self.placement = Placement(self.settings, self.fragments, self._stage, self._room.check)
+        self.placement = Placement(settings, self.main_fragments, self._stage, self._room.check)
 
     @property
     def last_used_at(self) -> Millis:
         return self.settings.last_used_at
 
     def is_idle(self, now: Millis, duration: Millis) -> bool:
-        """Whether nobody has sent to it or used one of its subscriptions for this long."""
-        is_sent_to = now - self.settings.last_used_at < duration
-        return not is_sent_to and all(each.is_idle(now, duration) for each in self.subscriptions.values())
+        """Whether nobody has sent to it, or used one of its subscriptions, for this long."""
+        is_used = now - self.settings.last_used_at < duration or self.transfer_dead_letter.receiver_count > 0
+        return not is_used and all(each.is_idle(now, duration) for each in self.subscriptions.values())
 
     def close(self) -> None:
         """The topic has been deleted, and its subscriptions with it."""
         self.settings.is_deleted = True
+        self.transfer_dead_letter.close(EntityNotFound.at(self.settings.path))
         for subscription in self.subscriptions.values():
             subscription.close()
 
     def counts(self) -> QueueCounts:
         """Of the topic itself, which holds scheduled messages only; subscriptions count their own."""
-        return counts_of(self.fragments)
+        return counts_of(self.main_fragments)
+
+    def transfer_counts(self) -> QueueCounts:
+        return counts_of(self.transfers.fragments)
+
+    def via(self, destination: str) -> ViaTarget:
+        """Takes messages here that are handed on to another entity."""
+        return self.transfers.target(destination)
 
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
@@ -108,7 +125,7 @@ class TopicEntity:
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         """Remove scheduled messages, all of them or MessageNotFound."""
-        run(by_number.cancel(self.fragments, numbers), now, reply)
+        run(by_number.cancel(self.main_fragments, numbers), now, reply)
 
     def follow_description(self, description: TopicDescription, now: Millis) -> None:
         self.description = description

@@ -1,9 +1,9 @@
 """Send-via: messages for one entity that are sent by way of another (contract A7).
 
-    sent via a queue --> its transfer sub-queue --as auto-forwarding does--> the destination
-                                        '--missing, disabled, full--> the queue's transfer dead-letter queue
+    sent via an entity --> its transfer sub-queue --as auto-forwarding does--> the destination
+                                        '--missing, disabled, full--> the entity's transfer dead-letter queue
 
-The queue they are sent via takes them whole, in the fragment that their via-partition-key chooses, so that they share
+The queue or topic they are sent via takes them whole, in the fragment that their via-partition-key chooses, so that they share
 a commit with whatever else a transaction does there. Their own keys count at the destination. Where they are to go is
 written on them as an annotation, which the destination does not get to see.
 """
@@ -20,6 +20,7 @@ from twinbus.broker.fragment.intake import check_room, stage
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import NEVER, Millis
+from twinbus.errors import EntityNotFound, NotAllowed
 from twinbus.model import wire_names
 from twinbus.model.content import annotation, with_annotations
 from twinbus.model.message import Message
@@ -29,7 +30,7 @@ RUN_MAX = 64
 
 
 class ViaPlacement(Placement):
-    """The way into a queue for messages that are meant for another entity."""
+    """The way into an entity for messages that are meant for another one."""
 
     def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment], destination: str) -> None:
         super().__init__(settings, fragments, stage, check_room)
@@ -58,6 +59,14 @@ class ViaPlacement(Placement):
         super().send_together(self.prepare(messages), now, reply)
 
 
+class HomePlacement(ViaPlacement):
+    """For what a transaction sends elsewhere. Its home keeps it whether or not it takes messages of its own."""
+
+    def check_open(self) -> None:
+        if self.settings.is_deleted:
+            raise EntityNotFound.at(self.settings.path)
+
+
 class ViaTarget:
     """Takes messages as a queue does; they end up elsewhere."""
 
@@ -73,7 +82,7 @@ class ViaTarget:
 
 
 class Transfers:
-    """The transfer sub-queue of one queue: nobody receives from it, and it hands on what it has."""
+    """The transfer sub-queue of one queue or topic: nobody receives from it, and it hands on what it has."""
 
     def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment], find: Find) -> None:
         self.fragments = fragments
@@ -85,6 +94,27 @@ class Transfers:
 
     def target(self, destination: str) -> ViaTarget:
         return ViaTarget(ViaPlacement(self._settings, self.fragments, destination))
+
+    # For transactions whose home is this entity
+
+    def check_home_of(self, settings: EntitySettings) -> None:
+        """Raises NotAllowed for anything but this queue, or this topic and its subscriptions."""
+        if settings.root != self._settings.root:
+            home = self._settings.path
+            raise NotAllowed(
+                f"The transactions of this AMQP session are on '{home}', the first entity that it used, and can only "
+                f"send to '{settings.path}'. Use another connection, or receive from '{settings.path}' first."
+            )
+
+    def way_to(self, placement: Placement) -> Placement:
+        """What is sent to another entity is kept here at the commit, and transferred."""
+        settings = placement.settings
+        if settings.root == self._settings.root:
+            return placement
+        if isinstance(placement, ViaPlacement):
+            self.check_home_of(settings)
+        settings.check_can_send()
+        return HomePlacement(self._settings, self.fragments, settings.path)
 
     # Called by the fragments
 

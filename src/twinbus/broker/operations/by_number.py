@@ -11,7 +11,7 @@ from twinbus.broker.fragment.message_sessions import MessageSessions
 from twinbus.broker.fragment.settlement import lock_lost
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.sessions import check_held
-from twinbus.broker.operations.steps import Steps, commit, read_one, read_timed
+from twinbus.broker.operations.steps import Steps, commit, read_timed
 from twinbus.clock import Millis
 from twinbus.errors import MessageNotFound, MessageTooLarge
 from twinbus.model.wire_names import MessageState
@@ -84,8 +84,14 @@ def cancel_scheduled(queue: AskedQueue, command: CancelScheduled, now: Millis) -
 def cancel(fragments: Sequence[Fragment], numbers: Sequence[int]) -> Steps[None]:
     """Of a queue or a topic."""
     fragment = fragment_of_numbers(fragments, numbers)
+    rows, _ = yield from scheduled_rows(fragment, numbers)
+    yield from _remove(fragment, rows)
+
+
+def scheduled_rows(fragment: Fragment, numbers: Sequence[int]) -> Steps[tuple[Rows, Millis]]:
+    """All of them, and when they were found; MessageNotFound if one of them is not scheduled."""
     wanted = list(dict.fromkeys(numbers))
-    rows = yield from read_one(fragment, ReadNumbers(fragment.key, wanted))
+    rows, now = yield from read_timed(fragment, ReadNumbers(fragment.key, wanted))
     # Those that are being changed become active or are cancelled already.
     changing = fragment.in_flight()
     # A row that was delivered before is not scheduled: it was abandoned with a delay.
@@ -96,7 +102,7 @@ def cancel(fragments: Sequence[Fragment], numbers: Sequence[int]) -> Steps[None]
     ]
     if len(scheduled) < len(wanted):
         raise MessageNotFound("A message with this sequence number is not scheduled, or no longer. Peek to see it.")
-    yield from _remove(fragment, scheduled)
+    return scheduled, now
 
 
 def _remove(fragment: Fragment, rows: Rows) -> Steps[None]:

@@ -38,6 +38,7 @@ from twinbus.gateway.nodes.management_node import ASSOCIATED_LINK, ManagementNod
 from twinbus.gateway.nodes.request_links import CREDIT as REQUEST_CREDIT
 from twinbus.gateway.nodes.request_links import Handle, RequestBinding, ResponseLink, find_response_link
 from twinbus.gateway.nodes.request_message import CBS_NAMES, MANAGEMENT_NAMES, ReplyNames, Request, Response, text_of
+from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 from twinbus.gateway.requests.call import Respond
 from twinbus.model import wire_names
 from twinbus.model.descriptions import Right
@@ -61,9 +62,12 @@ class Attachment:
         self._grants = grants
         self._bindings = bindings
         self._wake = wake
-        self._transactions = Transactions()
+        self._homes = TransactionHomes(namespace.entities)
+        self._transactions = Transactions(self._homes)
         self.who = ""  # what the client called itself when it opened the connection
-        self._receivers = ReceiverAttach(bindings, namespace.traffic, self._meter_of, self._transactions, wake)
+        self._receivers = ReceiverAttach(
+            bindings, namespace.traffic, self._meter_of, self._transactions, self._homes, wake
+        )
         self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic)
         self._management = ManagementNode(grants, namespace, self._transactions)
 
@@ -72,6 +76,7 @@ class Attachment:
         if isinstance(link, IncomingLink) and isinstance(link.target, Coordinator):
             # Needs no right: what is done in a transaction is done on links that needed theirs.
             link.accept(credit=COORDINATOR_CREDIT)
+            self._homes.control_link_attached(link)
             self._bindings[link] = CoordinatorBinding(link, self._transactions, self._wake)
             return
         address = _address_of(link)
@@ -120,6 +125,7 @@ class Attachment:
             new_id=self._namespace.new_id,
             wake=self._wake,
         )
+        self._homes.attached(link, address, is_sender=True)
 
     def _meter_of(self, node: EntityNode) -> LinkMeter:
         return LinkMeter.of(self._namespace.book, node, self.who)
@@ -130,8 +136,6 @@ class Attachment:
         self._grants.require(Right.SEND, path, now)
         if resolve(self._namespace.entities, parse_address(path)).target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
-        if not isinstance(target, QueueEntity):
-            raise NotAllowed(f"'{target.description.name}' is a topic: messages can be sent via queues only.")
         return target.via(path)
 
     def _bind_outgoing(self, link: OutgoingLink, address: str, now: Millis) -> None:

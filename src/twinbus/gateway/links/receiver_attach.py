@@ -24,6 +24,7 @@ from twinbus.gateway.links.session_attach import (
 )
 from twinbus.gateway.namespace_view import Traffic
 from twinbus.gateway.nodes.coordinator import Transactions
+from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 from twinbus.meter.operation import Cause
 
 MeterOf = Callable[[EntityNode], LinkMeter]
@@ -39,17 +40,20 @@ class ReceiverAttach:
         traffic: Traffic,
         meter_of: MeterOf,
         transactions: Transactions,
+        homes: TransactionHomes,
         wake: Callable[[], None],
     ) -> None:
         self._bindings = bindings
         self._meter_of = meter_of
         self._transactions = transactions
+        self._homes = homes
         self._traffic = traffic
         self._wake = wake
 
     def bind(self, link: OutgoingLink, node: EntityNode, path: str, now: Millis) -> None:
         """Accept the link, now or once a message session is free. Raises MessagingError if it must be refused."""
         queue, source = node.queue, link.source
+        self._homes.check_receiver(link, node.address)
         if queue is None:
             raise NotAllowed(f"'{path}' is a topic: receive from one of its subscriptions.")
         if queue.receiver_count >= RECEIVERS_MAX:
@@ -61,6 +65,7 @@ class ReceiverAttach:
         binding = self._receiver(link, node, path, None, now)
         queue.attach(binding, now)
         link.accept(source=unfiltered_source(source))
+        self._homes.attached(link, node.address, is_sender=False)
         # If the client has sent credit already, it is the next event.
         self._bindings[link] = binding
 
@@ -80,6 +85,7 @@ class ReceiverAttach:
             raise NotAllowed(f"'{pending.path}' has no message sessions: receive from it without a session.")
         wanted = wanted_session(source)
         self._bindings[link] = pending
+        self._homes.attached(link, pending.node.address, is_sender=False, is_certain=False)
 
         def reply(result: SessionLock | MessagingError) -> None:
             if self._bindings.get(link) is not pending:
@@ -91,7 +97,7 @@ class ReceiverAttach:
             if isinstance(result, MessagingError):
                 if isinstance(result, OperationTimeout):
                     pending.meter.counted(Cause.EMPTY_RECEIVE)
-                link.refuse(result)
+                self._refuse(link, result)
             else:
                 self._open_session(link, source, queue, pending, result, result.locked_at)
             self._wake()
@@ -112,11 +118,16 @@ class ReceiverAttach:
             queue.attach(binding, now)
         except MessagingError as error:
             queue.release_session(lock, now)
-            link.refuse(error)
+            self._refuse(link, error)
             return
         pending.meter.counted(Cause.SESSION)
         self._bindings[link] = binding
+        self._homes.attached(link, pending.node.address, is_sender=False)
         link.accept(source=session_source(source, lock), properties=session_properties(lock))
         # The client's credit came while the attach was held back, so no event will report it again.
         binding.credit_told(link.credit, drain=link.is_draining)
         binding.credit_changed(now)
+
+    def _refuse(self, link: OutgoingLink, error: MessagingError) -> None:
+        self._homes.refused(link)
+        link.refuse(error)

@@ -228,7 +228,7 @@ class ReceiverBinding:
         self._traffic.settled += len(deliveries)
         self._window.settled(len(deliveries))
         ids, tokens = [delivery_id for delivery_id, _ in deliveries], [tag for _, tag in deliveries]
-        answer = self._transactions.settle(state, self._queue, tokens, now, is_settled=is_settled)
+        answer = self._transactions.settle(state, self._link.session, self._queue, tokens, now, is_settled=is_settled)
         is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
         if is_taken:
             self._transactions.after_commit(state.txn_id, partial(self.meter.settled, len(tokens)))

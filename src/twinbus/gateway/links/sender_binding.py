@@ -132,9 +132,10 @@ class SenderBinding:
                 raise _too_large(len(payload), self._message_size_max)
             self._transactions.check_room(len(payload))
             messages = [self._read(part) for part in (split_batch(payload) if is_batch else [payload])]
-            transaction.send(self._target.placement, messages, now)
+            home = self._transactions.home(state.txn_id, self._link.session)
+            fragment = transaction.send(self._target.placement, messages, now, home)
             self._traffic.messages_in += len(messages)
-            count = partial(self._meter.sent, messages, None, fragment=transaction.fragment)
+            count = partial(self._meter.sent, messages, None, fragment=fragment)
             self._transactions.after_commit(state.txn_id, count)
         except MessagingError as error:
             self._traffic.refused += 1

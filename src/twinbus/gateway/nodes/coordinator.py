@@ -5,7 +5,8 @@
                              inside it; nothing happens yet
     discharge(id, fail)      -> accepted once all of it is durable or forgotten, or rejected with the reason
 
-A transaction belongs to the connection that declared it, and ends with the control link it was declared on.
+A transaction belongs to the connection that declared it, and ends with the control link it was declared on. For links on
+the AMQP session of its control link it has a home: see `transaction_homes`.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +17,15 @@ from twinbus.amqp.codec.sections import ValueBody, decode_sections
 from twinbus.amqp.codec.terminus import Declare, Discharge
 from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.session import Session
 from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.transfers import Transfers
 from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotImplementedHere, QuotaExceeded, TransactionUnknown
 from twinbus.gateway.links.outcome_states import confirmation, outcome_of
+from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 
 CREDIT = 100
 OPEN_MAX = 100
@@ -35,17 +39,20 @@ _REQUEST = one_of("a declare or a discharge", Declare, Discharge)
 class Transactions:
     """The open transactions of one connection, by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, homes: TransactionHomes) -> None:
+        self._homes = homes
         self._open: dict[bytes, FragmentTransaction] = {}
+        self._sessions: dict[bytes, Session] = {}  # that they were declared on
         self._after_commit: dict[bytes, list[Callable[[], None]]] = {}
         self._last_id = 0
 
-    def declare(self) -> bytes:
+    def declare(self, session: Session) -> bytes:
         if len(self._open) >= OPEN_MAX:
             raise QuotaExceeded(f"The connection has {OPEN_MAX} transactions open, which is the limit. Discharge some.")
         self._last_id += 1
         txn_id = self._last_id.to_bytes(8, "big")
         self._open[txn_id] = FragmentTransaction()
+        self._sessions[txn_id] = session
         return txn_id
 
     def find(self, txn_id: bytes) -> FragmentTransaction:
@@ -53,6 +60,10 @@ class Transactions:
         if found is None:
             raise TransactionUnknown("No transaction of this connection has this id. Declare one first.")
         return found
+
+    def home(self, txn_id: bytes, session: Session) -> Transfers | None:
+        """Of the transaction, for an operation on this AMQP session."""
+        return self._homes.of(session) if self._sessions.get(txn_id) is session else None
 
     def check_room(self, size: int) -> None:
         """Raise QuotaExceeded if there is no room for this many bytes more. The first message always has room."""
@@ -67,6 +78,7 @@ class Transactions:
 
     def commit(self, txn_id: bytes, now: Millis, reply: Reply[None]) -> None:
         calls = self._after_commit.pop(txn_id, [])
+        self._sessions.pop(txn_id, None)
 
         def committed(result: MessagingError | None) -> None:
             if result is None:
@@ -79,10 +91,18 @@ class Transactions:
 
     def rollback(self, txn_id: bytes) -> None:
         self._after_commit.pop(txn_id, None)
+        self._sessions.pop(txn_id, None)
         self._open.pop(txn_id).rollback()
 
     def settle(
-        self, state: TransactionalState, queue: MessageQueue, tokens: Sequence[bytes], now: Millis, *, is_settled: bool
+        self,
+        state: TransactionalState,
+        session: Session,
+        queue: MessageQueue,
+        tokens: Sequence[bytes],
+        now: Millis,
+        *,
+        is_settled: bool,
     ) -> DeliveryState:
         """Settle the messages of one disposition, all or none, and return what to answer.
 
@@ -96,7 +116,7 @@ class Transactions:
             outcome = outcome_of(state.outcome)
             if outcome is None or state.outcome is None:
                 raise ArgumentError("Settle a message in a transaction with one of the four outcomes.")
-            transaction.settle(queue, tokens, outcome, now)
+            transaction.settle(queue, tokens, outcome, now, self.home(state.txn_id, session))
         except MessagingError as error:
             if is_settled:
                 transaction.doom(error)
@@ -128,7 +148,7 @@ class CoordinatorBinding:
         if isinstance(request, Declare):
             if request.global_id is not None:
                 raise NotImplementedHere("Distributed transactions are not supported. Declare one without a global id.")
-            txn_id = self._transactions.declare()
+            txn_id = self._transactions.declare(self._link.session)
             self._declared.add(txn_id)
             self._answer(delivery_id, Declared(txn_id=txn_id))
             return

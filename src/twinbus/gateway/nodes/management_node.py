@@ -17,7 +17,7 @@ from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.gateway.nodes.request_message import Arguments, Request, Response
 from twinbus.gateway.requests.call import Call, Respond
-from twinbus.gateway.requests.handlers import HANDLERS, Handler
+from twinbus.gateway.requests.handlers import HANDLERS, Handler, InTransaction
 from twinbus.model import wire_names
 
 ASSOCIATED_LINK = "associated-link-name"
@@ -88,11 +88,14 @@ class ManagementNode:
         now: Millis,
         respond: Respond,
     ) -> Call:
-        transaction = None
+        transaction = home = None
         if request.txn_id is not None:
-            if not handler.can_be_in_transaction:
+            if handler.in_transaction is InTransaction.REFUSED:
                 raise NotAllowed(f"'{request.operation}' cannot be part of a transaction. Ask for it outside one.")
-            transaction = self._transactions.find(request.txn_id)
+            found = self._transactions.find(request.txn_id)
+            if handler.in_transaction is InTransaction.TAKES_PART:
+                assert request.session is not None
+                transaction, home = found, self._transactions.home(request.txn_id, request.session)
         namespace = self._namespace
         return Call(
             node=node,
@@ -106,6 +109,7 @@ class ManagementNode:
             new_id=namespace.new_id,
             respond=respond,
             transaction=transaction,
+            home=home,
             after_commit=partial(self._transactions.after_commit, request.txn_id or b""),
             check_room=self._transactions.check_room,
         )

@@ -58,7 +58,7 @@ class RequestBinding:
             answer: DeliveryState = ACCEPTED
             if isinstance(delivery.state, TransactionalState):
                 answer = in_transaction(delivery.state, ACCEPTED)
-                request = replace(request, txn_id=delivery.state.txn_id)
+                request = replace(request, txn_id=delivery.state.txn_id, session=self._link.session)
             self._settle(delivery, answer)
             self._handle(request, now, self._respond_to(request))
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
 from twinbus.amqp.codec.types import Array, Int, Symbol, Value
+from twinbus.amqp.session import Session
 from twinbus.errors import ArgumentError, MessagingError
 
 T = TypeVar("T")
@@ -21,6 +22,7 @@ class Request:
     properties: dict[str, Value]
     body: Value
     txn_id: bytes | None = None  # of the transaction that it is part of
+    session: Session | None = None  # the AMQP session it came on
 
     @property
     def operation(self) -> str:

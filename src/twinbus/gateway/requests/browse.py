@@ -4,6 +4,7 @@ Those named `com.twinbus:...` are ours; a namespace without them answers 501, so
 """
 
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from twinbus.amqp.codec.section_bounds import section_bounds
@@ -20,7 +21,9 @@ from twinbus.broker.commands import (
     ReceiveDeferred,
 )
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
-from twinbus.errors import ArgumentError
+from twinbus.broker.fragment_transaction import FragmentTransaction
+from twinbus.broker.outcomes import COMPLETE
+from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
 from twinbus.model.delivery import encode_delivery
@@ -125,7 +128,21 @@ def receive_by_sequence_number(call: Call) -> None:
     session_id = arguments.optional_text("session-id")
     if session_id is not None:
         call.require_session(session_id)
+    if call.transaction is not None and not is_peek_lock:
+        # Its messages are removed at the commit. Nobody has their locks, which end by themselves after a rollback.
+        call.ask(
+            ReceiveDeferred(numbers, ReceiveMode.PEEK_LOCK, session_id), partial(_delete_in, call, call.transaction)
+        )
+        return
     call.ask(ReceiveDeferred(numbers, mode, session_id), _received)
+
+
+def _delete_in(call: Call, transaction: FragmentTransaction, deliveries: list[TakenMessage]) -> Response:
+    try:
+        transaction.settle(call.queue(), [each.lock_token for each in deliveries], COMPLETE, call.now, call.home)
+    except MessagingError as error:
+        return Response.failed(error)
+    return _received([each._replace(lock_token=b"") for each in deliveries])
 
 
 def _received(deliveries: list[TakenMessage]) -> Response:

@@ -8,6 +8,7 @@ that succeeds is reported to the meter by one of the `as_...` functions, from it
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
+from twinbus.broker.entity.transfers import Transfers
 from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
@@ -56,6 +58,7 @@ class Call:
     new_id: Callable[[], str]
     respond: Respond
     transaction: FragmentTransaction | None = None  # that the request is part of
+    home: Transfers | None = None  # of the transaction
 
     def queue(self) -> MessageQueue:
         if self.node.queue is None:
@@ -82,6 +85,11 @@ class Call:
                 self.respond(body_of(result))
 
         return reply
+
+    def enlisted(self, response: Response) -> None:
+        """It is part of the transaction: answer it, and bill it once that is committed."""
+        self.after_commit(partial(self.billed_as, self, None))
+        self.respond(response)
 
     def require_session(self, session_id: str) -> None:
         """Raise SessionLockLost if the link that the request names has lost this session."""

@@ -1,7 +1,5 @@
 """`$management`: renew message locks, settle by lock token."""
 
-from functools import partial
-
 from twinbus.amqp.codec.types import Array, Timestamp
 from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Outcome
 from twinbus.clock import Millis
@@ -24,9 +22,8 @@ def renew_lock(call: Call) -> None:
 def update_disposition(call: Call) -> None:
     outcome = named_outcome(call.arguments)
     if call.transaction is not None:
-        call.transaction.settle(call.queue(), lock_tokens(call.arguments), outcome, call.now)
-        call.after_commit(partial(call.billed_as, call, None))
-        call.respond(Response.ok())
+        call.transaction.settle(call.queue(), lock_tokens(call.arguments), outcome, call.now, call.home)
+        call.enlisted(Response.ok())
         return
     call.queue().settle(lock_tokens(call.arguments), outcome, call.now, call.answer(done))
 

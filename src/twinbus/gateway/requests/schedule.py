@@ -3,7 +3,7 @@
 from functools import partial
 
 from twinbus.amqp.codec.types import Array, Long
-from twinbus.errors import ArgumentError, MessageTooLarge
+from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
 from twinbus.gateway.nodes.request_message import Response
 from twinbus.gateway.requests.call import Call, done
 from twinbus.meter.operation import Cause
@@ -28,8 +28,8 @@ def schedule_message(call: Call) -> None:
 
     if call.transaction is not None:
         call.check_room(sum([len(message.content) for message in messages]))
-        call.transaction.send(call.target().placement, messages, call.now)
-        call.after_commit(partial(call.meter.sent, messages, None, Cause.SCHEDULE, call.transaction.fragment))
+        fragment = call.transaction.send(call.target().placement, messages, call.now, call.home)
+        call.after_commit(partial(call.meter.sent, messages, None, Cause.SCHEDULE, fragment))
         call.respond(numbered([NUMBER_UNKNOWN] * len(messages)))
         return
     call.target().schedule(messages, call.now, call.answer(body))
@@ -46,4 +46,14 @@ def _message(call: Call, entry: dict[str, object]) -> Message:
 
 def cancel_scheduled_message(call: Call) -> None:
     numbers = call.arguments.sequence("sequence-numbers", int, "numbers", SEQUENCE_NUMBERS_MAX)
-    call.target().cancel_scheduled(numbers, call.now, call.answer(done))
+    if call.transaction is None:
+        call.target().cancel_scheduled(numbers, call.now, call.answer(done))
+        return
+
+    def reply(error: MessagingError | None) -> None:
+        if error is None:
+            call.enlisted(Response.ok())
+        else:
+            call.respond(Response.failed(error))
+
+    call.transaction.cancel_scheduled(call.target().placement, numbers, call.now, reply, call.home)

@@ -45,6 +45,11 @@ def set_session_state(call: Call) -> None:
         raise MessageTooLarge(
             f"The session state has {size} bytes; the limit is that of a message, {call.message_size_max}. Store less in it."
         )
+    if call.transaction is not None:
+        call.check_room(size)
+        call.transaction.set_session_state(call.queue(), session_id, state, call.now, call.home)
+        call.enlisted(Response.ok())
+        return
     call.ask(SetSessionState(session_id, state), done)
 
 

@@ -1,0 +1,114 @@
+"""What a transaction is to do at its commit: remembered, checked again, and done as one commit of one messaging store."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.placement import Placement
+from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.settlement import apply, check_live
+from twinbus.broker.outcomes import Outcome
+from twinbus.broker.replies import Reply
+from twinbus.clock import Millis
+from twinbus.model.message import Message
+from twinbus.store.changes import SessionStateSet
+from twinbus.store.reads import Rows
+
+
+class Settlement(NamedTuple):
+    fragment: Fragment
+    tokens: list[bytes]
+    outcome: Outcome
+
+
+class SessionState(NamedTuple):
+    queue: MessageQueue
+    fragment: Fragment
+    session_id: str
+    state: bytes | None
+
+
+class Cancellation(NamedTuple):
+    """Of scheduled messages."""
+
+    fragment: Fragment
+    numbers: list[int]
+
+
+@dataclass(slots=True)
+class TransactionWork:
+    """Everything concerns one fragment of one entity, and those of its sub-queues and subscriptions with the same index."""
+
+    sends: dict[Placement, list[Message]] = field(default_factory=dict)
+    settlements: list[Settlement] = field(default_factory=list)
+    states: list[SessionState] = field(default_factory=list)
+    cancellations: list[Cancellation] = field(default_factory=list)
+    size_bytes: int = 0  # of the messages and states that it holds in memory
+
+    def add_sends(self, placement: Placement, messages: Sequence[Message]) -> None:
+        self.sends.setdefault(placement, []).extend(messages)
+        self.size_bytes += sum([len(message.content) for message in messages])
+
+    def add_state(self, state: SessionState) -> None:
+        self.states.append(state)
+        self.size_bytes += len(state.state or b"")
+
+    @property
+    def cancelled_numbers(self) -> list[int]:
+        return [number for each in self.cancellations for number in each.numbers]
+
+    def forget(self) -> None:
+        for fragment, tokens, _ in self.settlements:
+            fragment.locks.dismiss(tokens)
+
+    def check_room(self, placement: Placement, index: int, messages: Sequence[Message] = ()) -> None:
+        """Raises the reason if the fragment cannot take these and what is sent there already."""
+        fragment = placement.fragments[index]
+        refusal = fragment.refusal
+        if refusal is not None:
+            raise refusal
+        placement.check_room(fragment, [*self._sent_to(placement), *messages])
+
+    def _sent_to(self, placement: Placement) -> list[Message]:
+        """What goes into the same sub-queue: ways to several destinations share that of the entity they go via."""
+        return [
+            message
+            for other, messages in self.sends.items()
+            if other.fragments is placement.fragments
+            for message in messages
+        ]
+
+    def check(self, index: int, now: Millis) -> None:
+        """What was good when it was asked for may be so no longer."""
+        for fragment, tokens, _ in self.settlements:
+            lost = check_live(fragment, tokens, now)
+            if lost is not None:
+                raise lost
+        for each in self.states:
+            each.queue.sessions().check_held(each.session_id, now)
+        for placement in self.sends:
+            placement.check_open()
+            self.check_room(placement, index)
+
+    def carry_out(self, index: int, cancelled: Rows, now: Millis, reply: Reply[None]) -> None:
+        """As one commit; nothing of it can be refused any more. `cancelled`: the rows that the cancellations name."""
+        parts = [placement.fragments[index] for placement in self.sends]
+        parts += [each.fragment for each in self.settlements] + [each.fragment for each in self.states]
+        parts += [each.fragment for each in self.cancellations]
+        with parts[0].broker.joined(lambda _: reply(None), lambda error, _: reply(error)):
+            for placement, messages in self.sends.items():
+                decision = Decision(placement.fragments[index])
+                placement.stage(decision, messages, now, None)
+                decision.commit()
+            for fragment, tokens, outcome in self.settlements:
+                apply(fragment, fragment.locks.drop(tokens), outcome, now, None)
+            for _, fragment, session_id, state in self.states:
+                decision = Decision(fragment)
+                decision.write(SessionStateSet(fragment.key, session_id, state, now))
+                decision.commit()
+            if cancelled:
+                decision = Decision(self.cancellations[0].fragment)
+                decision.remove(cancelled)
+                decision.commit()
