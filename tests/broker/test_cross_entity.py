@@ -247,13 +247,15 @@ def test_what_a_topic_cannot_transfer_ends_in_its_transfer_dead_letter_queue(sim
 
 def test_what_waits_in_a_topic_for_its_transfer_survives_a_restart(sim: Simulation) -> None:
     via = sim.topic(TopicDescription("via"))
-    sim.queue(QueueDescription("target", enable_partitioning=True))
-    sim.lose_store(13)
+    target = sim.queue(QueueDescription("target"))
+    lost = target.main.fragments[0].broker.index
+    assert lost != via.main_fragments[0].broker.index
+    sim.lose_store(lost)
     transaction = FragmentTransaction()
-    transaction.send(via.via("target").placement, [make_message("m", partition_key="order-1")], sim.now)
+    transaction.send(via.via("target").placement, [make_message("m")], sim.now)
     commit(sim, transaction)
     assert via.transfer_counts().active == 1
-    sim.ports[13].reopen()
+    sim.ports[lost].reopen()
     sim.restart()
     sim.advance(2_000, 500)
     assert ids(sim, sim.entities.queue("target").main) == ["m"]

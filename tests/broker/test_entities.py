@@ -312,4 +312,4 @@ def test_entities_of_before_are_found_where_they_were() -> None:
     split = sim.entities.restore_queue(6, QueueDescription("split", enable_partitioning=True), sim.now)
     plain = sim.entities.restore_topic(6, TopicDescription("plain"), sim.now)
     assert [fragment.broker.index for fragment in split.main.fragments] == [0, 1, 2, 3] * 4
-    assert [fragment.broker.index for fragment in plain.fragments] == [2]
+    assert [fragment.broker.index for fragment in plain.main_fragments] == [2]
