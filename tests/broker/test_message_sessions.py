@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinbus.broker.commands import GetSessionState, ListSessions, Peek, ReceiveDeferred, SetSessionState
+from twinbus.broker.commands import GetSessionState, ListSessions, Peek, Purge, ReceiveDeferred, SetSessionState
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
@@ -456,3 +456,63 @@ def test_the_oldest_session_is_still_the_next_one_after_many_were_accepted_by_na
     for _ in range(2 * STALE_ENTRIES_MAX):
         queue.main.release_session(sim.accept(queue.main, "second").value, sim.now)
     assert [sim.accept(queue.main).value.session_id for _ in range(3)] == ["first", "second", "third"]
+
+
+# Letters of either case
+
+
+@pytest.mark.rule("A9")
+def test_a_session_is_accepted_by_its_id_in_any_case(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "SessionId", "first")
+    receiver = session_receiver(sim, queue, "sessionId")
+    send(sim, queue, "SESSIONID", "second")
+    send(sim, queue, "other", "elsewhere")
+    assert receiver.session is not None
+    assert receiver.session.session_id == "sessionId"
+    delivered = [taken.message for taken in receiver.take()]
+    assert [message.session_id for message in delivered] == ["SessionId", "SESSIONID"]
+    assert [message_id_of(message.content) for message in delivered] == ["first", "second"]
+    assert isinstance(sim.accept(queue.main, "SESSIONid").error, SessionCannotBeLocked)
+
+
+def test_messages_of_a_session_sent_together_in_different_cases_keep_their_order(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    receiver = session_receiver(sim, queue, "s")
+    sim.send(queue, *[make_message(str(number), session_id="sS"[number % 2]) for number in range(7)])
+    assert receiver.ids() == [str(number) for number in range(7)]
+
+
+def test_the_next_free_session_has_the_id_of_its_first_message(sim: Simulation, queue: QueueEntity) -> None:
+    early = session_receiver(sim, queue, "ORDER")
+    send(sim, queue, "Order", "1")
+    send(sim, queue, "order", "2")
+    queue.main.detach(early, sim.now)
+    later = session_receiver(sim, queue, None)
+    assert later.session is not None
+    assert later.session.session_id == "Order"
+    assert later.ids() == ["1", "2"]
+    assert not sim.accept(queue.main, wait=1_000).has_come
+
+
+def test_everything_asked_of_a_session_knows_its_id_in_any_case(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "Order", "deferred", "waits")
+    receiver = session_receiver(sim, queue, "order", credit=1)
+    (taken,) = receiver.take()
+    sim.settle(queue.main, [taken], Defer())
+    sim.ask(queue.main, SetSessionState("ORDER", b"state"))
+    assert sim.ask(queue.main, GetSessionState("order")).value == b"state"
+    assert sim.ask(queue.main, ListSessions(None, 0, 10)).value == ["Order"]
+    number = taken.message.sequence_number
+    found = sim.ask(queue.main, ReceiveDeferred([number], ReceiveMode.PEEK_LOCK, "oRDER")).value
+    assert [each.message.sequence_number for each in found] == [number]
+    assert len(sim.ask(queue.main, Peek(0, 10, session_id="ordeR")).value) == 2
+    assert not sim.ask(queue.main, Purge(10, sim.now, session_id="ORDer")).value
+    assert len(sim.ask(queue.main, Purge(10, sim.now, session_id="ORDer", is_by_holder=True)).value) == 1
+
+
+def test_a_session_has_one_case_for_all_after_a_restart(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "Order", "1")
+    send(sim, queue, "ORDER", "2")
+    sim.restart()
+    assert session_receiver(sim, sim.entities.queue("s"), "order").ids() == ["1", "2"]

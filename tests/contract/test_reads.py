@@ -106,8 +106,8 @@ def test_a_scan_follows_a_row_into_its_new_state(store: MessagingStore) -> None:
 def test_a_scan_of_a_message_session_finds_its_rows_alone(store: MessagingStore) -> None:
     holding(store, row(1, session_id="a"), row(2, session_id="b"), row(3), row(4, session_id="a"))
     store.commit([Removed(HERE, [1]), Enqueued(HERE, [row(5, session_id="a"), row(6, session_id="A")])])
-    assert numbers(store.scan(HERE, 0, 10, UNLIMITED, EVERY_STATE, "a")) == [4, 5]
-    assert numbers(store.scan(HERE, 4, 10, UNLIMITED, EVERY_STATE, "a")) == [5]
+    assert numbers(store.scan(HERE, 0, 10, UNLIMITED, EVERY_STATE, "a")) == [4, 5, 6]
+    assert numbers(store.scan(HERE, 4, 10, UNLIMITED, EVERY_STATE, "a")) == [5, 6]
     assert numbers(store.scan(HERE, 0, 1, UNLIMITED, EVERY_STATE, "a")) == [4]
 
 

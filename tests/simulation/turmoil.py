@@ -114,7 +114,7 @@ class Turmoil:
         messages = [
             make_message(
                 name,
-                session_id=key or "none" if is_session else None,
+                session_id=self._in_some_case(key or "none") if is_session else None,
                 partition_key=None if is_session else key,
                 scheduled_at=due_at,
             )
@@ -130,13 +130,18 @@ class Turmoil:
 
         self.queue.send_batch(messages, self.sim.now, answered)
 
+    def _in_some_case(self, session_id: str | None) -> str:
+        """The id as another sender or receiver might write it: it is the same message session."""
+        assert session_id is not None
+        return self.random.choice((session_id, session_id.upper()))
+
     def attach(self) -> None:
         if len(self.receivers) > 6:
             return
         session = None
         if self.queue.main.requires_session:
             answer: Answer[SessionLock] = Answer()
-            name = self.random.choice([*KEYS[3:], None])
+            name = self.random.choice([*map(self._in_some_case, KEYS[3:]), None])
             self.queue.main.accept_session(name, self.sim.now, self.sim.now, answer)
             if not answer.has_come or answer.error is not None:
                 return

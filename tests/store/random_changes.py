@@ -21,7 +21,7 @@ from twinbus.store.changes import (
 )
 
 FRAGMENTS = (fragment_key(1, 0), fragment_key(1, 2), fragment_key(9, 0))
-SESSIONS = (None, None, "a", "b\x00", "\ud800 unpaired", "")
+SESSIONS = (None, None, "a", "A", "b\x00", "B\x00", "\ud800 unpaired", "ö", "Ö", "")
 KEYS = ("k", "l", 'm"', "n\x00", "ö")
 TIMES = (*range(100, 120), NEVER)
 
@@ -54,7 +54,7 @@ class RandomChanges:
             )
         if kind < 0.91:
             state = random.choice((None, b"", b"state"))
-            return SessionStateSet(fragment, random.choice(("a", "b\x00", "c")), state, random.choice(TIMES))
+            return SessionStateSet(fragment, random.choice(("a", "A", "b\x00", "c", "C")), state, random.choice(TIMES))
         if kind < 0.96:
             return DuplicatesSeen(fragment, [(key, random.choice(TIMES)) for key in random.sample(KEYS, 2)])
         if kind < 0.985:

@@ -46,7 +46,7 @@ def fragment_readings(store: MessagingStore, fragment: FragmentKey, random: Rand
     yield store.due(fragment, now, count_max)
     yield store.expired(fragment, now, count_max)
     yield store.sessions(fragment)
-    yield [store.session_state(fragment, name) for name in ("a", "b\x00", "c")]
+    yield [store.session_state(fragment, name) for name in ("a", "b\x00", "c", "C")]
     yield store.duplicates(fragment)
 
 

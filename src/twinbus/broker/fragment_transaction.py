@@ -48,7 +48,7 @@ from twinbus.errors import (
 from twinbus.meter.operation import NO_FRAGMENT
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.message import Message, read_content
-from twinbus.model.partition_key import candidates, pinning_key
+from twinbus.model.partition_key import candidates, folded, pinning_key
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import Rows
 
@@ -276,8 +276,7 @@ class FragmentTransaction:
                 f"'{settings.path}' is partitioned: every message of a transaction there needs a session id or a "
                 "partition key (a via-partition-key if it is sent via it), and all of them the same one."
             )
-        # Letters of either case choose the same fragment.
-        key, *others = {key.upper() for key in keys if key is not None}
+        key, *others = {folded(key) for key in keys if key is not None}
         if others or (here is not None and here.key != key):
             raise NotAllowed(
                 f"'{settings.path}' is partitioned: all messages of a transaction there must have the same session id "

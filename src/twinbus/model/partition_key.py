@@ -50,11 +50,16 @@ def candidates(key: str | None, fragment_count: int, turn: int) -> list[int]:
     return [key_hash(key) % fragment_count]
 
 
+def folded(key: str) -> str:
+    """Keys that are equal in this form are in the same fragment, and are the same key."""
+    return key.upper()
+
+
 # Bounded, since message ids are keys where duplicates are detected; large, since sessions come in crowds.
 @lru_cache(maxsize=65_536)
 def key_hash(key: str) -> int:
     # A character without an ASCII form hashes as a question mark: as good as any, and the same every time.
-    first, second = hashlittle2(key.upper().encode("ascii", "replace"))
+    first, second = hashlittle2(folded(key).encode("ascii", "replace"))
     return first ^ second
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
+from twinbus.model.session_key import session_key
 from twinbus.store.changes import FragmentKey
 from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, Row
 from twinbus.store.overlay import FragmentOverlay, Layer
@@ -85,7 +86,9 @@ class _FragmentCheckpoint:
             self._run("delete_contents", json.dumps(some_ids))
 
     def _values(self, number: int, row: Row) -> tuple[object, ...]:
-        return (row_id(self._slot, number), *row[:SESSION_ID], stored_text(row[SESSION_ID]))
+        session_id = row[SESSION_ID]
+        key = None if session_id is None else stored_text(session_key(session_id))
+        return (row_id(self._slot, number), *row[:SESSION_ID], stored_text(session_id), key)
 
     def _pieces(self) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
         """Pieces of the segment as (place, size, cuts); a cut is one content in the piece as (id, start counted from 1, size)."""
@@ -104,11 +107,12 @@ class _FragmentCheckpoint:
             yield start, end - start, cuts
 
     def _write_session_states(self) -> None:
-        for session_id, state in self._overlay.session_states.items():
-            if state is None:
-                self._run("delete_session_state", self._slot, stored_text(session_id))
+        for key, change in self._overlay.session_states.items():
+            if change.state is None:
+                self._run("delete_session_state", self._slot, stored_text(key))
             else:
-                self._run("put_session_state", self._slot, stored_text(session_id), *state)
+                values = (stored_text(key), stored_text(change.session_id), change.state, change.updated_at)
+                self._run("put_session_state", self._slot, *values)
 
     def _write_duplicates(self) -> None:
         self._run("forget_duplicates", self._slot, self._overlay.forgotten_until)

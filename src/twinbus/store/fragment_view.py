@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from twinbus.clock import NEVER, Millis
+from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.journal import read_places
@@ -52,6 +53,12 @@ class HiddenFront:
     number: int = 0
 
 
+def _is_of(row: Row, key: str | None) -> bool:
+    """Whether it is of the message session with this key; without one, all are wanted."""
+    session_id = row[SESSION_ID]
+    return key is None or (session_id is not None and session_key(session_id) == key)
+
+
 class FragmentView:
     def __init__(self, snapshot: Snapshot, layers: Sequence[Layer], fragment: FragmentKey) -> None:
         """`layers` are bottom first, and none of them is in the snapshot yet."""
@@ -76,9 +83,10 @@ class FragmentView:
     def scan(
         self, after: int, count_max: int, bytes_max: int, states: Collection[MessageState], session_id: str | None
     ) -> list[StoredMessage]:
+        key = None if session_id is None else session_key(session_id)
         chosen: list[tuple[int, int, Row]] = []
         size = 0
-        for found in self._after(after, count_max, states, session_id):
+        for found in self._after(after, count_max, states, key):
             size += found[2][SIZE]
             if len(chosen) >= count_max or (chosen and size > bytes_max):
                 break
@@ -98,28 +106,32 @@ class FragmentView:
 
     def sessions(self) -> list[SessionSummary]:
         counts: Counter[str] = Counter()
-        firsts: dict[str, int] = {}
+        firsts: dict[str, tuple[int, str]] = {}
         if self.has_tables:
             for session_id, count, first in self._snapshot.sessions_without(self.hidden_in_tables()):
-                counts[session_id], firsts[session_id] = count, first
+                key = session_key(session_id)
+                counts[key], firsts[key] = count, (first, session_id)
         for number, _, row in self.rows_in_layers():
             name = row[SESSION_ID]
             if name is not None and row[STATE] == MessageState.ACTIVE:
-                counts[name] += 1
-                firsts[name] = min(firsts.get(name, number), number)
+                key = session_key(name)
+                counts[key] += 1
+                firsts[key] = min(firsts.get(key, (number, name)), (number, name))
         states = self._session_states()
         with_messages = [
-            SessionSummary(session_id, counts[session_id], firsts[session_id], states.get(session_id))
-            for session_id in sorted(firsts, key=firsts.__getitem__)
+            SessionSummary(session_id, counts[key], first, states[key][1] if key in states else None)
+            for key, (first, session_id) in sorted(firsts.items(), key=lambda item: item[1])
         ]
-        return with_messages + [SessionSummary(name, 0, 0, states[name]) for name in sorted(states.keys() - firsts)]
+        state_alone = sorted(states[key] for key in states.keys() - firsts)
+        return with_messages + [SessionSummary(name, 0, 0, updated_at) for name, updated_at in state_alone]
 
     def session_state(self, session_id: str) -> bytes | None:
+        key = session_key(session_id)
         for overlay in reversed(self._overlays):
-            if session_id in overlay.session_states:
-                state = overlay.session_states[session_id]
-                return None if state is None else state[0]
-        return self._snapshot.session_state(session_id) if self.has_tables else None
+            change = overlay.session_states.get(key)
+            if change is not None:
+                return change.state
+        return self._snapshot.session_state(key) if self.has_tables else None
 
     def duplicates(self) -> list[tuple[str, Millis]]:
         history = self._snapshot.duplicates() if self.has_tables else {}
@@ -151,17 +163,17 @@ class FragmentView:
         return lambda number: any(number in removed for removed in above)
 
     def _after(
-        self, after: int, count_max: int, states: Collection[MessageState], session_id: str | None
+        self, after: int, count_max: int, states: Collection[MessageState], key: str | None
     ) -> Iterator[tuple[int, int, Row]]:
         in_turn: Iterator[tuple[int, int, Row]] = chain(
-            self._tables_after(after, count_max, states, session_id),
-            *(self._added_after(level, after, states, session_id) for level in range(len(self._overlays))),
+            self._tables_after(after, count_max, states, key),
+            *(self._added_after(level, after, states, key) for level in range(len(self._overlays))),
         )
-        lifted = sorted(self._lifted_after(after, states, session_id))
+        lifted = sorted(self._lifted_after(after, states, key))
         return heapq.merge(in_turn, lifted) if lifted else in_turn
 
     def _tables_after(
-        self, after: int, count_max: int, states: Collection[MessageState], session_id: str | None
+        self, after: int, count_max: int, states: Collection[MessageState], key: str | None
     ) -> Iterator[tuple[int, int, Row]]:
         if not self.has_tables:
             return
@@ -169,7 +181,7 @@ class FragmentView:
         # One row more than wanted: the layers are read only if the tables have no more rows.
         query_max = count_max + 1
         while True:
-            rows = self._snapshot.rows_after(after, query_max, states, session_id)
+            rows = self._snapshot.rows_after(after, query_max, states, key)
             for number, row in rows:
                 if not hidden(number):
                     yield number, TABLES, row
@@ -179,23 +191,23 @@ class FragmentView:
             query_max = max(ROWS_PER_QUERY, count_max)
 
     def _added_after(
-        self, level: int, after: int, states: Collection[MessageState], session_id: str | None
+        self, level: int, after: int, states: Collection[MessageState], key: str | None
     ) -> Iterator[tuple[int, int, Row]]:
         overlay = self._overlays[level]
         hidden = self._hides(level)
-        for number in overlay.after(after, session_id):
+        for number in overlay.after(after, key):
             row = overlay.rows[number]
             if row[STATE] in states and not hidden(number):
                 yield number, level, row
 
     def _lifted_after(
-        self, after: int, states: Collection[MessageState], session_id: str | None
+        self, after: int, states: Collection[MessageState], key: str | None
     ) -> Iterator[tuple[int, int, Row]]:
         for level, overlay in enumerate(self._overlays):
             hidden = self._hides(level)
             for number in overlay.lifted_after(after):
                 row = overlay.rows[number]
-                if row[STATE] in states and session_id in (None, row[SESSION_ID]) and not hidden(number):
+                if row[STATE] in states and _is_of(row, key) and not hidden(number):
                     yield number, level, row
 
     def _first(
@@ -234,14 +246,16 @@ class FragmentView:
                     front.at, front.number = at, number
             query_max = ROWS_PER_QUERY
 
-    def _session_states(self) -> dict[str, Millis]:
-        states = self._snapshot.session_states() if self.has_tables else {}
+    def _session_states(self) -> dict[str, tuple[str, Millis]]:
+        """By the key of the session: the id that its state was set with, and when."""
+        in_tables = self._snapshot.session_states() if self.has_tables else []
+        states = {session_key(session_id): (session_id, updated_at) for session_id, updated_at in in_tables}
         for overlay in self._overlays:
-            for session_id, state in overlay.session_states.items():
-                if state is None:
-                    states.pop(session_id, None)
+            for key, change in overlay.session_states.items():
+                if change.state is None:
+                    states.pop(key, None)
                 else:
-                    states[session_id] = state[1]
+                    states[key] = (change.session_id, change.updated_at)
         return states
 
     def _load(self, chosen: Sequence[tuple[int, int, Row]]) -> list[StoredMessage]:

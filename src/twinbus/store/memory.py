@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import StoreUnavailable
+from twinbus.model.session_key import is_same_session, session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.change_rules import check_changes
 from twinbus.store.changes import (
@@ -48,7 +49,7 @@ class _Fragment:
     last_number: int = 0
     rows: dict[int, StoredMessage] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)  # sorted; may still hold some that were removed
-    states: dict[str, tuple[bytes, Millis]] = field(default_factory=dict)
+    states: dict[str, tuple[str, bytes, Millis]] = field(default_factory=dict)
     duplicates: dict[str, Millis] = field(default_factory=dict)
 
     def add(self, rows: Iterable[StoredMessage]) -> None:
@@ -97,17 +98,18 @@ class _Fragment:
         )
 
     def sessions(self) -> list[SessionSummary]:
-        active: dict[str, list[int]] = {}
+        active: dict[str, list[tuple[int, str]]] = {}
         for row in self.rows.values():
             if row.session_id is not None and row.state is MessageState.ACTIVE:
-                active.setdefault(row.session_id, []).append(row.sequence_number)
-        with_messages = [
-            SessionSummary(name, len(numbers), min(numbers), self.states[name][1] if name in self.states else None)
-            for name, numbers in active.items()
-        ]
+                active.setdefault(session_key(row.session_id), []).append((row.sequence_number, row.session_id))
+        with_messages = []
+        for key, messages in active.items():
+            first, name = min(messages)
+            updated_at = self.states[key][2] if key in self.states else None
+            with_messages.append(SessionSummary(name, len(messages), first, updated_at))
         with_messages.sort(key=lambda session: session.first_sequence_number)
-        state_alone = sorted(self.states.keys() - active.keys())
-        return with_messages + [SessionSummary(name, 0, 0, self.states[name][1]) for name in state_alone]
+        state_alone = sorted(self.states[key] for key in self.states.keys() - active.keys())
+        return with_messages + [SessionSummary(name, 0, 0, updated_at) for name, _, updated_at in state_alone]
 
 
 def _first(waiting: list[tuple[Millis, int]], now: Millis, count_max: int) -> tuple[list[int], Millis]:
@@ -156,9 +158,9 @@ class MemoryStore:
             case Activated():
                 fragment.activate(change)
             case SessionStateSet(session_id=name, state=None):
-                fragment.states.pop(name, None)
+                fragment.states.pop(session_key(name), None)
             case SessionStateSet(session_id=name, state=bytes(state), updated_at=updated_at):
-                fragment.states[name] = (state, updated_at)
+                fragment.states[session_key(name)] = (name, state, updated_at)
             case DuplicatesSeen(keys=keys):
                 fragment.duplicates.update(keys)
             case DuplicatesForgotten(until=until):
@@ -180,7 +182,7 @@ class MemoryStore:
         rows: list[StoredMessage] = []
         size = 0
         for row in self._fragment(fragment).after(after):
-            if row.state not in states or session_id not in (None, row.session_id):
+            if row.state not in states or not (session_id is None or is_same_session(session_id, row.session_id)):
                 continue
             size += len(row.content)
             if len(rows) >= count_max or (rows and size > bytes_max):
@@ -206,8 +208,8 @@ class MemoryStore:
         return self._fragment(fragment).sessions()
 
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None:
-        state = self._fragment(fragment).states.get(session_id)
-        return None if state is None else state[0]
+        state = self._fragment(fragment).states.get(session_key(session_id))
+        return None if state is None else state[1]
 
     def duplicates(self, fragment: FragmentKey) -> list[tuple[str, Millis]]:
         history = self._fragment(fragment).duplicates.items()

@@ -29,7 +29,7 @@ class FragmentSummary:
 class SessionSummary:
     """A message session that has active messages, a state, or both."""
 
-    session_id: str
+    session_id: str  # of its first active message; without messages, the one that its state was set with
     active_count: int
     first_sequence_number: int  # of its active messages; 0 if there is none
     state_updated_at: Millis | None  # None: no state was ever set
@@ -69,7 +69,7 @@ class MessagingStore(Protocol):
         """Rows in those states with a number above `after`, lowest first.
 
         Ends at `count_max` rows or before the content passes `bytes_max`, but never before the first
-        row. With a session id only that session's rows.
+        row. With a session id only the rows of that message session (see `twinbus.model.session_key`).
         """
         ...
 

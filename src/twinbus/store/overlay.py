@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TypeAlias
 
 from twinbus.clock import NEVER, Millis
+from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
@@ -70,10 +71,10 @@ class FragmentOverlay:
         self.added: list[int] = []  # ascending; includes numbers that were removed since
         self.lifted: list[int] = []  # numbers of rows below that were altered here, sorted
         self.removed: set[int] = set()  # numbers that may exist below and are hidden: gone or lifted
-        self.session_numbers: dict[str, list[int]] = {}  # `added` by session
+        self.session_numbers: dict[str, list[int]] = {}  # `added` by the key of the session
         self.scheduled: TimeIndex[int] = TimeIndex()
         self.expiring: TimeIndex[int] = TimeIndex()
-        self.session_states: dict[str, tuple[bytes, Millis] | None] = {}
+        self.session_states: dict[str, SessionStateSet] = {}  # the last one, by the key of the session
         self.duplicates: dict[str, Millis | None] = {}  # None: forgotten, whatever is below
         self.forgotten_until: Millis = -1
         self._duplicate_ends: TimeIndex[str] = TimeIndex()
@@ -128,8 +129,7 @@ class FragmentOverlay:
         self._index_new(change.sequence_number, active)
 
     def set_state(self, change: SessionStateSet) -> None:
-        state = None if change.state is None else (change.state, change.updated_at)
-        self.session_states[change.session_id] = state
+        self.session_states[session_key(change.session_id)] = change
 
     def see(self, change: DuplicatesSeen) -> None:
         self.duplicates.update(change.keys)
@@ -149,9 +149,9 @@ class FragmentOverlay:
     def mortal(self) -> Iterator[tuple[Millis, int]]:
         return self.expiring.in_order(lambda at, number: self._is(number, STATE, ACTIVE, EXPIRES_AT, at))
 
-    def after(self, number: int, session_id: str | None) -> Iterator[int]:
-        """Numbers of the rows added here above `number`, in order."""
-        numbers = self.added if session_id is None else self.session_numbers.get(session_id, [])
+    def after(self, number: int, key: str | None) -> Iterator[int]:
+        """Numbers of the rows added here above `number`, in order; with a key, those of that message session."""
+        numbers = self.added if key is None else self.session_numbers.get(key, [])
         for position in range(bisect_right(numbers, number), len(numbers)):
             if numbers[position] in self.rows:
                 yield numbers[position]
@@ -174,8 +174,9 @@ class FragmentOverlay:
         return None if row is None else (*row[:8], -number)
 
     def _index_new(self, number: int, row: Row) -> None:
-        if row[SESSION_ID] is not None:
-            self.session_numbers.setdefault(row[SESSION_ID], []).append(number)
+        session_id = row[SESSION_ID]
+        if session_id is not None:
+            self.session_numbers.setdefault(session_key(session_id), []).append(number)
         self._index_times(number, row)
 
     def _index_times(self, number: int, row: Row) -> None:

@@ -13,6 +13,11 @@ def load_schema(dialect: str) -> str:
     return _text(dialect, "schema.sql")
 
 
+def load_upgrade(dialect: str, version: int) -> str:
+    """What turns the tables of this version into those of the next."""
+    return _text(dialect, f"upgrade_{version}.sql")
+
+
 @cache
 def load_statements(dialect: str) -> Mapping[str, str]:
     statements: dict[str, str] = {}

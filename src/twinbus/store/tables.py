@@ -13,15 +13,16 @@ from pathlib import Path
 
 from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, FragmentKey
 from twinbus.store.located_changes import SESSION_ID, Row
 from twinbus.store.private_file import make_private
-from twinbus.store.statements import load_schema, load_statements
+from twinbus.store.statements import load_schema, load_statements, load_upgrade
 
 FILE_NAME = "tables.sqlite"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SQLITE_VERSION_MIN = (3, 38)
 PAGE_BYTES = 16_384  # half the cost of a row of 1 KiB in pages of 4,096
 COUNTER_MASK = (1 << COUNTER_BITS) - 1
@@ -43,17 +44,26 @@ def connect(folder: Path, cache_bytes: int) -> sqlite3.Connection:
 
 
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:
-    """Create the tables in a new file; refuse those of another version."""
+    """Create the tables in a new file and upgrade those of an older version; refuse those of a newer one."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         raise StoreDamaged(f"SQLite {sqlite3.sqlite_version} is too old for a store. Use 3.38 or later.")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 0:
         connection.executescript(f"BEGIN;{load_schema('sqlite')}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
-    elif version != SCHEMA_VERSION:
+    elif version > SCHEMA_VERSION:
         raise StoreDamaged(
             f"{folder / FILE_NAME} has schema version {version}, this twinbus reads {SCHEMA_VERSION}. "
             f"Open the store with the release that wrote it."
         )
+    else:
+        connection.create_function("session_key", 1, _stored_key, deterministic=True)
+        for older in range(version, SCHEMA_VERSION):
+            upgrade = load_upgrade("sqlite", older)
+            connection.executescript(f"BEGIN IMMEDIATE;{upgrade}PRAGMA user_version = {older + 1};COMMIT;")
+
+
+def _stored_key(stored_id: str) -> str:
+    return json.dumps(session_key(json.loads(stored_id)))
 
 
 def bring_home(connection: sqlite3.Connection, folder: Path) -> None:
@@ -101,18 +111,19 @@ class Snapshot:
         return self._base + (identity & COUNTER_MASK)
 
     def rows_after(
-        self, after: int, count_max: int, states: Collection[MessageState], session_id: str | None
+        self, after: int, count_max: int, states: Collection[MessageState], key: str | None
     ) -> list[tuple[int, Row]]:
+        """`key`: of the message session that alone is wanted."""
         counter = min(max(after - self._base, 0), COUNTER_MASK)
         parameters = {
             "slot": self.slot,
             "after": self.id(counter),
             "last": self.id(COUNTER_MASK),
-            "session_id": stored_text(session_id),
+            "session_key": stored_text(key),
             "count_max": count_max,
             **{state.name.lower(): state if state in states else NO_STATE for state in MessageState},
         }
-        statement = SQL["rows_after"] if session_id is None else SQL["session_rows_after"]
+        statement = SQL["rows_after"] if key is None else SQL["session_rows_after"]
         base = self._base
         return [
             (base + (values[0] & COUNTER_MASK), _row(values[1:]))
@@ -146,17 +157,18 @@ class Snapshot:
         return dict(self._connection.execute(SQL["last_numbers"]))
 
     def sessions_without(self, hidden: Sequence[int]) -> list[tuple[str, int, int]]:
-        """(session id, active count, first number), without these rows, given by number."""
+        """(session id of the first message, active count, first number), without these rows, given by number."""
         identities = json.dumps([self.id(number) for number in hidden])
         found = self._connection.execute(SQL["sessions_without"], {"slot": self.slot, "hidden": identities})
         return [(json.loads(session_id), count, self.number(first)) for session_id, count, first in found]
 
-    def session_states(self) -> dict[str, Millis]:
+    def session_states(self) -> list[tuple[str, Millis]]:
+        """(session id that the state was set with, when)."""
         found = self._connection.execute(SQL["session_states"], (self.slot,))
-        return {json.loads(session_id): updated_at for session_id, updated_at in found}
+        return [(json.loads(session_id), updated_at) for session_id, updated_at in found]
 
-    def session_state(self, session_id: str) -> bytes | None:
-        parameters = (self.slot, stored_text(session_id))
+    def session_state(self, key: str) -> bytes | None:
+        parameters = (self.slot, stored_text(key))
         found = self._connection.execute(SQL["session_state"], parameters).fetchone()
         return None if found is None else bytes(found[0])
 

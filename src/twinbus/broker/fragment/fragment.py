@@ -34,6 +34,7 @@ from twinbus.broker.fragment.tally import Tally
 from twinbus.broker.message_broker import Effect, Failed, MessageBroker
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
+from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage, SubQueue, fragment_parts
 from twinbus.store.reads import ACTIVE_ONLY, FragmentMemory, MemoryWanted, Scan
@@ -190,7 +191,8 @@ class Fragment:
             return
         by_session: dict[str | None, list[StoredMessage]] = {}
         for row in rows:
-            by_session.setdefault(row.session_id, []).append(row)
+            key = None if row.session_id is None else session_key(row.session_id)
+            by_session.setdefault(key, []).append(row)
         for group in by_session.values():
             lane = self.lane_of(group[0])
             lane.admit(group, sum([len(row.content) for row in group]))

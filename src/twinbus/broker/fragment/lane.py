@@ -150,10 +150,14 @@ class Lane:
         A new object, so that a scan still under way for this one changes nothing any more.
         """
         self.is_open = False
-        numbers = [message.sequence_number for message in returned]
-        numbers.append(self.ready[0].sequence_number if self.ready else self.tail + 1)
+        known = sorted([*returned, self.ready[0]] if self.ready else returned, key=_number_of)
+        numbers = [message.sequence_number for message in known[:1]]
+        if not self.ready:
+            numbers.append(self.tail + 1)
         count = self.beyond + len(self.ready) + len(returned)
-        return Lane(self.session_id, count, is_open=False, first=min(numbers))
+        # Who held the session may have asked for it in another case than that of its messages.
+        session_id = known[0].session_id if known else self.session_id
+        return Lane(session_id, count, is_open=False, first=min(numbers))
 
     def _trim(self) -> None:
         # Not during a scan: what it brings is to follow on the tail it was asked for.

@@ -10,6 +10,9 @@ when they come up, or dropped when they make up most of the heap: where every se
 When a lock ends, the delivery counts of its messages are written before they are free again, and somebody may accept the
 session meanwhile. Those messages are in flight and in no lane; `Fragment.open_lane` then reads the new holder's messages
 from the store, behind that commit, so that a newer message does not overtake them.
+
+Everything here is found by the key of a session (`twinbus.model.session_key`); a lane has the id of a message in it, and a lock
+the one that was asked for.
 """
 
 from collections.abc import Sequence
@@ -21,6 +24,7 @@ from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.settlement import give_back
 from twinbus.clock import NEVER, Millis
+from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
 from twinbus.store.messaging_store import SessionSummary
@@ -52,9 +56,12 @@ class MessageSessions:
     # As a part of the fragment
 
     def lane(self, session_id: str) -> Lane:
-        lane = self._lanes.get(session_id)
+        return self._lane(session_key(session_id), session_id)
+
+    def _lane(self, key: str, session_id: str) -> Lane:
+        lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[session_id] = Lane(session_id, 0, is_open=session_id in self._held)
+            lane = self._lanes[key] = Lane(session_id, 0, is_open=key in self._held)
         return lane
 
     def load(self, sessions: Sequence[SessionSummary], now: Millis) -> None:
@@ -63,7 +70,7 @@ class MessageSessions:
                 lane = Lane(
                     session.session_id, session.active_count, is_open=False, first=session.first_sequence_number
                 )
-                self._lanes[session.session_id] = lane
+                self._lanes[session_key(session.session_id)] = lane
                 self.messages_free(lane, now)
 
     def drop(self) -> None:
@@ -72,18 +79,18 @@ class MessageSessions:
         self._lanes, self._held, self._free, self._listed = {}, {}, [], {}
 
     def messages_free(self, lane: Lane, now: Millis) -> None:
-        session_id = lane.session_id
-        if session_id is None:
+        if lane.session_id is None:
             return
+        key = session_key(lane.session_id)
         if not lane.beyond:
             # Its messages expired or were purged: nothing is left to be remembered of it.
-            if self._lanes.get(session_id) is lane:
-                self._listed.pop(session_id, None)
-                del self._lanes[session_id]
+            if self._lanes.get(key) is lane:
+                self._listed.pop(key, None)
+                del self._lanes[key]
             return
-        if session_id not in self._listed:
-            self._listed[session_id] = lane.first
-            heappush(self._free, (lane.first, session_id))
+        if key not in self._listed:
+            self._listed[key] = lane.first
+            heappush(self._free, (lane.first, key))
             if len(self._free) > 2 * len(self._listed) + STALE_ENTRIES_MAX:
                 self._free = [(first, listed) for listed, first in self._listed.items()]
                 heapify(self._free)
@@ -96,31 +103,34 @@ class MessageSessions:
     # Holding
 
     def lock_of(self, session_id: str, now: Millis) -> SessionLock | None:
-        held = self._held.get(session_id)
+        held = self._held.get(session_key(session_id))
         return held.lock if held is not None and held.lock.locked_until > now else None
 
     def first_free(self) -> tuple[int, str] | None:
         """The free session with the oldest message, and that message's number."""
         free = self._free
         while free:
-            number, session_id = free[0]
-            if self._listed.get(session_id) == number:
-                if self.lane(session_id).beyond:
-                    return number, session_id
-                del self._listed[session_id], self._lanes[session_id]
+            number, key = free[0]
+            if self._listed.get(key) == number:
+                lane = self._lanes.get(key)
+                if lane is not None and lane.beyond and lane.session_id is not None:
+                    return number, lane.session_id
+                del self._listed[key]
+                self._lanes.pop(key, None)
             heappop(free)
         return None
 
     def accept(self, session_id: str, now: Millis) -> SessionLock:
         """Hold a session that is free."""
         assert self.lock_of(session_id, now) is None
-        stale = self._held.get(session_id)
+        key = session_key(session_id)
+        stale = self._held.get(key)
         if stale is not None:
             self.lose(stale.lock, now)
         lock = SessionLock(session_id, self._fragment.index, now, now + self._fragment.settings.lock_duration)
-        self._held[session_id] = _Held(lock)
-        self._listed.pop(session_id, None)
-        self._fragment.open_lane(self.lane(session_id), now)
+        self._held[key] = _Held(lock)
+        self._listed.pop(key, None)
+        self._fragment.open_lane(self._lane(key, session_id), now)
         return lock
 
     def release(self, lock: SessionLock, now: Millis) -> None:
@@ -144,7 +154,7 @@ class MessageSessions:
     def lock(self, lock: SessionLock, messages: list[StoredMessage]) -> list[TakenMessage]:
         """Lock messages of the session for as long as it is held."""
         deliveries = self._fragment.locks.lock(messages, NEVER, lock.locked_until)
-        held = self._held[lock.session_id]
+        held = self._held[session_key(lock.session_id)]
         held.tokens += [delivery.lock_token for delivery in deliveries]
         if len(held.tokens) > STALE_TOKENS_MAX + 2 * len(self._fragment.locks):
             held.tokens = [token for token in held.tokens if token in self._fragment.locks.held]
@@ -153,11 +163,12 @@ class MessageSessions:
     def _give_up(self, lock: SessionLock) -> list[StoredMessage]:
         """End the hold; what was still locked under it is returned."""
         lock.is_held = False
-        held = self._held.pop(lock.session_id)
+        held = self._held.pop(session_key(lock.session_id))
         return self._fragment.locks.drop(held.tokens)
 
     def _close(self, session_id: str, returned: Sequence[StoredMessage], now: Millis) -> None:
-        lane = self._lanes.pop(session_id).closed(returned)
+        key = session_key(session_id)
+        lane = self._lanes.pop(key).closed(returned)
         if lane.beyond:
-            self._lanes[session_id] = lane
+            self._lanes[key] = lane
             self.messages_free(lane, now)

@@ -14,6 +14,7 @@ from twinbus.broker.operations.sessions import check_held
 from twinbus.broker.operations.steps import Steps, commit, read_timed
 from twinbus.clock import Millis
 from twinbus.errors import MessageNotFound, MessageTooLarge
+from twinbus.model.session_key import is_same_session
 from twinbus.model.wire_names import MessageState
 from twinbus.store.reads import ReadNumbers, ReadTogether, Rows
 
@@ -51,7 +52,7 @@ def _deferred(fragment: Fragment, numbers: Sequence[int], session_id: str | None
         for row in rows
         if row.state is MessageState.DEFERRED
         and row.sequence_number not in taken
-        and (session_id is None or row.session_id == session_id)
+        and (session_id is None or is_same_session(row.session_id, session_id))
     ]
     if len(free) < len(wanted):
         raise MessageNotFound("A message with this sequence number is not deferred, or somebody holds it.")

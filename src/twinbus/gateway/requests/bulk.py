@@ -34,8 +34,7 @@ def _purge(call: Call, count: int, states: Collection[MessageState]) -> None:
     session_id = call.arguments.optional_text("session-id")
     if session_id is not None:
         call.require_session(session_id)
-    is_by_holder = call.session is not None and call.session.session_id == session_id
-    call.ask(Purge(count, before, states, session_id, is_by_holder), _changed)
+    call.ask(Purge(count, before, states, session_id, is_by_holder=call.is_of_link(session_id)), _changed)
 
 
 def undefer(call: Call) -> None:

@@ -27,6 +27,7 @@ from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.operation import Cause
+from twinbus.model.session_key import is_same_session
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
 
@@ -91,9 +92,13 @@ class Call:
         self.after_commit(partial(self.billed_as, self, None))
         self.respond(response)
 
+    def is_of_link(self, session_id: str | None) -> bool:
+        """Whether the link that the request names accepted this session, and may have lost it since."""
+        return self.session is not None and is_same_session(self.session.session_id, session_id)
+
     def require_session(self, session_id: str) -> None:
         """Raise SessionLockLost if the link that the request names has lost this session."""
-        if self.session is not None and self.session.session_id == session_id and not self.session.is_held:
+        if self.session is not None and self.is_of_link(session_id) and not self.session.is_held:
             raise SessionLockLost(f"The lock on session '{session_id}' is lost. Accept the session again.")
 
 

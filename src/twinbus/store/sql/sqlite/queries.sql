@@ -13,7 +13,7 @@ WHERE id > :after AND id <= :last AND state IN (:active, :deferred, :scheduled) 
 
 -- name: session_rows_after
 SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, 0 FROM messages
-WHERE slot = :slot AND session_id = :session_id AND id > :after AND id <= :last
+WHERE slot = :slot AND session_key = :session_key AND id > :after AND id <= :last
 AND state IN (:active, :deferred, :scheduled) ORDER BY id LIMIT :count_max;
 
 -- name: row_by_id
@@ -35,14 +35,17 @@ AND (expires_at, id) > (:at, :id) ORDER BY expires_at, id LIMIT :count_max;
 SELECT slot, state, count(*), sum(size) FROM messages WHERE id NOT IN (SELECT value FROM json_each(?)) GROUP BY slot, state;
 
 -- name: sessions_without
-SELECT session_id, count(*), min(id) FROM messages
-WHERE slot = :slot AND session_id IS NOT NULL AND state = 0 AND id NOT IN (SELECT value FROM json_each(:hidden)) GROUP BY session_id;
+-- The id is that of the first message. It is looked up afterwards, so that the rest is read from the index alone.
+SELECT (SELECT session_id FROM messages WHERE id = first), active_count, first FROM (
+    SELECT count(*) AS active_count, min(id) AS first FROM messages WHERE slot = :slot AND session_key IS NOT NULL
+    AND state = 0 AND id NOT IN (SELECT value FROM json_each(:hidden)) GROUP BY session_key
+);
 
 -- name: session_states
 SELECT session_id, updated_at FROM session_states WHERE slot = ?;
 
 -- name: session_state
-SELECT state FROM session_states WHERE slot = ? AND session_id = ?;
+SELECT state FROM session_states WHERE slot = ? AND session_key = ?;
 
 -- name: duplicates
 SELECT key, until FROM duplicates WHERE slot = ?;
@@ -74,8 +77,10 @@ DELETE FROM session_states WHERE slot = ?;
 DELETE FROM duplicates WHERE slot = ?;
 
 -- name: put_messages
-INSERT OR REPLACE INTO messages (slot, id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id)
-SELECT ?1, value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8 FROM json_each(?2);
+INSERT OR REPLACE INTO messages (slot, id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id,
+  session_key)
+SELECT ?1, value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
+  value->>9 FROM json_each(?2);
 
 -- name: put_contents
 -- The second parameter is a piece of the journal, from which the contents of the rows are cut; substr of an empty piece is NULL.
@@ -94,10 +99,10 @@ DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?));
 DELETE FROM contents WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: put_session_state
-INSERT OR REPLACE INTO session_states (slot, session_id, state, updated_at) VALUES (?, ?, ?, ?);
+INSERT OR REPLACE INTO session_states (slot, session_key, session_id, state, updated_at) VALUES (?, ?, ?, ?, ?);
 
 -- name: delete_session_state
-DELETE FROM session_states WHERE slot = ? AND session_id = ?;
+DELETE FROM session_states WHERE slot = ? AND session_key = ?;
 
 -- name: forget_duplicates
 DELETE FROM duplicates WHERE slot = ? AND until <= ?;

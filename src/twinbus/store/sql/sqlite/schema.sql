@@ -3,7 +3,8 @@
 -- A message's id is its fragment's slot and its number in one integer (slot << 44 | counter), so that
 -- rows are stored in the order in which they are scanned. Content has a table of its own, so that statements that
 -- count, update or look for what is due do not have to read past it.
--- Texts that callers chose (session ids, duplicate keys) are kept as JSON strings, which hold any text.
+-- Texts that callers chose (session ids, duplicate keys) are kept as JSON strings, which hold any text. A session id is
+-- kept as it was sent, and found by its key, which is the same for all ids of one message session.
 
 CREATE TABLE journal (position INTEGER NOT NULL);
 INSERT INTO journal VALUES (0);
@@ -24,9 +25,10 @@ CREATE TABLE messages (
     enqueued_at INTEGER NOT NULL,
     enqueued_number INTEGER NOT NULL,
     size INTEGER NOT NULL,
-    session_id TEXT
+    session_id TEXT,
+    session_key TEXT
 );
-CREATE INDEX messages_of_session ON messages (slot, session_id, id, state) WHERE session_id IS NOT NULL;
+CREATE INDEX messages_of_session ON messages (slot, session_key, id, state) WHERE session_key IS NOT NULL;
 CREATE INDEX messages_scheduled ON messages (slot, due_at, id) WHERE state = 2;
 CREATE INDEX messages_mortal ON messages (slot, expires_at, id) WHERE state = 0 AND expires_at < 9223372036854775807;
 
@@ -34,10 +36,11 @@ CREATE TABLE contents (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
 
 CREATE TABLE session_states (
     slot INTEGER NOT NULL,
+    session_key TEXT NOT NULL,
     session_id TEXT NOT NULL,
     state BLOB NOT NULL,
     updated_at INTEGER NOT NULL,
-    PRIMARY KEY (slot, session_id)
+    PRIMARY KEY (slot, session_key)
 ) WITHOUT ROWID;
 
 CREATE TABLE duplicates (
