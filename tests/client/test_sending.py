@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.running_server import RunningServer, wait_until
+from tests.interop.running_server import RunningServer
 from twinbus.amqp.serial_number import MASK
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
@@ -13,7 +13,6 @@ from twinbus.client.remote_errors import ConnectionLost
 from twinbus.errors import EntityDisabled, EntityNotFound, MessageTooLarge, MessagingError, NotAllowed, ServerBusy
 from twinbus.model.descriptions import EntityStatus
 
-STORE = 11  # where myPartitionKey lives
 MESSAGE_SIZE_MAX = 256 * 1024
 WAIT_S = 10.0
 
@@ -22,12 +21,10 @@ WAIT_S = 10.0
 def half_broken(server: RunningServer) -> Iterator[str]:
     """A partitioned queue of which one fragment cannot be reached."""
     queue = server.create_queue("half-broken", enable_partitioning=True)
-    thread, broker = server.server.stores.stores[STORE], server.server.stores.brokers[STORE]
-    thread.down()
-    wait_until(lambda: not broker.is_available)
+    store = server.store_of(queue, "myPartitionKey")
+    store.down()
     yield queue
-    thread.up()
-    wait_until(lambda: broker.is_available)
+    store.up()
 
 
 async def bodies(namespace: Namespace, path: str, count: int) -> list[bytes]:

@@ -12,10 +12,12 @@ from azure.servicebus import ServiceBusClient
 
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.clock import Millis, SystemClock
-from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.descriptions import FRAGMENT_COUNT, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import read_message
+from twinbus.model.partition_key import candidates
 from twinbus.server.namespace import NamespaceServer, new_message_id
 from twinbus.server.server_settings import ServerSettings
+from twinbus.server.stores.pool import StorePool
 
 T = TypeVar("T")
 
@@ -34,6 +36,21 @@ class ShiftedClock:
 
     def advance(self, seconds: float) -> None:
         self._shift += int(seconds * 1000)
+
+
+class StoreSwitch:
+    """Takes one messaging store down and up again, and returns when its broker knows."""
+
+    def __init__(self, stores: StorePool, index: int) -> None:
+        self._store, self._broker = stores.stores[index], stores.brokers[index]
+
+    def down(self) -> None:
+        self._store.down()
+        wait_until(lambda: not self._broker.is_available)
+
+    def up(self) -> None:
+        self._store.up()
+        wait_until(lambda: self._broker.is_available)
 
 
 class RunningServer:
@@ -84,6 +101,12 @@ class RunningServer:
     def create_queue(self, name: str, **settings: Any) -> str:
         self.run(self.server.control.create_queue(QueueDescription(name, **settings)))
         return name
+
+    def store_of(self, queue: str, key: str) -> "StoreSwitch":
+        """The messaging store of the fragment that this key pins to."""
+        entity, stores = self.server.entities.queue(queue), self.server.stores
+        (fragment,) = candidates(key, FRAGMENT_COUNT, turn=0)
+        return StoreSwitch(stores, (entity.first_store + fragment) % len(stores.stores))
 
     def put(self, queue: str, *texts: str) -> None:
         """Put messages into a queue without a client: opening a sender takes the SDK half a second."""

@@ -6,34 +6,27 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import ServiceBusError
 
-from tests.interop.running_server import RunningServer, wait_until
+from tests.interop.running_server import RunningServer, StoreSwitch
 
-STORE = 11  # where myPartitionKey and order-2 live
+KEY = "myPartitionKey"
 
 
 @pytest.fixture
-def store(server: RunningServer) -> Iterator["Switch"]:
-    switch = Switch(server)
+def queue(server: RunningServer, request: pytest.FixtureRequest) -> str:
+    return server.create_queue(request.node.name, enable_partitioning=True)
+
+
+@pytest.fixture
+def store(server: RunningServer, queue: str) -> Iterator[StoreSwitch]:
+    """Where the messages with `KEY` are."""
+    switch = server.store_of(queue, KEY)
     yield switch
     switch.up()
 
 
-class Switch:
-    def __init__(self, server: RunningServer) -> None:
-        self._thread = server.server.stores.stores[STORE]
-        self._broker = server.server.stores.brokers[STORE]
-
-    def down(self) -> None:
-        self._thread.down()
-        wait_until(lambda: not self._broker.is_available)
-
-    def up(self) -> None:
-        self._thread.up()
-        wait_until(lambda: self._broker.is_available)
-
-
-def test_messages_without_a_key_go_on_and_all_are_received(server: RunningServer, store: Switch) -> None:
-    queue = server.create_queue("keyless", enable_partitioning=True)
+def test_messages_without_a_key_go_on_and_all_are_received(
+    server: RunningServer, queue: str, store: StoreSwitch
+) -> None:
     with server.client() as client, client.get_queue_sender(queue) as sender:
         for number in range(40):
             if number == 10:
@@ -50,10 +43,11 @@ def test_messages_without_a_key_go_on_and_all_are_received(server: RunningServer
         assert sorted(found, key=int) == [str(number) for number in range(40)]
 
 
-def test_the_rest_of_a_queue_is_received_while_a_store_is_down(server: RunningServer, store: Switch) -> None:
-    queue = server.create_queue("partly", enable_partitioning=True)
+def test_the_rest_of_a_queue_is_received_while_a_store_is_down(
+    server: RunningServer, queue: str, store: StoreSwitch
+) -> None:
     with server.client() as client, client.get_queue_sender(queue) as sender:
-        for key in ("myPartitionKey", "mySession", "contoso"):
+        for key in (KEY, "mySession", "contoso"):
             sender.send_messages(ServiceBusMessage(key, partition_key=key))
         store.down()
         with client.get_queue_receiver(queue) as receiver:
@@ -62,12 +56,13 @@ def test_the_rest_of_a_queue_is_received_while_a_store_is_down(server: RunningSe
             assert receiver.receive_messages(1, max_wait_time=0.3) == []
 
 
-def test_a_pinned_message_is_refused_until_its_store_is_back(server: RunningServer, store: Switch) -> None:
-    queue = server.create_queue("pinned", enable_partitioning=True)
+def test_a_pinned_message_is_refused_until_its_store_is_back(
+    server: RunningServer, queue: str, store: StoreSwitch
+) -> None:
     store.down()
     with server.client(retry_total=0) as client, client.get_queue_sender(queue) as sender:
         with pytest.raises(ServiceBusError):
-            sender.send_messages(ServiceBusMessage("a", partition_key="myPartitionKey"))
+            sender.send_messages(ServiceBusMessage("a", partition_key=KEY))
         sender.send_messages(ServiceBusMessage("b", partition_key="mySession"))
         store.up()
-        sender.send_messages(ServiceBusMessage("c", partition_key="myPartitionKey"))
+        sender.send_messages(ServiceBusMessage("c", partition_key=KEY))

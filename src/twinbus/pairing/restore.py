@@ -7,38 +7,17 @@ queue's broker added (lock token, sequence number, times) is left behind.
 
 from dataclasses import dataclass
 
-from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.section_bounds import ordered_sections
-from twinbus.amqp.codec.sections import (
-    Header,
-    MessageProperties,
-    Sections,
-    decode_properties,
-    encode_sections,
-)
+from twinbus.amqp.codec.sections import Header, MessageProperties, Sections, encode_sections
 from twinbus.amqp.codec.types import Symbol, Timestamp, UInt, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.model import wire_names
 from twinbus.model.message_limits import TIME_TO_LIVE_MAX
+from twinbus.model.received_payload import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
 from twinbus.pairing.transfer import RESERVED_NAMES
 
-DESCRIPTOR_SIZE = 3
 ABSOLUTE_EXPIRY_MAX = 253_402_300_799_000  # the last second of the year 9999
-
-# What a broker writes into a delivery; to the destination it would be somebody else's bookkeeping.
-BROKER_ANNOTATIONS = frozenset(
-    {
-        wire_names.SEQUENCE_NUMBER,
-        wire_names.ENQUEUED_TIME,
-        wire_names.ENQUEUED_SEQUENCE_NUMBER,
-        wire_names.LOCKED_UNTIL,
-        wire_names.MESSAGE_STATE,
-        wire_names.DEAD_LETTER_SOURCE,
-    }
-)
-BROKER_DELIVERY_ANNOTATIONS = frozenset({wire_names.LOCK_TOKEN})
 
 
 class NotATransfer(MessagingError):
@@ -132,29 +111,6 @@ def take_millis(aside: dict[str, Value], name: str) -> int | None:
     return int(value)
 
 
-def read_front(payload: bytes) -> tuple[Sections, bytes]:
-    """The sections in front of the body, decoded, and the bytes from the body on."""
-    payload, bounds = ordered_sections(payload)
-    header_at, delivery_at, annotations_at, properties_at, application_at, rest_at = bounds
-    sections = Sections()
-    if delivery_at > header_at:
-        sections.header = Header(*_value(payload, header_at))
-    if annotations_at > delivery_at:
-        sections.delivery_annotations = _value(payload, delivery_at)
-    if properties_at > annotations_at:
-        sections.message_annotations = _value(payload, annotations_at)
-    if application_at > properties_at:
-        sections.properties = decode_properties(_value(payload, properties_at))
-    if rest_at > application_at:
-        sections.application_properties = _value(payload, application_at)
-    return sections, payload[rest_at:]
-
-
-def _value(payload: bytes, start: int) -> Value:
-    """Of the section that starts there, behind its descriptor."""
-    return decode_value(payload, start + DESCRIPTOR_SIZE)[0]
-
-
 def _header(header: Header | None, properties: MessageProperties, time_to_live: int | None) -> Header | None:
     """The sender's header: without the broker's delivery count, with the time to live it had."""
     made = Header() if header is None else header
@@ -166,7 +122,3 @@ def _header(header: Header | None, properties: MessageProperties, time_to_live: 
             expiry = min(ABSOLUTE_EXPIRY_MAX, properties.creation_time + time_to_live)
             properties.absolute_expiry_time = Timestamp(expiry)
     return None if made == Header() else made
-
-
-def without(entries: dict[Value, Value] | None, names: frozenset[str]) -> dict[Value, Value]:
-    return {name: value for name, value in (entries or {}).items() if name not in names}

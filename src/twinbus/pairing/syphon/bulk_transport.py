@@ -16,7 +16,8 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
 from twinbus.meter.operation import SYPHON_PRODUCT
-from twinbus.pairing.restore import NotATransfer, delivery_facts, read_front, restore
+from twinbus.model.received_payload import read_front
+from twinbus.pairing.restore import NotATransfer, delivery_facts, restore
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.transport import (
     Abandon,

@@ -11,14 +11,8 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 
 from twinbus.model import wire_names
-from twinbus.pairing.restore import (
-    BROKER_ANNOTATIONS,
-    BROKER_DELIVERY_ANNOTATIONS,
-    NotATransfer,
-    take_millis,
-    take_path,
-    take_text,
-)
+from twinbus.model.received_payload import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS
+from twinbus.pairing.restore import NotATransfer, take_millis, take_path, take_text
 from twinbus.pairing.syphon.transport import Transfer
 from twinbus.pairing.transfer import RESERVED_NAMES
 

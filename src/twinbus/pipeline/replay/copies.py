@@ -9,7 +9,7 @@ from twinbus.amqp.codec.sections import Header, MessageProperties, Sections, enc
 from twinbus.amqp.codec.types import Timestamp, Value
 from twinbus.clock import Millis
 from twinbus.model import wire_names
-from twinbus.pairing.restore import BROKER_ANNOTATIONS, read_front, without
+from twinbus.model.received_payload import BROKER_ANNOTATIONS, read_front, without
 
 DEAD_LETTER_PROPERTIES = frozenset({wire_names.DEAD_LETTER_REASON, wire_names.DEAD_LETTER_DESCRIPTION})
 _ANNOTATIONS = BROKER_ANNOTATIONS | {wire_names.SCHEDULED_ENQUEUE_TIME, wire_names.CLAIMED_BY}

@@ -19,8 +19,8 @@ from twinbus.errors import MessageNotFound, MessagingError, NotAllowed
 from twinbus.model import wire_names
 from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import SubQueue, parse_address
+from twinbus.model.received_payload import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
-from twinbus.pairing.restore import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
 from twinbus.pipeline.source.entity_access import Claim, Head
 from twinbus.pipeline.source.ranges import Range, by_fragment, fragment_of, in_pieces, runs
 
