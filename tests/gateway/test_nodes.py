@@ -317,8 +317,8 @@ def test_a_session_that_no_message_can_belong_to_is_refused(front: Front, sessio
 
 @pytest.mark.parametrize(("address", "taken"), [("orders", None), ("talks", {"com.microsoft:session-filter": "s1"})])
 def test_a_filter_that_is_not_applied_is_not_confirmed(front: Front, address: str, taken: Value) -> None:
-    selector = {Symbol("jms-selector"): Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")}
-    wanted = {**selector, **({} if taken is None else {Symbol("com.microsoft:session-filter"): "s1"})}
+    unknown = {Symbol("no-local"): Described(Symbol("apache.org:no-local-filter:list"), [])}
+    wanted = {**unknown, **({} if taken is None else {Symbol("com.microsoft:session-filter"): "s1"})}
     receiver = front.client().receiver(address, session_filter=wanted)
     assert receiver.is_attached
     assert receiver.source is not None

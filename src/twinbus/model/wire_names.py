@@ -49,6 +49,8 @@ DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
 # Properties and filters of links.
 
 SESSION_FILTER = "com.microsoft:session-filter"
+SELECTOR_FILTER = "apache.org:selector-filter:string"
+SELECTOR_FILTER_CODE = 0x0000_468C_0000_0004
 SESSION_LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 SESSION_TIMEOUT = "com.microsoft:timeout"
 TRANSFER_DESTINATION_ADDRESS = "com.microsoft:transfer-destination-address"

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.terminus import Source
+from twinbus.amqp.codec.types import Described
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError, NotAllowed, OperationTimeout, QuotaExceeded
+from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout, QuotaExceeded
 from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.bindings import Bindings
 from twinbus.gateway.links.link_meter import LinkMeter
@@ -26,9 +27,12 @@ from twinbus.gateway.namespace_view import Traffic
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 from twinbus.meter.operation import Cause
+from twinbus.model import wire_names
 
 MeterOf = Callable[[EntityNode], LinkMeter]
 
+COPY = "copy"
+SELECTOR_DESCRIPTORS = (wire_names.SELECTOR_FILTER, wire_names.SELECTOR_FILTER_CODE)
 RECEIVERS_MAX = 5_000
 """Of one entity at a time."""
 
@@ -59,6 +63,7 @@ class ReceiverAttach:
         if queue.receiver_count >= RECEIVERS_MAX:
             raise QuotaExceeded(f"'{path}' has {RECEIVERS_MAX} receivers, which is the limit. Close some.")
         assert source is not None
+        _check_supported(source, path)
         if has_session_filter(source):
             self._wait_for_session(link, source, queue, PendingSession(node, path, self._meter_of(node)), now)
             return
@@ -131,3 +136,17 @@ class ReceiverAttach:
     def _refuse(self, link: OutgoingLink, error: MessagingError) -> None:
         self._homes.refused(link)
         link.refuse(error)
+
+
+def _check_supported(source: Source, path: str) -> None:
+    """Raise NotImplementedHere for what would be wrong, not merely less, if it were ignored.
+
+    By AMQP a filter that is not echoed is not applied, and the client has to look; the client for JMS does not.
+    """
+    if source.distribution_mode == COPY:
+        raise NotImplementedHere(f"A link cannot browse '{path}' (distribution mode copy). Peek at its messages.")
+    for value in (source.filter or {}).values():
+        if isinstance(value, Described) and value.descriptor in SELECTOR_DESCRIPTORS:
+            raise NotImplementedHere(
+                f"A receiver of '{path}' cannot select messages. Use a subscription with a rule for them."
+            )

@@ -3,6 +3,11 @@
 Delivery tags are the lock tokens, so a disposition finds its messages without a map here. Message locks outlive the link; a
 lock on a message session ends with it.
 
+Default outcome. The SDKs name none. A client that names one in its source, as those for JMS do, wants it for every message
+that it leaves without an outcome (AMQP 1.0, section 3.5.3): when it settles without one, and when the link ends. Such a link
+remembers what is unsettled (`_unsettled`), and its locks do not outlive it. A settlement in a transaction that is rolled back
+has no outcome either: if the client has settled it, and so knows nothing of it any more, the message goes back.
+
 Credit. The client gives credit to the link, and the queue takes from `credit`. In receive-and-delete the queue takes messages
 and delivers them only when their removal is durable; until then they are under way:
 
@@ -33,6 +38,7 @@ from twinbus.amqp.codec.delivery_state import DeliveryState, Rejected, Transacti
 from twinbus.amqp.codec.performatives import ReceiverSettleMode
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
+from twinbus.broker.outcomes import RELEASE
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.addresses import EntityNode
@@ -49,6 +55,7 @@ class ReceiverBinding:
     """Implements the broker's `Consumer`."""
 
     __slots__ = (
+        "_default_outcome",
         "_granted",
         "_is_drain_due",
         "_is_end_due",
@@ -60,6 +67,7 @@ class ReceiverBinding:
         "_traffic",
         "_transactions",
         "_under_way",
+        "_unsettled",
         "_used_at",
         "_wake",
         "_window",
@@ -99,6 +107,9 @@ class ReceiverBinding:
         self._window = ReceiveWindow(deletes=mode is ReceiveMode.RECEIVE_AND_DELETE)
         self._transactions = transactions
         self._wake = wake
+        named = None if link.source is None else link.source.default_outcome
+        self._default_outcome = outcome_of(named) or RELEASE
+        self._unsettled: set[bytes] | None = None if named is None else set()
         self._granted = 0  # what `credit` was set to last
         self._under_way = 0  # taken from earlier credit and not delivered yet; see above
         self._settling = 0  # settlements that the client waits for
@@ -127,6 +138,8 @@ class ReceiverBinding:
             size += len(payload)
             encoded.append((token, payload))
         self._link.transfers(encoded, settled=not is_locking)
+        if self._unsettled is not None and is_locking:
+            self._unsettled.update([token for token, _ in encoded])
         self._under_way -= len(encoded)
         if self._link.session.is_held_back:
             # Nothing more while the window of the client's AMQP session is shut; its opening is reported as a change of credit.
@@ -208,12 +221,14 @@ class ReceiverBinding:
         if isinstance(state, TransactionalState):
             self._settle_in_transaction(deliveries, state, is_settled=is_settled, now=now)
             return
-        outcome = outcome_of(state)
+        outcome = self._default_outcome if state is None else outcome_of(state)
         if outcome is None or (state is None and not is_settled):
             return
         self._traffic.settled += len(deliveries)
         self._window.settled(len(deliveries))
         tokens = [tag for _, tag in deliveries]
+        if self._unsettled is not None:
+            self._unsettled.difference_update(tokens)
         if is_settled:
             self.meter.settled(len(tokens))
             self._queue.settle_each(tokens, outcome, now, SILENT)
@@ -233,6 +248,12 @@ class ReceiverBinding:
         if is_taken:
             self._transactions.after_commit(state.txn_id, partial(self.meter.settled, len(tokens)))
         if is_settled:
+            if self._unsettled is not None:
+                self._unsettled.difference_update(tokens)
+            if isinstance(answer, TransactionalState):
+                self._transactions.after_rollback(state.txn_id, partial(self._give_back, tokens))
+            else:
+                self._give_back(tokens, now)
             return
         if is_taken and self._link.rcv_settle_mode is ReceiverSettleMode.FIRST:
             # In this mode the client waits for no answer, and after a rollback it may settle the same delivery differently,
@@ -240,6 +261,10 @@ class ReceiverBinding:
             self._transactions.after_commit(state.txn_id, partial(self.confirm, ids, answer))
         else:
             self.confirm(ids, answer)
+
+    def _give_back(self, tokens: Sequence[bytes], now: Millis) -> None:
+        """The client is done with these and gave them no outcome that counts."""
+        self._queue.settle_each(tokens, self._default_outcome, now, SILENT)
 
     def confirm(self, ids: Sequence[int], state: DeliveryState) -> None:
         for first, last in ranges(ids):
@@ -268,6 +293,9 @@ class ReceiverBinding:
         """The link or the connection is gone."""
         self._end_receive()
         self._grant(0)
+        if self._unsettled:
+            self._give_back(list(self._unsettled), now)
+            self._unsettled.clear()
         if not self._is_over:
             self._queue.detach(self, now)
         self._end()

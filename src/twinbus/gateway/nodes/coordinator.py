@@ -44,6 +44,7 @@ class Transactions:
         self._open: dict[bytes, FragmentTransaction] = {}
         self._sessions: dict[bytes, Session] = {}  # that they were declared on
         self._after_commit: dict[bytes, list[Callable[[], None]]] = {}
+        self._after_rollback: dict[bytes, list[Callable[[Millis], None]]] = {}
         self._last_id = 0
 
     def declare(self, session: Session) -> bytes:
@@ -76,23 +77,32 @@ class Transactions:
     def after_commit(self, txn_id: bytes, call: Callable[[], None]) -> None:
         self._after_commit.setdefault(txn_id, []).append(call)
 
+    def after_rollback(self, txn_id: bytes, call: Callable[[Millis], None]) -> None:
+        """Of an open transaction: if it is rolled back, or its commit fails."""
+        self._after_rollback.setdefault(txn_id, []).append(call)
+
     def commit(self, txn_id: bytes, now: Millis, reply: Reply[None]) -> None:
-        calls = self._after_commit.pop(txn_id, [])
+        calls, give_backs = self._after_commit.pop(txn_id, []), self._after_rollback.pop(txn_id, [])
         self._sessions.pop(txn_id, None)
 
         def committed(result: MessagingError | None) -> None:
             if result is None:
                 for call in calls:
                     call()
+            else:
+                for give_back in give_backs:
+                    give_back(now)
             reply(result)
 
         # Removed before the commit is answered: nobody can add to it or discharge it again.
         self._open.pop(txn_id).commit(now, committed)
 
-    def rollback(self, txn_id: bytes) -> None:
+    def rollback(self, txn_id: bytes, now: Millis) -> None:
         self._after_commit.pop(txn_id, None)
         self._sessions.pop(txn_id, None)
         self._open.pop(txn_id).rollback()
+        for give_back in self._after_rollback.pop(txn_id, []):
+            give_back(now)
 
     def settle(
         self,
@@ -158,7 +168,7 @@ class CoordinatorBinding:
             )
         self._declared.discard(request.txn_id)
         if request.fail:
-            self._transactions.rollback(request.txn_id)
+            self._transactions.rollback(request.txn_id, now)
             self._answer(delivery_id, ACCEPTED)
             return
 
@@ -175,7 +185,7 @@ class CoordinatorBinding:
     def unbind(self, now: Millis) -> None:
         """The control link is gone: everything it declared is rolled back."""
         for txn_id in self._declared:
-            self._transactions.rollback(txn_id)
+            self._transactions.rollback(txn_id, now)
         self._declared.clear()
 
 
