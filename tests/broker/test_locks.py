@@ -70,6 +70,28 @@ def test_a_renewed_lock_lasts_from_the_renewal_on(sim: Simulation, queue: QueueE
     assert sim.settle(queue.main, deliveries).good == {0}
 
 
+@pytest.mark.rule("A8")
+def test_locks_of_several_fragments_are_renewed_together_or_not_at_all() -> None:
+    sim = Simulation(4)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True, lock_duration=LOCK))
+    for name in "ab":
+        sim.send(queue, make_message(name))
+    deliveries = sim.receiver(queue.main, 2).take()
+    tokens = [delivery.lock_token for delivery in deliveries]
+    assert len({token[0] for token in tokens}) == 2
+    sim.advance(LOCK - 1)
+    renewed: Answer[list[Millis]] = Answer()
+    queue.main.renew(tokens, sim.now, renewed)
+    assert renewed.value == [sim.now + LOCK] * 2
+    sim.advance(LOCK - 1)
+    assert sim.settle(queue.main, deliveries[:1]).good == {0}
+    again: Answer[list[Millis]] = Answer()
+    queue.main.renew(tokens, sim.now, again)
+    assert isinstance(again.error, MessageLockLost)
+    sim.advance(1)
+    assert isinstance(sim.settle(queue.main, deliveries[1:]).errors[0], MessageLockLost)
+
+
 def test_renewing_is_all_or_nothing(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
     (delivery,) = sim.receiver(queue.main, 1).take()

@@ -7,10 +7,12 @@ from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
 from twinbus.broker.fragment.message_sessions import STALE_ENTRIES_MAX, MessageSessions
-from twinbus.broker.outcomes import Abandon, Defer
+from twinbus.broker.outcomes import COMPLETE, Abandon, Defer
 from twinbus.clock import Millis
 from twinbus.errors import (
     FragmentUnavailable,
+    MessageLockLost,
+    MessagingError,
     NotAllowed,
     OperationTimeout,
     SessionCannotBeLocked,
@@ -19,7 +21,7 @@ from twinbus.errors import (
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import StoredMessage
 from twinbus.testing.messages import make_message, message_id_of
-from twinbus.testing.simulation import Answer, SimReceiver, Simulation
+from twinbus.testing.simulation import Answer, EachReply, SimReceiver, Simulation
 
 LOCK = 30_000
 
@@ -516,3 +518,25 @@ def test_a_session_has_one_case_for_all_after_a_restart(sim: Simulation, queue: 
     send(sim, queue, "ORDER", "2")
     sim.restart()
     assert session_receiver(sim, sim.entities.queue("s"), "order").ids() == ["1", "2"]
+
+
+@pytest.mark.rule("A9")
+def test_a_second_settlement_in_a_session_that_is_still_held_lost_the_lock_of_the_message(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    send(sim, queue, "x", "a")
+    receiver = session_receiver(sim, queue, "x")
+    (taken,) = receiver.take()
+
+    def settle() -> MessagingError | None:
+        reply = EachReply()
+        queue.main.settle_each([taken.lock_token], COMPLETE, sim.now, reply, receiver.session)
+        sim.run()
+        return reply.errors.get(0)
+
+    assert settle() is None
+    assert isinstance(settle(), MessageLockLost)
+    sim.advance(LOCK)
+    assert isinstance(settle(), SessionLockLost)
+    session_receiver(sim, queue, "x")  # somebody else holds it now
+    assert isinstance(settle(), SessionLockLost)

@@ -85,6 +85,10 @@ class RawWire:
     def say(self, channel: int, name: str, *fields: Value, payload: bytes = b"") -> None:
         self._feed(_frame(channel, name, *fields, payload=payload))
 
+    def say_together(self, *frames: tuple[int, str, list[Value]]) -> None:
+        """Several frames (channel, name, fields) that arrive in one read."""
+        self._feed(b"".join([_frame(channel, name, *fields) for channel, name, fields in frames]))
+
     def flow(self, channel: int, handle: int, credit: int) -> None:
         window = [UInt(0), UInt(4294967295), UInt(1), UInt(5000)]
         self.say(channel, "flow", *window, UInt(handle), UInt(0), UInt(credit), UInt(0), None, False, None)

@@ -8,7 +8,7 @@ from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import Begin, Performative
 from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.errors import ILLEGAL_STATE, RESOURCE_LIMIT_EXCEEDED, ConnectionFault, SessionFault
-from twinbus.amqp.session import Session, SessionState
+from twinbus.amqp.session import Session
 
 
 class Channels:
@@ -34,8 +34,6 @@ class Channels:
         session = self.by_remote_channel.get(channel)
         if session is not None:
             session.handle(performative, payload)
-            if session.state is SessionState.ENDED:
-                self._remove(session)
         elif channel not in self._ended:
             raise ConnectionFault(
                 f"{performative.NAME} arrived on channel {channel}, which has no session.", ILLEGAL_STATE
@@ -43,6 +41,11 @@ class Channels:
 
     def fail(self, channel: int, fault: SessionFault) -> None:
         self.by_remote_channel[channel].fail(fault)
+
+    def answer_all(self) -> None:
+        """Answer what the peer has ended before it closes the connection."""
+        for session in list(self._by_channel.values()):
+            session.answer_all()
 
     def close(self, error: ErrorCondition | None) -> None:
         """The connection is over."""
@@ -80,7 +83,7 @@ class Channels:
             channel = next(number for number in range(0x10000) if number not in self._by_channel)
         if channel > self.remote_channel_max:
             raise ConnectionFault("All channels that the peer allows are in use.", RESOURCE_LIMIT_EXCEEDED)
-        session = self._by_channel[channel] = Session(self._context, channel)
+        session = self._by_channel[channel] = Session(self._context, channel, self._remove)
         return session
 
     def _remove(self, session: Session) -> None:

@@ -255,6 +255,7 @@ class Connection:
 
     def _close_received(self, performative: Close) -> None:
         if self.state is not State.CLOSING:
+            self._channels.answer_all()
             self._send_close(None)
         self._finish(performative.error)
 

@@ -14,6 +14,7 @@ ATTACHED     the peer detaches, and `is_answer_held`            ENDING
 ENDING       end: the answer is sent                            GONE
 DETACHING    the peer detaches                                  GONE
 any          the session or the connection ends                 GONE
+             (a session that the peer ends waits for links that are ENDING)
 
 Links are identified by their handles. A second link with the same name is simply another link: links here have no state
 to resume, so no link can be stolen (section 2.6.1 would detach the first one).

@@ -72,11 +72,16 @@ class LinkTable:
         if link.remote_handle is not None:
             self.receiving.pop(link.remote_handle, None)
 
-    def clear(self, error: ErrorCondition | None) -> None:
+    def ending(self) -> list[Link]:
+        """Links that the peer has detached and that still owe it the answer."""
+        return [link for link in self._by_handle.values() if link.state is LinkState.ENDING]
+
+    def clear(self, error: ErrorCondition | None, *, spares_ending: bool = False) -> None:
         """The session is over."""
-        links = list(self._by_handle.values())
+        spared = self.ending() if spares_ending else []
+        links = [link for link in self._by_handle.values() if link not in spared]
         self._context.link_count -= len(links)
-        self._by_handle.clear()
+        self._by_handle = {link.handle: link for link in spared}
         self.by_remote_handle.clear()
         self.receiving.clear()
         self._unanswered.clear()

@@ -7,6 +7,8 @@ BEGINNING    the peer begins as well                            MAPPED
 BEGINNING    end, a fault of the peer                           ENDING
 MAPPED       end, a fault of the peer                           ENDING
 MAPPED       the peer ends, answered at once                    ENDED
+MAPPED       the peer ends, and a link owes it a detach         FINISHING
+FINISHING    the last of those detaches is sent, then our end   ENDED
 ENDING       the peer ends; other frames are ignored            ENDED
 any          the connection ends                                ENDED
 
@@ -51,12 +53,14 @@ _new_tuple = tuple.__new__
 class SessionState(Enum):
     BEGINNING = auto()
     MAPPED = auto()
+    FINISHING = auto()  # the peer has ended it, and we still owe it the answer to a detach that came before
     ENDING = auto()
     ENDED = auto()
 
 
 class Session:
-    def __init__(self, context: ConnectionContext, channel: int) -> None:
+    def __init__(self, context: ConnectionContext, channel: int, forget: Callable[["Session"], None]) -> None:
+        """`forget` is called when both sides have ended it."""
         self.channel = channel
         """Our channel; the peer's frames come on `remote_channel`."""
         self.remote_channel: int | None = None
@@ -72,6 +76,8 @@ class Session:
         self._held = HeldBack()
         self._next_delivery_id = 0
         self._is_reported_ended = False
+        self._forget = forget
+        self._remote_error: ErrorCondition | None = None
 
     # What the application calls.
 
@@ -181,6 +187,11 @@ class Session:
             self._send_end(ErrorCondition.of(fault))
             self._report_ended(ErrorCondition.of(fault))
 
+    def answer_all(self) -> None:
+        """The peer closes the connection: answer its detaches and its end at once, whatever else is owed."""
+        for link in self._links.ending():
+            link.end()
+
     def connection_closed(self, error: ErrorCondition | None) -> None:
         self._clear(error)
         self.state = SessionState.ENDED
@@ -261,6 +272,8 @@ class Session:
 
     def remove(self, link: Link) -> None:
         self._links.remove(link)
+        if self.state is SessionState.FINISHING and not self._links.ending():
+            self._finish()
 
     def forget_incoming(self, link: IncomingLink) -> None:
         self._links.stop_receiving(link)
@@ -298,10 +311,22 @@ class Session:
         self.dispositions.received(disposition)
 
     def _end_received(self, end: End) -> None:
+        self._remote_error = end.error
+        if self.state is SessionState.MAPPED and self._links.ending():
+            # An answer to a detach is held back while its link owes something to the peer: the end waits for it.
+            self.state = SessionState.FINISHING
+            self._held.clear()
+            self._links.clear(end.error, spares_ending=True)
+        elif self.state is not SessionState.FINISHING:
+            self._finish()
+
+    def _finish(self) -> None:
+        """The peer has ended the session: answer that, unless it is itself an answer."""
         if self.state is not SessionState.ENDING:
-            self._send_end(None, end.error)
+            self._send_end(None, self._remote_error)
         self.state = SessionState.ENDED
-        self._report_ended(end.error)
+        self._report_ended(self._remote_error)
+        self._forget(self)
 
     def _send_end(self, error: ErrorCondition | None, remote_error: ErrorCondition | None = None) -> None:
         self.send(End(error=error))

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity.transfers import Transfers, ViaPlacement
@@ -111,12 +112,13 @@ class FragmentTransaction:
         outcome: Outcome,
         now: Millis,
         home: Transfers | None = None,
+        session: SessionLock | None = None,
     ) -> None:
         self._check_open(now)
         if home is not None:
             home.check_home_of(queue.settings)
         fragment = fragment_of_tokens(queue.fragments, tokens)
-        error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now)
+        error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now, session)
         if error is not None:
             raise error
         if fragment.locks.is_any_enlisted(tokens):

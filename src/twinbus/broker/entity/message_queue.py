@@ -160,28 +160,42 @@ class MessageQueue:
 
     # Settling
 
-    def settle_each(self, tokens: Sequence[bytes], outcome: Outcome, now: Millis, reply: SettleReply) -> None:
-        """Settle independent messages: AMQP dispositions."""
+    def settle_each(
+        self,
+        tokens: Sequence[bytes],
+        outcome: Outcome,
+        now: Millis,
+        reply: SettleReply,
+        session: SessionLock | None = None,
+    ) -> None:
+        """Settle independent messages: AMQP dispositions. `session`: what the receiver holds, or held."""
         for fragment_index, places in places_by_fragment(tokens).items():
             fragment = fragment_at(self.fragments, fragment_index)
             if fragment is None:
                 for place in places:
-                    reply.failed(place, lock_lost(self.fragments[0]), now)
+                    reply.failed(place, lock_lost(self.fragments[0], session, now), now)
                 continue
             chosen = tokens if len(places) == len(tokens) else [tokens[place] for place in places]
-            settle_each(fragment, chosen, places, outcome, now, reply)
+            settle_each(fragment, chosen, places, outcome, now, reply, session)
 
-    def settle(self, tokens: Sequence[bytes], outcome: Outcome, now: Millis, reply: Reply[None]) -> None:
+    def settle(
+        self,
+        tokens: Sequence[bytes],
+        outcome: Outcome,
+        now: Millis,
+        reply: Reply[None],
+        session: SessionLock | None = None,
+    ) -> None:
         """Settle all or none; tokens of several fragments are refused with NotAllowed (contract A8)."""
         try:
             fragment = fragment_of_tokens(self.fragments, tokens)
         except MessagingError as error:
             reply(error)
             return
-        settle_all(fragment, tokens, outcome, now, lambda _: reply(None), lambda error, _: reply(error))
+        settle_all(fragment, tokens, outcome, now, lambda _: reply(None), lambda error, _: reply(error), session)
 
     def renew(self, tokens: Sequence[bytes], now: Millis, reply: Reply[list[Millis]]) -> None:
-        """Restart the lock duration of all of them or none; replies until when each is locked."""
+        """Restart the lock duration of all of them or none, in any fragments; replies until when each is locked."""
         if self._desk is not None:
             reply(NotAllowed("Messages of a session are locked as long as the session is. Renew its lock."))
             return
@@ -225,6 +239,10 @@ class MessageQueue:
             reply(error)
             return
         reply(lock.locked_until)
+
+    def session_lock(self, session_id: str, now: Millis) -> SessionLock | None:
+        """What holds this message session at the moment."""
+        return None if self._desk is None else self._desk.lock_of(session_id, now)
 
     def sessions(self) -> SessionDesk:
         if self._desk is None:

@@ -11,6 +11,7 @@ DeadLetter  moved to the dead-letter queue
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.message_broker import Effect, Failed
@@ -30,8 +31,9 @@ def settle_each(
     outcome: Outcome,
     now: Millis,
     reply: SettleReply,
+    session: SessionLock | None = None,
 ) -> None:
-    """Settle what is still locked; `indexes` are the caller's numbers for the tokens."""
+    """Settle what is still locked; `indexes` are the caller's numbers for the tokens, `session` is what it holds."""
     refusal = refusal_of(fragment, outcome)
     if refusal is not None:
         for index in indexes:
@@ -44,7 +46,7 @@ def settle_each(
         bad = {*lost, *busy}
         good = [index for place, index in enumerate(indexes) if place not in bad]
     for place in lost:
-        reply.failed(indexes[place], lock_lost(fragment), now)
+        reply.failed(indexes[place], lock_lost(fragment, session, now), now)
     for place in busy:
         reply.failed(indexes[place], in_transaction(), now)
 
@@ -63,9 +65,10 @@ def settle_all(
     now: Millis,
     effect: Effect,
     failed: Callable[[MessagingError, Millis], None],
+    session: SessionLock | None = None,
 ) -> None:
     """Settle all of them in one commit, or none."""
-    error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now)
+    error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now, session)
     if error is None and fragment.locks.is_any_enlisted(tokens):
         error = in_transaction()
     if error is not None:
@@ -74,14 +77,16 @@ def settle_all(
     apply(fragment, fragment.locks.drop(tokens), outcome, now, effect, failed)
 
 
-def check_live(fragment: Fragment, tokens: Sequence[bytes], now: Millis) -> MessagingError | None:
+def check_live(
+    fragment: Fragment, tokens: Sequence[bytes], now: Millis, session: SessionLock | None = None
+) -> MessagingError | None:
     """The error, if one of the locks is gone."""
     locks, sessions = fragment.locks, fragment.sessions
     for token in tokens:
         if not locks.is_live(token, now):
-            return lock_lost(fragment)
+            return lock_lost(fragment, session, now)
         if sessions is not None and not sessions.is_held(locks.held[token][0], now):
-            return lock_lost(fragment)
+            return lock_lost(fragment, session, now)
     return None
 
 
@@ -91,8 +96,9 @@ def refusal_of(fragment: Fragment, outcome: Outcome) -> MessagingError | None:
     return None
 
 
-def lock_lost(fragment: Fragment) -> MessagingError:
-    if fragment.sessions is not None:
+def lock_lost(fragment: Fragment, session: SessionLock | None = None, now: Millis = 0) -> MessagingError:
+    """Why a message cannot be settled. Whoever still holds its message session, `session`, has lost that message alone."""
+    if fragment.sessions is not None and not (session is not None and session.is_held and session.locked_until > now):
         return SessionLockLost("The lock on the message session is gone. Accept the session again.")
     return MessageLockLost(
         "The lock on the message is gone: it ended, or the message was settled before. Receive the message again."

@@ -231,11 +231,11 @@ class ReceiverBinding:
             self._unsettled.difference_update(tokens)
         if is_settled:
             self.meter.settled(len(tokens))
-            self._queue.settle_each(tokens, outcome, now, SILENT)
+            self._queue.settle_each(tokens, outcome, now, SILENT, self.session)
             return
         self._settling += len(deliveries)
         reply = _SettleReply(self, [delivery_id for delivery_id, _ in deliveries], confirmation(state))
-        self._queue.settle_each(tokens, outcome, now, reply)
+        self._queue.settle_each(tokens, outcome, now, reply, self.session)
 
     def _settle_in_transaction(
         self, deliveries: Sequence[tuple[int, bytes]], state: TransactionalState, *, is_settled: bool, now: Millis
@@ -243,7 +243,15 @@ class ReceiverBinding:
         self._traffic.settled += len(deliveries)
         self._window.settled(len(deliveries))
         ids, tokens = [delivery_id for delivery_id, _ in deliveries], [tag for _, tag in deliveries]
-        answer = self._transactions.settle(state, self._link.session, self._queue, tokens, now, is_settled=is_settled)
+        answer = self._transactions.settle(
+            state,
+            self._link.session,
+            self._queue,
+            tokens,
+            now,
+            is_settled=is_settled,
+            message_session=self.session,
+        )
         is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
         if is_taken:
             self._transactions.after_commit(state.txn_id, partial(self.meter.settled, len(tokens)))

@@ -18,6 +18,7 @@ from twinbus.amqp.codec.terminus import Declare, Discharge
 from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.session import Session
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.transfers import Transfers
 from twinbus.broker.fragment_transaction import FragmentTransaction
@@ -113,6 +114,7 @@ class Transactions:
         now: Millis,
         *,
         is_settled: bool,
+        message_session: SessionLock | None,
     ) -> DeliveryState:
         """Settle the messages of one disposition, all or none, and return what to answer.
 
@@ -126,7 +128,8 @@ class Transactions:
             outcome = outcome_of(state.outcome)
             if outcome is None or state.outcome is None:
                 raise ArgumentError("Settle a message in a transaction with one of the four outcomes.")
-            transaction.settle(queue, tokens, outcome, now, self.home(state.txn_id, session))
+            home = self.home(state.txn_id, session)
+            transaction.settle(queue, tokens, outcome, now, home, message_session)
         except MessagingError as error:
             if is_settled:
                 transaction.doom(error)

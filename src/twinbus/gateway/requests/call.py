@@ -96,6 +96,14 @@ class Call:
         """Whether the link that the request names accepted this session, and may have lost it since."""
         return self.session is not None and is_same_session(self.session.session_id, session_id)
 
+    def session_meant(self) -> SessionLock | None:
+        """What holds the message session that the request speaks for: the one it names, or that of the link it names."""
+        session_id = self.arguments.optional_text("session-id")
+        if session_id is None:
+            return self.session
+        self.require_session(session_id)
+        return self.queue().session_lock(session_id, self.now)
+
     def require_session(self, session_id: str) -> None:
         """Raise SessionLockLost if the link that the request names has lost this session."""
         if self.session is not None and self.is_of_link(session_id) and not self.session.is_held:

@@ -21,11 +21,12 @@ def renew_lock(call: Call) -> None:
 
 def update_disposition(call: Call) -> None:
     outcome = named_outcome(call.arguments)
+    queue, tokens, session = call.queue(), lock_tokens(call.arguments), call.session_meant()
     if call.transaction is not None:
-        call.transaction.settle(call.queue(), lock_tokens(call.arguments), outcome, call.now, call.home)
+        call.transaction.settle(queue, tokens, outcome, call.now, call.home, session)
         call.enlisted(Response.ok())
         return
-    call.queue().settle(lock_tokens(call.arguments), outcome, call.now, call.answer(done))
+    queue.settle(tokens, outcome, call.now, call.answer(done), session)
 
 
 def named_outcome(arguments: Arguments) -> Outcome:
