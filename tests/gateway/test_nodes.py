@@ -49,6 +49,12 @@ def body(reply: Sections) -> dict[str, Value]:
     return reply.body.value
 
 
+def group_of(encoded: bytes) -> str | None:
+    properties = decode_sections(encoded).properties
+    assert properties is not None
+    return properties.group_id
+
+
 def lock_one(client: Client, address: str = "orders", **options: Value) -> UUID:
     """Receive one message in peek-lock and return its token."""
     client.receiver(address, credit=1, **options)
@@ -228,6 +234,27 @@ def test_messages_are_deleted_in_the_session_that_the_request_names(front: Front
     assert [row.session_id for row in left] == ["s2", "s2"]
 
 
+def test_a_request_that_names_the_link_of_a_session_and_no_session_is_about_that_session(front: Front) -> None:
+    """As the Go client asks."""
+    for session in ("s1", "s2"):
+        put(front, f"of {session}", "talks", group_id=session)
+    client = front.client()
+    receiver = client.receiver("talks", credit=1, session_filter={Symbol("com.microsoft:session-filter"): "s2"})
+    (delivery,) = client.received()
+    node, link = client.node("talks/$management"), {"associated-link-name": receiver.name}
+    peeking = {"from-sequence-number": Long(0), "message-count": Int(10)}
+    (peeked,) = body(node.ask("com.microsoft:peek-message", peeking, **link))["messages"]
+    assert group_of(peeked["message"]) == "s2"
+    assert len(body(node.ask("com.microsoft:peek-message", peeking))["messages"]) == 2
+    token = UUID(bytes_le=delivery.delivery_tag)
+    deferring = {"lock-tokens": Array([token]), "disposition-status": "defered", "session-id": "s2"}
+    assert status(node.ask("com.microsoft:update-disposition", deferring, **link))[0] == 200
+    taking = {"sequence-numbers": Array([Long(2)]), "receiver-settle-mode": UInt(1)}
+    assert status(node.ask("com.microsoft:receive-by-sequence-number", taking))[0] != 200
+    (taken,) = body(node.ask("com.microsoft:receive-by-sequence-number", taking, **link))["messages"]
+    assert group_of(taken["message"]) == "s2"
+
+
 def test_a_message_session_is_accepted_listed_renewed_and_remembered(front: Front) -> None:
     put(front, "a", "talks", group_id="s1")
     client = front.client()
@@ -247,6 +274,20 @@ def test_a_message_session_is_accepted_listed_renewed_and_remembered(front: Fron
     assert body(node.ask("com.microsoft:get-message-sessions", listing))["sessions-ids"].values == ["s1"]
     past_the_end = node.ask("com.microsoft:get-message-sessions", {**listing, "skip": Int(1)})
     assert status(past_the_end)[0] == 204
+
+
+@pytest.mark.parametrize("asked", [None, "s1"])
+def test_a_session_is_granted_in_the_form_in_which_it_was_asked_for(front: Front, asked: str | None) -> None:
+    """Go's AMQP library reads filters as described values only, the other SDKs read session ids as plain strings only."""
+    put(front, "a", "talks", group_id="s1")
+    name, code = Symbol("com.microsoft:session-filter"), ULong(0x137000000C)
+    for wanted, granted in ((asked, "s1"), (Described(code, asked), Described(code, "s1"))):
+        client = front.client()
+        receiver = client.receiver("talks", session_filter={name: wanted})
+        assert receiver.source is not None
+        assert receiver.source.filter == {name: granted}
+        receiver.detach()
+        client.run()
 
 
 def test_requests_that_wait_for_the_store_are_limited(front: Front) -> None:
@@ -325,12 +366,14 @@ def test_a_filter_that_is_not_applied_is_not_confirmed(front: Front, address: st
     assert (receiver.source.address, receiver.source.filter) == (address, taken)
 
 
-def test_a_session_nobody_can_have_yet_is_waited_for_until_the_timeout(front: Front) -> None:
+@pytest.mark.parametrize("timeout", [2_000, 65_000, 100_000])
+def test_a_session_nobody_can_have_yet_is_waited_for_until_the_timeout(front: Front, timeout: int) -> None:
     client = front.client()
     session_filter = {Symbol("com.microsoft:session-filter"): None}
-    client.receiver("talks", session_filter=session_filter, properties={Symbol("com.microsoft:timeout"): UInt(2_000)})
+    client.receiver("talks", session_filter=session_filter, properties={Symbol("com.microsoft:timeout"): UInt(timeout)})
+    client.advance(timeout - 500)
     assert client.take(LinkDetached) == []
-    client.advance(2_100)
+    client.advance(600)
     (event,) = client.take(LinkDetached)
     assert event.error is not None
     assert event.error.condition == "com.microsoft:timeout"

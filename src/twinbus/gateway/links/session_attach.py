@@ -43,12 +43,16 @@ def wanted_session(source: Source) -> str | None:
 def wait_of(properties: dict[Value, Value] | None) -> Millis:
     """How long the client waits for a free session."""
     timeout = (properties or {}).get(wire_names.SESSION_TIMEOUT)
-    return timeout if isinstance(timeout, int) and 0 < timeout < WAIT_DEFAULT else WAIT_DEFAULT
+    return timeout if isinstance(timeout, int) and timeout > 0 else WAIT_DEFAULT
 
 
 def session_source(source: Source, lock: SessionLock) -> Source:
-    """The source as the client sent it, with the session it got as a plain string: the SDKs find it in no other form."""
-    return replace(source, filter={SESSION_FILTER: lock.session_id})
+    """The source as the client sent it, with the session it got in the form in which it asked: SDKs read no other. Go's is a
+    described value, all others have a plain string."""
+    assert source.filter is not None
+    asked = source.filter[SESSION_FILTER]
+    granted = Described(asked.descriptor, lock.session_id) if isinstance(asked, Described) else lock.session_id
+    return replace(source, filter={SESSION_FILTER: granted})
 
 
 def unfiltered_source(source: Source) -> Source:

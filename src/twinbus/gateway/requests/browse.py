@@ -39,7 +39,7 @@ SEQUENCE_NUMBERS_MAX = 4_096
 def peek_message(call: Call) -> None:
     arguments = call.arguments
     count = arguments.count("message-count", PEEK_COUNT_MAX, 1)
-    command = Peek(arguments.number("from-sequence-number", 0), count, arguments.optional_text("session-id"))
+    command = Peek(arguments.number("from-sequence-number", 0), count, call.session_id())
     call.ask(command, peeked_body(arguments))
 
 
@@ -125,7 +125,7 @@ def receive_by_sequence_number(call: Call) -> None:
     numbers = arguments.sequence("sequence-numbers", int, "numbers", SEQUENCE_NUMBERS_MAX)
     is_peek_lock = arguments.number("receiver-settle-mode", 1) == 1
     mode = ReceiveMode.PEEK_LOCK if is_peek_lock else ReceiveMode.RECEIVE_AND_DELETE
-    session_id = arguments.optional_text("session-id")
+    session_id = call.session_id()
     if session_id is not None:
         call.require_session(session_id)
     if call.transaction is not None and not is_peek_lock:

@@ -92,6 +92,12 @@ class Call:
         self.after_commit(partial(self.billed_as, self, None))
         self.respond(response)
 
+    def session_id(self) -> str | None:
+        """The message session that the request is about: the one that it names, else the one of the link that it names, for
+        SDKs that name the link alone."""
+        named = self.arguments.optional_text("session-id")
+        return named if named is not None or self.session is None else self.session.session_id
+
     def is_of_link(self, session_id: str | None) -> bool:
         """Whether the link that the request names accepted this session, and may have lost it since."""
         return self.session is not None and is_same_session(self.session.session_id, session_id)
