@@ -63,8 +63,9 @@ class RunningServer:
         tls_port: int | None = None,
         *,
         is_metered: bool = False,
+        clock: ShiftedClock | None = None,
     ) -> None:
-        self.clock = ShiftedClock()
+        self.clock = clock or ShiftedClock()
         self.settings = ServerSettings(
             "interop",
             data_folder,

@@ -1,0 +1,54 @@
+"""Go and its SDK: the suite in go/, built once into the build folder, which git ignores. A change of its sources builds it again."""
+
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.interop.foreign_suite import BUILD, SuiteUnavailable
+
+FOLDER = Path(__file__).parent / "go"
+SOURCES = sorted(FOLDER.glob("*.go"))
+BUILD_TIMEOUT_S = 110.0
+
+
+def sdk_version() -> str:
+    found = re.search(r"sdk/messaging/azservicebus v(\S+)", (FOLDER / "go.mod").read_text())
+    assert found is not None
+    return found[1]
+
+
+def built_suite() -> Path:
+    """The program. Raises SuiteUnavailable where Go is missing or cannot get the modules."""
+    if shutil.which("go") is None:
+        raise SuiteUnavailable("go is not installed")
+    digest = hashlib.sha256()
+    for path in (*SOURCES, FOLDER / "go.mod", FOLDER / "go.sum"):
+        digest.update(path.read_bytes())
+    program = BUILD / f"go-{digest.hexdigest()[:12]}" / "suite"
+    if not program.exists():
+        for older in BUILD.glob("go-*"):
+            shutil.rmtree(older)
+        _build(program)
+    return program
+
+
+def _build(program: Path) -> None:
+    _get_modules()
+    try:
+        command = ["go", "build", "-o", str(program), "."]
+        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise SuiteUnavailable("go did not build the suite in time; what it built is kept, so try again") from None
+    assert done.returncode == 0, f"the suite does not build: {done.stderr}"
+
+
+def _get_modules() -> None:
+    try:
+        command = ["go", "mod", "download"]
+        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise SuiteUnavailable("go could not get the modules of the SDK in time") from None
+    if done.returncode != 0:
+        raise SuiteUnavailable(f"go could not get the modules of the SDK: {done.stderr.strip()[-500:]}")
