@@ -34,7 +34,7 @@ class HttpParts:
     stores: Sequence[SwitchedStore]
     connections: Connections
     make_gateway: MakeGateway
-    amqp_authority: str  # host:port that forwarding targets are shown with
+    amqp_authority: str  # host:port for requests that name no host
     new_key: Callable[[], str]
     operations_log: OperationsLog | None  # None: operations are not logged
 

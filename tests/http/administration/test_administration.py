@@ -297,7 +297,28 @@ def test_forwarding_is_shown_as_a_url_and_needs_its_target(client: TestClient) -
     missing = put(client, "/q", body)
     assert (missing.status_code, sub_code(missing)) == (400, 40400)
     put(client, "/target", entry("TopicDescription"))
-    assert described(put(client, "/q", body)).text_of("ForwardTo") == "sb://localhost:5672/target"
+    assert described(put(client, "/q", body)).text_of("ForwardTo") == "sb://testserver/target"
+
+
+@pytest.mark.parametrize("host", ["localhost", "contoso.servicebus.windows.net", "localhost:5672", "[::1]:5672"])
+def test_forwarding_targets_are_shown_with_the_host_that_the_client_used(client: TestClient, host: str) -> None:
+    put(client, "/target", entry("QueueDescription"))
+    targets = "<ForwardTo>target</ForwardTo><ForwardDeadLetteredMessagesTo>target</ForwardDeadLetteredMessagesTo>"
+    put(client, "/q", entry("QueueDescription", targets))
+    put(client, "/t", entry("TopicDescription"))
+    put(client, "/t/subscriptions/s", entry("SubscriptionDescription", targets))
+    for path in ("/q", "/t/subscriptions/s"):
+        shown = described(client.get(f"{path}?{VERSION}", headers={"host": host}))
+        assert shown.text_of("ForwardTo") == f"sb://{host}/target"
+        assert shown.text_of("ForwardDeadLetteredMessagesTo") == f"sb://{host}/target"
+
+
+def test_without_a_host_header_forwarding_targets_are_shown_with_the_address_of_the_namespace(
+    client: TestClient,
+) -> None:
+    put(client, "/target", entry("QueueDescription"))
+    body = entry("QueueDescription", "<ForwardTo>target</ForwardTo>")
+    assert described(put(client, "/q", body, host="")).text_of("ForwardTo") == "sb://localhost:5672/target"
 
 
 def test_forwarding_needs_the_right_to_send_to_the_target(client: TestClient) -> None:

@@ -102,7 +102,7 @@ def test_a_queue_with_every_property_comes_back_as_it_was_made(client: ServiceBu
     read = client.get_queue("A/Queue")
     assert made.max_size_in_megabytes == read.max_size_in_megabytes == 16 * 3072
     assert (read.lock_duration, read.max_delivery_count) == (timedelta(seconds=13), 14)
-    assert read.forward_to == "sb://localhost:5672/target"
+    assert (read.forward_to or "").endswith("/target")
     assert (read.requires_session, read.enable_batched_operations, read.user_metadata) == (True, False, "<&>")
     assert read.authorization_rules is not None
     assert (read.authorization_rules[0].key_name, read.authorization_rules[0].primary_key) == ("all", "p")

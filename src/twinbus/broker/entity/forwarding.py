@@ -160,7 +160,8 @@ class ForwardingRun:
     def _outgoing(self, message: StoredMessage) -> Message:
         content = message.content
         if self._fragment.sub_queue is SubQueue.DEAD_LETTER:
-            content = with_annotations(content, {wire_names.DEAD_LETTER_SOURCE: self._fragment.settings.path})
+            # In lower case, as the service shows it: applications compare it with names that they know in that form.
+            content = with_annotations(content, {wire_names.DEAD_LETTER_SOURCE: self._fragment.settings.path.lower()})
         elif self._fragment.sub_queue is SubQueue.TRANSFER:
             content = with_annotations(content, {wire_names.TRANSFER_DESTINATION: None})
         return read_content(content)
