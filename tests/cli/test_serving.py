@@ -4,7 +4,9 @@ import contextlib
 import io
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +15,11 @@ import pytest
 
 from tests.cli.conftest import STOP_WAIT_S, Served, serve
 from twinbus.cli.app import run
+from twinbus.cli.failures import WRONG_USE
 from twinbus.cli.namespaces.next_steps import shown_command
 from twinbus.cli.namespaces.running import find_running, read_running
+from twinbus.errors import ArgumentError
+from twinbus.server.sockets import bind
 
 ENTITIES = """
 [[queue]]
@@ -28,17 +33,7 @@ name = "events"
 name = "all"
 """
 
-TWO = """
-import sys
-from pathlib import Path
-from twinbus.cli.app import run
-from twinbus.cli.namespaces import two_namespaces as two
-seats = tuple(two.Seat(seat.name, 0, 0) for seat in two.SEATS)
-two.run_two.__defaults__ = (seats,)
-sys.exit(run(["up", "--data", sys.argv[1], "--stores", "1", "--json", *sys.argv[2:]]))
-"""
-
-TWO_IN_WORDS = TWO.replace('"--json", ', "")
+TWO = [sys.executable, "-m", "twinbus", "up", "--amqp-port", "0", "--http-port", "0", "--stores", "1"]
 
 
 def test_entities_are_made_at_start_and_those_that_exist_stay(tmp_path: Path) -> None:
@@ -81,9 +76,101 @@ def test_keys_and_messages_are_for_the_owner_alone(served: Served) -> None:
         assert file.stat().st_mode & 0o077 == 0, file
 
 
+def free_ports(count: int) -> int:
+    """The first of some that are free one after another."""
+    for first in random.sample(range(10_000, 20_000), 50):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(bind("127.0.0.1", port))
+            except ArgumentError:
+                continue
+            return first
+    raise AssertionError("no ports are free")
+
+
+def test_the_printed_connection_string_is_enough_for_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even where nothing is known of the namespace but that."""
+    with serve(tmp_path / "data", "contoso", "--queue", "orders") as served:
+        place = ["--connection-string", served.ready["connection_string"], "--data", str(tmp_path / "nothing")]
+        assert run(["queue", "list", *place, "--json"]) == 0
+        assert [queue["name"] for queue in json.loads(capsys.readouterr().out)] == ["orders"]
+        assert run(["send", "orders", "hello", *place]) == 0
+        assert run(["purge", "orders", "--yes", *place]) == 0
+        assert served.stop() == 0
+
+
+def test_the_secondary_has_the_next_ports_and_the_primary_the_further_ones(tmp_path: Path) -> None:
+    first = free_ports(9)
+    extra = str(first + 8)
+    ports = ["--amqp-port", str(first), "--http-port", str(first + 2), "--tls-port", str(first + 4)]
+    command = [
+        *TWO[:4],
+        *ports,
+        "--stores",
+        "1",
+        "--also-listen",
+        extra,
+        "--no-meter",
+        "--json",
+        "--data",
+        str(tmp_path),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        both = json.loads(up.stdout.readline())
+        up.send_signal(signal.SIGINT)
+    assert [(each["amqp_port"], each["http_port"], each["tls_port"]) for each in both] == [
+        (first, first + 2, first + 4),
+        (first + 1, first + 3, first + 7),
+    ]
+    assert [each["also_listens"] for each in both] == [[f"{extra}/plain"], []]
+
+
+def test_what_is_advertised_is_printed_and_commands_on_this_machine_do_not_need_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve(tmp_path, "contoso", "--advertise", "contoso.invalid", "--queue", "orders") as served:
+        port = served.ready["amqp_port"]
+        assert served.ready["connection_string"].startswith(f"Endpoint=sb://contoso.invalid:{port};")
+        for words in (["queue", "list"], ["send", "orders", "hello"], ["store", "list", "contoso"]):
+            by_name = [] if words[0] == "store" else ["--namespace", "contoso"]
+            assert run([*words, *by_name, "--data", str(tmp_path)]) == 0, capsys.readouterr().err
+        assert served.stop() == 0
+
+
+@pytest.mark.parametrize("command", [["serve", "x"], ["up"]])
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--also-listen", "80;443"], "is not a port"),
+        (["--amqp-port", "5000", "--also-listen", "5000"], "given twice"),
+        (["--advertise", "http://x"], "is not a host name"),
+    ],
+)
+def test_wrong_ports_and_names_are_one_line_and_exit_code_2(
+    command: list[str], options: list[str], complaint: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--data", str(tmp_path), *options]) == WRONG_USE
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert complaint in said
+
+
+def test_a_port_that_the_primary_cannot_have_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [*TWO, "--data", str(tmp_path), "--also-listen", port]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=STOP_WAIT_S)
+    assert (done.returncode, done.stderr.count("\n")) == (WRONG_USE, 1)
+    assert f"Port {port} on 127.0.0.1 is in use" in done.stderr
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
 def test_two_namespaces_start_and_stop_together(tmp_path: Path, ending: signal.Signals) -> None:
-    command = [sys.executable, "-c", TWO, str(tmp_path), "--tls", "--no-meter"]
+    command = [*TWO, "--data", str(tmp_path), "--tls-port", "0", "--no-meter", "--json"]
     up = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert up.stdout is not None
     both = json.loads(up.stdout.readline())
@@ -97,7 +184,7 @@ def test_two_namespaces_start_and_stop_together(tmp_path: Path, ending: signal.S
 
 
 def test_the_python_that_is_printed_works_as_it_stands_and_again(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", TWO_IN_WORDS, str(tmp_path)], stdout=subprocess.PIPE, text=True) as up:
+    with subprocess.Popen([*TWO, "--data", str(tmp_path)], stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
         printed = ""
         while "Ctrl-C stops both" not in printed:
@@ -135,7 +222,7 @@ def test_the_command_is_shown_as_it_can_be_typed(started: str, on_path: str | No
 
 
 def test_when_one_namespace_ends_the_other_is_stopped_and_the_reason_told(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TWO, str(tmp_path), "--no-meter"]
+    command = [*TWO, "--data", str(tmp_path), "--no-meter", "--json"]
     up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert up.stdout is not None
     both = json.loads(up.stdout.readline())
@@ -150,6 +237,6 @@ def test_what_keeps_a_namespace_from_starting_is_told(tmp_path: Path) -> None:
     for name in ("primary", "secondary"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "store-count").write_text("3\n")
-    up = subprocess.run([sys.executable, "-c", TWO, str(tmp_path)], capture_output=True, text=True, timeout=STOP_WAIT_S)
-    assert up.returncode == 1
+    up = subprocess.run([*TWO, "--data", str(tmp_path)], capture_output=True, text=True, timeout=STOP_WAIT_S)
+    assert up.returncode == 2
     assert "3 messaging stores" in up.stderr

@@ -143,9 +143,12 @@ async def test_a_port_where_nobody_listens_is_named(server: RunningServer) -> No
         await connect(server, "http://127.0.0.1:1")
 
 
-async def test_the_port_for_amqp_alone_takes_no_websocket(server: RunningServer) -> None:
-    with pytest.raises(ConnectionLost, match="without an answer"):
-        await connect(server, f"http://127.0.0.1:{server.server.amqp_port}")
+async def test_without_tls_too_it_is_the_port_of_the_connection_string(server: RunningServer) -> None:
+    server.create_queue("one-port")
+    async with await Namespace.connect(
+        server.connection_string, transport=Transport.WEB_SOCKET, clock=server.clock, timeout_s=WAIT_S
+    ) as namespace:
+        assert await (await namespace.sender("one-port")).send([encode_message("a")]) == [None]
 
 
 async def test_a_node_without_the_package_is_told_to_install_it(
@@ -214,8 +217,8 @@ async def test_a_server_that_does_not_answer_the_request_is_not_waited_for(serve
     [
         ("Endpoint=sb://contoso.servicebus.windows.net/", Address("contoso.servicebus.windows.net", 443, True)),
         ("Endpoint=sb://bus.example:5671/", Address("bus.example", 5671, True)),
-        ("Endpoint=sb://localhost;UseDevelopmentEmulator=true", Address("localhost", 5300, False)),
-        ("Endpoint=sb://localhost:5673;UseDevelopmentEmulator=true", Address("localhost", 5301, False)),
+        ("Endpoint=sb://localhost;UseDevelopmentEmulator=true", Address("localhost", 5672, False)),
+        ("Endpoint=sb://localhost:5673;UseDevelopmentEmulator=true", Address("localhost", 5673, False)),
     ],
 )
 def test_the_connection_string_says_where_websockets_are(text: str, expected: Address) -> None:
@@ -235,10 +238,9 @@ def test_an_endpoint_says_it_where_the_port_is_unusual() -> None:
         (Transport.AMQP, "http://localhost:5300", "for AMQP over WebSockets"),
         (Transport.WEB_SOCKET, "localhost:5300", "is not an endpoint"),
         (Transport.WEB_SOCKET, "http://localhost:port", "no valid port"),
-        (Transport.WEB_SOCKET, None, "HTTP port that belongs to AMQP port 80 is not known"),
     ],
 )
-def test_an_endpoint_that_makes_no_sense_is_refused(transport: Transport, endpoint: str | None, complaint: str) -> None:
+def test_an_endpoint_that_makes_no_sense_is_refused(transport: Transport, endpoint: str, complaint: str) -> None:
     target = parse_connection_string(f"Endpoint=sb://localhost:80;UseDevelopmentEmulator=true;{KEYS}")
     with pytest.raises(ArgumentError, match=complaint):
         address_of(target, transport, endpoint)

@@ -38,7 +38,8 @@ async def test_the_sub_protocol_is_agreed_on_and_nothing_is_compressed(client: C
 @pytest.mark.parametrize("path", ["/$servicebus/websocket", "/$servicebus/websocket/"])
 async def test_the_path_may_end_with_a_slash_on_every_port(server: NamespaceServer, path: str) -> None:
     trusting = ssl.create_default_context(cafile=str(server.tls_authority))
-    for url, tls in ((f"ws://127.0.0.1:{server.http_port}", None), (f"wss://127.0.0.1:{server.tls_port}", trusting)):
+    plain = [f"ws://127.0.0.1:{port}" for port in (server.amqp_port, server.http_port)]
+    for url, tls in ((plain[0], None), (plain[1], None), (f"wss://127.0.0.1:{server.tls_port}", trusting)):
         async with connect(url + path, subprotocols=[Subprotocol(SUB_PROTOCOL)], proxy=None, ssl=tls) as client:
             await client.send(SASL_HEADER)
             assert (await client.recv(decode=False))[:8] == SASL_HEADER

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from twinbus.errors import ArgumentError
 from twinbus.rehearsal.drain import end
 from twinbus.rehearsal.interruption import WaitedThread, ending_signals_interrupt, uninterrupted
-from twinbus.rehearsal.namespace_process import NamespaceProcess, NamespaceStopped
+from twinbus.rehearsal.namespace_process import NamespaceProcess
 from twinbus.rehearsal.throwaway_stage import PORTS, free_ports
 
 
@@ -103,7 +104,7 @@ def test_a_namespace_that_cannot_be_served_says_why(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         process = NamespaceProcess("x", tmp_path, ["--amqp-port", port, "--http-port", "0", "--stores", "1"])
         process.start()
-        with pytest.raises(NamespaceStopped, match=f"Port {port} on 127.0.0.1 is in use"):
+        with pytest.raises(ArgumentError, match=f"Port {port} on 127.0.0.1 is in use"):
             process.wait_ready()
         process.wait()
     assert not process.is_running

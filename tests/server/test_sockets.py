@@ -1,6 +1,7 @@
 """Ports: a bound socket belongs to its owner even before it listens, and a shared port tells AMQP from HTTP."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 
@@ -11,6 +12,7 @@ from twinbus.server import sockets
 from twinbus.server.sockets import SharedPort, bind, port_of, start_listening
 
 HOST = "127.0.0.1"
+WAIT_S = 10.0
 
 
 def test_a_free_port_is_not_given_twice_while_nobody_listens_on_it_yet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +71,15 @@ class Speaker(asyncio.Protocol):
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[int]:
+def undecided() -> set[SharedPort]:
+    return set()
+
+
+@pytest.fixture
+async def port(undecided: set[SharedPort]) -> AsyncIterator[int]:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: SharedPort(lambda: Speaker(b"amqp"), lambda: Speaker(b"http"), loop), HOST, 0
+        lambda: SharedPort(lambda: Speaker(b"amqp"), lambda: Speaker(b"http"), undecided, loop), HOST, 0
     )
     yield server.sockets[0].getsockname()[1]
     server.close()
@@ -84,9 +91,12 @@ async def answer(port: int, *pieces: bytes) -> bytes:
         writer.write(piece)
         await writer.drain()
         await asyncio.sleep(0)
-    text = await reader.readuntil(b">")
-    writer.close()
-    return text
+    try:
+        return await reader.readuntil(b">")
+    except (asyncio.IncompleteReadError, ConnectionResetError):
+        return b""
+    finally:
+        writer.close()
 
 
 async def test_a_connection_that_starts_with_amqp_is_amqp(port: int) -> None:
@@ -109,3 +119,76 @@ async def test_what_comes_after_the_start_goes_straight_to_the_chosen_protocol(p
     writer.write(b"GET")
     assert await reader.readuntil(b">") == b"amqp<GET>"
     writer.close()
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await asyncio.wait_for(reader.read(), WAIT_S) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("start", [b"", b"A", b"AMQ"])
+async def test_a_connection_that_says_too_little_in_time_is_closed(
+    port: int, undecided: set[SharedPort], start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "FIRST_BYTES_WAIT_S", 0.05)
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(start)
+    assert await is_closed(reader)
+    assert not undecided
+    writer.close()
+
+
+async def test_a_connection_that_ends_before_it_has_said_anything_is_forgotten(
+    port: int, undecided: set[SharedPort]
+) -> None:
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(b"AM")
+    writer.write_eof()
+    assert await is_closed(reader)
+    assert not undecided
+    writer.close()
+
+
+async def test_silent_connections_beyond_a_number_are_closed_at_once(
+    port: int, undecided: set[SharedPort], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "UNDECIDED_MAX", 2)
+    silent = [await asyncio.open_connection(HOST, port) for _ in range(3)]
+    assert await is_closed(silent[2][0])
+    assert len(undecided) == 2
+    assert await answer(port, b"AMQP") == b""
+    silent[0][1].write(b"AMQP")
+    assert await silent[0][0].readuntil(b">") == b"amqp<AMQP>"
+    assert await answer(port, b"AMQP") == b"amqp<AMQP>"
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_connections_that_have_said_nothing_can_be_cut(port: int, undecided: set[SharedPort]) -> None:
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(b"AM")
+    while not undecided:
+        await asyncio.sleep(0)
+    next(iter(undecided)).cut()
+    assert await is_closed(reader)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "complaint"),
+    [
+        (errno.EACCES, "Port 80 on 127.0.0.1 is not allowed to this user. Use a port from 1024 on"),
+        (errno.EADDRNOTAVAIL, "This machine has no address 127.0.0.1"),
+    ],
+)
+def test_a_port_that_cannot_be_had_is_named_with_what_to_do(
+    number: int, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(ArgumentError, match=complaint):
+        bind(HOST, 80)

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.namespaces.running import find_running
+from twinbus.cli.namespaces.running import authority_of, find_running
 from twinbus.cli.output import Output
 from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.trust import CA_FILE_VARIABLE, stock_client_options, tls_context
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
     from azure.servicebus.management import ServiceBusAdministrationClient
+
+    from twinbus.client.blocking import BlockingNamespace
 
 DATA_DEFAULT = Path("twinbus-data")
 NAMESPACE_DEFAULT = "primary"
@@ -38,7 +41,16 @@ ConnectionStringOption = Annotated[
 ]
 EndpointOption = Annotated[
     str | None,
-    typer.Option("--endpoint", help="With --connection-string: the HTTP address, if the port is not the usual one."),
+    typer.Option("--endpoint", help="With --connection-string: the HTTP address, if it is at another port."),
+]
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        envvar=CA_FILE_VARIABLE,
+        help="PEM file of an authority to trust over TLS, beside those of the system.",
+    ),
 ]
 
 
@@ -51,6 +63,7 @@ class Call:
     data: Path
     given_connection_string: str | None
     given_endpoint: str | None
+    ca_file: Path | None = None
 
     @classmethod
     def to(cls, namespace: str, endpoint: str | None, data: Path, output: Output) -> "Call":
@@ -61,7 +74,13 @@ class Call:
     def connection_string(self) -> str:
         if self.given_connection_string is not None:
             return self.given_connection_string
-        return find_running(self.data, self.namespace).connection_string
+        return find_running(self.data, self.namespace).local_connection_string
+
+    @cached_property
+    def authorities(self) -> list[Path]:
+        """Files to trust over TLS: the one that was named, and that of a namespace on this machine."""
+        own = authority_of(self.data, parse_connection_string(self.connection_string))
+        return [file for file in (self.ca_file, own) if file is not None]
 
     @cached_property
     def endpoint(self) -> str | None:
@@ -79,16 +98,24 @@ class Call:
         from twinbus.client.administration import administration_client
 
         # A person waits for the answer and can try again. The first retry is the only one without a pause before it.
-        return administration_client(self.connection_string, self.endpoint, connect_retries=1)
+        return administration_client(
+            self.connection_string, self.endpoint, connect_retries=1, authorities=self.authorities
+        )
 
     def client(self) -> "ServiceBusClient":
         from azure.servicebus import ServiceBusClient
 
-        parse_connection_string(self.connection_string)
+        options = stock_client_options(parse_connection_string(self.connection_string), self.authorities)
         # As above.
         return ServiceBusClient.from_connection_string(
-            self.connection_string, retry_total=1, retry_backoff_factor=RETRY_BACKOFF_S
+            self.connection_string, retry_total=1, retry_backoff_factor=RETRY_BACKOFF_S, **options
         )
+
+    def blocking(self) -> "BlockingNamespace":
+        """The client of our own, for what the official one cannot do."""
+        from twinbus.client.blocking import BlockingNamespace
+
+        return BlockingNamespace.connect(self.connection_string, tls=tls_context(self.authorities))
 
 
 SHARED = [
@@ -98,6 +125,7 @@ SHARED = [
         ("data", DataOption, DATA_DEFAULT),
         ("connection_string", ConnectionStringOption, None),
         ("endpoint", EndpointOption, None),
+        ("ca_file", CaFileOption, None),
         ("as_json", JsonOption, False),
     )
 ]
@@ -119,10 +147,11 @@ def command(
             data: Path,
             connection_string: str | None,
             endpoint: str | None,
+            ca_file: Path | None,
             as_json: bool,
             **kwargs: Any,
         ) -> None:
-            call = Call(Output(as_json=as_json), namespace, data, connection_string, endpoint)
+            call = Call(Output(as_json=as_json), namespace, data, connection_string, endpoint, ca_file)
             function(call, *args, **kwargs)
 
         own = list(inspect.signature(function).parameters.values())[1:] if parameters is None else parameters

@@ -12,11 +12,13 @@ import typer
 from typer.exceptions import TyperException
 
 from twinbus.__main__ import INTERRUPTED
+from twinbus.client.trust import CA_FILE_VARIABLE
 from twinbus.errors import ArgumentError, MessagingError
 
 FAILED, WRONG_USE = 1, 2
 TRACEBACK_VARIABLE = "TWINBUS_TRACEBACK"
 PLAIN_ANSWER = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer without TLS
+NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
 DETAIL = re.compile(r"(?:.*<Detail>)?(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?", re.DOTALL)
 
 
@@ -79,5 +81,7 @@ def _text_of_client_error(failure: Exception) -> str | None:
     text = said.decode(errors="replace") if isinstance(said, bytes) else str(said or text)
     if PLAIN_ANSWER in text:
         return "The namespace answers without TLS there. Add UseDevelopmentEmulator=true to its connection string."
+    if NOT_TRUSTED in text:
+        return f"{text.rstrip('.')}. Name the PEM file to trust with --ca-file or {CA_FILE_VARIABLE}."
     is_unreachable = isinstance(failure, ServiceRequestError | ServiceBusConnectionError)
     return f"{text.rstrip('.')}. Is the namespace running?" if is_unreachable else text

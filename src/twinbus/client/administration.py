@@ -1,39 +1,53 @@
-"""The stock administration client for a namespace that speaks plain HTTP: a connection string in, a client out.
+"""The stock administration client for any namespace: a connection string in, a client out.
 
-The official client always uses `https://`, although the data clients honour `UseDevelopmentEmulator=true`. Its transport can be
-replaced: ours sends the same requests to the HTTP endpoint of the namespace. Without the flag the client is the stock one,
-unchanged, and works with Azure.
+The official client always uses `https://`, although the data clients honour `UseDevelopmentEmulator=true`, and trusts no
+authority that only we know of. Its transport can be replaced: ours sends the same requests to the HTTP endpoint of the
+namespace, and trusts what `trust` says. Where neither is needed the client is the stock one, unchanged, and works with Azure.
 `async_administration` is the same for asyncio.
 """
 
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from azure.core.pipeline.transport import RequestsTransport
 from azure.servicebus.management import ServiceBusAdministrationClient
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
 
 from twinbus.client.connection_string import ConnectionString, parse_connection_string
+from twinbus.client.trust import has_named, tls_context
 
 CONNECT_RETRIES = 3
 """As in the stock client; with the pauses between them they take 5 seconds."""
 
 
 def administration_endpoint(parsed: ConnectionString) -> str:
-    """The default HTTP address of a local namespace: 5300 for AMQP port 5672, 5301 for 5673, and so on."""
+    """The HTTP address of a namespace without TLS: the port of AMQP takes HTTP too."""
     host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
     return f"http://{host}:{parsed.http_port}"
 
 
 def administration_client(
-    connection_string: str, endpoint: str | None = None, *, connect_retries: int = CONNECT_RETRIES
+    connection_string: str,
+    endpoint: str | None = None,
+    *,
+    connect_retries: int = CONNECT_RETRIES,
+    authorities: Sequence[Path] = (),
 ) -> ServiceBusAdministrationClient:
-    """`endpoint`, such as http://localhost:5300, is needed if the ports are not the default ones."""
+    """`endpoint`, such as http://localhost:5300, is needed where HTTP is not at the port of the connection string.
+
+    `authorities` are PEM files to trust over TLS beside those of the system and of the environment.
+    """
     parsed = parse_connection_string(connection_string)
-    if parsed.uses_tls and endpoint is None:
-        return ServiceBusAdministrationClient.from_connection_string(connection_string, retry_connect=connect_retries)
-    transport = _PlainTransport(endpoint or administration_endpoint(parsed))
+    place = endpoint if endpoint is not None or parsed.uses_tls else administration_endpoint(parsed)
+    options: dict[str, Any] = {}
+    if place is not None or has_named(authorities):
+        options["transport"] = _Transport(place, tls_context(authorities) if has_named(authorities) else None)
     return ServiceBusAdministrationClient.from_connection_string(
-        connection_string, transport=transport, retry_connect=connect_retries
+        connection_string, retry_connect=connect_retries, **options
     )
 
 
@@ -43,11 +57,31 @@ def moved(url: str, endpoint: str) -> str:
     return urlunsplit((there.scheme, there.netloc, asked.path, asked.query, asked.fragment))
 
 
-class _PlainTransport(RequestsTransport):  # type: ignore[misc]
-    def __init__(self, endpoint: str) -> None:
+class _Transport(RequestsTransport):  # type: ignore[misc]
+    """Sends to `endpoint`, if there is one, and trusts as `context` does, if there is one."""
+
+    def __init__(self, endpoint: str | None, context: ssl.SSLContext | None) -> None:
         super().__init__()
         self._endpoint = endpoint
+        self._context = context
+
+    def open(self) -> None:
+        is_new = self.session is None
+        super().open()
+        if is_new and self._context is not None:
+            self.session.mount("https://", _TrustingAdapter(self._context))
 
     def send(self, request: Any, **kwargs: Any) -> Any:
-        request.url = moved(request.url, self._endpoint)
+        if self._endpoint is not None:
+            request.url = moved(request.url, self._endpoint)
         return super().send(request, **kwargs)
+
+
+class _TrustingAdapter(HTTPAdapter):
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        # The stock client retries by itself.
+        super().__init__(max_retries=Retry(total=False, redirect=False, raise_on_status=False))
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, ssl_context=self._context, **kwargs)

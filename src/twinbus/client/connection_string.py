@@ -14,7 +14,6 @@ from twinbus.errors import ArgumentError
 PLAIN_PORT = 5672
 TLS_PORT = 5671
 HTTPS_PORT = 443
-_LOCAL_HTTP_PORT_FIRST = 5300
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +37,11 @@ class ConnectionString:
 
     @property
     def http_port(self) -> int:
-        """The default HTTP port of the namespace.
+        """The port for HTTP and WebSockets: that of AMQP, because twinbus serves all of them there.
 
-        With TLS it is the AMQP port, if one is given, because twinbus serves both there; otherwise 443, as in Azure. Without TLS
-        it is 5300 for AMQP port 5672, 5301 for 5673, and so on.
+        Only a connection string for TLS that names no port means 443, as in Azure.
         """
-        if self.uses_tls:
-            return self.port if self.is_port_given else HTTPS_PORT
-        port = self.port - PLAIN_PORT + _LOCAL_HTTP_PORT_FIRST
-        if port < 1:
-            raise ArgumentError(f"The HTTP port that belongs to AMQP port {self.port} is not known. Give the endpoint.")
-        return port
+        return self.port if self.is_port_given or not self.uses_tls else HTTPS_PORT
 
 
 def parse_connection_string(text: str, *, needs_key: bool = True) -> ConnectionString:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from twinbus.client.connection_string import ConnectionString
 from twinbus.client.remote_errors import ConnectionLost, PeerNotTrusted
+from twinbus.client.trust import CA_FILE_VARIABLE
 from twinbus.errors import ArgumentError, OperationTimeout
 
 
@@ -25,7 +26,7 @@ class Address(NamedTuple):
 
 
 def address_of(target: ConnectionString, transport: Transport, endpoint: str | None = None) -> Address:
-    """WebSockets go to the HTTP port: that of `endpoint`, such as http://localhost:5300, or the usual one."""
+    """WebSockets go to the HTTP port: that of `endpoint`, such as http://localhost:5300, or that of the connection string."""
     if transport is Transport.AMQP:
         if endpoint is not None:
             raise ArgumentError("An HTTP endpoint is for AMQP over WebSockets. Omit it, or choose that transport.")
@@ -53,7 +54,8 @@ async def dial(protocol: asyncio.Protocol, host: str, port: int, tls: ssl.SSLCon
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", None) or error.reason or error
         raise PeerNotTrusted(
-            f"TLS with {host}:{port} failed: {reason}. Give a context that trusts its certificate."
+            f"TLS with {host}:{port} failed: {reason}. "
+            f"If its certificate is not a public one, name the PEM file to trust in {CA_FILE_VARIABLE}."
         ) from None
     except OSError as error:
         raise ConnectionLost(f"Nothing answers at {host}:{port}: {error.strerror or error}.") from None

@@ -34,6 +34,7 @@ from twinbus.client.sender import Sender
 from twinbus.client.token_sources import TokenCredential, token_source
 from twinbus.client.tokens import Tokens
 from twinbus.client.transaction import ControlLink, Transaction
+from twinbus.client.trust import tls_context
 from twinbus.client.wire import Wire
 from twinbus.clock import Clock, Millis, SystemClock
 from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
@@ -79,8 +80,8 @@ class Namespace:
     ) -> "Namespace":
         """With a `credential`, such as one of azure-identity, the connection string has only its Endpoint.
 
-        `endpoint` is for `Transport.WEB_SOCKET` if the HTTP port is not the default one: http://localhost:5300.
-        `tls` replaces the default context if the connection string asks for TLS (for a private certificate, for example).
+        `endpoint` is for `Transport.WEB_SOCKET` where HTTP is not at the port of the connection string: http://localhost:5300.
+        `tls` replaces the default context if the connection string asks for TLS; that one trusts what `trust` says.
         `product` is the name of the connection in the operations log.
         """
         target = parse_connection_string(connection_string, needs_key=credential is None)
@@ -92,7 +93,7 @@ class Namespace:
             address.host,
             address.port,
             _settings(target.host, product),
-            tls=(tls or ssl.create_default_context()) if address.uses_tls else None,
+            tls=(tls or tls_context()) if address.uses_tls else None,
             timeout_s=timeout_s,
             clock=clock,
             is_websocket=transport is Transport.WEB_SOCKET,

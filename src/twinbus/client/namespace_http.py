@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 
 from twinbus.client.connection_string import parse_connection_string
 from twinbus.client.token_sources import sign
+from twinbus.client.trust import tls_context
 from twinbus.errors import MessagingError
 
 TIMEOUT_S = 10.0
@@ -25,7 +26,8 @@ def ask(connection_string: str, endpoint: str, method: str, path: str, body: obj
     data = None if body is None else json.dumps(body).encode()
     request = Request(endpoint + path, data, {"Authorization": token}, method=method)
     try:
-        with urlopen(request, timeout=TIMEOUT_S) as answer:
+        context = tls_context() if endpoint.startswith("https:") else None
+        with urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
             return json.load(answer)
     except HTTPError as refused:
         raise NamespaceRefused(_reason(refused, endpoint)) from None

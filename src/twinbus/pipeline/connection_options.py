@@ -7,7 +7,7 @@
 | `connectionStringFile` | the file that holds it, read by each process that connects |
 | `namespace`, `sharedAccessKeyName`, `sharedAccessKey` | its parts: HOST[:PORT], always over TLS |
 | `credential` | with `namespace`, instead of a key: `default` gets tokens from the DefaultAzureCredential of azure-identity, which must be installed wherever a process connects; for Azure only, because twinbus accepts only keys |
-| `transport` | `amqp`, or `ws` for AMQP over WebSockets: on port 443 or the port given with the host; without TLS on the matching HTTP port, 5300 for 5672 (`amqp`) |
+| `transport` | `amqp`, or `ws` for AMQP over WebSockets: on the port given with the host, or 443 (`amqp`) |
 | `retryTotal` | how often to retry an operation that may succeed later (3) |
 | `operationTimeout` | how many seconds a namespace may take to answer (60) |
 

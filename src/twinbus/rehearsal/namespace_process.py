@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from twinbus.errors import MessagingError
+from twinbus.errors import ArgumentError, MessagingError
 
 LOG_NAME = "server.log"
 STOP_WAIT_S = 40.0
 FAULT_PREFIX = "twinbus: "
+WRONG_USE = 2  # the exit code of a command line that is wrong
 
 
 class NamespaceStopped(MessagingError):
@@ -71,10 +72,12 @@ class NamespaceProcess:
         return said
 
     def fail(self) -> NoReturn:
-        """Raise NamespaceStopped with the reason from its log."""
+        """Raise NamespaceStopped with the reason from its log; ArgumentError if its command line was wrong."""
         self.process.wait()
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.startswith(FAULT_PREFIX)]
         reason = lines[-1].removeprefix(FAULT_PREFIX) if lines else f"see {self.log}"
+        if self.process.returncode == WRONG_USE:
+            raise ArgumentError(f"The namespace '{self.name}' cannot be served: {reason}")
         raise NamespaceStopped(f"The namespace '{self.name}' stopped: {reason}")
 
     def kill(self) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import secrets
 import signal
+import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,6 +33,7 @@ from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.idle_sweep import IdleSweep
 from twinbus.meter.book import OperationsBook
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
+from twinbus.server.host_names import authority, names_of_listener, reachable_host
 from twinbus.server.http_server import HttpServer
 from twinbus.server.listener import AmqpTransport
 from twinbus.server.metering import Metering
@@ -43,7 +45,7 @@ from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
 from twinbus.server.stores.threads import OpenStore, StoreThreads
 from twinbus.server.timers import Beat, Ticking
-from twinbus.server.tls import development_certificate, server_context
+from twinbus.server.tls import development_certificate, server_context, tls_folder
 from twinbus.store.durable import DurableStore
 from twinbus.store.store_limits import StoreLimits
 
@@ -76,6 +78,7 @@ class NamespaceServer:
         self.connections = Connections(settings.connections_max)
         self.metering: Metering | None = None
         self._servers: list[asyncio.Server] = []
+        self._undecided: set[SharedPort] = set()
         self._closers: list[Callable[[], None]] = []
 
     async def start(self) -> None:
@@ -142,33 +145,43 @@ class NamespaceServer:
         self.catalog.set_namespace_rule(self.root_rule)
 
     def _bind(self) -> None:
-        host = self.settings.plain_host
-        self._amqp_socket = bind(host, self.settings.amqp_port)
-        self._closers.append(self._amqp_socket.close)
-        self._http_socket = bind(host, self.settings.http_port)
-        self._closers.append(self._http_socket.close)
-        self.amqp_port, self.http_port = port_of(self._amqp_socket), port_of(self._http_socket)
-        if self.settings.tls_port is not None:
-            self._tls_socket = bind(self.settings.host, self.settings.tls_port)
-            self._closers.append(self._tls_socket.close)
-            self.tls_port = port_of(self._tls_socket)
+        settings = self.settings
+        self._plain_sockets = [self._bound(settings.plain_host, settings.amqp_port)]
+        self._http_socket = self._bound(settings.plain_host, settings.http_port)
+        self._tls_sockets = [] if settings.tls_port is None else [self._bound(settings.host, settings.tls_port)]
+        for extra in settings.also_listen:
+            if extra.uses_tls:
+                self._tls_sockets.append(self._bound(settings.host, extra.port))
+            else:
+                self._plain_sockets.append(self._bound(settings.plain_host, extra.port))
+        self.amqp_port, self.http_port = port_of(self._plain_sockets[0]), port_of(self._http_socket)
+        self.tls_port = port_of(self._tls_sockets[0]) if self._tls_sockets else None
+
+    def _bound(self, host: str, port: int) -> socket.socket:
+        sock = bind(host, port)
+        self._closers.append(sock.close)
+        return sock
 
     async def _listen(self) -> None:
-        self._servers.append(await listen(self._transport, self._amqp_socket))
         self.http = HttpApplication(self._http_parts())
         self._http_server = HttpServer(self.http.asgi, self._http_socket)
         self._http_server.start()
-        if self.settings.tls_port is not None:
-            loop = asyncio.get_running_loop()
-            shared = partial(SharedPort, self._transport, self._http_server.protocol, loop)
-            self._servers.append(await listen(shared, self._tls_socket, self._tls_context()))
+        loop = asyncio.get_running_loop()
+        shared = partial(SharedPort, self._transport, self._http_server.protocol, self._undecided, loop)
+        tls = self._tls_context() if self._tls_sockets else None
+        for sock in self._plain_sockets:
+            self._servers.append(await listen(shared, sock))
+        for sock in self._tls_sockets:
+            self._servers.append(await listen(shared, sock, tls))
 
     def _tls_context(self) -> ssl.SSLContext:
         settings = self.settings
         if settings.tls_certificate is not None and settings.tls_key is not None:
             return server_context(settings.tls_certificate, settings.tls_key)
-        names = [reachable_host(settings.host)]
-        made = development_certificate(settings.data_folder / "tls", names, self.clock.now())
+        names = [*names_of_listener(settings.host), *settings.tls_names]
+        if settings.advertised_host is not None:
+            names.append(settings.advertised_host)
+        made = development_certificate(tls_folder(settings.data_folder), names, self.clock.now())
         self.tls_authority = made.authority
         return server_context(made.certificate, made.key)
 
@@ -205,7 +218,7 @@ class NamespaceServer:
             stores=self.stores.stores,
             connections=self.connections,
             make_gateway=self._gateway,
-            amqp_authority=authority(self.settings.plain_host, self.amqp_port),
+            amqp_authority=authority(self._plain_name, self.amqp_port),
             new_key=new_key,
             operations_log=self.metering,
         )
@@ -215,6 +228,8 @@ class NamespaceServer:
         for server in self._servers:
             server.close()
         self.connections.close_all()
+        for undecided in tuple(self._undecided):
+            undecided.cut()
         self.http.close()
         await self._http_server.stop()
         self._beat.stop()
@@ -231,11 +246,20 @@ class NamespaceServer:
     @property
     def connection_string(self) -> str:
         """For the port without TLS: the emulator flag makes the SDKs connect without it."""
-        return self._connection_string(self.settings.plain_host, self.amqp_port) + "UseDevelopmentEmulator=true;"
+        return self._connection_string(self._plain_name, self.amqp_port) + "UseDevelopmentEmulator=true;"
 
     @property
     def tls_connection_string(self) -> str | None:
-        return self._connection_string(self.settings.host, self.tls_port) if self.tls_port is not None else None
+        settings = self.settings
+        name = settings.advertised_host or reachable_host(settings.host)
+        return self._connection_string(name, self.tls_port) if self.tls_port is not None else None
+
+    @property
+    def _plain_name(self) -> str:
+        """The advertised name is that of `host`, and the ports without TLS may be at the loopback address alone."""
+        settings = self.settings
+        is_advertised = settings.advertised_host is not None and settings.plain_host == settings.host
+        return (is_advertised and settings.advertised_host) or reachable_host(settings.plain_host)
 
     def _connection_string(self, host: str, port: int) -> str:
         name, key = self.root_rule.name, self.root_rule.primary_key
@@ -263,17 +287,6 @@ async def _serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer],
         await stop.wait()
     finally:
         await server.stop()
-
-
-def authority(host: str, port: int) -> str:
-    """Host and port as in a URL."""
-    host = reachable_host(host)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def reachable_host(host: str) -> str:
-    """An address that clients on this machine can use for a listener: the one that means "all addresses" cannot be used."""
-    return "localhost" if host in ("0.0.0.0", "::", "") else host
 
 
 def new_message_id() -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from twinbus.errors import ArgumentError
 from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
+from twinbus.server.host_names import check_host_name
 
 AMQP_PORT_DEFAULT = 5672
 HTTP_PORT_DEFAULT = 5300
@@ -16,12 +17,40 @@ STORE_COUNT_MAX = 64
 MESSAGE_SIZE_CEILING = 100 * 1024 * 1024
 CONNECTIONS_MAX_DEFAULT = 5_000
 PORT_MAX = 65_535
+PORTS_WITH_TLS = (443, 5671)
+"""What clients speak there without being told: HTTPS and AMQP over TLS."""
 LOOPBACK = "127.0.0.1"
 
 
 class LogFormat(Enum):
     LOGFMT = "logfmt"
     JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraPort:
+    """One more port for AMQP, WebSockets and HTTP."""
+
+    port: int
+    uses_tls: bool
+
+    def __str__(self) -> str:
+        return f"{self.port}/{'tls' if self.uses_tls else 'plain'}"
+
+
+def read_extra_ports(text: str) -> tuple[ExtraPort, ...]:
+    """`80,443,8443/tls`: 443 and 5671 have TLS, others do not, unless `/tls` or `/plain` says so. Raises ArgumentError."""
+    return tuple(_extra_port(item.strip()) for item in text.split(",") if item.strip())
+
+
+def _extra_port(item: str) -> ExtraPort:
+    digits, _, kind = item.partition("/")
+    if not digits.isascii() or not digits.isdigit() or kind.lower() not in ("", "tls", "plain"):
+        raise ArgumentError(
+            f"'{item}' is not a port. Write a number, or a number with /tls or /plain, such as 8443/tls."
+        )
+    port = int(digits)
+    return ExtraPort(port, kind.lower() == "tls" if kind else port in PORTS_WITH_TLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +62,15 @@ class ServerSettings:
     host: str = LOOPBACK
     amqp_port: int = AMQP_PORT_DEFAULT
     http_port: int = HTTP_PORT_DEFAULT
-    tls_port: int | None = None  # None: no TLS listener
+    tls_port: int | None = None  # None: no TLS listener, unless one of `also_listen` is
+    also_listen: tuple[ExtraPort, ...] = ()
+    advertised_host: str | None = None  # the name that clients use; None: the address it listens on
     store_count: int = STORE_COUNT_DEFAULT
     message_size_max: int = MESSAGE_SIZE_MAX
     connections_max: int = CONNECTIONS_MAX_DEFAULT
     tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is created
     tls_key: Path | None = None
+    tls_names: tuple[str, ...] = ()  # more names for the certificate for development
     allow_plain: bool = False  # no TLS even where other machines can reach it
     shared_access_key: str | None = field(default=None, repr=False)  # for a first start; None generates one
     log_format: LogFormat = LogFormat.LOGFMT
@@ -47,9 +79,8 @@ class ServerSettings:
     exact_operations_max: int = EXACT_PER_SECOND_DEFAULT  # logged one by one per second; more are summed
 
     def __post_init__(self) -> None:
-        for port in (self.amqp_port, self.http_port, self.tls_port or 0):
-            if not 0 <= port <= PORT_MAX:
-                raise ArgumentError(f"Port {port} is not between 0 and {PORT_MAX}.")
+        self._check_ports()
+        self._check_names()
         if not 1 <= self.store_count <= STORE_COUNT_MAX:
             raise ArgumentError(f"A namespace has 1 to {STORE_COUNT_MAX} messaging stores, not {self.store_count}.")
         if not 1024 <= self.message_size_max <= MESSAGE_SIZE_CEILING:
@@ -58,13 +89,34 @@ class ServerSettings:
             raise ArgumentError("The number of operations logged one by one cannot be below 0.")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ArgumentError("TLS needs both a certificate and its key; give both files or neither.")
-        if self.tls_certificate is not None and self.tls_port is None:
+        if self.tls_certificate is not None and not self.uses_tls:
             raise ArgumentError("A certificate needs a TLS port. Give both or neither.")
-        if self.tls_port is None and not self.allow_plain and not is_loopback(self.host):
+        if not self.uses_tls and not self.allow_plain and not is_loopback(self.host):
             raise ArgumentError(
                 f"{self.host} is not the loopback address, and keys and messages would cross the network in the clear. "
                 "Serve with TLS (--tls), or accept it (--allow-plain)."
             )
+
+    def _check_ports(self) -> None:
+        taken: set[int] = set()
+        for port in (self.amqp_port, self.http_port, self.tls_port or 0, *(each.port for each in self.also_listen)):
+            if not 0 <= port <= PORT_MAX:
+                raise ArgumentError(f"Port {port} is not between 0 and {PORT_MAX}.")
+            if port in taken:
+                raise ArgumentError(f"Port {port} is given twice. Choose a different one for each.")
+            taken |= {port} - {0}
+
+    def _check_names(self) -> None:
+        if self.advertised_host is not None:
+            check_host_name(self.advertised_host, "--advertise")
+        for name in self.tls_names:
+            check_host_name(name, "--tls-name", may_be_wildcard=True)
+        if self.tls_names and self.tls_certificate is not None:
+            raise ArgumentError("--tls-name is for the generated certificate, and one is given. Omit either.")
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.tls_port is not None or any(each.uses_tls for each in self.also_listen)
 
     @property
     def plain_host(self) -> str:

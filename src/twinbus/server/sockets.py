@@ -8,6 +8,7 @@ import asyncio
 import errno
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 from random import SystemRandom
 from typing import cast
@@ -21,6 +22,7 @@ FREE_PORT_TRIES = 20
 BACKLOG = 1_024
 AMQP_START = b"AMQP"
 FIRST_BYTES_WAIT_S = 20.0
+UNDECIDED_MAX = 5_000
 
 MakeProtocol = Callable[[], asyncio.Protocol]
 
@@ -77,7 +79,18 @@ def _refusal(host: str, port: int, fault: OSError) -> ArgumentError:
         return ArgumentError(
             f"Port {port} on {host} is in use. Stop what listens there, or give 'twinbus serve' another port."
         )
-    return ArgumentError(f"Cannot listen on {host}:{port}: {fault.strerror}.")
+    if fault.errno == errno.EACCES:
+        allow = f", allow it with 'sudo sysctl net.ipv4.ip_unprivileged_port_start={port}'" if _is_linux() else ""
+        return ArgumentError(
+            f"Port {port} on {host} is not allowed to this user. Use a port from 1024 on{allow}, or run twinbus as root."
+        )
+    if fault.errno == errno.EADDRNOTAVAIL:
+        return ArgumentError(f"This machine has no address {host}. Give another one with --host.")
+    return ArgumentError(f"Cannot listen on {host}:{port}: {fault.strerror or fault}.")
+
+
+def _is_linux() -> bool:
+    return sys.platform == "linux"
 
 
 def port_of(sock: socket.socket) -> int:
@@ -94,13 +107,21 @@ async def listen(
 class SharedPort(asyncio.Protocol):
     """A port for AMQP and HTTP: the first four bytes of a connection say which of the two it speaks.
 
-    Connection strings name a single port, and the JavaScript SDK takes it for AMQP over TLS, for AMQP over WebSockets and
-    for administration over HTTPS. A connection stays here until the bytes are there, then goes to its protocol with them.
+    Connection strings name a single port, and SDKs take it for AMQP, for AMQP over WebSockets and for administration. A
+    connection stays here until the bytes are there, then goes to its protocol with them. One that sends too few in time is
+    closed, and so are those beyond UNDECIDED_MAX at once. `undecided` has all that wait, for whoever stops the server.
     """
 
-    def __init__(self, make_amqp: MakeProtocol, make_http: MakeProtocol, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        make_amqp: MakeProtocol,
+        make_http: MakeProtocol,
+        undecided: "set[SharedPort]",
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self._make_amqp = make_amqp
         self._make_http = make_http
+        self._undecided = undecided
         self._loop = loop
         self._start = b""
 
@@ -108,6 +129,9 @@ class SharedPort(asyncio.Protocol):
         # uvloop's transports have the interface without the base class.
         self._transport = cast(asyncio.Transport, transport)
         self._giving_up = self._loop.call_later(FIRST_BYTES_WAIT_S, self._transport.abort)
+        self._undecided.add(self)
+        if len(self._undecided) > UNDECIDED_MAX:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._start += data
@@ -117,10 +141,17 @@ class SharedPort(asyncio.Protocol):
             self._hand_over(self._make_http())
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._decide()
+
+    def cut(self) -> None:
+        self._transport.abort()
+
+    def _decide(self) -> None:
         self._giving_up.cancel()
+        self._undecided.discard(self)
 
     def _hand_over(self, protocol: asyncio.Protocol) -> None:
-        self._giving_up.cancel()
+        self._decide()
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.data_received(self._start)

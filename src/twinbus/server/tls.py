@@ -51,6 +51,11 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
+def tls_folder(data_folder: Path) -> Path:
+    """Where a namespace keeps its certificate for development."""
+    return data_folder / "tls"
+
+
 @dataclass(frozen=True, slots=True)
 class DevelopmentCertificate:
     authority: Path

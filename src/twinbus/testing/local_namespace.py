@@ -20,7 +20,8 @@ from twinbus.clock import Clock
 from twinbus.errors import ArgumentError
 from twinbus.gateway.addresses import resolve
 from twinbus.model.paths import parse_address
-from twinbus.server.namespace import NamespaceServer, authority
+from twinbus.server.host_names import authority, reachable_host
+from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class LocalNamespace:
     @property
     def endpoint(self) -> str:
         """Where administration and the REST API answer."""
-        return f"http://{authority(self._running.settings.plain_host, self._http_port)}"
+        return f"http://{authority(reachable_host(self._running.settings.plain_host), self._http_port)}"
 
     def client(self, **options: Any) -> "ServiceBusClient":
         """The official client. `options` are its own, such as `retry_total`."""

@@ -64,10 +64,10 @@ def client(endpoint: str) -> Iterator[ServiceBusAdministrationClient]:
         yield client
 
 
-def test_the_helper_knows_the_usual_ports() -> None:
-    assert administration_endpoint(parse_connection_string(CONNECTION_STRING)) == "http://localhost:5300"
-    second = CONNECTION_STRING.replace("5672", "5673")
-    assert administration_endpoint(parse_connection_string(second)) == "http://localhost:5301"
+def test_the_helper_takes_the_port_of_the_connection_string() -> None:
+    assert administration_endpoint(parse_connection_string(CONNECTION_STRING)) == "http://localhost:5672"
+    other = CONNECTION_STRING.replace("5672", "35001")
+    assert administration_endpoint(parse_connection_string(other)) == "http://localhost:35001"
 
 
 def test_a_queue_with_every_property_comes_back_as_it_was_made(client: ServiceBusAdministrationClient) -> None:

@@ -22,7 +22,6 @@ from twinbus.model.message_limits import PEEK_COUNT_MAX
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
 
-    from twinbus.client.blocking import BlockingNamespace
 
 CALL_COUNT_MAX = 1_000
 """Messages in one request: few enough to show progress."""
@@ -80,7 +79,7 @@ def undefer(
     path = path_of(entity, subscription, dead_letter)
     if len(numbers or ()) > NUMBERS_MAX:
         raise ArgumentError(f"Name at most {NUMBERS_MAX} sequence numbers at a time.")
-    with _namespace(call) as namespace:
+    with call.blocking() as namespace:
         extras = namespace.extras(path)
         if numbers:
             active = namespace.run(extras.undefer([(number, number) for number in numbers]))
@@ -106,7 +105,7 @@ def peek_merged(call: Call, path: str, count_max: int) -> list[dict[str, Any]]:
 
     records: list[dict[str, Any]] = []
     positions: dict[int, int] = {}
-    with _namespace(call) as namespace:
+    with call.blocking() as namespace:
         extras = namespace.extras(path)
         while len(records) < count_max:
             page = namespace.run(extras.peek_merged(min(PEEK_COUNT_MAX, count_max - len(records)), positions))
@@ -119,23 +118,17 @@ def peek_merged(call: Call, path: str, count_max: int) -> list[dict[str, Any]]:
 
 def give_back(call: Call, path: str, messages: Sequence["ServiceBusReceivedMessage"], delay: timedelta) -> None:
     """Abandon messages that were received; nobody can receive them before the delay is over."""
-    with _namespace(call) as namespace:
+    with call.blocking() as namespace:
         extras = namespace.extras(path)
         for message in messages:
             # One by one: one request cannot settle messages of several fragments.
             namespace.run(extras.abandon_for([UUID(str(message.lock_token))], delay))
 
 
-def _namespace(call: Call) -> "BlockingNamespace":
-    from twinbus.client.blocking import BlockingNamespace
-
-    return BlockingNamespace.connect(call.connection_string)
-
-
 def _purged(call: Call, path: str) -> Iterator[int]:
     """Counts of messages as they are removed. Messages that arrive in the meantime stay."""
     try:
-        with _namespace(call) as namespace:
+        with call.blocking() as namespace:
             extras, before = namespace.extras(path), SystemClock().now()
             yield from _until_none(lambda: namespace.run(extras.purge(CALL_COUNT_MAX, before)))
     except NotImplementedHere:
@@ -143,7 +136,7 @@ def _purged(call: Call, path: str) -> Iterator[int]:
 
 
 def _received(call: Call, path: str) -> Iterator[int]:
-    with _namespace(call) as namespace:
+    with call.blocking() as namespace:
         receiver = namespace.receiver(path, deletes=True)
         yield from _until_none(lambda: len(receiver.receive(CALL_COUNT_MAX, RECEIVE_WAIT_S)))
 

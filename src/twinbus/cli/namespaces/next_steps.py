@@ -28,6 +28,11 @@ with ServiceBusClient.from_connection_string(primary) as client:
             receiver.complete_message(message)
 """
 
+OTHER_PORTS = (
+    "A connection string serves AMQP, WebSockets and administration. A client that wants port 80 or 443 (.NET before 7.20,"
+    " Java administration): {command} up --also-listen 80,443"
+)
+
 TRIES = (
     ("rehearse", "rehearse an outage on a throw-away pair: every message accounted for and priced"),
     ("send orders hello", "and 'receive orders', in another terminal"),
@@ -45,7 +50,8 @@ def next_steps(namespaces: Sequence[RunningNamespace], data: Path) -> str:
     lines = [(f"{command} {words}{folder}", text) for words, text in TRIES]
     width = max(len(line) for line, _ in lines)
     tries = "\n".join(f"  {line:<{width}}   {text}" for line, text in lines)
-    return f"\nA first message, for {_shown(Path(sys.executable), Path.cwd())}:\n\n{snippet}\nTry next:\n\n{tries}\n"
+    ports = OTHER_PORTS.format(command=command)
+    return f"\n{ports}\n\nA first message, for {_shown(Path(sys.executable), Path.cwd())}:\n\n{snippet}\nTry next:\n\n{tries}\n"
 
 
 def shown_command(started: Path, on_path: str | None, here: Path) -> str:

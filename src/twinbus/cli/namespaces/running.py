@@ -2,12 +2,14 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from twinbus.cli.failures import CommandFailed
 from twinbus.client import namespace_http
+from twinbus.client.connection_string import ConnectionString
 
 FILE_NAME = "running.json"
 
@@ -23,11 +25,30 @@ class RunningNamespace:
     tls_port: int | None = None
     tls_connection_string: str | None = None
     tls_authority: str | None = None  # the file that clients have to trust, if twinbus generated the certificate
+    also_listens: Sequence[str] = ()  # PORT/plain or PORT/tls
 
     @property
     def endpoint(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.http_port}"
+        """For clients on this machine."""
+        return f"http://{self._host}:{self.http_port}"
+
+    @property
+    def local_connection_string(self) -> str:
+        """For clients on this machine, where the name that others use may not be known."""
+        _, _, rest = self.connection_string.partition(";")
+        return f"Endpoint=sb://{self._host}:{self.amqp_port};{rest}"
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def serves(self, target: ConnectionString) -> bool:
+        """Whether a connection string for TLS, however it names the host, means a port of this namespace."""
+        ports = {
+            self.tls_port,
+            *(int(each.removesuffix("/tls")) for each in self.also_listens if each.endswith("/tls")),
+        }
+        return target.uses_tls and target.port in ports
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """The JSON that its HTTP side answers. Raises NamespaceRefused if it refuses or is not there."""
@@ -41,6 +62,12 @@ class RunningNamespace:
             lines.append(self.tls_connection_string)
         if self.tls_authority is not None:
             lines.append(f"Clients over TLS have to trust {self.tls_authority}")
+        if self.also_listens:
+            lines.append(f"Also listening on {', '.join(self.also_listens)}")
+        if "[" in self.connection_string:
+            lines.append(
+                "Most SDKs cannot read an IPv6 address there: map a name to it and start with --advertise NAME"
+            )
         return lines
 
 
@@ -107,6 +134,12 @@ def all_running(data: Path) -> list[RunningNamespace]:
     found = data.iterdir() if data.is_dir() else ()
     folders = sorted(path for path in found if os.access(path / FILE_NAME, os.R_OK))
     return [running for folder in folders if (running := read_running(folder)) is not None]
+
+
+def authority_of(data: Path, target: ConnectionString) -> Path | None:
+    """The authority to trust if a connection string is for a namespace on this machine that made its own certificate."""
+    found = (each.tls_authority for each in all_running(data) if each.serves(target))
+    return next((Path(file) for file in found if file is not None), None)
 
 
 def find_known(data: Path, name: str) -> RunningNamespace:

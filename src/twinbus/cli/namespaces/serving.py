@@ -11,7 +11,7 @@ import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
 from twinbus.cli.namespaces.running import RunningNamespace, announce, namespace_folder, withdraw
-from twinbus.cli.namespaces.two_namespaces import run_two
+from twinbus.cli.namespaces.two_namespaces import PrimaryPorts, run_two
 from twinbus.cli.output import Output
 from twinbus.client.connection_string import TLS_PORT
 from twinbus.errors import ArgumentError
@@ -23,6 +23,7 @@ from twinbus.server.server_settings import (
     STORE_COUNT_DEFAULT,
     STORE_COUNT_MAX,
     ServerSettings,
+    read_extra_ports,
 )
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
@@ -43,6 +44,28 @@ TlsOption = Annotated[
     bool,
     typer.Option("--tls", help="AMQP, WebSockets and HTTPS on a TLS port, with a generated development certificate."),
 ]
+AmqpPortOption = Annotated[
+    int, typer.Option("--amqp-port", help="Port for AMQP, WebSockets and HTTP; 0 chooses a free one.")
+]
+HttpPortOption = Annotated[
+    int, typer.Option("--http-port", help="A further port, for HTTP and WebSockets only; 0 chooses a free one.")
+]
+AlsoListenOption = Annotated[
+    str,
+    typer.Option(
+        "--also-listen",
+        metavar="PORTS",
+        help="More ports, such as 80,443: with TLS on 443 and 5671, else without. PORT/tls and PORT/plain say it.",
+    ),
+]
+AdvertiseOption = Annotated[
+    str | None,
+    typer.Option("--advertise", metavar="HOST", help="Host name for connection strings and for the certificate."),
+]
+TlsNameOption = Annotated[
+    list[str] | None,
+    typer.Option("--tls-name", metavar="NAME", help="Add a name to the generated certificate; *.NAME is possible."),
+]
 MeterOption = Annotated[
     bool, typer.Option("--meter/--no-meter", help="Log all operations, for the bill, in the data folder.")
 ]
@@ -57,12 +80,15 @@ def serve(
     name: Annotated[str, typer.Argument(help=NAME_HELP)],
     data: DataOption = DATA_DEFAULT,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = LOOPBACK,
-    amqp_port: Annotated[int, typer.Option("--amqp-port", help="AMQP port; 0 chooses a free one.")] = AMQP_PORT_DEFAULT,
-    http_port: Annotated[int, typer.Option("--http-port", help="HTTP port; 0 chooses a free one.")] = HTTP_PORT_DEFAULT,
+    advertise: AdvertiseOption = None,
+    amqp_port: AmqpPortOption = AMQP_PORT_DEFAULT,
+    http_port: HttpPortOption = HTTP_PORT_DEFAULT,
+    also_listen: AlsoListenOption = "",
     stores: StoresOption = STORE_COUNT_DEFAULT,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
     tls: TlsOption = False,
+    tls_name: TlsNameOption = None,
     tls_cert: Annotated[
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate for the TLS port.")
     ] = None,
@@ -93,6 +119,7 @@ def serve(
     # Most other commands need neither the server and its event loop nor the reader of definition files.
     from twinbus.definitions.entity_file import read_wanted
     from twinbus.definitions.local_creation import create_entities
+    from twinbus.server.host_names import reachable_host
     from twinbus.server.namespace import NamespaceServer, new_key
     from twinbus.server.namespace import serve as serve_namespace
 
@@ -100,6 +127,9 @@ def serve(
     if key == "":
         raise ArgumentError("The key is empty. Omit --key and TWINBUS_KEY to have one generated.")
     wanted = read_wanted(queue or (), entities)
+    extra_ports = read_extra_ports(also_listen)
+    # A port for TLS among these is enough: no other one is opened that nobody asked for.
+    brings_tls = any(each.uses_tls for each in extra_ports)
     folder = namespace_folder(data, name)
     if operations is not None:
         _create_folder(operations)
@@ -107,9 +137,12 @@ def serve(
         name=name,
         data_folder=folder,
         host=host,
+        advertised_host=advertise,
         amqp_port=amqp_port,
         http_port=http_port,
-        tls_port=TLS_PORT if tls_port is None and (tls or tls_cert is not None) else tls_port,
+        tls_port=tls_port if tls_port is not None or not (tls or (tls_cert and not brings_tls)) else TLS_PORT,
+        also_listen=extra_ports,
+        tls_names=tuple(tls_name or ()),
         store_count=stores,
         tls_certificate=tls_cert,
         tls_key=tls_key,
@@ -125,13 +158,14 @@ def serve(
         running = RunningNamespace(
             name,
             os.getpid(),
-            settings.plain_host,
+            reachable_host(settings.plain_host),
             server.amqp_port,
             server.http_port,
             server.connection_string,
             server.tls_port,
             server.tls_connection_string,
             str(server.tls_authority) if server.tls_authority is not None else None,
+            list(map(str, extra_ports)),
         )
         announce(folder, running)
         _print_ready(Output(as_json=as_json), running)
@@ -144,22 +178,41 @@ def serve(
 
 def up(
     data: DataOption = DATA_DEFAULT,
+    advertise: AdvertiseOption = None,
+    amqp_port: Annotated[
+        int, typer.Option("--amqp-port", help="AMQP port of the primary; the secondary has the next one.")
+    ] = AMQP_PORT_DEFAULT,
+    http_port: Annotated[
+        int, typer.Option("--http-port", help="HTTP port of the primary; the secondary has the next one.")
+    ] = HTTP_PORT_DEFAULT,
+    also_listen: AlsoListenOption = "",
     stores: StoresOption = STORE_COUNT_DEFAULT,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
     tls: TlsOption = False,
+    tls_name: TlsNameOption = None,
+    tls_port: Annotated[
+        int | None,
+        typer.Option(
+            "--tls-port", help=f"TLS port of the primary, {TLS_PORT} with --tls; the secondary's is 3 higher."
+        ),
+    ] = None,
     meter: MeterOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve two namespaces, primary and secondary, a process each, until Ctrl-C."""
+    """Serve two namespaces, primary and secondary, a process each, until Ctrl-C. --also-listen is for the primary."""
     from twinbus.definitions.entity_file import read_wanted
 
     read_wanted(queue or (), entities)
+    ports = PrimaryPorts(amqp_port, http_port, tls_port if tls_port is not None or not tls else TLS_PORT, also_listen)
+    ports.check()
     options = ["--stores", str(stores)]
     options += [word for name in queue or () for word in ("--queue", name)]
+    options += [word for name in tls_name or () for word in ("--tls-name", name)]
     options += ["--entities", str(entities)] if entities is not None else []
+    options += ["--advertise", advertise] if advertise is not None else []
     options += [] if meter else ["--no-meter"]
-    run_two(data, options, Output(as_json=as_json), with_tls=tls)
+    run_two(data, options, Output(as_json=as_json), ports)
 
 
 def _check_name(name: str) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 from twinbus.cli.namespaces.next_steps import next_steps
 from twinbus.cli.namespaces.running import RunningNamespace
 from twinbus.cli.output import Output
-from twinbus.client.connection_string import TLS_PORT
 from twinbus.rehearsal.interruption import ending_signals_interrupt
 from twinbus.rehearsal.namespace_process import NamespaceProcess
-from twinbus.server.server_settings import AMQP_PORT_DEFAULT, HTTP_PORT_DEFAULT
+from twinbus.server.server_settings import AMQP_PORT_DEFAULT, HTTP_PORT_DEFAULT, ServerSettings, read_extra_ports
+
+TLS_PORT_STEP = 3
+"""From the TLS port of the primary to that of the secondary: 5671 and 5674, with the two AMQP ports between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +25,55 @@ class Seat:
     name: str
     amqp_port: int
     http_port: int
-    tls_port: int = 0
+    tls_port: int | None = None
+    also_listen: str = ""
 
 
-SEATS = (
-    Seat("primary", AMQP_PORT_DEFAULT, HTTP_PORT_DEFAULT, TLS_PORT),
-    Seat("secondary", AMQP_PORT_DEFAULT + 1, HTTP_PORT_DEFAULT + 1, AMQP_PORT_DEFAULT + 2),
-)
+@dataclass(frozen=True, slots=True)
+class PrimaryPorts:
+    """Port 0 chooses a free one, for the secondary too."""
+
+    amqp: int = AMQP_PORT_DEFAULT
+    http: int = HTTP_PORT_DEFAULT
+    tls: int | None = None
+    also_listen: str = ""
+
+    def check(self) -> None:
+        """Here as well as in the processes, so that what is wrong is said at once."""
+        extra = read_extra_ports(self.also_listen)
+        for seat in self.seats():
+            also = extra if seat.also_listen else ()
+            ServerSettings(
+                seat.name,
+                Path(),
+                amqp_port=seat.amqp_port,
+                http_port=seat.http_port,
+                tls_port=seat.tls_port,
+                also_listen=also,
+            )
+
+    def seats(self) -> tuple[Seat, Seat]:
+        return (
+            Seat("primary", self.amqp, self.http, self.tls, self.also_listen),
+            Seat(
+                "secondary",
+                _next(self.amqp, 1),
+                _next(self.http, 1),
+                None if self.tls is None else _next(self.tls, TLS_PORT_STEP),
+            ),
+        )
 
 
-def run_two(
-    data: Path, options: Sequence[str], output: Output, seats: Sequence[Seat] = SEATS, *, with_tls: bool = False
-) -> None:
+def _next(port: int, step: int) -> int:
+    return port + step if port else 0
+
+
+SEATS = PrimaryPorts().seats()
+
+
+def run_two(data: Path, options: Sequence[str], output: Output, ports: PrimaryPorts) -> None:
     """Returns after Ctrl-C or SIGTERM; raises NamespaceStopped if one cannot be served or ends by itself."""
-    children = [_child(seat, data, options, with_tls=with_tls) for seat in seats]
+    children = [_child(seat, data, options) for seat in ports.seats()]
     with ending_signals_interrupt():
         try:
             for child in children:
@@ -52,9 +89,10 @@ def run_two(
                 child.wait()
 
 
-def _child(seat: Seat, data: Path, options: Sequence[str], *, with_tls: bool) -> NamespaceProcess:
+def _child(seat: Seat, data: Path, options: Sequence[str]) -> NamespaceProcess:
     ports = ["--amqp-port", str(seat.amqp_port), "--http-port", str(seat.http_port)]
-    ports += ["--tls-port", str(seat.tls_port)] if with_tls else []
+    ports += ["--tls-port", str(seat.tls_port)] if seat.tls_port is not None else []
+    ports += ["--also-listen", seat.also_listen] if seat.also_listen else []
     return NamespaceProcess(seat.name, data, [*ports, *options])
 
 

@@ -1,8 +1,9 @@
 """Request headers in the case their sender wrote: HTTP ignores it, but names of message properties have one.
 
-And with a limit: the HTTP server itself accepts headers of any size.
+And with limits: the HTTP server itself accepts headers of any size, and waits for them for ever.
 """
 
+import asyncio
 from typing import cast
 
 from starlette.types import Scope
@@ -11,6 +12,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEADER_NAMES = "twinbus.header_names"
 HEADERS_SIZE_MAX = 256 * 1024
 """Several times what a message may have, since quoting makes properties longer; those are measured later."""
+HEADERS_WAIT_S = 20.0
+"""For the headers of a request, from the start of the connection or from their first byte."""
 
 
 class CasedHttpProtocol(HttpToolsProtocol):
@@ -18,6 +21,15 @@ class CasedHttpProtocol(HttpToolsProtocol):
 
     _has_headers = False
     _headers_size = 0
+    _giving_up: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         # What came before and did not end the headers is counted: a body may follow in the same read.
@@ -26,15 +38,28 @@ class CasedHttpProtocol(HttpToolsProtocol):
             return
         super().data_received(data)
         self._headers_size = 0 if self._has_headers else self._headers_size + len(data)
+        # Most requests come in one read and need no timer.
+        if not self._has_headers and self._giving_up is None:
+            self._wait_for_headers()
 
     def on_headers_complete(self) -> None:
         self._has_headers = True
+        self._stop_waiting()
         super().on_headers_complete()
 
     def on_message_begin(self) -> None:
         self._has_headers = False
         super().on_message_begin()
         cast(Scope, self.scope)[HEADER_NAMES] = []
+
+    def _wait_for_headers(self) -> None:
+        if not self.transport.is_closing():
+            self._giving_up = self.loop.call_later(HEADERS_WAIT_S, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)

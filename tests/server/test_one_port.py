@@ -1,0 +1,123 @@
+"""One port for everything: AMQP, HTTP and WebSockets on the port without TLS, on the one with it, and on further ones."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
+
+from twinbus.http.messaging import cased_headers
+from twinbus.http.websocket import PATH, SUB_PROTOCOL
+from twinbus.server import sockets
+from twinbus.server.namespace import NamespaceServer
+from twinbus.server.server_settings import ExtraPort, ServerSettings
+from twinbus.server.sockets import bind, port_of
+
+HOST = "127.0.0.1"
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+WAIT_S = 10.0
+
+
+def free_port() -> int:
+    with bind(HOST, 0) as sock:
+        return port_of(sock)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NamespaceServer]:
+    extra = (ExtraPort(free_port(), uses_tls=False), ExtraPort(free_port(), uses_tls=True))
+    settings = ServerSettings("test", tmp_path, amqp_port=0, http_port=0, tls_port=0, store_count=1, also_listen=extra)
+    server = NamespaceServer(settings)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+def ports(server: NamespaceServer) -> list[tuple[int, ssl.SSLContext | None]]:
+    """All that share: each with the context that a client needs."""
+    trusting = ssl.create_default_context(cafile=str(server.tls_authority))
+    assert server.tls_port is not None
+    extra = [(each.port, trusting if each.uses_tls else None) for each in server.settings.also_listen]
+    return [(server.amqp_port, None), (server.tls_port, trusting), *extra]
+
+
+async def exchange(port: int, tls: ssl.SSLContext | None, *pieces: bytes, size: int = -1) -> bytes:
+    """What comes back for pieces that are written one after another."""
+    reader, writer = await asyncio.open_connection(HOST, port, ssl=tls)
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+    try:
+        return await asyncio.wait_for(reader.read(size), WAIT_S)
+    finally:
+        writer.close()
+
+
+async def rest(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the other side closes."""
+    try:
+        return await asyncio.wait_for(reader.read(), WAIT_S)
+    except ConnectionResetError:
+        return b""
+
+
+async def test_every_shared_port_speaks_amqp_http_and_websockets(server: NamespaceServer) -> None:
+    assert len(ports(server)) == 4
+    for port, tls in ports(server):
+        assert (await exchange(port, tls, SASL_HEADER, size=64))[:8] == SASL_HEADER
+        assert (await exchange(port, tls, HEALTH)).startswith(b"HTTP/1.1 200")
+        url = f"{'wss' if tls else 'ws'}://{HOST}:{port}{PATH}"
+        async with connect(url, subprotocols=[Subprotocol(SUB_PROTOCOL)], proxy=None, ssl=tls) as client:
+            await client.send(SASL_HEADER)
+            assert (await client.recv(decode=False))[:8] == SASL_HEADER
+
+
+@pytest.mark.parametrize("start", [b"\x00" * 8, b"\x16\x03\x01\x02\x00\x01", b"hello\r\n\r\n", b"AMQX" + bytes(200)])
+async def test_what_is_neither_amqp_nor_http_is_closed(server: NamespaceServer, start: bytes) -> None:
+    answer = await exchange(server.amqp_port, None, start)
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
+
+
+async def test_amqp_that_goes_on_with_nonsense_is_closed(server: NamespaceServer) -> None:
+    assert b"HTTP" not in await exchange(server.amqp_port, None, b"AMQP", b"\xff" * 100)
+
+
+@pytest.mark.parametrize("start", [b"", b"AMQ", b"G", b"GET /health HTTP/1.1\r\nHost: loc"])
+async def test_who_says_too_little_is_closed_after_a_while(
+    server: NamespaceServer, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "FIRST_BYTES_WAIT_S", 0.05)
+    monkeypatch.setattr(cased_headers, "HEADERS_WAIT_S", 0.05)
+    for port in (server.amqp_port, server.http_port):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        writer.write(start)
+        assert (await rest(reader))[:12] in (b"", b"HTTP/1.1 400")
+        writer.close()
+
+
+async def test_headers_that_come_slowly_are_waited_for(server: NamespaceServer) -> None:
+    pieces = [bytes([byte]) for byte in HEALTH]
+    assert (await exchange(server.amqp_port, None, *pieces)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_second_request_of_a_connection_is_answered(server: NamespaceServer) -> None:
+    kept = HEALTH.replace(b"Connection: close\r\n", b"")
+    answers = await exchange(server.amqp_port, None, kept, HEALTH)
+    assert answers.count(b"HTTP/1.1 200") == 2
+
+
+async def test_connections_that_said_nothing_end_with_the_server(tmp_path: Path) -> None:
+    server = NamespaceServer(ServerSettings("test", tmp_path, amqp_port=0, http_port=0, store_count=1))
+    await server.start()
+    reader, writer = await asyncio.open_connection(HOST, server.amqp_port)
+    writer.write(b"AM")
+    await asyncio.sleep(0)
+    # An answer on another connection: by then the server has accepted the first one.
+    await exchange(server.amqp_port, None, HEALTH)
+    await server.stop()
+    assert await rest(reader) == b""
+    writer.close()
