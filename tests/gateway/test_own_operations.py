@@ -9,8 +9,8 @@ from tests.gateway.test_nodes import body, lock_one, status
 from twinbus.amqp.codec.sections import decode_sections
 from twinbus.amqp.codec.types import Array, Int, Long, UInt
 from twinbus.amqp.events import Deliveries
+from twinbus.broker.outcomes import DELAY_MAX
 from twinbus.gateway.requests.handlers import HANDLERS
-from twinbus.gateway.requests.locks import DELAY_MAX
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 
 NODE = "spread/$management"

@@ -118,7 +118,7 @@ class FragmentTransaction:
         if home is not None:
             home.check_home_of(queue.settings)
         fragment = fragment_of_tokens(queue.fragments, tokens)
-        error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now, session)
+        error = refusal_of(fragment, outcome, now) or check_live(fragment, tokens, now, session)
         if error is not None:
             raise error
         if fragment.locks.is_any_enlisted(tokens):

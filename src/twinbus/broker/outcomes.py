@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from twinbus.clock import Millis
+from twinbus.model.descriptions import DAY
+
+DELAY_MAX: Millis = 7 * DAY
+"""How long an abandoned message may stay hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +21,16 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Back to where it was, with a higher delivery count; a delay keeps it hidden for that long."""
+    """Back to where it was, with a higher delivery count, and hidden for `delay` or until `due_at`, whichever is later."""
 
     properties: Mapping[str, object] = field(default_factory=dict)
     delay: Millis = 0
+    due_at: Millis = 0
+
+    def hidden_until(self, now: Millis) -> Millis:
+        """0: not at all."""
+        end = max(now + self.delay, self.due_at)
+        return end if end > now else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What settling does, and what happens to messages that are not settled in time (contract A5, A15).
 
 Complete    the row is removed
-Abandon     delivery count + 1, back to its place; at the limit to the dead-letter queue
+Abandon     delivery count + 1, back to its place, at once or when it is due; at the limit to the dead-letter queue
 lock ended  as Abandon
 Release     back to its place, nothing written
 Defer       state deferred
@@ -15,11 +15,19 @@ from twinbus.broker.consumer import SessionLock
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.message_broker import Effect, Failed
-from twinbus.broker.outcomes import Abandon, Complete, DeadLetter, Defer, Outcome, Release
+from twinbus.broker.outcomes import DELAY_MAX, Abandon, Complete, DeadLetter, Defer, Outcome, Release
 from twinbus.broker.replies import SettleReply
 from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable, MessageLockLost, MessagingError, NotAllowed, SessionLockLost
+from twinbus.errors import (
+    ArgumentError,
+    FragmentUnavailable,
+    MessageLockLost,
+    MessagingError,
+    NotAllowed,
+    SessionLockLost,
+)
 from twinbus.model.dead_letter_reasons import MAX_DELIVERY_COUNT_EXCEEDED, max_delivery_count_text
+from twinbus.model.descriptions import DAY
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
 
@@ -34,7 +42,7 @@ def settle_each(
     session: SessionLock | None = None,
 ) -> None:
     """Settle what is still locked; `indexes` are the caller's numbers for the tokens, `session` is what it holds."""
-    refusal = refusal_of(fragment, outcome)
+    refusal = refusal_of(fragment, outcome, now)
     if refusal is not None:
         for index in indexes:
             reply.failed(index, refusal, now)
@@ -68,7 +76,7 @@ def settle_all(
     session: SessionLock | None = None,
 ) -> None:
     """Settle all of them in one commit, or none."""
-    error = refusal_of(fragment, outcome) or check_live(fragment, tokens, now, session)
+    error = refusal_of(fragment, outcome, now) or check_live(fragment, tokens, now, session)
     if error is None and fragment.locks.is_any_enlisted(tokens):
         error = in_transaction()
     if error is not None:
@@ -90,7 +98,9 @@ def check_live(
     return None
 
 
-def refusal_of(fragment: Fragment, outcome: Outcome) -> MessagingError | None:
+def refusal_of(fragment: Fragment, outcome: Outcome, now: Millis) -> MessagingError | None:
+    if isinstance(outcome, Abandon) and outcome.hidden_until(now) > now + DELAY_MAX:
+        return ArgumentError(f"An abandoned message can be hidden for {DELAY_MAX // DAY} days at most.")
     if isinstance(outcome, DeadLetter) and fragment.dead_letters is None:
         return NotAllowed("A message in a dead-letter queue cannot be dead-lettered again. Complete or abandon it.")
     return None
@@ -130,8 +140,8 @@ def apply(
             release(fragment, messages, now)
             if effect is not None:
                 effect(now)
-        case Abandon(properties, delay):
-            give_back(fragment, messages, properties, now + delay if delay else 0, effect, failed)
+        case Abandon(properties):
+            give_back(fragment, messages, properties, outcome.hidden_until(now), effect, failed)
         case Defer(properties):
             decision = Decision(fragment)
             for message in messages:

@@ -1,6 +1,6 @@
 """Outcomes as AMQP delivery states: a receiver's disposition in, the broker's outcome and the confirmation out.
 
-    accepted -> complete      modified -> abandon, or defer if undeliverable here
+    accepted -> complete      modified -> abandon, or defer if undeliverable here; `x-opt-delivery-time` hides it until then
     rejected -> dead-letter   released -> release
 
 The confirmation is the same outcome without the client's error: the SDKs take an echoed error for a failed settlement.
@@ -18,14 +18,19 @@ from twinbus.amqp.codec.delivery_state import (
     Rejected,
     Released,
 )
+from twinbus.amqp.codec.types import Described
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError
 from twinbus.model import wire_names
+from twinbus.model.rules.values import DATETIME_OFFSET, DATETIME_OFFSET_EPOCH_TICKS
 
 REJECTED = Rejected()
+TICKS_PER_MILLISECOND = 10_000
 
 
 def outcome_of(state: DeliveryState | None) -> Outcome | None:
-    """None if the state decides nothing yet, or is not one that we know."""
+    """None if the state decides nothing yet, or is not one that we know. Raises ArgumentError for one that makes no sense."""
     if state is None:
         # Settled without an outcome: the client did not say that it is done with the message, so the message stays.
         return RELEASE
@@ -33,12 +38,24 @@ def outcome_of(state: DeliveryState | None) -> Outcome | None:
         return COMPLETE
     if isinstance(state, Modified):
         properties = _texts(state.message_annotations)
-        return Defer(properties) if state.undeliverable_here else Abandon(properties)
+        return Defer(properties) if state.undeliverable_here else abandon(properties)
     if isinstance(state, Rejected):
         return _dead_letter(state)
     if isinstance(state, Released):
         return RELEASE
     return None
+
+
+def abandon(properties: dict[str, object], delay: Millis = 0) -> Abandon:
+    """Abandon the message with these properties to modify, one of which may be the time it is to come again."""
+    due_at = properties.pop(wire_names.DELIVERY_TIME, None)
+    if isinstance(due_at, Described) and due_at.descriptor == DATETIME_OFFSET and isinstance(due_at.value, int):
+        due_at = (due_at.value - DATETIME_OFFSET_EPOCH_TICKS) // TICKS_PER_MILLISECOND
+    if due_at is None:
+        return Abandon(properties, delay)
+    if not isinstance(due_at, int) or isinstance(due_at, bool):
+        raise ArgumentError(f"'{wire_names.DELIVERY_TIME}' is not a time in milliseconds since 1970.")
+    return Abandon(properties, delay, int(due_at))
 
 
 def confirmation(state: DeliveryState | None) -> DeliveryState:

@@ -40,7 +40,7 @@ from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.outcomes import RELEASE
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError
+from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import confirmation, is_refusal, outcome_of, ranges
@@ -221,7 +221,13 @@ class ReceiverBinding:
         if isinstance(state, TransactionalState):
             self._settle_in_transaction(deliveries, state, is_settled=is_settled, now=now)
             return
-        outcome = self._default_outcome if state is None else outcome_of(state)
+        try:
+            outcome = self._default_outcome if state is None else outcome_of(state)
+        except ArgumentError as error:
+            # The message stays locked; a client that settled it itself gets it again when the lock ends.
+            if not is_settled:
+                self.confirm([delivery_id for delivery_id, _ in deliveries], Rejected.because(error))
+            return
         if outcome is None or (state is None and not is_settled):
             return
         self._traffic.settled += len(deliveries)

@@ -8,7 +8,7 @@ from functools import partial
 from uuid import UUID
 
 from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.types import Int, Long, Value
+from twinbus.amqp.codec.types import Int, Long, Timestamp, Value
 from twinbus.broker.commands import (
     SHARES_COUNT_MAX,
     CountShares,
@@ -26,6 +26,8 @@ from twinbus.broker.outcomes import COMPLETE
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
+from twinbus.model import wire_names
+from twinbus.model.content import with_annotations
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
@@ -62,8 +64,12 @@ def _page(payloads: list[bytes]) -> Response:
 
 
 def encode_peeked(message: StoredMessage) -> bytes:
+    content = message.content
+    if message.due_at and message.delivery_count:
+        # Abandoned with a delay: no sender wrote down when it comes again.
+        content = with_annotations(content, {wire_names.SCHEDULED_ENQUEUE_TIME: Timestamp(message.due_at)})
     return encode_delivery(
-        message.content,
+        content,
         sequence_number=message.sequence_number,
         enqueued_at=message.enqueued_at,
         delivery_count=message.delivery_count,

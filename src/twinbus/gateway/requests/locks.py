@@ -1,15 +1,13 @@
 """`$management`: renew message locks, settle by lock token."""
 
 from twinbus.amqp.codec.types import Array, Timestamp
-from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Outcome
+from twinbus.broker.outcomes import COMPLETE, DELAY_MAX, DeadLetter, Defer, Outcome
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.gateway.links.outcome_states import abandon
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import Call, done, lock_tokens
 from twinbus.model import wire_names
-from twinbus.model.descriptions import DAY
-
-DELAY_MAX: Millis = 7 * DAY
 
 
 def renew_lock(call: Call) -> None:
@@ -35,7 +33,7 @@ def named_outcome(arguments: Arguments) -> Outcome:
     if status == "completed":
         return COMPLETE
     if status == "abandoned":
-        return Abandon(properties, _delay(arguments))
+        return abandon(properties, _delay(arguments))
     if status == "defered":  # spelled like this on the wire
         return Defer(properties)
     if status == "suspended":
