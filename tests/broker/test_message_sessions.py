@@ -3,7 +3,7 @@
 import pytest
 
 from twinbus.broker.commands import GetSessionState, ListSessions, Peek, Purge, ReceiveDeferred, SetSessionState
-from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
+from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
 from twinbus.broker.fragment.message_sessions import STALE_ENTRIES_MAX, MessageSessions
@@ -130,7 +130,7 @@ def test_waiting_for_a_session_ends_at_its_deadline(sim: Simulation, queue: Queu
 
 def test_who_stops_waiting_gets_no_session(sim: Simulation, queue: QueueEntity) -> None:
     answer: Answer[SessionLock] = Answer()
-    queue.main.accept_session(None, sim.now + 10_000, sim.now, answer).cancel()
+    queue.main.accept_session(SessionRequest(), sim.now + 10_000, sim.now, answer).cancel()
     send(sim, queue, "x", "m")
     sim.advance(10_000)
     assert not answer.has_come

@@ -35,6 +35,7 @@ EXAMPLES: list[Command[Any]] = [
     commands.GetSessionState("session"),
     commands.SetSessionState("session", b"state"),
     commands.ListSessions(None, 0, 1),
+    commands.CountSessions(0, 10),
     commands.ListFragments(),
     commands.CountShares(0, 1),
 ]

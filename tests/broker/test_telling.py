@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from twinbus.broker.consumer import TakenMessage
+from twinbus.broker.consumer import SessionRequest, TakenMessage
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Millis
@@ -96,7 +96,7 @@ def test_a_message_of_a_session_is_acknowledged_whatever_its_receiver_does(sim: 
 
 def test_who_waits_for_a_session_is_served_after_one_who_breaks(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", requires_session=True))
-    queue.main.accept_session(None, sim.now + 60_000, sim.now, broken)
+    queue.main.accept_session(SessionRequest(), sim.now + 60_000, sim.now, broken)
     waiting = sim.accept(queue.main, wait=60_000)
     sent = sim.send(queue, make_message("a", session_id="a"), make_message("b", session_id="b"))
     assert sent.good == {0, 1}

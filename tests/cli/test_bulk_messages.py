@@ -63,3 +63,19 @@ def test_messages_are_given_back_for_later(commands: Commands) -> None:
     assert (shown["active"], shown["scheduled"]) == (0, 1)
     commands.text("receive", "put-off", "--delay", "1h", code=2)
     assert "--leave" in commands.errors
+
+
+def test_sessions_are_shown_with_their_messages_the_fullest_first(commands: Commands) -> None:
+    commands.json("queue", "create", "talks", "--sessions")
+    for session, count in (("a", 1), ("b", 3)):
+        commands.json("send", "talks", "x", "--session", session, "--count", str(count))
+    expected = [
+        {"session": "b", "messages": 3, "is_held": False},
+        {"session": "a", "messages": 1, "is_held": False},
+    ]
+    shown = commands.json("sessions", "talks")
+    assert shown == {"sessions": 2, "held": 0, "active_messages": 4, "busiest": expected}
+    assert commands.json("sessions", "talks", "--count", "1")["busiest"] == expected[:1]
+    assert commands.text("sessions", "talks").splitlines()[-1] == "4 messages in 2 sessions, of which 0 held."
+    commands.json("queue", "create", "without-sessions")
+    assert "no message sessions" in commands.failure("sessions", "without-sessions")

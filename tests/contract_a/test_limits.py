@@ -8,6 +8,7 @@ from tests.gateway.front import Front
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.events import LinkDetached
 from twinbus.broker import fragment_transaction, message_broker
+from twinbus.broker.consumer import SessionRequest
 from twinbus.broker.fragment import hops
 from twinbus.broker.operations import peek
 from twinbus.clock import NEVER
@@ -87,7 +88,7 @@ def test_an_entity_has_a_limited_number_of_concurrent_receives(tmp_path: Path, m
 def test_who_waits_for_a_session_counts_as_a_receive(tmp_path: Path) -> None:
     sim = Front(tmp_path).sim
     queue = sim.queue(QueueDescription("talks", requires_session=True))
-    waiter = queue.main.accept_session(None, sim.now + MINUTE, sim.now, lambda _: None)
+    waiter = queue.main.accept_session(SessionRequest(), sim.now + MINUTE, sim.now, lambda _: None)
     assert queue.main.receiver_count == 1
     waiter.cancel()
     assert queue.main.receiver_count == 0

@@ -9,7 +9,7 @@ from random import Random
 
 from tests.simulation.outlets import Mouth, Outlet, OutletReceiver, OutletSettling
 from twinbus.broker.commands import Claim, Undefer, UndeferAll, ranges_of
-from twinbus.broker.consumer import ReceiveMode, SessionLock
+from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest
 from twinbus.broker.entity.sub_queues import SubQueues
 from twinbus.broker.operations.bulk import Numbers
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Outcome
@@ -151,7 +151,9 @@ class Landscape:
         session = None
         if queue.requires_session:
             answer: Answer[SessionLock] = Answer()
-            queue.accept_session(self.random.choice([*KEYS[2:], None]), self.sim.now, self.sim.now, answer)
+            queue.accept_session(
+                SessionRequest(self.random.choice([*KEYS[2:], None])), self.sim.now, self.sim.now, answer
+            )
             if not answer.has_come or answer.error is not None:
                 return
             session = answer.value

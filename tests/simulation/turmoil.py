@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from twinbus.broker.commands import ReceiveDeferred
-from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
+from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome, Release
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, StoreUnavailable
@@ -142,7 +142,7 @@ class Turmoil:
         if self.queue.main.requires_session:
             answer: Answer[SessionLock] = Answer()
             name = self.random.choice([*map(self._in_some_case, KEYS[3:]), None])
-            self.queue.main.accept_session(name, self.sim.now, self.sim.now, answer)
+            self.queue.main.accept_session(SessionRequest(name), self.sim.now, self.sim.now, answer)
             if not answer.has_come or answer.error is not None:
                 return
             session = answer.value

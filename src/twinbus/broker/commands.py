@@ -183,6 +183,29 @@ class ListSessions(Command[list[str]]):
     top: int
 
 
+class SessionCount(NamedTuple):
+    session_id: str
+    active: int  # messages, locked ones too
+    is_held: bool  # by a receiver
+
+
+class SessionCounts(NamedTuple):
+    """The sums are over all sessions with active messages, whatever the page shows."""
+
+    sessions: int
+    held: int
+    active: int
+    page: list[SessionCount]
+
+
+@dataclass(frozen=True, slots=True)
+class CountSessions(Command[SessionCounts]):
+    """How many active messages each message session has, those with most first. Unavailable fragments are skipped."""
+
+    skip: int
+    top: int
+
+
 # Counting by fragment or destination (operations/overview.py)
 
 

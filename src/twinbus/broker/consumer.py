@@ -21,20 +21,37 @@ class TakenMessage(NamedTuple):
     locked_until: Millis
 
 
+class SessionRequest(NamedTuple):
+    """Which message session a receiver wants, and how."""
+
+    session_id: str | None = None  # None: the next free one
+    is_exclusive: bool = True  # false: another receiver may take the session over by its token
+    token: bytes | None = None  # of the hold that is taken over
+
+
 class SessionLock:
     """The hold of one receiver on one message session.
 
-    The broker alone changes it. `locked_at` is when it was accepted. `is_held` turns false when the lock is released, expires or
-    its fragment loses its store; it never turns true again.
+    The broker alone changes it. `locked_at` is when it was accepted. `token` is 16 bytes, and None for an exclusive hold.
+    `is_held` turns false when the lock is released, expires, is taken over or its fragment loses its store; it never turns
+    true again.
     """
 
-    __slots__ = ("fragment_index", "is_held", "locked_at", "locked_until", "session_id")
+    __slots__ = ("fragment_index", "is_held", "locked_at", "locked_until", "session_id", "token")
 
-    def __init__(self, session_id: str, fragment_index: int, locked_at: Millis, locked_until: Millis) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        fragment_index: int,
+        locked_at: Millis,
+        locked_until: Millis,
+        token: bytes | None = None,
+    ) -> None:
         self.session_id = session_id
         self.fragment_index = fragment_index
         self.locked_at = locked_at
         self.locked_until = locked_until
+        self.token = token
         self.is_held = True
 
 

@@ -48,6 +48,21 @@ class BacklogPage(NamedTuple):
     next_number: int | None  # where to continue; None if the queue has no more
 
 
+class SessionCount(NamedTuple):
+    session_id: str
+    active: int
+    is_held: bool
+
+
+class SessionCounts(NamedTuple):
+    """The sums are over all message sessions with active messages, whatever the page shows."""
+
+    sessions: int
+    held: int
+    active: int
+    page: list[SessionCount]
+
+
 class EntityExtras:
     """Created by `Namespace.extras`. `path` may also be that of a subscription or a dead-letter queue."""
 
@@ -154,6 +169,17 @@ class EntityExtras:
             for found in answer.get("destinations", ())
         ]
         return BacklogPage(shares, None if following is None else int(following))
+
+    async def count_sessions(self, skip: int = 0, top: int = 1_000) -> SessionCounts:
+        """How many active messages each message session has, those with most first."""
+        answer = await self._request(wire_names.COUNT_SESSIONS, {"skip": Int(skip), "top": Int(top)})
+        page = [
+            SessionCount(str(found["session-id"]), int(found["active-message-count"]), bool(found["is-held"]))
+            for found in answer["sessions"]
+        ]
+        return SessionCounts(
+            int(answer["session-count"]), int(answer["held-session-count"]), int(answer["active-message-count"]), page
+        )
 
     async def _request(self, operation: str, body: dict[str, Value]) -> dict[str, Any]:
         return (await self._ask(self.path, operation, body)).require_ok().fields

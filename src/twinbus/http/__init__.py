@@ -4,6 +4,7 @@
 /$stores, /$connections                    own/faults.py: faults on purpose
 /$access                                   own/access_rules.py: SAS rules and their keys
 /$backlog                                  own/backlog.py: what waits for which destination
+/$sessions                                 own/session_counts.py: what waits in which message session
 /$meter                                    own/operations_log.py
 /$servicebus/websocket                     websocket.py: AMQP inside WebSockets
 /{entity}/messages...                      messaging/: send, receive and settle, the service's REST API

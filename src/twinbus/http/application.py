@@ -19,6 +19,7 @@ from twinbus.http.own.faults import FaultSwitches, SwitchedStore
 from twinbus.http.own.health import HealthPage
 from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
+from twinbus.http.own.session_counts import SessionCountsPage
 from twinbus.http.websocket import websocket_routes
 from twinbus.management.access_control import AccessControl
 from twinbus.meter.operation import NO_METER
@@ -57,6 +58,7 @@ class HttpApplication:
             *FaultSwitches(parts.stores, parts.connections, clock, access).routes(),
             *AccessRulesApi(AccessControl(view.control, parts.new_key, clock), access).routes(),
             *BacklogPage(view.entities, clock, access).routes(),
+            *SessionCountsPage(view.entities, clock, access).routes(),
         ]
         if parts.operations_log is not None:
             routes += operations_log_routes(parts.operations_log, access)

@@ -26,6 +26,9 @@ TRANSFER_DESTINATION = "x-opt-transfer-destination"
 CLAIMED_BY = "x-opt-claimed-by"
 """The owner of a claim (`CLAIM`); an application property where a namespace does not know that operation."""
 
+DELIVERY_TIME = "x-opt-delivery-time"
+"""In a modified outcome: when the message comes again, at the earliest, in milliseconds since 1970. Not the service's."""
+
 LOCK_TOKEN = "x-opt-lock-token"
 """A delivery annotation."""
 
@@ -51,6 +54,9 @@ DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
 SESSION_FILTER = "com.microsoft:session-filter"
 SELECTOR_FILTER = "apache.org:selector-filter:string"
 SELECTOR_FILTER_CODE = 0x0000_468C_0000_0004
+NON_EXCLUSIVE_SESSION_FILTER = "com.microsoft:non-exclusive-session-filter:list"
+"""Descriptor of a filter that is a list of session id and lock token, both of which may be null."""
+NON_EXCLUSIVE_SESSION_CODE = 0x137000000E
 SESSION_LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 SESSION_TIMEOUT = "com.microsoft:timeout"
 TRANSFER_DESTINATION_ADDRESS = "com.microsoft:transfer-destination-address"
@@ -86,6 +92,7 @@ FRAGMENT_HEADS = "com.twinbus:fragment-heads"
 CLAIM = "com.twinbus:claim"
 DELETE_CLAIMED = "com.twinbus:delete-claimed"
 BACKLOG = "com.twinbus:backlog"
+COUNT_SESSIONS = "com.twinbus:count-sessions"
 
 ABANDON_DELAY = "com.twinbus:delay"
 """A field of `UPDATE_DISPOSITION`: how long an abandoned message stays hidden."""

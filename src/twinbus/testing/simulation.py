@@ -9,7 +9,7 @@ from random import Random
 from typing import Generic, TypeVar
 
 from twinbus.broker.commands import Command
-from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
+from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
@@ -242,8 +242,16 @@ class Simulation:
         self.run()
         return answer
 
-    def accept(self, queue: MessageQueue, session_id: str | None = None, wait: Millis = 0) -> Answer[SessionLock]:
+    def accept(
+        self,
+        queue: MessageQueue,
+        session_id: str | None = None,
+        wait: Millis = 0,
+        *,
+        is_exclusive: bool = True,
+        token: bytes | None = None,
+    ) -> Answer[SessionLock]:
         answer: Answer[SessionLock] = Answer()
-        queue.accept_session(session_id, self.now + wait, self.now, answer)
+        queue.accept_session(SessionRequest(session_id, is_exclusive, token), self.now + wait, self.now, answer)
         self.run()
         return answer

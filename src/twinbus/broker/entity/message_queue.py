@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 from twinbus.broker import commands
 from twinbus.broker.commands import Command
-from twinbus.broker.consumer import Consumer, SessionLock
+from twinbus.broker.consumer import Consumer, SessionLock, SessionRequest
 from twinbus.broker.entity.forwarding import Find, Forwarder
 from twinbus.broker.entity.receive_merge import ReceiveMerge
 from twinbus.broker.entity.session_desk import NO_WAITER, SessionDesk
@@ -217,13 +217,13 @@ class MessageQueue:
     # Message sessions
 
     def accept_session(
-        self, session_id: str | None, deadline: Millis, now: Millis, reply: Reply[SessionLock]
+        self, request: SessionRequest, deadline: Millis, now: Millis, reply: Reply[SessionLock]
     ) -> Waiter:
-        """Lock a named message session, or the next free one (None), waiting for one until `deadline`."""
+        """Lock a named message session, or the next free one, waiting for one until `deadline`."""
         self.settings.last_used_at = now
         try:
             self.settings.check_can_receive()
-            return self.sessions().accept(session_id, deadline, now, reply)
+            return self.sessions().accept(request, deadline, now, reply)
         except MessagingError as error:
             reply(error)
             return NO_WAITER
@@ -278,6 +278,7 @@ OPERATIONS: Final[Mapping[type[Command[Any]], Callable[[AskedQueue, Any, Millis]
     commands.GetSessionState: sessions.get_session_state,
     commands.SetSessionState: sessions.set_session_state,
     commands.ListSessions: sessions.list_sessions,
+    commands.CountSessions: sessions.count_sessions,
     commands.ListFragments: overview.list_fragments,
     commands.CountShares: overview.count_shares,
 }

@@ -1,16 +1,22 @@
-"""Which receiver gets which message session of a queue: accepting, waiting, renewing and losing (contract A9)."""
+"""Which receiver gets which message session of a queue: accepting, waiting, renewing and losing (contract A9).
+
+One receiver at a time holds a session. A hold that is not exclusive has a token, and whoever presents it takes the session
+over while it is held: the receiver that had it loses it at once, and what that one was handed stays locked, for the new
+holder to settle.
+"""
 
 from collections.abc import Sequence
 from functools import partial
+from hmac import compare_digest
 
-from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock
+from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock, SessionRequest
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take_and_delete
 from twinbus.broker.fragment.message_sessions import MessageSessions
 from twinbus.broker.replies import Reply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
+from twinbus.errors import ArgumentError, MessagingError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
 from twinbus.model.partition_key import candidates
 
 DETACH_SLACK: Millis = 1_000
@@ -23,16 +29,16 @@ def session_lost() -> SessionLockLost:
 
 
 class _Waiter:
-    def __init__(self, reply: Reply[SessionLock], deadline: Millis) -> None:
+    def __init__(self, reply: Reply[SessionLock], *, is_exclusive: bool = True) -> None:
         self.reply = reply
-        self.deadline = deadline
+        self.is_exclusive = is_exclusive
         self.is_over = False
 
     def cancel(self) -> None:
         self.is_over = True
 
 
-NO_WAITER = _Waiter(lambda _: None, 0)
+NO_WAITER = _Waiter(lambda _: None)
 """For a request that was answered at once."""
 
 
@@ -60,28 +66,42 @@ class SessionDesk:
 
     # Accepting
 
-    def accept(self, session_id: str | None, deadline: Millis, now: Millis, reply: Reply[SessionLock]) -> Waiter:
-        waiter = _Waiter(reply, deadline)
-        if session_id is not None:
+    def accept(self, request: SessionRequest, deadline: Millis, now: Millis, reply: Reply[SessionLock]) -> Waiter:
+        waiter = _Waiter(reply, is_exclusive=request.is_exclusive)
+        if request.session_id is not None:
             waiter.is_over = True
-            reply(self._accept_named(session_id, now))
+            reply(self._accept_named(request.session_id, request, now))
             return waiter
+        if request.token is not None:
+            raise ArgumentError("Name the message session that the lock token is for.")
         self._waiters.append(waiter)
         self.serve_waiters(now)
         if not waiter.is_over:
             self._fragments[0].broker.wakeups.at(deadline, partial(self._time_out, waiter))
         return waiter
 
-    def _accept_named(self, session_id: str, now: Millis) -> SessionLock | MessagingError:
+    def _accept_named(self, session_id: str, request: SessionRequest, now: Millis) -> SessionLock | MessagingError:
         fragment = self.place(session_id)
         if not fragment.is_available:
             return fragment.broker.unavailable()
-        sessions = self.sessions_of(fragment)
-        if sessions.lock_of(session_id, now) is not None:
+        lock = self.sessions_of(fragment).lock_of(session_id, now)
+        if request.token is not None and lock is None:
+            return SessionLockLost(
+                f"Nobody holds the message session '{session_id}' any more. Accept it without a lock token."
+            )
+        if lock is None:
+            return self._hold(fragment, session_id, now, is_exclusive=request.is_exclusive)
+        if request.token is None or lock.token is None or not compare_digest(request.token, lock.token):
             return SessionCannotBeLocked(
                 f"The message session '{session_id}' is held by another receiver. Try again when that one has closed."
             )
-        return self._hold(fragment, session_id, now)
+        return self._take_over(fragment, lock, session_id, now)
+
+    def _take_over(self, fragment: Fragment, lock: SessionLock, session_id: str, now: Millis) -> SessionLock:
+        successor = self.sessions_of(fragment).take_over(lock, session_id, now)
+        self._tell(lock, SessionLockLost("Another receiver has taken the message session over."))
+        self._watch(fragment, successor)
+        return successor
 
     def serve_waiters(self, now: Millis) -> None:
         """Give free sessions to those who wait for any, first come first served."""
@@ -94,7 +114,7 @@ class SessionDesk:
                 return
             waiter = self._waiters.pop(0)
             waiter.is_over = True
-            tell(waiter.reply, self._hold(*free, now))
+            tell(waiter.reply, self._hold(*free, now, is_exclusive=waiter.is_exclusive))
 
     def _oldest_free(self) -> tuple[Fragment, str] | None:
         """Numbers of different fragments do not compare, so the fragments take turns."""
@@ -107,10 +127,13 @@ class SessionDesk:
                 return self._fragments[turn], free[1]
         return None
 
-    def _hold(self, fragment: Fragment, session_id: str, now: Millis) -> SessionLock:
-        lock = self.sessions_of(fragment).accept(session_id, now)
-        fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
+    def _hold(self, fragment: Fragment, session_id: str, now: Millis, *, is_exclusive: bool) -> SessionLock:
+        lock = self.sessions_of(fragment).accept(session_id, now, is_exclusive=is_exclusive)
+        self._watch(fragment, lock)
         return lock
+
+    def _watch(self, fragment: Fragment, lock: SessionLock) -> None:
+        fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
 
     def _time_out(self, waiter: _Waiter, now: Millis) -> None:
         if not waiter.is_over:
@@ -166,7 +189,7 @@ class SessionDesk:
         if not lock.is_held:
             self._tell_after_slack(fragment, lock)
         elif lock.locked_until > now:
-            fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
+            self._watch(fragment, lock)
         else:
             self.sessions_of(fragment).lose(lock, now)
             self._tell_after_slack(fragment, lock)

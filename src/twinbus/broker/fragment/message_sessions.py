@@ -1,7 +1,8 @@
 """The message sessions of one fragment: a lane for each, and the receiver that holds it (contract A9).
 
     free --accept--> held --release--> free        its messages are free at once, no count rises
-                       '----lock ends-> free        the delivery counts of its messages rise
+                     | ^ '--lock ends-> free        the delivery counts of its messages rise
+                     '-' taken over                 by another receiver; what is locked stays locked, under the new hold
 
 Messages of a held session are locked for as long as the session is. A free session keeps nothing of its messages in
 memory; the heap of free ones with messages is ordered by their first number. Entries that are out of date are skipped
@@ -22,6 +23,7 @@ from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.lane import Lane
+from twinbus.broker.fragment.locks import TOKEN_SIZE
 from twinbus.broker.fragment.settlement import give_back
 from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
@@ -120,18 +122,29 @@ class MessageSessions:
             heappop(free)
         return None
 
-    def accept(self, session_id: str, now: Millis) -> SessionLock:
+    def accept(self, session_id: str, now: Millis, *, is_exclusive: bool = True) -> SessionLock:
         """Hold a session that is free."""
         assert self.lock_of(session_id, now) is None
         key = session_key(session_id)
         stale = self._held.get(key)
         if stale is not None:
             self.lose(stale.lock, now)
-        lock = SessionLock(session_id, self._fragment.index, now, now + self._fragment.settings.lock_duration)
+        token = None if is_exclusive else self._fragment.broker.random.randbytes(TOKEN_SIZE)
+        lock = self._new_lock(session_id, now, token)
         self._held[key] = _Held(lock)
         self._listed.pop(key, None)
         self._fragment.open_lane(self._lane(key, session_id), now)
         return lock
+
+    def take_over(self, lock: SessionLock, session_id: str, now: Millis) -> SessionLock:
+        """A new hold in place of this one, with the same token and a new lock duration; the id as it was asked with."""
+        lock.is_held = False
+        held = self._held[session_key(session_id)]
+        held.lock = self._new_lock(session_id, now, lock.token)
+        return held.lock
+
+    def _new_lock(self, session_id: str, now: Millis, token: bytes | None) -> SessionLock:
+        return SessionLock(session_id, self._fragment.index, now, now + self._fragment.settings.lock_duration, token)
 
     def release(self, lock: SessionLock, now: Millis) -> None:
         """Given back in good order."""

@@ -1,7 +1,15 @@
 """The states that applications keep with message sessions, and the list of sessions (contract A9)."""
 
-from twinbus.broker.commands import GetSessionState, ListSessions, SetSessionState
+from twinbus.broker.commands import (
+    CountSessions,
+    GetSessionState,
+    ListSessions,
+    SessionCount,
+    SessionCounts,
+    SetSessionState,
+)
 from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.steps import Steps, commit, read_each, read_one
 from twinbus.clock import Millis
@@ -34,18 +42,47 @@ def check_held(queue: AskedQueue, session_id: str | None, now: Millis) -> str:
 
 
 def list_sessions(queue: AskedQueue, command: ListSessions, now: Millis) -> Steps[list[str]]:
-    """Unavailable fragments are skipped; if none is available, the command fails."""
+    found = yield from _summaries(queue)
+    names = [session.session_id for _, session in found if _is_listed(session, command)]
+    # By name, so that pages fit together while sessions come and go.
+    return sorted(names)[command.skip : command.skip + command.top]
+
+
+def count_sessions(queue: AskedQueue, command: CountSessions, now: Millis) -> Steps[SessionCounts]:
+    found = yield from _summaries(queue)
+    counts = [
+        SessionCount(session.session_id, session.active_count, _is_held(queue, fragment, session.session_id, now))
+        for fragment, session in found
+        if session.active_count
+    ]
+    counts.sort(key=lambda each: (-each.active, each.session_id))
+    return SessionCounts(
+        sessions=len(counts),
+        held=sum([each.is_held for each in counts]),
+        active=sum([each.active for each in counts]),
+        page=counts[command.skip : command.skip + command.top],
+    )
+
+
+def _is_held(queue: AskedQueue, fragment: Fragment, session_id: str, now: Millis) -> bool:
+    return queue.sessions().sessions_of(fragment).lock_of(session_id, now) is not None
+
+
+def _summaries(queue: AskedQueue) -> Steps[list[tuple[Fragment, SessionSummary]]]:
+    """The message sessions with their fragments. Unavailable ones are skipped; raises if none is available."""
     queue.sessions()
     asked = [fragment for fragment in queue.fragments if fragment.is_available]
     if not asked:
         raise queue.fragments[0].broker.unavailable()
     answers = yield from read_each([(fragment, ReadSessions(fragment.key)) for fragment in asked])
-    heard = [answer for answer in answers if not isinstance(answer, FragmentUnavailable)]
+    heard = [
+        (fragment, sessions)
+        for fragment, sessions in zip(asked, answers, strict=True)
+        if not isinstance(sessions, FragmentUnavailable)
+    ]
     if not heard:
         raise asked[0].broker.unavailable()
-    names = [session.session_id for sessions in heard for session in sessions if _is_listed(session, command)]
-    # By name, so that pages fit together while sessions come and go.
-    return sorted(names)[command.skip : command.skip + command.top]
+    return [(fragment, session) for fragment, sessions in heard for session in sessions]
 
 
 def _is_listed(session: SessionSummary, command: ListSessions) -> bool:

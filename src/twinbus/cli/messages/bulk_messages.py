@@ -1,4 +1,4 @@
-"""`twinbus purge | undefer`, and other work on many messages at once by operations that only twinbus has.
+"""`twinbus purge | undefer | sessions`, and other work on many messages at once by operations that only twinbus has.
 
 Purging works on any namespace: one without the operation is emptied by receiving.
 """
@@ -27,6 +27,7 @@ CALL_COUNT_MAX = 1_000
 """Messages in one request: few enough to show progress."""
 RECEIVE_WAIT_S = 2.0
 NUMBERS_MAX = 1_000
+SESSIONS_MAX = 1_000
 SEQUENCE_NUMBER_MAX = 2**63 - 1
 
 EntityArgument = Annotated[str, typer.Argument(help="Path of the queue or topic.")]
@@ -37,6 +38,7 @@ DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="Use the d
 def register(app: typer.Typer) -> None:
     command(app, "purge")(purge)
     command(app, "undefer")(undefer)
+    command(app, "sessions")(sessions)
 
 
 def path_of(entity: str, subscription: str | None, dead_letter: bool) -> str:
@@ -86,6 +88,30 @@ def undefer(
         else:
             active = sum(_until_none(lambda: namespace.run(extras.undefer_all(CALL_COUNT_MAX))))
     call.output.done(f"{counted(active)} of '{path}' made active again.", entity=path, active=active)
+
+
+def sessions(
+    call: Call,
+    entity: EntityArgument,
+    *,
+    subscription: SubscriptionOption = None,
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=1, max=SESSIONS_MAX, help="How many sessions to show at most.")
+    ] = 20,
+) -> None:
+    """Show how many messages wait in which message session, those with most first."""
+    path = path_of(entity, subscription, dead_letter=False)
+    with _namespace(call) as namespace:
+        found = namespace.run(namespace.extras(path).count_sessions(top=count))
+    rows = [{"session": each.session_id, "messages": each.active, "is_held": each.is_held} for each in found.page]
+    if call.output.as_json:
+        call.output.record(
+            {"sessions": found.sessions, "held": found.held, "active_messages": found.active, "busiest": rows}
+        )
+        return
+    call.output.table(("session", "messages", "is_held"), rows)
+    names = "session" if found.sessions == 1 else "sessions"
+    call.output.done(f"{counted(found.active)} in {found.sessions} {names}, of which {found.held} held.")
 
 
 def _ask(question: str) -> None:

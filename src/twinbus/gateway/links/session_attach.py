@@ -1,10 +1,18 @@
-"""Attaching to a message session: the filter in the link's source, the wait for a free session, and the reply that names it."""
+"""Attaching to a message session: the filter in the link's source, the wait for a free session, and the reply that names it.
+
+    com.microsoft:session-filter                      session id or null          the session is held exclusively
+    described as non-exclusive-session-filter:list    [session id or null, lock token or null]
+
+A filter of the second kind is found by its descriptor, under whatever name, and echoed under that name with the session and
+the lock token it got. With a lock token, the client takes a session over that another receiver holds.
+"""
 
 from dataclasses import replace
+from uuid import UUID
 
 from twinbus.amqp.codec.terminus import Source
 from twinbus.amqp.codec.types import Described, Long, Symbol, Value
-from twinbus.broker.consumer import SessionLock
+from twinbus.broker.consumer import SessionLock, SessionRequest
 from twinbus.broker.replies import Waiter
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
@@ -15,6 +23,7 @@ from twinbus.model import wire_names
 from twinbus.model.identity import ID_LENGTH_MAX
 
 SESSION_FILTER = Symbol(wire_names.SESSION_FILTER)
+NON_EXCLUSIVE_DESCRIPTORS = (wire_names.NON_EXCLUSIVE_SESSION_CODE, wire_names.NON_EXCLUSIVE_SESSION_FILTER)
 LOCKED_UNTIL = Symbol(wire_names.SESSION_LOCKED_UNTIL)
 WAIT_DEFAULT: Millis = 65_000
 TICKS_AT_EPOCH = 621_355_968_000_000_000
@@ -22,15 +31,35 @@ TICKS_PER_MILLI = 10_000
 
 
 def has_session_filter(source: Source) -> bool:
-    return source.filter is not None and SESSION_FILTER in source.filter
+    return source.filter is not None and (SESSION_FILTER in source.filter or _non_exclusive(source) is not None)
 
 
-def wanted_session(source: Source) -> str | None:
-    """The message session that the client asks for; None for the next free one."""
+def wanted_session(source: Source) -> SessionRequest:
+    """The message session that the client asks for."""
     assert source.filter is not None
-    value = source.filter[SESSION_FILTER]
-    if isinstance(value, Described):
-        value = value.value
+    found = _non_exclusive(source)
+    if found is None:
+        value = source.filter[SESSION_FILTER]
+        return SessionRequest(_session_id(value.value if isinstance(value, Described) else value))
+    if SESSION_FILTER in source.filter:
+        raise ArgumentError("A link has one session filter: exclusive or non-exclusive.")
+    fields = found[1].value
+    if not isinstance(fields, list) or len(fields) > 2:
+        raise ArgumentError("The non-exclusive session filter must be a list of session id and lock token.")
+    session_id, token = (*fields, None, None)[:2]
+    if token is not None and not isinstance(token, UUID):
+        raise ArgumentError("The lock token of the non-exclusive session filter must be a UUID or null.")
+    return SessionRequest(_session_id(session_id), is_exclusive=False, token=None if token is None else token.bytes)
+
+
+def _non_exclusive(source: Source) -> tuple[Value, Described] | None:
+    for name, value in (source.filter or {}).items():
+        if isinstance(value, Described) and value.descriptor in NON_EXCLUSIVE_DESCRIPTORS:
+            return name, value
+    return None
+
+
+def _session_id(value: Value) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or isinstance(value, Symbol):
@@ -48,8 +77,12 @@ def wait_of(properties: dict[Value, Value] | None) -> Millis:
 
 def session_source(source: Source, lock: SessionLock) -> Source:
     """The source as the client sent it, with the session it got in the form in which it asked: SDKs read no other. Go's is a
-    described value, all others have a plain string."""
+    described value, all others have a plain string; a non-exclusive session comes with its lock token."""
     assert source.filter is not None
+    found = _non_exclusive(source)
+    if found is not None and lock.token is not None:
+        name, value = found
+        return replace(source, filter={name: Described(value.descriptor, [lock.session_id, UUID(bytes=lock.token)])})
     asked = source.filter[SESSION_FILTER]
     granted = Described(asked.descriptor, lock.session_id) if isinstance(asked, Described) else lock.session_id
     return replace(source, filter={SESSION_FILTER: granted})

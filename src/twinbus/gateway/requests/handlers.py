@@ -33,6 +33,7 @@ from twinbus.gateway.requests.locks import renew_lock, update_disposition
 from twinbus.gateway.requests.rules import add_rule, enumerate_rules, remove_rule
 from twinbus.gateway.requests.schedule import cancel_scheduled_message, schedule_message
 from twinbus.gateway.requests.sessions import (
+    count_sessions,
     get_message_sessions,
     get_session_state,
     renew_session_lock,
@@ -83,4 +84,5 @@ HANDLERS: dict[str, Handler] = {
     wire_names.CLAIM: Handler(claim, Right.LISTEN, as_claim),
     wire_names.DELETE_CLAIMED: Handler(delete_claimed, Right.LISTEN, as_removal),
     wire_names.BACKLOG: Handler(backlog, Right.LISTEN, as_request, _AT_ONCE),
+    wire_names.COUNT_SESSIONS: Handler(count_sessions, Right.LISTEN, as_request, _AT_ONCE),
 }

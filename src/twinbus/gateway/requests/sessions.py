@@ -1,13 +1,14 @@
-"""`$management`: locks and states of message sessions, and their list."""
+"""`$management`: locks and states of message sessions, their list and their counts."""
 
-from twinbus.amqp.codec.types import Array, Int, Timestamp
-from twinbus.broker.commands import GetSessionState, ListSessions, SetSessionState
+from twinbus.amqp.codec.types import Array, Int, Long, Timestamp, Value
+from twinbus.broker.commands import CountSessions, GetSessionState, ListSessions, SessionCounts, SetSessionState
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge
 from twinbus.gateway.nodes.request_message import Response
 from twinbus.gateway.requests.call import Call, done
 
 LIST_COUNT_MAX = 100
+COUNTS_MAX = 1_000
 STRING_ARRAY = 0xB1
 
 ALL_SESSIONS: Millis = 253_402_300_799_999
@@ -51,6 +52,28 @@ def set_session_state(call: Call) -> None:
         call.enlisted(Response.ok())
         return
     call.ask(SetSessionState(session_id, state), done)
+
+
+def count_sessions(call: Call) -> None:
+    arguments = call.arguments
+    skip = max(arguments.number("skip", 0), 0)
+    top = arguments.count("top", COUNTS_MAX, COUNTS_MAX)
+
+    def body(found: SessionCounts) -> Response:
+        page: list[Value] = [
+            {"session-id": each.session_id, "active-message-count": Long(each.active), "is-held": each.is_held}
+            for each in found.page
+        ]
+        return Response.ok(
+            {
+                "session-count": Long(found.sessions),
+                "held-session-count": Long(found.held),
+                "active-message-count": Long(found.active),
+                "sessions": page,
+            }
+        )
+
+    call.ask(CountSessions(skip, top), body)
 
 
 def get_message_sessions(call: Call) -> None:
