@@ -101,7 +101,7 @@ def sessions(
 ) -> None:
     """Show how many messages wait in which message session, those with most first."""
     path = path_of(entity, subscription, dead_letter=False)
-    with _namespace(call) as namespace:
+    with call.blocking() as namespace:
         found = namespace.run(namespace.extras(path).count_sessions(top=count))
     rows = [{"session": each.session_id, "messages": each.active, "is_held": each.is_held} for each in found.page]
     if call.output.as_json:
