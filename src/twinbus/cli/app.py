@@ -14,7 +14,7 @@ from twinbus.cli.entities import rules
 from twinbus.cli.failures import report_failure
 from twinbus.cli.messages import bulk_messages
 from twinbus.cli.messages import commands as messages
-from twinbus.cli.namespaces import access, doctor, faults, serving, stores
+from twinbus.cli.namespaces import access, certificates, doctor, faults, serving, stores
 from twinbus.cli.namespaces import definitions as namespaces
 from twinbus.cli.pairs import rehearse, syphon
 from twinbus.cli.pipeline import commands as pipeline
@@ -30,6 +30,7 @@ app.add_typer(namespaces.app, name="namespace")
 app.add_typer(stores.app, name="store")
 app.add_typer(faults.app, name="fault")
 app.add_typer(access.app, name="access")
+app.add_typer(certificates.app, name="certificate")
 entities.register(app)
 app.add_typer(rules.app, name="rule")
 app.add_typer(cost.app, name="cost")

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from azure.servicebus import ServiceBusClient
 
+from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.trust import stock_client_options
 from twinbus.clock import Clock
 from twinbus.pairing.backlog import backlog_queue_path, primary_name
 from twinbus.pairing.errors import PairingError
@@ -153,7 +155,11 @@ def _check_hosts(primary: str, secondary: str) -> None:
 def _client(given: Client | str, client_class: Any, client_options: Mapping[str, Any]) -> Client:
     if not isinstance(given, str):
         return given
-    created: Client = client_class.from_connection_string(given, **client_options)
+    options = {**stock_client_options(parse_connection_string(given)), **client_options}
+    if "connection_verify" in client_options:
+        # The caller says whom to trust; the client would take the context instead.
+        options.pop("ssl_context", None)
+    created: Client = client_class.from_connection_string(given, **options)
     return created
 
 

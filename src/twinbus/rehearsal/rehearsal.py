@@ -13,8 +13,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from azure.servicebus import ServiceBusClient
-
 from twinbus.errors import MessagingError
 from twinbus.pairing import Availability as EntityAvailability
 from twinbus.pairing import PairedNamespaceClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
@@ -146,7 +144,7 @@ class Rehearsal:
 
     def _play(self, pair: PairedNamespaceClient) -> FaultPlayer:
         player = FaultPlayer(self._stage, self._script, self._chronicle.fault)
-        unpaired = ServiceBusClient.from_connection_string(self._stage.primary.connection_string, **CLIENT_OPTIONS)
+        unpaired = self._stage.primary.client(**CLIENT_OPTIONS)
         senders = [
             TrafficSender(who, client, self._plan, self._ledger, self._settings, self._sends)
             for who, client in ((Sender.PAIRED, pair), (Sender.UNPAIRED, unpaired))
@@ -233,8 +231,7 @@ class Rehearsal:
 
     @contextlib.contextmanager
     def _receiving(self) -> Iterator[None]:
-        connection_string = self._stage.primary.connection_string
-        with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
+        with self._stage.primary.client(retry_total=0) as client:
             receivers = Receivers(client, self._entities, self._ledger)
             try:
                 receivers.start()

@@ -3,12 +3,15 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client import namespace_http
 from twinbus.client.administration import administration_client
+from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.trust import stock_client_options
 from twinbus.errors import ArgumentError
 from twinbus.rehearsal.script import Fault, FaultKind
 
@@ -24,6 +27,10 @@ class Place:
 
     def administration(self) -> ServiceBusAdministrationClient:
         return administration_client(self.connection_string, self.endpoint)
+
+    def client(self, **options: Any) -> ServiceBusClient:
+        reaching = stock_client_options(parse_connection_string(self.connection_string))
+        return ServiceBusClient.from_connection_string(self.connection_string, **{**reaching, **options})
 
 
 class Stage(Protocol):

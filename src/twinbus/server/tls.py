@@ -11,6 +11,7 @@ trusts this server and nothing else, and a renewal replaces the authority too, a
 """
 
 import ipaddress
+import logging
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.server.data_folder import write_private
+
+log = logging.getLogger(__name__)
 
 LIFETIME = timedelta(days=397)
 RENEWAL_LEAD = timedelta(days=30)
@@ -63,15 +66,33 @@ class DevelopmentCertificate:
     key: Path
 
 
+def certificate_files(folder: Path) -> DevelopmentCertificate:
+    return DevelopmentCertificate(folder / "authority.pem", folder / "certificate.pem", folder / "key.pem")
+
+
 def development_certificate(folder: Path, names: Sequence[str], now: Millis) -> DevelopmentCertificate:
     """The files in the folder, created where they are missing, damaged, near their end or for other names."""
-    files = DevelopmentCertificate(folder / "authority.pem", folder / "certificate.pem", folder / "key.pem")
+    files = certificate_files(folder)
     wanted = list(dict.fromkeys((*NAMES_ALWAYS, *names)))
     moment = datetime.fromtimestamp(now / 1000, UTC)
     if not _is_usable(files, wanted, moment):
         folder.mkdir(parents=True, exist_ok=True)
         _create(files, wanted, moment)
+        log.info("certificate_created", extra={"fields": {"authority": files.authority, "names": ",".join(wanted)}})
     return files
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFacts:
+    names: list[str]
+    valid_until: datetime
+
+
+def read_certificate(file: Path) -> CertificateFacts:
+    """Raises OSError or ValueError if it is not there or not one."""
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return CertificateFacts([str(name.value) for name in names], certificate.not_valid_after_utc)
 
 
 def _is_usable(files: DevelopmentCertificate, names: Sequence[str], now: datetime) -> bool:
