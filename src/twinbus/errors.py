@@ -107,6 +107,13 @@ class FilterError(MessagingError, condition="com.microsoft:argument-error", stat
 class MessageTooLarge(MessagingError, condition="amqp:link:message-size-exceeded", status=403):
     """The message, or what it would become, is larger than the entity accepts."""
 
+    @classmethod
+    def at(cls, path: str, size: int, size_max: int) -> "MessageTooLarge":
+        return cls(
+            f"The message has {size} bytes; '{path}' takes messages of at most {size_max} bytes. Send a smaller one, or "
+            "create or update the entity with a larger MaxMessageSizeInKilobytes."
+        )
+
 
 class MessageNotFound(MessagingError, condition="com.microsoft:message-not-found", status=404):
     """No message with this sequence number is in the state that the operation needs."""

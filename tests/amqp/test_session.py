@@ -184,7 +184,7 @@ def test_a_session_whose_window_stays_shut_is_ended_at_the_limit() -> None:
     script.begin(incoming_window=0)
     link = script.receiver(credit=1000)
     script.flow(incoming_window=0)
-    for _ in range(9):
+    for _ in range(10):
         link.transfer(bytes(1000), b"tag")
     assert script.raw() == b""
     link.transfer(bytes(1000), b"tag")

@@ -57,7 +57,7 @@ async def test_peek_into_an_empty_queue_is_an_empty_list(server: RunningServer, 
 async def test_a_request_that_is_too_large_is_refused_at_once(server: RunningServer, namespace: Namespace) -> None:
     entity = namespace.entity(server.create_queue("crowded"))
     message = encode_message(b"x" * 250_000, scheduled_at=in_an_hour(server))
-    with pytest.raises(MessageTooLarge, match="Send smaller messages"):
+    with pytest.raises(MessageTooLarge, match="Ask for less at once"):
         await entity.schedule([message] * 5)
     assert len(await entity.schedule([message] * 4)) == 4
 

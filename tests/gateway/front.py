@@ -39,7 +39,6 @@ ROOT = AuthorizationRule("Root", "root-key", "other-key", frozenset(Right))
 SENDS = AuthorizationRule("Sends", "send-key", "other-key", frozenset({Right.SEND}))
 LISTENS = AuthorizationRule("Listens", "listen-key", "other-key", frozenset({Right.LISTEN}))
 
-MESSAGE_SIZE_MAX = 20_000
 STEP: Millis = 60_000
 
 
@@ -68,7 +67,6 @@ class Front:
             control=ControlPlane(catalog, self.sim.entities, self.sim.clock),
             rules=catalog,
             traffic=self.traffic,
-            message_size_max=MESSAGE_SIZE_MAX,
             new_id=lambda: "0" * 32,
             book=self.book,
         )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.front import LISTENS, MESSAGE_SIZE_MAX, ROOT, SENDS, Client, Front, payload, text_of
+from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload, text_of
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import SenderSettleMode
@@ -15,6 +15,7 @@ from twinbus.errors import QuotaExceeded
 from twinbus.gateway.authorization import CLOCK_SKEW
 from twinbus.gateway.connection_gateway import TOKEN_WAIT
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, TopicDescription
+from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 
 
 @pytest.fixture

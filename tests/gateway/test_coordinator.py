@@ -154,7 +154,7 @@ def test_a_message_sent_via_another_queue_reaches_its_destination_with_the_commi
     control = Control(client)
     receiver, message = client.hold(text="in")
     sender = client.sender("orders", via("amqps://host/other"))
-    assert sender.properties == via("amqps://host/other")
+    assert via("amqps://host/other").items() <= sender.properties.items()
     txn_id = control.declare()
     state = TransactionalState(txn_id=txn_id, outcome=ACCEPTED)
     receiver.update(message.delivery_id, message.delivery_id, state)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.gateway.front import LISTENS, MESSAGE_SIZE_MAX, ROOT, SENDS, Client, Front, payload
+from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload
 from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
 from twinbus.amqp.codec.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
 from twinbus.amqp.events import Deliveries, LinkDetached
@@ -22,6 +22,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.model.rules.compiled import compile_rule
 from twinbus.model.rules.values import TIMESPAN
 
@@ -189,7 +190,7 @@ def test_messages_are_scheduled_and_cancelled(front: Front) -> None:
     scheduled = node.ask("com.microsoft:schedule-message", {"messages": [{"message-id": "m", "message": payload("a")}]})
     numbers = body(scheduled)["sequence-numbers"]
     assert [type(number) for number in numbers.values] == [Long]
-    too_large = [{"message-id": "m", "message": payload("a" * 30_000)}]
+    too_large = [{"message-id": "m", "message": payload("a" * MESSAGE_SIZE_MAX)}]
     reply = node.ask("com.microsoft:schedule-message", {"messages": too_large})
     assert status(reply) == (403, "amqp:link:message-size-exceeded")
     reply = node.ask("com.microsoft:cancel-scheduled-message", {"sequence-numbers": Array([Long(99)])})

@@ -13,6 +13,7 @@ from twinbus.amqp.events import Deliveries
 from twinbus.meter.book import OperationsBook
 from twinbus.meter.operation import Cause, Operation
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -108,7 +109,7 @@ def test_settlements_are_counted_and_not_billed(front: Front) -> None:
 
 
 def test_what_is_refused_is_not_an_operation(front: Front) -> None:
-    send(front.client(), payload("x" * 30_000))
+    send(front.client(), payload("x" * MESSAGE_SIZE_MAX))
     assert not operations(front)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.control_link import DISCHARGE, Control, active, answers, ask_in, condition
-from tests.gateway.front import MESSAGE_SIZE_MAX, Client, Front, payload
+from tests.gateway.front import Client, Front, payload
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, Modified, Outcome, Rejected, TransactionalState
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
@@ -15,6 +15,7 @@ from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX
 from twinbus.gateway.nodes import coordinator
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 
 NOT_ALLOWED = "amqp:not-allowed"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from twinbus.client.batches import BATCH_SIZE_MAX
+from twinbus.model.message_limits import BATCH_SIZE_MAX
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.sink.options import SINK_OPTIONS, SinkOptions
 

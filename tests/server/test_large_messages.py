@@ -12,8 +12,8 @@ WAIT_S = 30.0
 
 async def test_a_message_of_more_than_the_usual_buffers_passes(tmp_path: Path) -> None:
     payload = encode_message(bytes(BUFFER_SIZE + 1))
-    with LocalNamespace(tmp_path, store_count=1, message_size_max=len(payload)) as local:
-        local.create_queue("large")
+    with LocalNamespace(tmp_path, store_count=1) as local:
+        local.create_queue("large", max_message_size_in_kilobytes=-(-len(payload) // 1024))
         async with await Namespace.connect(local.connection_string) as namespace:
             sender = await namespace.sender("large")
             assert await sender.send([payload]) == [None]

@@ -88,6 +88,10 @@ class ReassemblyBudget:
     def is_exceeded(self) -> bool:
         return self.size > self.size_max
 
+    def admit(self, message_size_max: int) -> None:
+        """A link takes messages of this size: two of them have room at once."""
+        self.size_max = max(self.size_max, 2 * message_size_max)
+
 
 @dataclass(slots=True)
 class ConnectionContext:

@@ -34,9 +34,9 @@ class ConnectionSettings:
     message_size_max: int = 1_048_576
     """For incoming links that are accepted without a limit of their own."""
     reassembly_size_max: int = BUFFER_SIZE
-    """Bytes of incomplete messages over all links of the connection; set it to at least the size of the largest message."""
+    """Bytes of incomplete messages over all links of the connection; more if a link is accepted that takes larger messages."""
     held_back_size_max: int = BUFFER_SIZE
-    """Bytes that wait for one session's window; beyond that, the session is ended. At least the size of the largest message."""
+    """Bytes that may wait for one session's window when more is to be sent; beyond that, the session is ended."""
     unsettled_count_max: int = 100_000
     """Outgoing deliveries per session whose settlement is awaited; the oldest are forgotten beyond that."""
     inflow_count_max: int = 20_000

@@ -64,7 +64,7 @@ class IncomingLink(Link):
     def __init__(self, session: "Session", handle: int, attach: Attach, state: LinkState) -> None:
         super().__init__(session, handle, attach, state)
         self._credit = ReceiverCredit(delivery_count=attach.initial_delivery_count or 0)
-        self.message_size_max = session.settings.message_size_max
+        self.message_size_max = self.announced_size_max = session.settings.message_size_max
         self.partial: PartialDelivery | None = None
 
     @property
@@ -84,21 +84,25 @@ class IncomingLink(Link):
         target: Target | Coordinator | None = None,
         properties: dict[Any, Any] | None = None,
         max_message_size: int | None = None,
+        size_allowance: int = 0,
         credit: int = 0,
     ) -> None:
         """Accept the link that the peer attached; the peer's source and target are echoed unless others are given.
 
         `credit` is granted at once, because one SDK waits for it for a second only, and renewed as deliveries
-        are settled.
+        are settled. `size_allowance`: bytes beyond the announced size that are accepted.
         """
         if self.state is not LinkState.OFFERED:
             return
-        self.message_size_max = max_message_size or self.message_size_max
+        self.announced_size_max = max_message_size or self.announced_size_max
+        self.message_size_max = self.announced_size_max + size_allowance
+        if max_message_size is not None:
+            self.session.reassembly.admit(self.message_size_max)
         self._answer(
             source=source or self.source or Source(),
             target=target or self.target or Target(),
             properties=properties,
-            max_message_size=self.message_size_max,
+            max_message_size=self.announced_size_max,
         )
         self.state = LinkState.ATTACHED
         self.keep_credit(credit)

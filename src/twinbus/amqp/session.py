@@ -242,6 +242,7 @@ class Session:
     def transmit(self, link: OutgoingLink, parts: list[bytes]) -> None:
         """Send frames (pairs of parts) as far as the peer's window allows, and hold the others back."""
         frame_count = len(parts) >> 1
+        waiting_size = self._held.size
         if frame_count <= self.windows.remote_incoming_window and not self._held:
             self._outbox.parts += parts
             self.windows.sent(frame_count)
@@ -249,10 +250,11 @@ class Session:
             self._held.add(link, parts)
             self._release_held()
         self.dispositions.bound()
-        if self._held.size > self.settings.held_back_size_max:
+        # What is sent at once always has room, or a large message could never be.
+        if waiting_size > self.settings.held_back_size_max:
             self.fail(
                 SessionFault(
-                    f"{self._held.size} bytes wait for the incoming-window of this session. Open it, or grant less credit.",
+                    f"{waiting_size} bytes wait for the incoming-window of this session. Open it, or grant less credit.",
                     RESOURCE_LIMIT_EXCEEDED,
                 )
             )

@@ -11,9 +11,10 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.model.paths import path_key
 
-MEGABYTE = 1024 * 1024
+KILOBYTE, MEGABYTE = 1024, 1024 * 1024
 UNLIMITED = 2**63 - 1
 
 
@@ -27,6 +28,7 @@ class EntitySettings:
     default_time_to_live: Millis
     is_partitioned: bool
     size_max_bytes: int = UNLIMITED  # of one fragment (contract, Numbers)
+    message_size_max: int = MESSAGE_SIZE_MAX  # in bytes
     requires_session: bool = False
     has_sessions: bool = False  # it requires message sessions, or its subscriptions may
     duplicate_window: Millis = 0  # 0: no duplicate detection
@@ -78,6 +80,7 @@ def queue_settings(queue: QueueDescription) -> EntitySettings:
         default_time_to_live=queue.default_time_to_live,
         is_partitioned=queue.enable_partitioning,
         size_max_bytes=queue.max_size_mb * MEGABYTE,
+        message_size_max=queue.max_message_size_kb * KILOBYTE,
         requires_session=queue.requires_session,
         has_sessions=queue.requires_session,
         duplicate_window=queue.duplicate_detection_window if queue.requires_duplicate_detection else 0,
@@ -97,6 +100,7 @@ def topic_settings(topic: TopicDescription) -> EntitySettings:
         default_time_to_live=topic.default_time_to_live,
         is_partitioned=topic.enable_partitioning,
         size_max_bytes=topic.max_size_mb * MEGABYTE,
+        message_size_max=topic.max_message_size_kb * KILOBYTE,
         has_sessions=True,
         duplicate_window=topic.duplicate_detection_window if topic.requires_duplicate_detection else 0,
         lock_duration=LOCK_DURATION_DEFAULT,  # of its transfer dead-letter queue
@@ -104,13 +108,14 @@ def topic_settings(topic: TopicDescription) -> EntitySettings:
 
 
 def subscription_settings(subscription: SubscriptionDescription, topic: TopicDescription) -> EntitySettings:
-    """The size limit and duplicate detection are the topic's, which decides before it copies."""
+    """Size limits and duplicate detection are the topic's, which decides before it copies."""
     return EntitySettings(
         path=f"{subscription.topic}/Subscriptions/{subscription.name}",
         root=path_key(subscription.topic),
         status=subscription.status,
         default_time_to_live=subscription.default_time_to_live,
         is_partitioned=topic.enable_partitioning,
+        message_size_max=topic.max_message_size_kb * KILOBYTE,
         requires_session=subscription.requires_session,
         has_sessions=subscription.requires_session,
         lock_duration=subscription.lock_duration,

@@ -23,8 +23,6 @@ from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 BATCH_FORMAT = 0x80013700
 BATCH_SIZE_DEFAULT = MESSAGE_SIZE_MAX
 """If the peer announces no limit."""
-BATCH_SIZE_MAX = 1_048_576
-"""The service accepts no larger batch, even if it accepts larger messages."""
 PARTITION_KEY = Symbol(wire_names.PARTITION_KEY)
 
 _SECTION = Struct(">3sBI")

@@ -23,6 +23,13 @@ class EntityNode:
     def path(self) -> str:
         return self.address.entity_path
 
+    @property
+    def message_size_max(self) -> int:
+        """In bytes. A subscription has its topic's."""
+        entity = self.target or self.queue
+        assert entity is not None
+        return entity.settings.message_size_max
+
 
 def resolve(entities: Entities, address: Address) -> EntityNode:
     """Raises EntityNotFound with the text that the SDKs look for."""

@@ -131,10 +131,14 @@ class ConnectionGateway:
             binding.receive(event.deliveries, now)
 
     def _oversize(self, event: OversizeDelivery, now: Millis) -> None:
-        error = MessageTooLarge(
-            f"The message has {event.size} bytes; the limit is {self._namespace.message_size_max}. Send smaller messages."
-        )
-        if not event.settled:
+        binding, size_max = self._bindings.get(event.link), event.link.announced_size_max
+        if isinstance(binding, SenderBinding):
+            error = MessageTooLarge.at(binding.path, event.size, size_max)
+            binding.refused(-1 if event.settled else event.delivery_id, error)
+        elif not event.settled:
+            error = MessageTooLarge(
+                f"The request has {event.size} bytes; the limit is {size_max}. Ask for less at once."
+            )
             event.link.settle(event.delivery_id, event.delivery_id, Rejected.because(error))
 
     def _dispositions(self, event: Dispositions, now: Millis) -> None:

@@ -53,6 +53,5 @@ class NamespaceView:
     control: ControlPlane
     rules: AccessRules
     traffic: Traffic
-    message_size_max: int
     new_id: Callable[[], str]
     book: OperationsBook | None = None  # None: operations are not metered

@@ -46,9 +46,7 @@ class HttpApplication:
         access = HttpAccess(view.rules, clock)
         totals = view.book.totals if view.book is not None else {}
         metrics = NamespaceMetrics(parts.name, view.traffic, parts.stores, view.entities, parts.connections, totals)
-        settings = AdministrationSettings(
-            parts.amqp_authority, view.message_size_max // 1024, view.new_id, parts.new_key
-        )
+        settings = AdministrationSettings(parts.amqp_authority, view.new_id, parts.new_key)
         administration = AdministrationApi(view.control, access, settings, view.book or NO_METER)
         self._messaging = MessagingApi(view, access, clock, behind=administration)
         routes: list[BaseRoute] = [

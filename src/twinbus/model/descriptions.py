@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from twinbus.clock import NEVER, Millis
+from twinbus.model.message_limits import MESSAGE_SIZE_KB_DEFAULT
 
 SECOND: Millis = 1_000
 MINUTE: Millis = 60 * SECOND
@@ -74,6 +75,7 @@ class QueueDescription:
     forward_to: str | None = None
     forward_dead_letters_to: str | None = None
     user_metadata: str | None = None
+    max_message_size_kb: int = MESSAGE_SIZE_KB_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class TopicDescription:
     enable_express: bool = False
     support_ordering: bool = True
     user_metadata: str | None = None
+    max_message_size_kb: int = MESSAGE_SIZE_KB_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ body and everything else are copied as bytes. Sections may come in any order and
 are not in the standard order and form are rewritten first, because SDKs can read nothing else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from struct import error
@@ -20,7 +20,7 @@ from twinbus.model.annotations import NO_ANNOTATIONS, check_entries, read_annota
 from twinbus.model.content import DESCRIPTOR_SIZE, LAYOUT, PREFIX, compound_start
 from twinbus.model.header import NO_HEADER, read_header
 from twinbus.model.identity import is_ping, lifetime, read_identity, with_message_id
-from twinbus.model.message_limits import HEADER_SIZE_MAX, PROPERTY_SIZE_MAX, TIME_TO_LIVE_MAX
+from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX, PROPERTY_SIZE_MAX, TIME_TO_LIVE_MAX
 
 BATCH_FORMAT = 0x80013700
 """message-format of a transfer whose data sections are whole messages."""
@@ -78,6 +78,22 @@ def split_batch(payload: bytes) -> list[bytes]:
     return payloads
 
 
+def check_batch_size(path: str, payloads: Sequence[bytes], size_max: int) -> None:
+    """Raises MessageTooLarge. What counts is the data sections, as in the arithmetic of every SDK: what they put before them,
+    taken from the first message, is counted by some and not by others."""
+    if len(payloads) == 1:
+        # As large as a message that comes alone: SDKs send any list as a batch.
+        if len(payloads[0]) > size_max:
+            raise MessageTooLarge.at(path, len(payloads[0]), size_max)
+        return
+    size_max = min(size_max, BATCH_SIZE_MAX)
+    size = sum([len(payload) + (5 if len(payload) < 256 else 8) for payload in payloads])
+    if size > size_max:
+        raise MessageTooLarge(
+            f"The batch has {size} bytes; '{path}' takes batches of at most {size_max} bytes. Send fewer messages at once."
+        )
+
+
 def read_content(content: bytes) -> Message:
     """The message, read from its stored content."""
     _, header_size, _, entry_count, delivery_size, size, properties_size, _ = PREFIX.unpack_from(content)
@@ -112,6 +128,11 @@ def message_id_of(content: bytes) -> str:
     message_id, _ = read_identity(content, properties_at + DESCRIPTOR_SIZE, properties_at + properties_size)
     assert message_id is not None
     return message_id
+
+
+def sent_size(content: bytes) -> int:
+    """About what a stored message takes on the wire."""
+    return len(content) - PREFIX.size
 
 
 def is_front_too_large(content: bytes) -> bool:

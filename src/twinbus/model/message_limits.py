@@ -4,8 +4,16 @@ The namespace enforces these limits and clients keep to them. They need nothing 
 shows one loads no codec.
 """
 
-MESSAGE_SIZE_MAX = 256 * 1024
-"""Of one message, unless a namespace is configured otherwise."""
+MESSAGE_SIZE_KB_DEFAULT = 256
+"""Of one message, unless its queue or topic says otherwise."""
+MESSAGE_SIZE_MAX = MESSAGE_SIZE_KB_DEFAULT * 1024
+
+LARGE_MESSAGE_KB_MIN, LARGE_MESSAGE_KB_MAX = 1_025, 102_400
+"""What a queue or topic may say instead: more than 1 MB, and no more than 100 MB."""
+MESSAGE_SIZE_CEILING = LARGE_MESSAGE_KB_MAX * 1024
+
+BATCH_SIZE_MAX = 1024 * 1024
+"""Of a batch with several messages, however large a single message may be."""
 
 HEADER_SIZE_MAX = 64 * 1024
 """Of everything before the body."""

@@ -21,7 +21,7 @@ from uuid import uuid4
 import uvloop
 
 from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.connection_settings import BUFFER_SIZE, ConnectionSettings
+from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, SystemClock
 from twinbus.gateway.connection_gateway import ConnectionGateway
@@ -190,13 +190,7 @@ class NamespaceServer:
 
     def _gateway(self, wake: Callable[[], None]) -> ConnectionGateway:
         now = self.clock.now()
-        size_max = self.settings.message_size_max
-        settings = ConnectionSettings(
-            container_id=self.settings.name,
-            message_size_max=size_max,
-            reassembly_size_max=max(BUFFER_SIZE, 2 * size_max),
-            held_back_size_max=max(BUFFER_SIZE, 2 * size_max),
-        )
+        settings = ConnectionSettings(container_id=self.settings.name)
         return ConnectionGateway(Connection(Role.SERVER, settings, now), self._view(), now, wake)
 
     def _view(self) -> NamespaceView:
@@ -205,7 +199,6 @@ class NamespaceServer:
             control=self.control,
             rules=self.catalog,
             traffic=self.traffic,
-            message_size_max=self.settings.message_size_max,
             new_id=new_message_id,
             book=self._book,
         )

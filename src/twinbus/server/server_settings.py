@@ -7,14 +7,12 @@ from pathlib import Path
 
 from twinbus.errors import ArgumentError
 from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
-from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.server.host_names import check_host_name
 
 AMQP_PORT_DEFAULT = 5672
 HTTP_PORT_DEFAULT = 5300
 STORE_COUNT_DEFAULT = 16
 STORE_COUNT_MAX = 64
-MESSAGE_SIZE_CEILING = 100 * 1024 * 1024
 CONNECTIONS_MAX_DEFAULT = 5_000
 PORT_MAX = 65_535
 PORTS_WITH_TLS = (443, 5671)
@@ -66,7 +64,6 @@ class ServerSettings:
     also_listen: tuple[ExtraPort, ...] = ()
     advertised_host: str | None = None  # the name that clients use; None: the address it listens on
     store_count: int = STORE_COUNT_DEFAULT
-    message_size_max: int = MESSAGE_SIZE_MAX
     connections_max: int = CONNECTIONS_MAX_DEFAULT
     tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is created
     tls_key: Path | None = None
@@ -83,8 +80,6 @@ class ServerSettings:
         self._check_names()
         if not 1 <= self.store_count <= STORE_COUNT_MAX:
             raise ArgumentError(f"A namespace has 1 to {STORE_COUNT_MAX} messaging stores, not {self.store_count}.")
-        if not 1024 <= self.message_size_max <= MESSAGE_SIZE_CEILING:
-            raise ArgumentError(f"The message size limit must be 1024 to {MESSAGE_SIZE_CEILING} bytes.")
         if self.exact_operations_max < 0:
             raise ArgumentError("The number of operations logged one by one cannot be below 0.")
         if (self.tls_certificate is None) != (self.tls_key is None):

@@ -44,13 +44,11 @@ class LocalNamespace:
         name: str = "local",
         *,
         store_count: int = STORE_COUNT_DEFAULT,
-        message_size_max: int = 256 * 1024,
         clock: Clock | None = None,
     ) -> None:
         self.name = name
         self._folder = folder
         self._store_count = store_count
-        self._message_size_max = message_size_max
         self._clock = clock
         self._server: NamespaceServer | None = None
         self._amqp_port = self._http_port = 0
@@ -165,7 +163,6 @@ class LocalNamespace:
             amqp_port=self._amqp_port,
             http_port=self._http_port,
             store_count=self._store_count,
-            message_size_max=self._message_size_max,
         )
         server = NamespaceServer(settings, clock=self._clock)
         self._run(server.start())

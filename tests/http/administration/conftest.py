@@ -30,7 +30,6 @@ def api(catalog: Catalog, control: ControlPlane) -> AdministrationApi:
     numbers = itertools.count(1)
     settings = AdministrationSettings(
         amqp_authority="localhost:5672",
-        message_size_kb=256,
         new_id=lambda: f"tracking-{next(numbers)}",
         new_key=lambda: f"drawn-key-{next(numbers)}",
     )

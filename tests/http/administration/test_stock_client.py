@@ -46,7 +46,7 @@ CONNECTION_STRING = (
 @pytest.fixture
 def endpoint(catalog: Catalog, control: ControlPlane) -> Iterator[str]:
     catalog.set_namespace_rule(AccessRule("RootManageSharedAccessKey", KEY, "", frozenset(Right)))
-    settings = AdministrationSettings("localhost:5672", 256, new_id=lambda: "tracking", new_key=lambda: "drawn")
+    settings = AdministrationSettings("localhost:5672", new_id=lambda: "tracking", new_key=lambda: "drawn")
     api = AdministrationApi(control, HttpAccess(catalog, SystemClock()), settings)
     config = uvicorn.Config(api, lifespan="off", log_config=None)
     server = uvicorn.Server(config)

@@ -1,7 +1,8 @@
 """Messages of one queue that are forwarded to another entity (contract A11).
 
     ready --take, lock for good--> sent to the target --durable there--> completed here
-                                      |  missing, disabled, full     --> transfer dead-letter queue
+                                      |  missing, disabled, full,
+                                      |  too large for it            --> transfer dead-letter queue
                                       |  the fifth hop               --> dead-letter queue
                                       '  cannot be reached now       --> free again after a pause, before which
                                          nothing else of the fragment is sent on
@@ -22,6 +23,7 @@ from typing import Protocol
 
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity.metering import meter_forwards
+from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
@@ -30,11 +32,12 @@ from twinbus.broker.fragment.settlement import settle_each
 from twinbus.broker.outcomes import COMPLETE, RELEASE
 from twinbus.broker.replies import SendReply
 from twinbus.clock import NEVER, Millis
-from twinbus.errors import EntityNotFound, MessagingError
+from twinbus.errors import EntityNotFound, MessageTooLarge, MessagingError
 from twinbus.model import wire_names
 from twinbus.model.content import with_annotations
 from twinbus.model.dead_letter_reasons import HOP_COUNT_EXCEEDED, hop_count_text
-from twinbus.model.message import Message, read_content
+from twinbus.model.message import Message, read_content, sent_size
+from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.store.changes import StoredMessage, SubQueue
 
 RUN_MAX = 64
@@ -43,6 +46,8 @@ RETRY_PAUSE: Millis = 1_000
 
 class Target(Protocol):
     """A queue or topic."""
+
+    settings: EntitySettings
 
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
@@ -103,7 +108,9 @@ class ForwardingRun:
         if target is None:
             for place in range(len(self._sent)):
                 self.refused(place, EntityNotFound.at(path), self._now)
-        elif self._sent:
+            return
+        self._set_aside_large(target.settings)
+        if self._sent:
             self._messages = [self._outgoing(delivery.message) for delivery in self._sent]
             origins = [_next_origin(delivery.message) for delivery in self._sent]
             target.send_each(self._messages, self._now, self, origins)
@@ -119,7 +126,7 @@ class ForwardingRun:
         if error.is_transient:
             self._wait(delivery, now)
         else:
-            self._move(delivery, self._fragment.transfer_dead_letters, type(error).__name__, str(error), now)
+            self._refuse(delivery, error, now)
 
     # Answers to settling here. A lock that is gone means that the store was lost: the message will come again.
 
@@ -134,6 +141,21 @@ class ForwardingRun:
         for delivery in tired:
             target = self._fragment.dead_letters or self._fragment.transfer_dead_letters
             self._move(delivery, target, HOP_COUNT_EXCEEDED, text, self._now)
+
+    def _set_aside_large(self, target: EntitySettings) -> None:
+        """What the broker writes on messages on their way, such as why they are dead letters, does not make them too
+        large for a target that takes what this entity takes."""
+        size_max = target.message_size_max
+        allowance = HEADER_SIZE_MAX if self._fragment.settings.message_size_max <= size_max else 0
+        large = [each for each in self._sent if sent_size(each.message.content) > size_max + allowance]
+        if large:
+            self._sent = [each for each in self._sent if each not in large]
+        for delivery in large:
+            error = MessageTooLarge.at(target.path, sent_size(delivery.message.content), size_max)
+            self._refuse(delivery, error, self._now)
+
+    def _refuse(self, delivery: TakenMessage, error: MessagingError, now: Millis) -> None:
+        self._move(delivery, self._fragment.transfer_dead_letters, type(error).__name__, str(error), now)
 
     def _move(
         self, delivery: TakenMessage, target: Fragment | None, reason: str, description: str, now: Millis

@@ -130,6 +130,8 @@ class TopicEntity:
     def follow_description(self, description: TopicDescription, now: Millis) -> None:
         self.description = description
         self.settings.follow(topic_settings(description))
+        for subscription in self.subscriptions.values():
+            subscription.settings.follow(subscription_settings(subscription.description, description))
 
     def add_subscription(self, subscription: SubscriptionEntity, rules: Iterable[RuleDescription]) -> None:
         """All rules or none: what does not parse raises ArgumentError."""

@@ -1,7 +1,7 @@
 """Send-via: messages for one entity that are sent by way of another (contract A7).
 
     sent via an entity --> its transfer sub-queue --as auto-forwarding does--> the destination
-                                        '--missing, disabled, full--> the entity's transfer dead-letter queue
+                                        '--missing, disabled, full, too large for it--> the entity's transfer dead-letter queue
 
 The queue or topic they are sent via takes them whole, in the fragment that their via-partition-key chooses, so that they share
 a commit with whatever else a transaction does there. Their own keys count at the destination. Where they are to go is

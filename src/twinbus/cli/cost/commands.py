@@ -26,11 +26,11 @@ from twinbus.cost.estimate import estimate
 from twinbus.cost.price_sheet_file import example_text, read_price_sheet
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import millis_of, short_duration
+from twinbus.model.message_limits import MESSAGE_SIZE_CEILING
 from twinbus.model.pairing_limits import (
     BACKLOG_QUEUE_COUNT_DEFAULT,
     FAILOVER_INTERVAL_DEFAULT,
 )
-from twinbus.server.server_settings import MESSAGE_SIZE_CEILING
 
 FAILOVER_INTERVAL_TEXT = short_duration(millis_of(FAILOVER_INTERVAL_DEFAULT))
 RATE_MAX = 1_000_000_000

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from twinbus.amqp.codec.terminus import Coordinator, Source
 from twinbus.amqp.codec.terminus import Target as TargetTerminus
-from twinbus.amqp.codec.types import Symbol, Value
+from twinbus.amqp.codec.types import Long, Symbol, Value
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.link import Link
 from twinbus.amqp.outgoing_link import OutgoingLink
@@ -42,10 +42,12 @@ from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 from twinbus.gateway.requests.call import Respond
 from twinbus.model import wire_names
 from twinbus.model.descriptions import Right
+from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX, MESSAGE_SIZE_MAX
 from twinbus.model.paths import CBS, Address, parse_address, strip_authority
 
-REQUEST_SIZE_FACTOR = 4
+REQUEST_SIZE_MIN = 4 * MESSAGE_SIZE_MAX
 TRANSFER_DESTINATION = Symbol(wire_names.TRANSFER_DESTINATION_ADDRESS)
+BATCH_SIZE = Symbol(wire_names.BATCH_SIZE_MAX)
 
 
 class Attachment:
@@ -95,10 +97,9 @@ class Attachment:
             self._bind_requests(link, node_name, CBS_NAMES, self._answer_cbs)
         elif parsed.is_management:
             self._grants.require_any(strip_authority(address), now)
-            resolve(self._namespace.entities, parsed)
-            self._bind_requests(
-                link, node_name, MANAGEMENT_NAMES, self._management_of(parsed, strip_authority(address))
-            )
+            node = resolve(self._namespace.entities, parsed)
+            handle = self._management_of(parsed, strip_authority(address))
+            self._bind_requests(link, node_name, MANAGEMENT_NAMES, handle, node.message_size_max)
         else:
             self._bind_sender(link, parsed, strip_authority(address), now)
 
@@ -108,10 +109,19 @@ class Attachment:
         if node.target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
         destination = link.properties.get(TRANSFER_DESTINATION)
-        target: Target = node.target if destination is None else self._via(node.target, destination, now)
-        properties = None if destination is None else {TRANSFER_DESTINATION: destination}
-        size_max = self._namespace.message_size_max
-        link.accept(max_message_size=size_max, credit=SENDER_CREDIT, properties=properties)
+        target: Target = node.target
+        properties: dict[Symbol, Value] = {}
+        size_max = node.message_size_max
+        if destination is not None:
+            target, destination_size_max = self._via(node.target, destination, now)
+            properties[TRANSFER_DESTINATION] = destination
+            size_max = min(size_max, destination_size_max)
+        # A long: of the SDKs that read it, that of .NET takes no other integer.
+        properties[BATCH_SIZE] = Long(min(size_max, BATCH_SIZE_MAX))
+        # SDKs fill a batch with messages up to the limit, and not all of them count what they put around it.
+        link.accept(
+            max_message_size=size_max, size_allowance=HEADER_SIZE_MAX, credit=SENDER_CREDIT, properties=properties
+        )
         self._bindings[link] = SenderBinding(
             link,
             node,
@@ -130,13 +140,15 @@ class Attachment:
     def _meter_of(self, node: EntityNode) -> LinkMeter:
         return LinkMeter.of(self._namespace.book, node, self.who)
 
-    def _via(self, target: QueueEntity | TopicEntity, destination: Value, now: Millis) -> ViaTarget:
-        """Where messages go that are sent via this entity: the sender needs the right to send to both."""
+    def _via(self, target: QueueEntity | TopicEntity, destination: Value, now: Millis) -> tuple[ViaTarget, int]:
+        """Where messages go that are sent via this entity, and how large they may be at their destination. The sender
+        needs the right to send to both."""
         path = strip_authority(text_of(destination))
         self._grants.require(Right.SEND, path, now)
-        if resolve(self._namespace.entities, parse_address(path)).target is None:
+        node = resolve(self._namespace.entities, parse_address(path))
+        if node.target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
-        return target.via(path)
+        return target.via(path), node.message_size_max
 
     def _bind_outgoing(self, link: OutgoingLink, address: str, now: Millis) -> None:
         parsed, path = parse_address(address), strip_authority(address)
@@ -150,9 +162,11 @@ class Attachment:
         self._grants.require(Right.LISTEN, path, now)
         self._receivers.bind(link, resolve(self._namespace.entities, parsed), path, now)
 
-    def _bind_requests(self, link: IncomingLink, node_name: str, names: ReplyNames, handle: Handle) -> None:
+    def _bind_requests(
+        self, link: IncomingLink, node_name: str, names: ReplyNames, handle: Handle, message_size_max: int = 0
+    ) -> None:
         # A request holds whole messages and more, and the handler should be the one to refuse it.
-        size_max = REQUEST_SIZE_FACTOR * self._namespace.message_size_max
+        size_max = max(REQUEST_SIZE_MIN, message_size_max + HEADER_SIZE_MAX)
         link.accept(max_message_size=size_max, credit=REQUEST_CREDIT)
         find, wake = self._find_response_link, self._wake
         self._bindings[link] = RequestBinding(link, node_name, names, handle, find, wake)

@@ -22,7 +22,7 @@ from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import ranges
 from twinbus.gateway.namespace_view import EntityTraffic
 from twinbus.gateway.nodes.coordinator import Transactions, in_transaction
-from twinbus.model.message import BATCH_FORMAT, Message, split_batch
+from twinbus.model.message import BATCH_FORMAT, Message, check_batch_size, split_batch
 from twinbus.model.message_reader import MessageReader
 
 CREDIT = 2_000
@@ -36,6 +36,7 @@ class SenderBinding:
         "_message_size_max",
         "_meter",
         "_read",
+        "_settings",
         "_target",
         "_traffic",
         "_transactions",
@@ -65,6 +66,7 @@ class SenderBinding:
         self._used_at = now
         self._link = link
         self._target = target
+        self._settings = target.placement.settings
         self._traffic = traffic
         self._meter = meter
         self._transactions = transactions
@@ -76,7 +78,7 @@ class SenderBinding:
         self._used_at = now
         messages: list[Message] = []
         ids: list[int] = []
-        size_max, read, size = self._message_size_max, self._read, 0
+        size_max, read, size = self._size_max_now, self._read, 0
         for delivery_id, _, payload, message_format, is_settled, state in deliveries:
             # -1 stands for a delivery whose answer nobody waits for.
             answer_id = -1 if is_settled else delivery_id
@@ -85,13 +87,13 @@ class SenderBinding:
                 if isinstance(state, TransactionalState):
                     self._send_in_transaction(state, payload, message_format, answer_id, now)
                     continue
-                if len(payload) > size_max:
-                    raise _too_large(len(payload), size_max)
                 if message_format == BATCH_FORMAT:
                     self._send(messages, ids, now)
                     messages, ids = [], []
                     self._send_batch(payload, answer_id, now)
                 else:
+                    if len(payload) > size_max:
+                        raise MessageTooLarge.at(self.path, len(payload), size_max)
                     messages.append(read(payload))
                     ids.append(answer_id)
             except MessagingError as error:
@@ -102,12 +104,22 @@ class SenderBinding:
     def is_idle_since(self, when: Millis) -> bool:
         return self._used_at < when
 
+    @property
+    def _size_max_now(self) -> int:
+        """What was announced, or less if the entity takes less since then."""
+        return min(self._message_size_max, self._settings.message_size_max)
+
+    def _read_batch(self, payload: bytes) -> list[Message]:
+        parts = split_batch(payload)
+        check_batch_size(self.path, parts, self._size_max_now)
+        return [self._read(part) for part in parts]
+
     def _send(self, messages: list[Message], ids: list[int], now: Millis) -> None:
         if messages:
             self._target.send_each(messages, now, _BurstReply(self, ids, messages))
 
     def _send_batch(self, payload: bytes, delivery_id: int, now: Millis) -> None:
-        messages = [self._read(part) for part in split_batch(payload)]
+        messages = self._read_batch(payload)
 
         def reply(result: list[int] | MessagingError) -> None:
             if isinstance(result, MessagingError):
@@ -128,10 +140,11 @@ class SenderBinding:
         transaction = self._transactions.find(state.txn_id)
         outcome: Outcome = ACCEPTED
         try:
-            if len(payload) > self._message_size_max:
-                raise _too_large(len(payload), self._message_size_max)
+            size_max = self._size_max_now
+            if len(payload) > size_max and not is_batch:
+                raise MessageTooLarge.at(self.path, len(payload), size_max)
             self._transactions.check_room(len(payload))
-            messages = [self._read(part) for part in (split_batch(payload) if is_batch else [payload])]
+            messages = self._read_batch(payload) if is_batch else [self._read(payload)]
             home = self._transactions.home(state.txn_id, self._link.session)
             fragment = transaction.send(self._target.placement, messages, now, home)
             self._traffic.messages_in += len(messages)
@@ -159,10 +172,6 @@ class SenderBinding:
         if delivery_id >= 0:
             self._link.settle(delivery_id, delivery_id, Rejected.because(error))
         self._wake()
-
-
-def _too_large(size: int, size_max: int) -> MessageTooLarge:
-    return MessageTooLarge(f"The message has {size} bytes; the limit is {size_max}.")
 
 
 class _BurstReply:

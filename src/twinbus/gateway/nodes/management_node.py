@@ -105,7 +105,6 @@ class ManagementNode:
             session=session,
             meter=meter,
             billed_as=handler.billed_as,
-            message_size_max=namespace.message_size_max,
             new_id=namespace.new_id,
             respond=respond,
             transaction=transaction,

@@ -55,7 +55,6 @@ class Call:
     after_commit: AfterCommit  # runs something when the transaction is committed
     check_room: Callable[[int], None]  # raises if the transactions cannot hold this many bytes more
     session: SessionLock | None  # the message session held by the link that the request names
-    message_size_max: int
     new_id: Callable[[], str]
     respond: Respond
     transaction: FragmentTransaction | None = None  # that the request is part of

@@ -39,8 +39,9 @@ def _message(call: Call, entry: dict[str, object]) -> Message:
     payload = entry.get("message")
     if not isinstance(payload, bytes):
         raise ArgumentError("Each entry of 'messages' needs the encoded message as binary 'message'.")
-    if len(payload) > call.message_size_max:
-        raise MessageTooLarge(f"A message has {len(payload)} bytes; the limit is {call.message_size_max}.")
+    size_max = call.node.message_size_max
+    if len(payload) > size_max:
+        raise MessageTooLarge.at(call.node.path, len(payload), size_max)
     return read_message(payload, call.new_id)
 
 

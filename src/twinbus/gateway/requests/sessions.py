@@ -41,10 +41,10 @@ def set_session_state(call: Call) -> None:
     session_id = call.arguments.text("session-id")
     call.require_session(session_id)
     state = call.arguments.binary("session-state")
-    size = 0 if state is None else len(state)
-    if size > call.message_size_max:
+    size, size_max = 0 if state is None else len(state), call.node.message_size_max
+    if size > size_max:
         raise MessageTooLarge(
-            f"The session state has {size} bytes; the limit is that of a message, {call.message_size_max}. Store less in it."
+            f"The session state has {size} bytes; the limit is that of a message, {size_max}. Store less in it."
         )
     if call.transaction is not None:
         call.check_room(size)

@@ -61,7 +61,6 @@ PAGE_SIZE_MAX = 1_000
 @dataclass(frozen=True, slots=True)
 class AdministrationSettings:
     amqp_authority: str  # host:port for requests that name no host
-    message_size_kb: int
     new_id: Callable[[], str]
     new_key: Callable[[], str]
 
@@ -90,7 +89,7 @@ class AdministrationApi:
         self._access.require(request, request.scope["path"].strip("/"), Right.MANAGE)
         resource = read_resource(request.scope["path"])
         version = read_api_version(request.query_params.get("api-version"))
-        view = View(version, self._settings.message_size_kb, self._forward_base(request))
+        view = View(version, self._forward_base(request))
         response = await self._perform(request, resource, Presenter(self._catalog, self._control.runtime, view))
         who = who_of_agent(request.headers.get("user-agent", ""))
         self._meter.record(management_operation(resource, who, self._control.clock.now()))
@@ -168,9 +167,10 @@ class AdministrationApi:
         self, request: Request, topic: str, name: str, body: bytes, presenter: Presenter
     ) -> Response:
         element = read_content(body, "SubscriptionDescription")
+        context = self._context(presenter.view)
 
         def read(before: EntityDescription | None) -> SubscriptionDescription:
-            description = read_subscription(topic, name, element, before)
+            description = read_subscription(topic, name, element, before, context)
             self._require_forwarding(request, description)
             return description
 
@@ -221,7 +221,7 @@ class AdministrationApi:
 
     def _context(self, view: View) -> RequestContext:
         settings = self._settings
-        return RequestContext(view.api_version, settings.message_size_kb, self._control.clock.now(), settings.new_key)
+        return RequestContext(view.api_version, self._control.clock.now(), settings.new_key)
 
     def _one(self, request: Request, entry: AtomEntry, status: int = 200) -> Response:
         return Response(

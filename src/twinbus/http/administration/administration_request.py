@@ -11,7 +11,7 @@ from typing import Any
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.http.atom.access_xml import read_access_rules
-from twinbus.http.atom.entity_reader import read_fields, read_integer
+from twinbus.http.atom.entity_reader import read_fields
 from twinbus.http.atom.rule_xml import read_rule_description
 from twinbus.http.atom.xml_reader import Element, parse_xml
 from twinbus.management.validation import DEFAULT_RULE_NAME, requested_size_mb
@@ -22,7 +22,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.model.entity_properties import PARTITIONING_SINCE, PROPERTIES, Use
+from twinbus.model.entity_properties import PROPERTIES, Use, default_of
 
 OLDEST = "2012-03"
 VERSION = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
@@ -33,7 +33,6 @@ class RequestContext:
     """What reading a body needs besides the body."""
 
     api_version: str
-    message_size_kb: int
     now: Millis
     new_key: Callable[[], str]
 
@@ -64,21 +63,20 @@ def read_entity(
 ) -> QueueDescription | TopicDescription:
     is_queue = element.name == "QueueDescription"
     fields = read_fields(element, QueueDescription if is_queue else TopicDescription)
-    _keep(fields, before)
+    _check_version(fields, before, context.api_version)
+    _keep(fields, before, context.api_version)
     _read_access(fields, element, before, context)
-    is_partitioned = fields.get("enable_partitioning", False)
-    _check_partitioning(context.api_version, is_partitioned=is_partitioned and before is None)
     if "max_size_mb" in fields:
+        is_partitioned = fields.get("enable_partitioning", False)
         fields["max_size_mb"] = requested_size_mb(fields["max_size_mb"], is_partitioned=is_partitioned)
-    _check_message_size(element, context)
     return QueueDescription(name=path, **fields) if is_queue else TopicDescription(name=path, **fields)
 
 
 def read_subscription(
-    topic: str, name: str, element: Element, before: EntityDescription | None
+    topic: str, name: str, element: Element, before: EntityDescription | None, context: RequestContext
 ) -> SubscriptionDescription:
     fields = read_fields(element, SubscriptionDescription)
-    _keep(fields, before)
+    _keep(fields, before, context.api_version)
     return SubscriptionDescription(topic=topic, name=name, **fields)
 
 
@@ -90,10 +88,11 @@ def read_default_rule(element: Element) -> RuleDescription | None:
     return read_rule_description(found.text_of("Name") or DEFAULT_RULE_NAME, found)
 
 
-def _keep(fields: dict[str, Any], before: EntityDescription | None) -> None:
-    """An update may omit what cannot change after creation."""
+def _keep(fields: dict[str, Any], before: EntityDescription | None, api_version: str) -> None:
+    """An update may omit what cannot change after creation, and what its version of the API does not know."""
     for each in PROPERTIES:
-        if each.use is Use.AT_CREATION and each.field not in fields and hasattr(before, each.field):
+        may_be_omitted = each.use is Use.AT_CREATION or api_version < each.since
+        if may_be_omitted and each.field not in fields and hasattr(before, each.field):
             fields[each.field] = getattr(before, each.field)
 
 
@@ -108,16 +107,12 @@ def _read_access(
         fields["authorization_rules"] = before.authorization_rules
 
 
-def _check_message_size(element: Element, context: RequestContext) -> None:
-    text = element.text_of("MaxMessageSizeInKilobytes")
-    if text is not None and read_integer(text, "MaxMessageSizeInKilobytes") != context.message_size_kb:
-        raise ArgumentError(
-            f"MaxMessageSizeInKilobytes cannot be set for one entity; this namespace takes {context.message_size_kb} KB. Omit it."
-        )
-
-
-def _check_partitioning(api_version: str, *, is_partitioned: bool) -> None:
-    if is_partitioned and api_version < PARTITIONING_SINCE:
-        raise ArgumentError(
-            f"EnablePartitioning needs api-version={PARTITIONING_SINCE} or later. Add it to the URL of the request."
-        )
+def _check_version(fields: dict[str, Any], before: EntityDescription | None, api_version: str) -> None:
+    """A property can be set from the version on that shows it."""
+    for each in PROPERTIES:
+        if api_version < each.since and each.field in fields:
+            now = default_of(each) if before is None else getattr(before, each.field, None)
+            if fields[each.field] != now:
+                raise ArgumentError(
+                    f"{each.element} needs api-version={each.since} or later. Add it to the URL of the request."
+                )

@@ -24,7 +24,6 @@ class View:
     """How the reader of an answer sees the namespace."""
 
     api_version: str
-    message_size_kb: int
     forward_base: str  # the prefix of forwarding targets: sb://HOST:PORT/
 
 
@@ -105,7 +104,6 @@ def _stored(description: QueueDescription | TopicDescription, counts: EntityCoun
         "MaxSizeInMegabytes": shown_size_mb(description),
         "SizeInBytes": counts.size_bytes,
         "IsAnonymousAccessible": False,
-        "MaxMessageSizeInKilobytes": view.message_size_kb,
     }
 
 

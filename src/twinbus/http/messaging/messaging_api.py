@@ -13,7 +13,7 @@ without the right get 401 whether the entity exists or not. Any other request go
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -56,7 +56,8 @@ from twinbus.http.request_body import read_body
 from twinbus.management.waiting import answer_of, reply_to
 from twinbus.meter.operation import Cause, who_of_agent
 from twinbus.model.descriptions import Right
-from twinbus.model.message import Message, read_message
+from twinbus.model.message import check_batch_size, read_message
+from twinbus.model.message_limits import BATCH_SIZE_MAX, MESSAGE_SIZE_MAX
 from twinbus.model.paths import parse_address
 
 RECEIVES_MAX = 5_000
@@ -150,14 +151,16 @@ class MessagingApi:
         request, path, node, _ = asked
         if node.target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
-        size_max, now = self._namespace.message_size_max, self._clock.now()
+        size_max, now = node.message_size_max, self._clock.now()
         headers = request_headers(request.scope)
         traffic = self._namespace.traffic.of(node.path)
         if is_batch(headers):
-            payloads = payloads_of_batch(await read_body(request, BATCH_BODY_FACTOR * size_max, MessageTooLarge), now)
+            body_size_max = BATCH_BODY_FACTOR * min(size_max, BATCH_SIZE_MAX)
+            payloads = payloads_of_batch(await read_body(request, body_size_max, MessageTooLarge), now)
         else:
             payloads = [payload_of_request(headers, await read_body(request, size_max, MessageTooLarge), now)]
-        messages = self._messages(payloads)
+        check_batch_size(path, payloads, size_max)
+        messages = [read_message(payload, self._namespace.new_id) for payload in payloads]
         send_batch = node.target.send_batch
         try:
             numbers = await _answer(
@@ -173,20 +176,12 @@ class MessagingApi:
         self._meter(request, node).sent(messages, numbers)
         return Response(status_code=201)
 
-    def _messages(self, payloads: Sequence[bytes]) -> list[Message]:
-        size, size_max = sum(map(len, payloads)), self._namespace.message_size_max
-        if size > size_max:
-            raise MessageTooLarge(
-                f"With its properties this is {size} bytes; the limit is {size_max}. Send less at once."
-            )
-        return [read_message(payload, self._namespace.new_id) for payload in payloads]
-
     async def _receive(self, asked: Asked, mode: ReceiveMode) -> Response:
         request, path, node, _ = asked
         queue = _queue(asked)
         timeout_s = read_timeout(request.query_params.get("timeout"))
         # The server reports that the client has gone only after the body, so the body is read even though it means nothing.
-        await read_body(request, self._namespace.message_size_max, MessageTooLarge)
+        await read_body(request, MESSAGE_SIZE_MAX, MessageTooLarge)
         delivery = await self._receive_one(request, queue, mode, timeout_s)
         meter = self._meter(request, node)
         if delivery is None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from twinbus.client.batches import BATCH_SIZE_MAX
 from twinbus.errors import ArgumentError
+from twinbus.model.message_limits import BATCH_SIZE_MAX
 from twinbus.model.paths import check_entity_path
 from twinbus.pipeline.connection_options import CONNECTION_OPTIONS, ConnectionOptions, OptionError
 
