@@ -16,7 +16,7 @@ from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import read_content
 from twinbus.testing.faulty_store import Fault
-from twinbus.testing.messages import make_message
+from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, Simulation
 
 
@@ -93,6 +93,48 @@ def test_a_target_that_cannot_take_it_sends_the_message_to_the_transfer_dead_let
     assert reason_of(dead) == reason
     assert dead.message.enqueued_sequence_number == 1
     assert source.main.counts().active == 0
+
+
+LARGE_KB = 2_048
+
+
+@pytest.mark.rule("A11")
+@pytest.mark.parametrize("size", [256 * 1024, 1_000_000])
+def test_a_message_too_large_for_the_target_goes_to_the_transfer_dead_letter_queue(sim: Simulation, size: int) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target", max_message_size_kb=LARGE_KB))
+    sim.send(source, make_message("1"), make_message("2", body=bytes(size)), make_message("3"))
+    dead = only(sim, source.transfer_dead_letter)
+    assert reason_of(dead) == "MessageTooLarge"
+    assert "'target' takes messages of at most 262144 bytes" in str(
+        application_properties(dead.message.content)["DeadLetterErrorDescription"]
+    )
+    assert sim.receiver(target.main, 9).ids() == ["1", "3"]
+    assert source.main.counts().active == 0
+
+
+@pytest.mark.parametrize("target", [QueueDescription("target"), TopicDescription("target")])
+def test_a_subscription_forwards_what_the_target_takes(
+    sim: Simulation, target: QueueDescription | TopicDescription
+) -> None:
+    if isinstance(target, QueueDescription):
+        sim.queue(target)
+    else:
+        sim.topic(target)
+    topic = sim.topic(TopicDescription("topic", max_message_size_kb=LARGE_KB))
+    subscription = sim.subscription(SubscriptionDescription("topic", "on", forward_to="target"))
+    sim.send(topic, make_message("large", body=bytes(1_000_000)), make_message("small", body=bytes(200_000)))
+    assert message_id_of(only(sim, subscription.transfer_dead_letter).message.content) == "large"
+
+
+def test_what_the_broker_writes_on_a_message_does_not_make_it_too_large(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_dead_letters_to="target"))
+    message = make_message("m", body=bytes(256 * 1024 - 40))
+    sim.send(source, message)
+    why = DeadLetter("reason" * 100, "description" * 100)
+    sim.settle(source.main, sim.receiver(source.main, 1).take(), why)
+    assert sim.receiver(target.main, 1).ids() == ["m"]
 
 
 def test_a_target_whose_store_is_ill_gets_the_message_when_it_is_back(sim: Simulation) -> None:

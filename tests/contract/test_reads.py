@@ -25,6 +25,7 @@ from twinbus.store.changes import (
     SessionStateSet,
 )
 from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
+from twinbus.store.reads import ReadTogether
 
 
 def test_a_new_store_has_no_fragments(store: MessagingStore) -> None:
@@ -122,6 +123,27 @@ def test_rows_are_read_in_the_order_asked_for_and_missing_ones_left_out(store: M
     store.commit([Removed(HERE, [2])])
     assert numbers(store.read(HERE, [3, 2, 99, 1])) == [3, 1]
     assert store.read(HERE, []) == []
+
+
+def test_rows_that_are_read_end_before_they_pass_a_size_but_not_before_the_first(store: MessagingStore) -> None:
+    holding(store, *[row(number, bytes(100)) for number in (1, 2, 3)])
+    for bytes_max, count in ((1, 1), (100, 1), (199, 1), (200, 2), (300, 3)):
+        assert numbers(store.read(HERE, [3, 99, 2, 1], bytes_max)) == [3, 2, 1][:count]
+    assert store.read(HERE, [99], 1) == []
+
+
+def test_rows_that_are_read_together_are_all_or_none(store: MessagingStore) -> None:
+    holding(store, *[row(number, bytes(100)) for number in (1, 2, 3)])
+
+    def together(bytes_max: int, *wanted: int) -> list[int] | None:
+        rows = ReadTogether(HERE, wanted, bytes_max).run(store)
+        return None if rows is None else numbers(rows)
+
+    assert together(300, 3, 1, 99, 2) == [3, 1, 2]
+    assert together(299, 3, 1, 99, 2) is None
+    assert together(99, 3, 1) is None
+    assert together(1, 3) == [3]
+    assert together(1, 99, 98) == []
 
 
 def test_a_fragment_that_does_not_exist_reads_as_empty(store: MessagingStore) -> None:

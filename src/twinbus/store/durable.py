@@ -132,9 +132,11 @@ class DurableStore:
         with self._view(fragment) as view:
             return view.scan(after, count_max, bytes_max, states, session_id)
 
-    def read(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[StoredMessage]:
+    def read(
+        self, fragment: FragmentKey, sequence_numbers: Sequence[int], bytes_max: int | None = None
+    ) -> list[StoredMessage]:
         with self._view(fragment) as view:
-            return view.read(sequence_numbers)
+            return view.read(sequence_numbers, bytes_max)
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         with self._view(fragment) as view:

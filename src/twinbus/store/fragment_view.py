@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from types import TracebackType
 from typing import NamedTuple
 
@@ -93,8 +93,12 @@ class FragmentView:
             chosen.append(found)
         return self._load(chosen)
 
-    def read(self, numbers: Sequence[int]) -> list[StoredMessage]:
-        return self._load([found for number in numbers if (found := self.find(number)) is not None])
+    def read(self, numbers: Sequence[int], bytes_max: int | None) -> list[StoredMessage]:
+        chosen = [found for number in numbers if (found := self.find(number)) is not None]
+        if bytes_max is not None:
+            sizes = accumulate([row[SIZE] for _, _, row in chosen])
+            chosen = chosen[: max(1, sum([size <= bytes_max for size in sizes]))]
+        return self._load(chosen)
 
     def due(self, now: Millis, count_max: int, front: HiddenFront) -> tuple[list[int], Millis]:
         in_tables = self._table_times(self._snapshot.scheduled_after, count_max, front)

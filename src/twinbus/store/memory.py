@@ -7,6 +7,7 @@ the most obvious way instead of the fastest; only scans do not start from the be
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import StoreUnavailable
@@ -190,9 +191,15 @@ class MemoryStore:
             rows.append(copy_of(row))
         return rows
 
-    def read(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[StoredMessage]:
+    def read(
+        self, fragment: FragmentKey, sequence_numbers: Sequence[int], bytes_max: int | None = None
+    ) -> list[StoredMessage]:
         rows = self._fragment(fragment).rows
-        return [copy_of(rows[number]) for number in sequence_numbers if number in rows]
+        chosen = [rows[number] for number in sequence_numbers if number in rows]
+        if bytes_max is not None:
+            sizes = accumulate([len(row.content) for row in chosen])
+            chosen = chosen[: max(1, sum([size <= bytes_max for size in sizes]))]
+        return [copy_of(row) for row in chosen]
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         rows = self._fragment(fragment).rows.values()

@@ -73,8 +73,11 @@ class MessagingStore(Protocol):
         """
         ...
 
-    def read(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[StoredMessage]:
-        """The rows with these numbers that exist, in the order asked for."""
+    def read(
+        self, fragment: FragmentKey, sequence_numbers: Sequence[int], bytes_max: int | None = None
+    ) -> list[StoredMessage]:
+        """The rows with these numbers that exist, in the order asked for. They end before their content passes `bytes_max`,
+        but never before the first row."""
         ...
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:

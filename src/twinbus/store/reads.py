@@ -29,8 +29,7 @@ ACTIVE_ONLY: Final = (MessageState.ACTIVE,)
 DEFERRED_ONLY: Final = (MessageState.DEFERRED,)
 
 ROWS_BYTES_MAX = 4 * 1024 * 1024
-"""About what an answer holds whose rows the broker does not count: an answer travels in one piece."""
-_STEP_COUNT = 64
+"""What an answer holds whose rows the broker does not count: an answer travels in one piece."""
 
 
 class Read(Protocol[T_co]):
@@ -84,13 +83,11 @@ class ReadTogether:
     bytes_max: int
 
     def run(self, store: MessagingStore) -> Rows | None:
-        rows: Rows = []
-        size = 0
-        for start in range(0, len(self.numbers), _STEP_COUNT):
-            found = store.read(self.fragment, self.numbers[start : start + _STEP_COUNT])
-            rows += found
-            size += sum([len(row.content) for row in found])
-            if size > self.bytes_max and len(self.numbers) > 1:
+        rows = store.read(self.fragment, self.numbers, self.bytes_max)
+        if rows:
+            left = self.numbers[self.numbers.index(rows[-1].sequence_number) + 1 :]
+            is_too_large = sum([len(row.content) for row in rows]) > self.bytes_max and len(self.numbers) > 1
+            if is_too_large or store.read(self.fragment, left, 1):
                 return None
         return rows
 
@@ -135,7 +132,7 @@ class Timely(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DueRows:
-    """Scheduled rows that are due, by due time: at most `count_max`, and about `ROWS_BYTES_MAX`."""
+    """Scheduled rows that are due, by due time: at most `count_max`, and `ROWS_BYTES_MAX` or one."""
 
     fragment: FragmentKey
     now: Millis
@@ -149,7 +146,7 @@ class DueRows:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredRows:
-    """Active rows that have expired, by expiry, without those in `held`: at most `count_max`, and about `ROWS_BYTES_MAX`.
+    """Active rows that have expired, by expiry, without those in `held`: at most `count_max`, and `ROWS_BYTES_MAX` or one.
 
     What is held may be free by `retry_at`, so it is looked at again then.
     """
@@ -170,18 +167,8 @@ class ExpiredRows:
 
 
 def _read_some(store: MessagingStore, fragment: FragmentKey, numbers: Sequence[int]) -> Rows:
-    """The first of these rows, all of which exist, up to about `ROWS_BYTES_MAX`.
-
-    Their sizes are not known before they are read, so the first reads are small and the next ones larger.
-    """
-    rows: Rows = []
-    size = 0
-    while len(rows) < len(numbers) and size < ROWS_BYTES_MAX:
-        count = len(rows) + 1
-        some = store.read(fragment, numbers[len(rows) : len(rows) + count])
-        size += sum([len(row.content) for row in some])
-        rows += some
-    return rows
+    """The first of these rows, all of which exist, up to `ROWS_BYTES_MAX`; at least one."""
+    return store.read(fragment, numbers, ROWS_BYTES_MAX)
 
 
 # Destinations

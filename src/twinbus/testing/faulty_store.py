@@ -83,8 +83,10 @@ class FaultyStore:
     ) -> list[StoredMessage]:
         return self._call(lambda: self._store.scan(fragment, after, count_max, bytes_max, states, session_id))
 
-    def read(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[StoredMessage]:
-        return self._call(lambda: self._store.read(fragment, sequence_numbers))
+    def read(
+        self, fragment: FragmentKey, sequence_numbers: Sequence[int], bytes_max: int | None = None
+    ) -> list[StoredMessage]:
+        return self._call(lambda: self._store.read(fragment, sequence_numbers, bytes_max))
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         return self._call(lambda: self._store.due(fragment, now, count_max))

@@ -31,6 +31,10 @@ def entry(kind: str, content: str = "") -> str:
     )
 
 
+def message_size(kind: str, size_kb: int) -> str:
+    return entry(kind, f"<MaxMessageSizeInKilobytes>{size_kb}</MaxMessageSizeInKilobytes>")
+
+
 @pytest.fixture
 def client(api: AdministrationApi) -> TestClient:
     return TestClient(api, headers={"authorization": token()})
@@ -64,6 +68,29 @@ def test_a_queue_is_created_read_updated_and_deleted(client: TestClient) -> None
     assert (changed.status_code, described(changed).text_of("LockDuration")) == (200, "PT2M")
     assert client.delete("/orders/in").status_code == 200
     assert client.get("/orders/in").status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["QueueDescription", "TopicDescription"])
+def test_an_entity_has_the_message_size_it_was_created_or_updated_with(client: TestClient, kind: str) -> None:
+    def shown(response: Any) -> str | None:
+        assert response.status_code in (200, 201)
+        return described(response).text_of("MaxMessageSizeInKilobytes")
+
+    assert shown(put(client, "/usual", entry(kind))) == "256"
+    assert shown(put(client, "/large", message_size(kind, 100_000))) == "100000"
+    for size in (102_400, 256, 1_025):
+        assert shown(put(client, "/large", message_size(kind, size), if_match="*")) == str(size)
+
+
+def test_a_client_of_an_older_version_neither_sees_nor_changes_the_message_size(client: TestClient) -> None:
+    old = "api-version=2017-04"
+    refused = client.put(f"/other?{old}", content=message_size("QueueDescription", 12_345))
+    assert (refused.status_code, "api-version=2021-05" in refused.text) == (400, True)
+    put(client, "/large", message_size("QueueDescription", 12_345))
+    changed = entry("QueueDescription", "<LockDuration>PT2M</LockDuration>")
+    answer = client.put(f"/large?{old}", content=changed, headers={"if-match": "*"})
+    assert (answer.status_code, described(answer).text_of("MaxMessageSizeInKilobytes")) == (200, None)
+    assert described(client.get(f"/large?{VERSION}")).text_of("MaxMessageSizeInKilobytes") == "12345"
 
 
 def test_a_name_may_start_and_end_with_any_character_that_it_can_hold(client: TestClient) -> None:
@@ -357,7 +384,8 @@ def test_nothing_is_answered_without_a_good_token(client: TestClient) -> None:
         ("/q", entry("QueueDescription", "<RequiresSession>perhaps</RequiresSession>")),
         ("/q", entry("QueueDescription", "<Status>Tired</Status>")),
         ("/q", entry("QueueDescription", "<ForwardTo>ftp://x/y</ForwardTo>")),
-        ("/q", entry("QueueDescription", "<MaxMessageSizeInKilobytes>1024</MaxMessageSizeInKilobytes>")),
+        *[("/q", message_size("QueueDescription", size)) for size in (0, 255, 257, 1023, 1024, 102_401)],
+        ("/q", message_size("TopicDescription", 1024)),
         ("/q", entry("QueueDescription", "<DuplicateDetectionHistoryTimeWindow>P8D</DuplicateDetectionHistoryTimeWindow>")),
         ("/t/subscriptions/s/rules/r", entry("RuleDescription", '<Filter i:type="OtherFilter"/>')),
         ("/t/subscriptions/s/rules/r", entry("RuleDescription", '<Filter i:type="SqlFilter"/>')),

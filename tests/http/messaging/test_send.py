@@ -148,6 +148,27 @@ def test_a_message_is_taken_up_to_the_limit_of_its_size(
     assert answer.status_code == status, answer.text
 
 
+def test_the_limit_is_that_of_the_queue(server: RunningServer, http: httpx.Client) -> None:
+    queue = server.create_queue("large-ones", max_message_size_kb=2_048)
+    headers = {"BrokerProperties": json.dumps({"MessageId": "m"})}
+    size_max = 2_048 * 1024 - ENVELOPE
+    assert http.post(f"/{queue}/messages", content=bytes(size_max), headers=headers).status_code == 201
+    for excess in (1, 1_000_000):
+        answer = http.post(f"/{queue}/messages", content=bytes(size_max + excess), headers=headers)
+        assert answer.status_code == 403
+    assert len(http.delete(f"/{queue}/messages/head?timeout=5").content) == size_max
+
+
+def test_a_batch_has_at_most_one_megabyte_however_large_a_message_may_be(
+    server: RunningServer, http: httpx.Client
+) -> None:
+    queue = server.create_queue("large-batches", max_message_size_kb=2_048)
+    headers = {"Content-Type": "application/vnd.microsoft.servicebus.json"}
+    for size, status in ((500_000, 201), (600_000, 403)):
+        answer = http.post(f"/{queue}/messages", json=[{"Body": "x" * size}] * 2, headers=headers)
+        assert answer.status_code == status, answer.text
+
+
 @pytest.mark.parametrize(("length", "status"), [(128, 201), (129, 400)])
 @pytest.mark.parametrize("name", ["MessageId", "SessionId", "PartitionKey"])
 def test_ids_and_keys_have_at_most_128_characters(

@@ -76,6 +76,19 @@ test("single messages, arrays and batches arrive in the order they were sent", a
   await takeNone(receiver);
 });
 
+test("a batch that is full is accepted, whatever its messages are like", async () => {
+  const { sender } = await filled();
+  const kinds = [{}, { messageId: "m".repeat(128), partitionKey: "p".repeat(128) }];
+  kinds.push({ applicationProperties: Object.fromEntries(Array.from({ length: 30 }, (_, each) => [`p${each}`, "v"])) });
+  for (const kind of kinds) {
+    for (const size of [100, 200, 250, 256, 1000, 60_000, 130_000, 261_000]) {
+      const batch = await sender.createMessageBatch();
+      while (batch.tryAddMessage({ body: Buffer.alloc(size), ...kind }));
+      if (batch.count > 0) await sender.sendMessages(batch);
+    }
+  }
+});
+
 test("a batch takes messages up to the size the link allows", async () => {
   const { sender } = await filled();
   const batch = await sender.createMessageBatch();

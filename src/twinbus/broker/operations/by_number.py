@@ -16,9 +16,9 @@ from twinbus.clock import Millis
 from twinbus.errors import MessageNotFound, MessageTooLarge
 from twinbus.model.session_key import is_same_session
 from twinbus.model.wire_names import MessageState
-from twinbus.store.reads import ReadNumbers, ReadTogether, Rows
+from twinbus.store.reads import ReadTogether, Rows
 
-DEFERRED_BYTES_MAX = 64 * 1024 * 1024
+DEFERRED_BYTES_MAX, CANCELLED_BYTES_MAX = 64 * 1024 * 1024, 256 * 1024 * 1024
 
 
 def receive_deferred(queue: AskedQueue, command: ReceiveDeferred, now: Millis) -> Steps[list[TakenMessage]]:
@@ -92,7 +92,9 @@ def cancel(fragments: Sequence[Fragment], numbers: Sequence[int]) -> Steps[None]
 def scheduled_rows(fragment: Fragment, numbers: Sequence[int]) -> Steps[tuple[Rows, Millis]]:
     """All of them, and when they were found; MessageNotFound if one of them is not scheduled."""
     wanted = list(dict.fromkeys(numbers))
-    rows, now = yield from read_timed(fragment, ReadNumbers(fragment.key, wanted))
+    rows, now = yield from read_timed(fragment, ReadTogether(fragment.key, wanted, CANCELLED_BYTES_MAX))
+    if rows is None:
+        raise MessageTooLarge(f"These messages have more than {CANCELLED_BYTES_MAX} bytes. Cancel fewer at once.")
     # Those that are being changed become active or are cancelled already.
     changing = fragment.in_flight()
     # A row that was delivered before is not scheduled: it was abandoned with a delay.
