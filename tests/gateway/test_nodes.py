@@ -417,7 +417,7 @@ def test_a_session_that_is_lost_detaches_its_link_after_the_slack(front: Front) 
     client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): "a"})
     client.advance(60_500)
     assert client.take(LinkDetached) == []
-    client.advance(600)
+    client.advance(1_500)
     (event,) = client.take(LinkDetached)
     assert event.error is not None
     assert event.error.condition == "com.microsoft:session-lock-lost"

@@ -20,6 +20,7 @@ from tests.gateway.raw_wire import (
 )
 from twinbus.amqp.codec.sections import decode_sections
 from twinbus.amqp.codec.types import Array, Described, Symbol, UByte, UInt, Value
+from twinbus.broker.entity.session_desk import DETACH_SLACK
 from twinbus.model.descriptions import QueueDescription
 
 LOCK = 30_000
@@ -139,7 +140,7 @@ def test_a_message_settled_after_its_session_was_lost_says_that_the_session_is(n
 def test_a_receive_that_waits_ends_soon_after_the_session_lock_has(net: DotNet) -> None:
     net.accept("sessionId")
     assert net.receive() == []
-    net.front.sim.advance(LOCK + 1_000)
+    net.front.sim.advance(LOCK + DETACH_SLACK)
     net.wire.run()
     (detach,) = net.wire.take("detach")
     assert (detach.channel, detach.fields[:2]) == (2, [0, True])

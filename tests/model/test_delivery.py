@@ -13,9 +13,10 @@ from tests.model.messages import (
     header,
     properties_section,
     received,
+    section,
 )
 from twinbus.amqp.codec.sections import Header, Sections, decode_sections
-from twinbus.amqp.codec.types import Int, Long, Timestamp, UByte, UInt, Value
+from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp, UByte, UInt, Value
 from twinbus.model.delivery import encode_delivery
 
 PLAIN = received(properties_section() + body()).content
@@ -123,3 +124,73 @@ def test_a_delivery_that_is_sent_again_arrives_as_the_message_it_was() -> None:
         enqueued_sequence_number=5,
     )
     assert received(payload) == first
+
+
+# The effective time to live
+
+DAY = 86_400_000
+SOME_FIELDS: list[list[Value]] = [
+    ["id"],
+    ["id", None, "to"],
+    ["id", b"user", "to", "subject", "reply-to", "correlation", Symbol("type"), Symbol("encoding")],
+    ["id", *[None] * 7, Timestamp(5)],
+    ["id", *[None] * 7, Timestamp(5), Timestamp(4)],
+    ["id", *[None] * 9, "group", UInt(3), "reply-group"],
+    ["id", None, "x" * 300],
+]
+
+
+@pytest.mark.parametrize("fields", SOME_FIELDS, ids=str)
+@pytest.mark.parametrize("delivery_count", [0, 300])
+def test_a_message_without_a_time_to_live_of_its_own_shows_that_of_the_entity(
+    fields: list[Value], delivery_count: int
+) -> None:
+    content = received(header(True) + section(0x73, list(fields)) + body()).content
+    shown = decoded(content, delivery_count=delivery_count, expires_at=1_000 + 10 * DAY)
+    assert shown.header == Header(True, ttl=UInt(10 * DAY), delivery_count=UInt(delivery_count))
+    assert shown.properties is not None
+    expected = decode_sections(section(0x73, list(fields))).properties
+    assert expected is not None
+    expected.creation_time, expected.absolute_expiry_time = Timestamp(1_000), Timestamp(1_000 + 10 * DAY)
+    assert shown.properties == expected
+    assert shown.body == decoded(content).body
+
+
+def test_a_time_to_live_that_the_header_cannot_hold_is_in_the_properties() -> None:
+    shown = decoded(PLAIN, expires_at=1_000 + 100 * DAY)
+    assert shown.header == Header(ttl=UInt(2**32 - 1), delivery_count=UInt(0))
+    assert shown.properties is not None
+    assert (shown.properties.creation_time, shown.properties.absolute_expiry_time) == (1_000, 1_000 + 100 * DAY)
+
+
+@pytest.mark.parametrize("own", [10 * DAY + 1, 20 * DAY])
+def test_a_time_to_live_above_that_of_the_entity_is_shown_as_the_entitys(own: int) -> None:
+    content = received(header(None, None, UInt(own)) + properties_section() + body()).content
+    assert decoded(content, expires_at=1_000 + 10 * DAY).header == Header(ttl=UInt(10 * DAY), delivery_count=UInt(0))
+
+
+def test_a_long_time_to_live_above_that_of_the_entity_is_shown_as_the_entitys() -> None:
+    times: list[Value] = ["id", *[None] * 7, Timestamp(900 + 200 * DAY), Timestamp(900)]
+    content = received(header(None, None, UInt(2**32 - 1)) + section(0x73, times) + body()).content
+    shown = decoded(content, expires_at=1_000 + 100 * DAY).properties
+    assert shown is not None
+    assert (shown.creation_time, shown.absolute_expiry_time) == (1_000, 1_000 + 100 * DAY)
+
+
+@pytest.mark.parametrize(
+    ("own", "times"),
+    [(10 * DAY, [None, None]), (60_000, [Timestamp(61_000), Timestamp(900)]), (2**32 - 1, [100 * DAY + 5, 5])],
+)
+def test_a_time_to_live_that_holds_is_delivered_as_it_was_sent(own: int, times: list[int | None]) -> None:
+    fields: list[Value] = ["id", *[None] * 7, *[None if each is None else Timestamp(each) for each in times]]
+    content = received(header(None, None, UInt(own)) + section(0x73, list(fields)) + body()).content
+    lives = 100 * DAY if own == 2**32 - 1 else own
+    plain = encode_delivery(content, sequence_number=7, enqueued_at=1_000, delivery_count=0)
+    mortal = encode_delivery(content, sequence_number=7, enqueued_at=1_000, delivery_count=0, expires_at=1_000 + lives)
+    assert mortal == plain
+
+
+def test_the_time_to_live_of_a_message_for_later_counts_from_when_it_is_due() -> None:
+    shown = decoded(PLAIN, expires_at=5_000 + DAY, lives_since=5_000)
+    assert shown.header is not None
+    assert shown.header.ttl == DAY

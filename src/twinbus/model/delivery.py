@@ -1,6 +1,6 @@
 """A stored message on its way out: content in, payload of a transfer out.
 
-What the sender sent is not changed. It is preceded by a header with the delivery count, the delivery annotations with the
+What the sender sent is not changed, but for its time to live where the entity shortened that. It is preceded by a header with the delivery count, the delivery annotations with the
 lock token, and one map of message annotations with the broker's own entries first and the sender's after them. In the
 content, the bare message follows these bytes:
 
@@ -11,9 +11,10 @@ from struct import Struct
 
 from twinbus.amqp.codec.encode import encode_symbol, encode_value
 from twinbus.amqp.codec.types import Long, UInt
-from twinbus.clock import Millis
+from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
 from twinbus.model.content import PREFIX
+from twinbus.model.effective_lifetime import own_time_to_live, shown_header, shown_properties
 
 _unpack_prefix = PREFIX.unpack_from
 _PREFIX_SIZE = PREFIX.size
@@ -59,16 +60,28 @@ def encode_delivery(
     state: int = 0,
     show_state: bool = False,
     enqueued_sequence_number: int = 0,
+    expires_at: Millis = NEVER,
+    lives_since: Millis = 0,
 ) -> bytes:
     """The payload for a receiver.
 
     `lock_token` (16 bytes in GUID order) and `locked_until` make it a peek-lock delivery; without them, the
     delivery annotations are written without a lock token. A state other than active is always written.
+    A message that expires shows the time to live that it has, counted from `lives_since`, or else from `enqueued_at`.
     """
-    _, header_size, delivery_entry_count, count, delivery_size, size, _, _ = _unpack_prefix(content)
+    _, header_size, delivery_entry_count, count, delivery_size, size, properties_size, _ = _unpack_prefix(content)
     delivery_at = _PREFIX_SIZE + header_size
     entries_at = delivery_at + delivery_size
     header = content[_PREFIX_SIZE:delivery_at]
+    rest: bytes | memoryview = memoryview(content)[entries_at:]
+    if expires_at != NEVER:
+        since, properties_at = lives_since or enqueued_at, entries_at + size
+        asked_for = own_time_to_live(header, content, properties_at)
+        if asked_for is None or asked_for > expires_at - since:
+            header = shown_header(header, expires_at - since)
+            properties_end = properties_at + properties_size
+            properties = shown_properties(content[properties_at:properties_end], since, expires_at)
+            rest = b"".join((content[entries_at:properties_at], properties, memoryview(content)[properties_end:]))
     if delivery_count:
         header = _with_delivery_count(header, delivery_count)
     extra = b""
@@ -110,7 +123,7 @@ def encode_delivery(
             _LOCKED_UNTIL,
             locked_until,
         )
-    return b"".join((header, front, extra, memoryview(content)[entries_at:]))
+    return b"".join((header, front, extra, rest))
 
 
 def _with_delivery_count(header: bytes, delivery_count: int) -> bytes:

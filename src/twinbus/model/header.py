@@ -8,6 +8,7 @@ from twinbus.amqp.codec.sections import HEADER
 from twinbus.amqp.codec.types import UByte, UInt, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
+from twinbus.model.content import DESCRIPTOR_SIZE
 
 _FIELD_COUNT = 5
 _TYPES: tuple[tuple[str, type], ...] = (
@@ -25,6 +26,14 @@ def _section(fields: list[Value]) -> bytes:
 
 
 NO_HEADER = _section([None] * len(_TYPES))
+
+
+def with_time_to_live(section: bytes, encoded: bytes) -> bytes:
+    """A section that `read_header` made, with another time to live."""
+    fields, _ = decode_value(section, DESCRIPTOR_SIZE)
+    elements = [encode_value(field) for field in fields[: len(_TYPES)]]
+    elements[2] = encoded
+    return encode_descriptor(HEADER) + encode_list([*elements, _NO_FAILED_DELIVERIES])
 
 
 # Senders use the same few headers over and over.

@@ -19,7 +19,7 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
 from twinbus.model.partition_key import candidates
 
-DETACH_SLACK: Millis = 1_000
+DETACH_SLACK: Millis = 2_000
 """A receiver that waits for exactly the duration of its lock does not meet an error on a quiet link; one that waits a few
 seconds longer finds its link closed."""
 

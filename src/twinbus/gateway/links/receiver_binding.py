@@ -134,6 +134,7 @@ class ReceiverBinding:
                 locked_until=locked_until if is_locking else None,
                 state=message.state,
                 enqueued_sequence_number=message.enqueued_sequence_number,
+                expires_at=message.expires_at,
             )
             size += len(payload)
             encoded.append((token, payload))

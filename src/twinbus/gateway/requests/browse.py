@@ -76,6 +76,9 @@ def encode_peeked(message: StoredMessage) -> bytes:
         state=message.state,
         show_state=True,
         enqueued_sequence_number=message.enqueued_sequence_number,
+        expires_at=message.expires_at,
+        # The time to live of a scheduled message counts from when it is due, unless it was delivered before.
+        lives_since=0 if message.delivery_count else message.due_at,
     )
 
 
@@ -167,6 +170,7 @@ def _received_one(delivery: TakenMessage) -> dict[str, object]:
         state=MessageState.DEFERRED,
         show_state=True,
         enqueued_sequence_number=message.enqueued_sequence_number,
+        expires_at=message.expires_at,
     )
     return {"message": payload, "lock-token": UUID(bytes_le=token)} if token else {"message": payload}
 
