@@ -46,6 +46,7 @@ PAGES = {
     ("DELETE", "/$access/{name}"): "/$access/$nobody",
     ("POST", "/$access/{name}/regenerate"): "/$access/$nobody/regenerate?key=primary",
     ("GET", "/$backlog"): "/$backlog",
+    ("GET", "/$sessions"): "/$sessions",
     ("POST", "/$meter/flush"): "/$meter/flush",
 }
 MESSAGES = [
