@@ -61,6 +61,15 @@ def test_an_authority_that_is_named_is_trusted(
 
 
 @pytest.mark.parametrize("words", COMMANDS)
+def test_the_port_without_tls_takes_it_too(
+    secure: Served, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_flag = secure.ready["connection_string"].replace("UseDevelopmentEmulator=true;", "")
+    options = ["--ca-file", secure.ready["tls_authority"], "--data", str(tmp_path)]
+    assert run([*words, "--connection-string", without_flag, *options]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", COMMANDS)
 def test_that_of_a_namespace_on_this_machine_is_found(
     secure: Served, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,7 +100,7 @@ def test_a_namespace_without_a_generated_certificate_has_no_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["certificate", "path", "--data", str(tmp_path)]) == FAILED
-    assert "Start it with --tls" in capsys.readouterr().err
+    assert "Start it first" in capsys.readouterr().err
 
 
 def test_debian_gets_a_file_of_its_own_and_is_told_to_read_it(tmp_path: Path) -> None:

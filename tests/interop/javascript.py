@@ -69,7 +69,7 @@ class TestRun:
             "TWINBUS_TRANSPORT": transport,
             "TWINBUS_PLAIN": server.connection_string,
             "TWINBUS_TLS": server.server.tls_connection_string or "",
-            "TWINBUS_HTTP": f"http://127.0.0.1:{server.server.http_port}",
+            "TWINBUS_HTTP": f"http://127.0.0.1:{server.server.amqp_port}",
             "TWINBUS_CLOCK": clock_url,
         }
         # The SDK's timers outlive what they wait for: a settlement that a cut connection took along keeps Node for a minute.

@@ -12,12 +12,13 @@ from tests.interop.running_server import RunningServer
 
 
 @pytest.mark.rule("A19")
-def test_messages_pass_over_websocket(server: RunningServer) -> None:
-    queue = server.create_queue("over-websocket")
+@pytest.mark.parametrize("port", ["amqp_port", "http_port"])
+def test_messages_pass_over_websocket(server: RunningServer, port: str) -> None:
+    queue = server.create_queue(f"over-websocket-at-{port}")
     client = ServiceBusClient.from_connection_string(
         server.connection_string,
         transport_type=TransportType.AmqpOverWebsocket,
-        custom_endpoint_address=f"ws://127.0.0.1:{server.server.http_port}",
+        custom_endpoint_address=f"ws://127.0.0.1:{getattr(server.server, port)}",
         retry_total=0,
     )
     with client, client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -63,3 +64,17 @@ def test_the_stock_administration_client_works_over_https(secure_server: Running
     ) as client:
         client.create_queue("over-https")
         assert [queue.name for queue in client.list_queues()] == ["over-https"]
+
+
+@pytest.mark.rule("A19")
+def test_one_connection_string_serves_both_stock_clients(secure_server: RunningServer) -> None:
+    """The administration client uses HTTPS whatever the string says, and the port without TLS takes it."""
+    text = secure_server.connection_string
+    assert "UseDevelopmentEmulator=true" in text
+    trusted = str(secure_server.server.tls_authority)
+    with ServiceBusAdministrationClient.from_connection_string(text, connection_verify=trusted) as administration:
+        administration.create_queue("one-string")
+    with secure_server.client() as client, client.get_queue_sender("one-string") as sender:
+        sender.send_messages(ServiceBusMessage("a"))
+        with client.get_queue_receiver("one-string", max_wait_time=5) as receiver:
+            assert [str(message) for message in receiver.receive_messages()] == ["a"]

@@ -9,8 +9,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
+from twinbus.client.message import encode_message
+from twinbus.client.namespace import Namespace
 from twinbus.http.messaging import cased_headers
 from twinbus.http.websocket import PATH, SUB_PROTOCOL
+from twinbus.model.descriptions import QueueDescription
 from twinbus.server import sockets
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ExtraPort, ServerSettings
@@ -42,7 +45,8 @@ def ports(server: NamespaceServer) -> list[tuple[int, ssl.SSLContext | None]]:
     trusting = ssl.create_default_context(cafile=str(server.tls_authority))
     assert server.tls_port is not None
     extra = [(each.port, trusting if each.uses_tls else None) for each in server.settings.also_listen]
-    return [(server.amqp_port, None), (server.tls_port, trusting), *extra]
+    plain = [(port, trusting) for port, tls in extra if tls is None]
+    return [(server.amqp_port, None), (server.amqp_port, trusting), (server.tls_port, trusting), *extra, *plain]
 
 
 async def exchange(port: int, tls: ssl.SSLContext | None, *pieces: bytes, size: int = -1) -> bytes:
@@ -66,7 +70,7 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_every_shared_port_speaks_amqp_http_and_websockets(server: NamespaceServer) -> None:
-    assert len(ports(server)) == 4
+    assert len(ports(server)) == 6
     for port, tls in ports(server):
         assert (await exchange(port, tls, SASL_HEADER, size=64))[:8] == SASL_HEADER
         assert (await exchange(port, tls, HEALTH)).startswith(b"HTTP/1.1 200")
@@ -76,17 +80,22 @@ async def test_every_shared_port_speaks_amqp_http_and_websockets(server: Namespa
             assert (await client.recv(decode=False))[:8] == SASL_HEADER
 
 
-@pytest.mark.parametrize("start", [b"\x00" * 8, b"\x16\x03\x01\x02\x00\x01", b"hello\r\n\r\n", b"AMQX" + bytes(200)])
+@pytest.mark.parametrize(
+    "start", [b"\x00" * 8, b"\x16\x03\x01\x00\x05nonsense", b"hello\r\n\r\n", b"AMQX" + bytes(200)]
+)
 async def test_what_is_neither_amqp_nor_http_is_closed(server: NamespaceServer, start: bytes) -> None:
     answer = await exchange(server.amqp_port, None, start)
-    assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
+    # An alert of TLS, if that is what it started with.
+    assert answer[:12] in (b"", b"HTTP/1.1 400") or answer.startswith(b"\x15\x03")
 
 
 async def test_amqp_that_goes_on_with_nonsense_is_closed(server: NamespaceServer) -> None:
     assert b"HTTP" not in await exchange(server.amqp_port, None, b"AMQP", b"\xff" * 100)
 
 
-@pytest.mark.parametrize("start", [b"", b"AMQ", b"G", b"GET /health HTTP/1.1\r\nHost: loc"])
+@pytest.mark.parametrize(
+    "start", [b"", b"AMQ", b"\x16\x03\x01\x02\x00\x01", b"G", b"GET /health HTTP/1.1\r\nHost: loc"]
+)
 async def test_who_says_too_little_is_closed_after_a_while(
     server: NamespaceServer, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +106,34 @@ async def test_who_says_too_little_is_closed_after_a_while(
         writer.write(start)
         assert (await rest(reader))[:12] in (b"", b"HTTP/1.1 400")
         writer.close()
+
+
+async def test_who_says_nothing_after_the_handshake_is_closed_after_a_while(
+    server: NamespaceServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "FIRST_BYTES_WAIT_S", 0.3)
+    for port, tls in ports(server):
+        if tls is not None:
+            reader, writer = await asyncio.open_connection(HOST, port, ssl=tls)
+            assert await rest(reader) == b""
+            writer.close()
+
+
+async def test_large_transfers_pass_with_tls_on_the_plain_port(tmp_path: Path) -> None:
+    """More than any buffer on the way holds, in both directions at once."""
+    settings = ServerSettings("test", tmp_path, amqp_port=0, http_port=0, store_count=1)
+    server = NamespaceServer(settings)
+    await server.start()
+    await server.control.create_queue(QueueDescription("q"))
+    text = server.connection_string.replace("UseDevelopmentEmulator=true;", "")
+    trusting = ssl.create_default_context(cafile=str(server.tls_authority))
+    async with await Namespace.connect(text, tls=trusting) as namespace:
+        sender = await namespace.sender("q")
+        assert await sender.send([encode_message(bytes(200_000)) for _ in range(50)]) == [None] * 50
+        receiver = await namespace.receiver("q", deletes=True)
+        received = await receiver.collect(50, wait_s=WAIT_S)
+    assert len(received) == 50
+    await server.stop()
 
 
 async def test_headers_that_come_slowly_are_waited_for(server: NamespaceServer) -> None:

@@ -71,7 +71,7 @@ class NamespaceServer:
         self.traffic = Traffic()
         self.amqp_port = settings.amqp_port
         self.tls_port = settings.tls_port
-        self.tls_authority: Path | None = None  # what clients must trust if no certificate was given
+        self.tls_authority: Path | None = None  # what clients over TLS must trust if no certificate was given
         self.http_port = settings.http_port
         self._open_store = open_store or partial(DurableStore, limits=StoreLimits.shared_by(settings.store_count))
         self._has_store_process = has_store_process
@@ -168,9 +168,9 @@ class NamespaceServer:
         self._http_server.start()
         loop = asyncio.get_running_loop()
         shared = partial(SharedPort, self._transport, self._http_server.protocol, self._undecided, loop)
-        tls = self._tls_context() if self._tls_sockets else None
+        tls = self._tls_context()
         for sock in self._plain_sockets:
-            self._servers.append(await listen(shared, sock))
+            self._servers.append(await listen(partial(shared, tls=tls), sock))
         for sock in self._tls_sockets:
             self._servers.append(await listen(shared, sock, tls))
 

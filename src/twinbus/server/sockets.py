@@ -9,6 +9,7 @@ import errno
 import socket
 import ssl
 import sys
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from random import SystemRandom
 from typing import cast
@@ -21,6 +22,7 @@ FREE_PORTS = range(20_000, 32_000)
 FREE_PORT_TRIES = 20
 BACKLOG = 1_024
 AMQP_START = b"AMQP"
+TLS_HANDSHAKE = 0x16  # the first byte of every TLS connection; no request of HTTP starts with it
 FIRST_BYTES_WAIT_S = 20.0
 UNDECIDED_MAX = 5_000
 
@@ -105,11 +107,15 @@ async def listen(
 
 
 class SharedPort(asyncio.Protocol):
-    """A port for AMQP and HTTP: the first four bytes of a connection say which of the two it speaks.
+    """A port for AMQP and HTTP, with TLS and without: the first bytes of a connection say what it speaks.
 
-    Connection strings name a single port, and SDKs take it for AMQP, for AMQP over WebSockets and for administration. A
-    connection stays here until the bytes are there, then goes to its protocol with them. One that sends too few in time is
-    closed, and so are those beyond UNDECIDED_MAX at once. `undecided` has all that wait, for whoever stops the server.
+    Connection strings name a single port, and SDKs take it for AMQP, for AMQP over WebSockets and for administration; some
+    use TLS for the last one alone. A connection stays here until the bytes are there, then goes to its protocol with them.
+    One that sends too few in time is closed, and so are those beyond UNDECIDED_MAX at once. `undecided` has all that wait,
+    for whoever stops the server.
+
+    `tls` is for connections that start with a TLS handshake. What they say inside is decided by a second one, which gets the
+    first as `outer`.
     """
 
     def __init__(
@@ -118,25 +124,33 @@ class SharedPort(asyncio.Protocol):
         make_http: MakeProtocol,
         undecided: "set[SharedPort]",
         loop: asyncio.AbstractEventLoop,
+        tls: ssl.SSLContext | None = None,
+        outer: "SharedPort | None" = None,
     ) -> None:
         self._make_amqp = make_amqp
         self._make_http = make_http
         self._undecided = undecided
         self._loop = loop
+        self._tls = tls
+        self._outer = outer
         self._start = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the interface without the base class.
         self._transport = cast(asyncio.Transport, transport)
-        self._giving_up = self._loop.call_later(FIRST_BYTES_WAIT_S, self._transport.abort)
+        self._giving_up = self._loop.call_later(FIRST_BYTES_WAIT_S, self.cut)
+        if self._outer is not None:
+            self._outer._decide()
         self._undecided.add(self)
         if len(self._undecided) > UNDECIDED_MAX:
-            self._transport.abort()
+            self.cut()
 
     def data_received(self, data: bytes) -> None:
         self._start += data
         if self._start.startswith(AMQP_START):
             self._hand_over(self._make_amqp())
+        elif self._tls is not None and self._start[0] == TLS_HANDSHAKE:
+            self._start_tls(self._tls)
         elif not AMQP_START.startswith(self._start):
             self._hand_over(self._make_http())
 
@@ -144,6 +158,7 @@ class SharedPort(asyncio.Protocol):
         self._decide()
 
     def cut(self) -> None:
+        self._decide()
         self._transport.abort()
 
     def _decide(self) -> None:
@@ -155,3 +170,25 @@ class SharedPort(asyncio.Protocol):
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.data_received(self._start)
+
+    def _start_tls(self, tls: ssl.SSLContext) -> None:
+        """It stays undecided, and so bounded in time and number, until the handshake is over."""
+        inner = SharedPort(self._make_amqp, self._make_http, self._undecided, self._loop, outer=self)
+        # Not the loop's own `start_tls`: that one reads the handshake from its start, and we have read it already.
+        layer = SSLProtocol(
+            self._loop,
+            inner,
+            tls,
+            None,  # type: ignore[arg-type]  # nobody waits for the handshake
+            server_side=True,
+            ssl_handshake_timeout=FIRST_BYTES_WAIT_S,  # type: ignore[arg-type]  # any number will do
+        )
+        self._transport.set_protocol(layer)
+        layer.connection_made(self._transport)
+        rest = memoryview(self._start)
+        while rest:
+            buffer = layer.get_buffer(len(rest))
+            size = min(len(buffer), len(rest))
+            buffer[:size] = rest[:size]
+            layer.buffer_updated(size)
+            rest = rest[size:]

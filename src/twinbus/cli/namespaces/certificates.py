@@ -90,13 +90,11 @@ def _file(data: Path, namespace: str) -> Path:
 
 def _authority(data: Path, namespace: str) -> Path:
     running = read_running(namespace_folder(data, namespace))
-    if running is not None and running.tls_port is not None and running.tls_authority is None:
+    if running is not None and running.tls_authority is None:
         raise CommandFailed(f"'{namespace}' shows a certificate of your own: trust the authority that signed it.")
     file = _file(data, namespace)
     if not file.is_file():
-        raise CommandFailed(
-            f"The namespace '{namespace}' has no generated certificate in {data}. Start it with --tls first."
-        )
+        raise CommandFailed(f"The namespace '{namespace}' has no generated certificate in {data}. Start it first.")
     return file
 
 

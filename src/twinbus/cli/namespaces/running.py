@@ -43,12 +43,9 @@ class RunningNamespace:
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def serves(self, target: ConnectionString) -> bool:
-        """Whether a connection string for TLS, however it names the host, means a port of this namespace."""
-        ports = {
-            self.tls_port,
-            *(int(each.removesuffix("/tls")) for each in self.also_listens if each.endswith("/tls")),
-        }
-        return target.uses_tls and target.port in ports
+        """Whether a connection string, however it names the host, means a port of this namespace that takes TLS."""
+        extra = (int(each.partition("/")[0]) for each in self.also_listens)
+        return target.uses_tls and target.port in (self.amqp_port, self.tls_port, *extra)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """The JSON that its HTTP side answers. Raises NamespaceRefused if it refuses or is not there."""
@@ -60,7 +57,7 @@ class RunningNamespace:
         lines = [self.connection_string]
         if self.tls_connection_string is not None:
             lines.append(self.tls_connection_string)
-        if self.tls_authority is not None:
+        if self.tls_authority is not None and self.tls_connection_string is not None:
             lines.append(f"Clients over TLS have to trust {self.tls_authority}")
         if self.also_listens:
             lines.append(f"Also listening on {', '.join(self.also_listens)}")
