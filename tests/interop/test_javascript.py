@@ -61,5 +61,7 @@ def test_the_sdk_is_told_what_time_has_ended_and_goes_on_after_faults(
     assert not failures, "\n".join(failures)
 
 
-def test_the_sdk_can_be_shown_the_way_to_a_websocket_without_tls_on_the_port_of_amqp(tls_server: RunningServer, packages: Path) -> None:
+def test_the_sdk_can_be_shown_the_way_to_a_websocket_without_tls_on_the_port_of_amqp(
+    tls_server: RunningServer, packages: Path
+) -> None:
     assert not (failure := TestRun("sessions.test.js", "ws", tls_server, packages).failure()), failure
