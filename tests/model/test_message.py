@@ -25,7 +25,7 @@ from twinbus.amqp.codec.sections import DataBody, ValueBody
 from twinbus.amqp.codec.types import Described, Long, Symbol, Timestamp, UByte, UInt, ULong, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
-from twinbus.model.content import properties
+from twinbus.model.content import annotation, properties, with_annotations
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.identity import LIFETIME_MAX
 from twinbus.model.message import read_content, split_batch
@@ -219,6 +219,36 @@ def test_annotations_may_have_strings_and_numbers_as_keys() -> None:
     assert kept is not None
     assert kept[ULong(5)] == "five"
     assert kept["x-opt-locked-until"] == 61_000
+
+
+@pytest.mark.rule("A2")
+@pytest.mark.parametrize("form", [0xB3, 0xB1])
+def test_the_names_of_annotations_count_in_their_long_form_too(form: int) -> None:
+    """The forms are the sender's choice; most SDKs use the short one wherever it fits."""
+
+    def entry(name: str, value: bytes) -> bytes:
+        return bytes([form]) + len(name).to_bytes(4, "big") + name.encode() + value
+
+    entries = [
+        entry("x-opt-partition-key", b"\xb1\x00\x00\x00\x01k"),
+        entry("x-opt-via-partition-key", b"\xa1\x01v"),
+        entry("x-opt-scheduled-enqueue-time", encode_value(Timestamp(5))),
+        entry("x-opt-sequence-number", encode_value(Long(77))),
+        entry("x-opt-other", b"\xa1\x01o"),
+    ]
+    packed = b"".join(entries)
+    payload = (
+        b"\x00\x53\x72\xd1" + (len(packed) + 4).to_bytes(4, "big") + (2 * len(entries)).to_bytes(4, "big") + packed
+    )
+    message = received(payload + properties_section() + body())
+    assert (message.partition_key, message.via_partition_key, message.scheduled_at) == ("k", "v", 5)
+    assert read_content(message.content).partition_key == "k"
+    assert annotation(message.content, "x-opt-other") == "o"
+    changed = with_annotations(message.content, {"x-opt-other": None, "x-opt-partition-key": "new"})
+    assert (annotation(changed, "x-opt-other"), read_content(changed).partition_key) == (None, "new")
+    kept = delivered(changed).message_annotations
+    assert kept is not None
+    assert kept["x-opt-sequence-number"] != 77
 
 
 def test_a_null_annotation_says_nothing() -> None:

@@ -60,7 +60,8 @@ def read_annotations(data: bytes, pos: int, end: int, count: int) -> Annotations
             meaning = _MEANINGS.get(data[pos + 2 : value_at])
         else:
             value_at = skip_value(data, pos)
-            meaning = None
+            # Rare: SDKs use the short form of a name wherever it fits.
+            meaning = _MEANINGS.get(data[pos + 5 : value_at]) if code == 0xB3 or code == 0xB1 else None
         if WIDTHS[data[value_at]] == SIZE8:
             pos = value_at + 2 + data[value_at + 1]
         else:

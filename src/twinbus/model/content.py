@@ -23,7 +23,6 @@ from twinbus.amqp.codec.encode import (
     encode_descriptor,
     encode_list,
     encode_map,
-    encode_string,
     encode_symbol,
     encode_value,
 )
@@ -145,11 +144,11 @@ def with_properties(content: bytes, changes: Mapping[str, Value]) -> bytes:
 def annotation(content: bytes, name: str) -> Value:
     """The value of one message annotation; None if it is not set."""
     entries = unpack(content).entries
-    names = {encode_symbol(name), encode_string(name)}
+    wanted = name.encode()
     pos = 0
     while pos < len(entries):
         value_at = skip_value(entries, pos)
-        if entries[pos:value_at] in names:
+        if _name_of(entries[pos:value_at]) == wanted:
             return decode_value(entries, value_at)[0]
         pos = skip_value(entries, value_at)
     return None
@@ -158,13 +157,13 @@ def annotation(content: bytes, name: str) -> Value:
 def with_annotations(content: bytes, changes: Mapping[str, Value]) -> bytes:
     """The content with these message annotations set, or removed by None; all others stay byte for byte."""
     parts = unpack(content)
-    replaced = {encode(name) for name in changes for encode in (encode_symbol, encode_string)}
+    replaced = {name.encode() for name in changes}
     elements: list[bytes] = []
     pos = 0
     while pos < len(parts.entries):
         value_at = skip_value(parts.entries, pos)
         end = skip_value(parts.entries, value_at)
-        if parts.entries[pos:value_at] not in replaced:
+        if _name_of(parts.entries[pos:value_at]) not in replaced:
             elements += (parts.entries[pos:value_at], parts.entries[value_at:end])
         pos = end
     for name, value in changes.items():
@@ -215,6 +214,14 @@ def _named_entries(section: bytes) -> list[tuple[str, int, int, int]]:
     elements = _elements(section)
     entries = []
     for (start, key), (value_at, value) in zip(elements[::2], elements[1::2], strict=True):
-        text = key[2:] if key[0] < 0xB0 else key[5:]
+        text = _name_of(key) or b""
         entries.append((text.decode(errors="replace"), start, value_at, value_at + len(value)))
     return entries
+
+
+def _name_of(key: bytes) -> bytes | None:
+    """Of an encoded symbol or string, in its short or long form; None for a key of another type."""
+    form = key[0]
+    if form == 0xA3 or form == 0xA1:
+        return key[2:]
+    return key[5:] if form == 0xB3 or form == 0xB1 else None
