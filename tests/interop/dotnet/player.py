@@ -1,6 +1,7 @@
 """Plays a script of raw frames and requests over the sockets of a namespace, and holds the answers to it.
 
     # a remark                           with version 2017-04 2021-05       once for each value of $version
+    feature sessions                     what it is about, for the page of compatibility
     given queue q requires_session=true  $q is its name; `topic t a b` has the subscriptions a and b
     do sender c1 1 $q                    the steps of a macro; those in common.script are for all scripts
     each i 1 9 do token c1 $i $q         the same for each number
@@ -32,12 +33,13 @@ from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 from uuid import uuid4
 from xml.etree.ElementTree import Element, fromstring
 
 from tests.interop.dotnet.notation import CODES, NAMES, Mismatch, Node, Reader, decode, decode_all, encode, match, show
+from tests.interop.results import Feature
 from tests.interop.running_server import RunningServer, wait_until
 from twinbus.client.connection_string import parse_connection_string
 
@@ -50,6 +52,11 @@ AGENT = "azsdk-net-Messaging.ServiceBus/7.19.0 (.NET 10.0.12; Debian GNU/Linux 1
 
 def scripts() -> list[Path]:
     return sorted(path for path in SCRIPTS.glob("*.script") if path.name != "common.script")
+
+
+def feature_of(script: Path) -> Feature:
+    found = next(line for line in script.read_text().splitlines() if line.startswith("feature "))
+    return cast(Feature, found.removeprefix("feature "))
 
 
 def variants(script: Path) -> list[dict[str, str]]:
@@ -166,7 +173,7 @@ class Player:
 
     def _step(self, line: str, below: list[str]) -> None:
         first, _, rest = line.partition(" ")
-        if first == "with":
+        if first in ("with", "feature"):
             return
         if first == "do":
             name, _, given = rest.partition(" ")

@@ -5,19 +5,34 @@ from pathlib import Path
 import pytest
 
 from tests.interop.dotnet.notation import Mismatch, Reader, decode, encode, match, show
-from tests.interop.dotnet.player import Player, scripts, variants
+from tests.interop.dotnet.player import Player, feature_of, scripts, variants
+from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
 
-CASES = [(script, values) for script in scripts() for values in variants(script)]
+VERSION = "7.19.0, by its recorded frames"
 
 
-@pytest.mark.parametrize(
-    ("script", "values"),
-    CASES,
-    ids=[" ".join([script.stem, *(f"{name}={value}" for name, value in values.items())]) for script, values in CASES],
-)
-def test_the_client_hears_what_it_needs(server: RunningServer, script: Path, values: dict[str, str]) -> None:
-    Player(server, values).play(script)
+def name_of(script: Path, values: dict[str, str]) -> str:
+    return " ".join([script.stem, *(f"{name}={value}" for name, value in values.items())])
+
+
+CASES = {name_of(script, values): (script, values) for script in scripts() for values in variants(script)}
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Recorder:
+    return Recorder(".NET SDK", VERSION)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_client_hears_what_it_needs(server: RunningServer, recorder: Recorder, name: str) -> None:
+    script, values = CASES[name]
+    try:
+        Player(server, values).play(script)
+    except BaseException as error:
+        recorder.record(feature_of(script), name, "fail", str(error))
+        raise
+    recorder.record(feature_of(script), name, "pass")
 
 
 @pytest.mark.parametrize(
