@@ -263,3 +263,46 @@ def test_what_waits_in_a_topic_for_its_transfer_survives_a_restart(sim: Simulati
 
 def _keyed(name: str) -> Message:
     return make_message(name, partition_key="k", via_partition_key="k")
+
+
+# What the home is like does not matter to what it only passes on
+
+
+@pytest.mark.rule("A7")
+@pytest.mark.parametrize("is_via", [False, True])
+@pytest.mark.parametrize("time_to_live", [None, 2_000])
+def test_what_waits_for_its_transfer_does_not_expire(sim: Simulation, is_via: bool, time_to_live: int | None) -> None:
+    """It was acknowledged, and its time to live counts at the destination."""
+    home = sim.queue(QueueDescription("home", default_time_to_live=1_000))
+    target = sim.queue(QueueDescription("target"))
+    lost = target.main.fragments[0].broker.index
+    assert lost != home.main.fragments[0].broker.index
+    sim.lose_store(lost)
+    transaction, message = FragmentTransaction(), make_message("m", time_to_live=time_to_live)
+    if is_via:
+        transaction.send(home.via("target").placement, [message], sim.now)
+    else:
+        transaction.send(target.placement, [message], sim.now, home.transfers)
+    assert commit(sim, transaction).value is None
+    sim.advance(10_000, 500)
+    sim.return_store(lost)
+    sim.advance(1_500, 500)
+    assert ids(sim, target.main) == ["m"]
+
+
+@pytest.mark.rule("A7")
+def test_a_home_with_message_sessions_and_duplicate_detection_passes_on_what_has_neither(sim: Simulation) -> None:
+    home = sim.queue(QueueDescription("home", requires_session=True, requires_duplicate_detection=True))
+    one, two = sim.queue(QueueDescription("one")), sim.queue(QueueDescription("two", requires_session=True))
+    sim.send(home, make_message("same", session_id="s"))
+    lock = sim.accept(home.main, "s").value
+    receiver = sim.receiver(home.main, 1, session=lock)
+    (delivery,) = receiver.take()
+    transaction = FragmentTransaction()
+    transaction.settle(home.main, [delivery.lock_token], COMPLETE, sim.now, home.transfers)
+    transaction.send(one.placement, [make_message("same"), make_message("same")], sim.now, home.transfers)
+    transaction.send(two.placement, [make_message("same", session_id="other")], sim.now, home.transfers)
+    assert commit(sim, transaction).value is None
+    assert ids(sim, one.main) == ["same", "same"]
+    other = sim.accept(two.main, "other").value
+    assert sim.receiver(two.main, 9, session=other).ids() == ["same"]

@@ -40,11 +40,13 @@ class ViaPlacement(Placement):
         return message.via_partition_key or None
 
     def prepare(self, messages: Sequence[Message]) -> Sequence[Message]:
-        # A scheduled message is transferred at once and waits for its time at the destination, where it is looked for.
+        # A scheduled message is transferred at once and waits for its time at the destination, where it is looked for. What
+        # waits here for a destination that is down does not expire: its time to live counts there.
         return [
             replace(
                 message,
                 content=with_annotations(message.content, {wire_names.TRANSFER_DESTINATION: self._destination}),
+                time_to_live=None,
                 scheduled_at=None,
             )
             for message in messages

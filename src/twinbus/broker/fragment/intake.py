@@ -15,7 +15,7 @@ from twinbus.errors import QuotaExceeded, ServerBusy
 from twinbus.model.message import Message
 from twinbus.model.partition_key import pinning_key
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import DuplicatesSeen, StoredMessage
+from twinbus.store.changes import DuplicatesSeen, StoredMessage, SubQueue
 
 DROPPED = 0
 """In place of the sequence number of a duplicate."""
@@ -100,10 +100,13 @@ def take_fresh(decision: Decision, history: DuplicateHistory, messages: Sequence
 class _Intake:
     """Rows of one run of `count` messages on their way into one fragment."""
 
-    __slots__ = ("_now", "_number", "_settings", "active", "pings", "scheduled")
+    __slots__ = ("_now", "_number", "_settings", "_ttl_default", "active", "pings", "scheduled")
 
     def __init__(self, fragment: Fragment, count: int, now: Millis) -> None:
         self._settings = fragment.settings
+        # What an entity only passes on was acknowledged, and its time to live counts at the destination.
+        is_passing = fragment.sub_queue is SubQueue.TRANSFER
+        self._ttl_default = NEVER if is_passing else fragment.settings.default_time_to_live
         self._now = now
         self._number = fragment.tally.take_numbers(count) - 1
         self.active: list[StoredMessage] = []
@@ -119,12 +122,12 @@ class _Intake:
         due_at = message.scheduled_at
         if due_at is not None and due_at > now and not message.is_ping:
             # Its time to live counts from when it becomes active.
-            expires_at = expiry_of(due_at, message.time_to_live, settings.default_time_to_live)
+            expires_at = expiry_of(due_at, message.time_to_live, self._ttl_default)
             self.scheduled.append(
                 StoredMessage(number, content, now, expires_at, MessageState.SCHEDULED, due_at, 0, session_id, origin)
             )
             return number
-        expires_at = expiry_of(now, message.time_to_live, settings.default_time_to_live)
+        expires_at = expiry_of(now, message.time_to_live, self._ttl_default)
         row = StoredMessage(number, content, now, expires_at, MessageState.ACTIVE, 0, 0, session_id, origin)
         if message.is_ping:
             self.pings.append(row)
