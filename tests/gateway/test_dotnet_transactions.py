@@ -117,6 +117,15 @@ class DotNet:
             self.wire.flow(1, self._handle, credit)
         return self._handle
 
+    def session_receiver(self, path: str, session_id: str | None = None, timeout: int = 5_000) -> int:
+        self.wire.put_token(path)
+        self._handle += 1
+        origin = source(f"/{path}", *[None] * 6, {Symbol("com.microsoft:session-filter"): session_id}, *[None] * 3)
+        limits: Value = {Symbol("com.microsoft:timeout"): UInt(timeout)}
+        rest: list[Value] = [None, UByte(1), origin, target("me"), *[None] * 6, limits]
+        self.wire.say(1, "attach", f"receiver{self._handle}", UInt(self._handle), True, *rest)
+        return self._handle
+
     def delivery(self) -> int:
         """Id of the one delivery that has come."""
         (transfer,) = self.wire.take("transfer")
@@ -319,6 +328,51 @@ def test_a_subscription_is_a_home_and_needs_no_right_to_send_to_its_topic(front:
     assert client.discharge(txn_id) is None
     client.wire.run()
     assert (front.sim.entities.subscription("t", "s").main.counts().active, active(front, "b")) == (0, 1)
+
+
+@pytest.mark.rule("A7")
+@pytest.mark.parametrize("gives_up", ["the time is over", "the client detaches"])
+def test_a_link_that_gets_no_message_session_takes_the_home_from_none_that_got_one(front: Front, gives_up: str) -> None:
+    """As a processor of message sessions does that waits for another one all the time."""
+    queue = front.sim.queue(QueueDescription("sessions", requires_session=True))
+    client = DotNet(front)
+    idle = client.session_receiver("sessions")
+    holder = client.session_receiver("sessions", "s")
+    front.sim.send(queue, make_message("in", session_id="s"))
+    client.wire.flow(1, holder, 1)
+    delivery_id = client.delivery()
+    if gives_up == "the time is over":
+        front.sim.advance(6_000, 1_000)
+    else:
+        client.wire.say(1, "detach", UInt(idle), True, None)
+    txn_id = client.declare()
+    assert client.send(client.sender("b"), message("out"), txn_id) is None
+    assert client.complete(delivery_id, txn_id) is None
+    assert client.discharge(txn_id) is None
+    client.wire.run()
+    assert (queue.main.counts().active, active(front, "b")) == (0, 1)
+
+
+@pytest.mark.rule("A7")
+@pytest.mark.parametrize("gives_up", ["the time is over", "the client detaches"])
+def test_a_link_that_never_got_a_message_session_is_no_home(front: Front, gives_up: str) -> None:
+    front.sim.queue(QueueDescription("sessions", requires_session=True))
+    client = DotNet(front)
+    waiting = client.session_receiver("sessions")
+    first = client.sender("a")
+    if gives_up == "the time is over":
+        front.sim.advance(6_000, 1_000)
+    else:
+        client.wire.say(1, "detach", UInt(waiting), True, None)
+    txn_id = client.declare()
+    front.sim.ports[front.sim.entities.queue("sessions").main.fragments[0].broker.index].is_hung = True
+    for sender in (client.sender("b"), first):
+        assert client.send(sender, message("out"), txn_id) is None
+    assert client.discharge(txn_id) is None
+    client.wire.run()
+    assert (active(front, "a"), active(front, "b")) == (1, 1)
+    client.receiver("b", credit=0)
+    assert client.refusal() == NOT_ALLOWED
 
 
 # Without cross-entity transactions: each link and the control link have AMQP sessions of their own

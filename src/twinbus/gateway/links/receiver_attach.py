@@ -1,6 +1,7 @@
 """Binds the links that clients receive on: a link in, a receiver binding out, at once or when a message session is free."""
 
 from collections.abc import Callable
+from functools import partial
 
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.terminus import Source
@@ -65,7 +66,8 @@ class ReceiverAttach:
         assert source is not None
         _check_supported(source, path)
         if has_session_filter(source):
-            self._wait_for_session(link, source, queue, PendingSession(node, path, self._meter_of(node)), now)
+            pending = PendingSession(node, path, self._meter_of(node), partial(self._homes.gone, link))
+            self._wait_for_session(link, source, queue, pending, now)
             return
         binding = self._receiver(link, node, path, None, now)
         queue.attach(binding, now)
@@ -90,7 +92,7 @@ class ReceiverAttach:
             raise NotAllowed(f"'{pending.path}' has no message sessions: receive from it without a session.")
         wanted = wanted_session(source)
         self._bindings[link] = pending
-        self._homes.attached(link, pending.node.address, is_sender=False, is_certain=False)
+        self._homes.waiting(link, pending.node.address)
 
         def reply(result: SessionLock | MessagingError) -> None:
             if self._bindings.get(link) is not pending:
@@ -134,7 +136,7 @@ class ReceiverAttach:
         binding.credit_changed(now)
 
     def _refuse(self, link: OutgoingLink, error: MessagingError) -> None:
-        self._homes.refused(link)
+        self._homes.gone(link)
         link.refuse(error)
 
 

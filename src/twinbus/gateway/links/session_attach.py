@@ -7,6 +7,7 @@ A filter of the second kind is found by its descriptor, under whatever name, and
 the lock token it got. With a lock token, the client takes a session over that another receiver holds.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
@@ -100,16 +101,18 @@ def session_properties(lock: SessionLock) -> dict[Value, Value]:
 class PendingSession:
     """A receiver link whose attach is held back until a message session is free."""
 
-    __slots__ = ("meter", "node", "path", "waiter")
+    __slots__ = ("_gone", "meter", "node", "path", "waiter")
 
-    def __init__(self, node: EntityNode, path: str, meter: LinkMeter) -> None:
+    def __init__(self, node: EntityNode, path: str, meter: LinkMeter, gone: Callable[[], None]) -> None:
         self.node = node
         self.path = path
         self.meter = meter
+        self._gone = gone
         self.waiter: Waiter | None = None
 
     def unbind(self, now: Millis) -> None:
         """The client gave up, or the connection is gone."""
         self.meter.counted(Cause.EMPTY_RECEIVE)
+        self._gone()
         if self.waiter is not None:
             self.waiter.cancel()

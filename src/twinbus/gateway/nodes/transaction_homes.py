@@ -5,7 +5,7 @@ name no entity to send via. There the first entity that a link is attached to is
 lives: links come and go meanwhile. A control link with an AMQP session of its own declares transactions without a home.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from twinbus.amqp.link import Link
@@ -17,11 +17,30 @@ from twinbus.model.paths import Address, path_key
 
 
 @dataclass(slots=True)
+class _Claim:
+    """A link to an entity that is the home if no earlier link is accepted."""
+
+    link_name: str
+    address: Address
+    is_sender: bool
+    is_certain: bool  # the link is accepted; otherwise it waits for a message session
+
+
+@dataclass(slots=True)
 class _Home:
-    address: Address | None = None
-    is_sent_to: bool = False  # its first link was a sender's
-    pending: str | None = None  # name of the link that chose it, until that is accepted
+    claims: list[_Claim] = field(
+        default_factory=list
+    )  # in the order of attaching; nothing behind the first certain one
     is_coordinated: bool = False  # the AMQP session has, or had, a control link
+
+    @property
+    def claim(self) -> _Claim | None:
+        """Of the home. A link that still waits for a message session counts: its first operation may be on the way."""
+        return self.claims[0] if self.claims else None
+
+    @property
+    def is_decided(self) -> bool:
+        return any(claim.is_certain for claim in self.claims)
 
 
 class TransactionHomes:
@@ -37,37 +56,47 @@ class TransactionHomes:
     def check_receiver(self, link: Link, address: Address) -> None:
         """Raise NotAllowed where a receiver would be of no use: it cannot settle in transactions on another entity."""
         home = self._of(link)
-        if not home.is_coordinated or home.address is None or not home.is_sent_to:
+        claim = home.claim
+        if not home.is_coordinated or claim is None or not claim.is_sender:
             return
-        if path_key(home.address.path) != path_key(address.path):
+        if path_key(claim.address.path) != path_key(address.path):
             raise NotAllowed(
-                f"The first link of this AMQP session sends to '{home.address.entity_path}', which its transactions are "
+                f"The first link of this AMQP session sends to '{claim.address.entity_path}', which its transactions are "
                 f"on, so it cannot receive from '{address.entity_path}'. Use another connection to receive from it."
             )
 
-    def attached(self, link: Link, address: Address, *, is_sender: bool, is_certain: bool = True) -> None:
-        """`is_certain`: the link is accepted; otherwise it waits for a message session."""
+    def waiting(self, link: Link, address: Address) -> None:
+        """A receiver link waits for a message session: `attached` or `gone` follows."""
         home = self._of(link)
-        if home.address is None:
-            home.address, home.is_sent_to, home.pending = address, is_sender, None if is_certain else link.name
-        elif is_certain and home.pending == link.name:
-            home.pending = None
+        if not home.is_decided:
+            home.claims.append(_Claim(link.name, address, is_sender=False, is_certain=False))
 
-    def refused(self, link: Link) -> None:
-        """A link that waited for a message session: the next one that is attached chooses the home."""
+    def attached(self, link: Link, address: Address, *, is_sender: bool) -> None:
+        """The link is accepted."""
         home = self._of(link)
-        if home.pending == link.name:
-            home.address = home.pending = None
+        for place, claim in enumerate(home.claims):
+            if not claim.is_certain and not is_sender and claim.link_name == link.name:
+                claim.is_certain = True
+                del home.claims[place + 1 :]
+                return
+        if not home.is_decided:
+            home.claims.append(_Claim(link.name, address, is_sender, is_certain=True))
+
+    def gone(self, link: Link) -> None:
+        """A link that waited for a message session got none: the next link that is attached, or waits, has the home."""
+        home = self._of(link)
+        home.claims = [claim for claim in home.claims if claim.is_certain or claim.link_name != link.name]
 
     def of(self, session: Session) -> Transfers | None:
         """Where its transactions are at home. Raises EntityNotFound if the entity is gone."""
         home = self._homes.get(session)
-        if home is None or home.address is None:
+        claim = None if home is None else home.claim
+        if claim is None:
             return None
         # For each operation, not once for the AMQP session: the entity may be deleted and created again meanwhile.
-        entity = self._entities.find(home.address.path)
+        entity = self._entities.find(claim.address.path)
         if entity is None:
-            raise EntityNotFound.at(home.address.path)
+            raise EntityNotFound.at(claim.address.path)
         return entity.transfers
 
     def _of(self, link: Link) -> _Home:
