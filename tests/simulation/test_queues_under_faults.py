@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.turmoil import LOCK_DURATION, Turmoil
+from tests.simulation.turmoil import LOCK_DURATION, DeletingTurmoil, Turmoil
 from twinbus.broker.fragment import lane
 from twinbus.model.descriptions import QueueDescription
 
@@ -39,6 +39,27 @@ def test_messages_of_a_session_never_overtake_each_other(seed: int) -> None:
     turmoil.run(STEPS)
     turmoil.heal()
     turmoil.check()
+
+
+@pytest.mark.rule("A9")
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_deleting_in_a_session_takes_nothing_of_others(is_partitioned: bool) -> None:
+    """Goal: contract A9. Method: as above, with deletions in single sessions, by those who hold them and by others."""
+    description = QueueDescription(
+        "q",
+        enable_partitioning=is_partitioned,
+        requires_session=True,
+        lock_duration=LOCK_DURATION,
+        max_delivery_count=1_000,
+    )
+    deleted_count = 0
+    for seed in range(SEEDS):
+        turmoil = DeletingTurmoil(seed, description, store_count=16 if is_partitioned else 1)
+        turmoil.run(STEPS)
+        turmoil.heal()
+        turmoil.check()
+        deleted_count += turmoil.deleted_count
+    assert deleted_count > SEEDS  # there was something to take
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

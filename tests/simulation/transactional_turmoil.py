@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from tests.simulation.turmoil import KEYS, OUTCOMES, AuditedReceiver, Turmoil
 from twinbus.broker.consumer import TakenMessage
+from twinbus.broker.entity.transfers import Transfers
 from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE, Defer, Outcome
 from twinbus.errors import MessagingError
-from twinbus.model.descriptions import QueueDescription
+from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import read_content
 from twinbus.store.changes import FragmentKey, StoredMessage, SubQueue, fragment_parts
 from twinbus.testing.messages import make_message, message_id_of
@@ -25,7 +26,8 @@ class Attempt:
 
     key: str
     transaction: FragmentTransaction = field(default_factory=FragmentTransaction)
-    names: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # of what it sends to the queue itself
+    transferred: list[str] = field(default_factory=list)  # to other entities
     settled: list[tuple[StoredMessage, Outcome]] = field(default_factory=list)
     is_answered: bool = False
     error: MessagingError | None = None
@@ -36,6 +38,8 @@ class Attempt:
 
 
 class TransactionalTurmoil(Turmoil):
+    outcomes: ClassVar[list[Outcome]] = OUTCOMES
+
     def __init__(self, seed: int, description: QueueDescription, store_count: int = 16) -> None:
         super().__init__(seed, description, store_count)
         self._open: list[Attempt] = []
@@ -51,6 +55,11 @@ class TransactionalTurmoil(Turmoil):
             (self.mend, 15),
             (self.crash, 4),
         ]
+
+    @property
+    def home(self) -> Transfers | None:
+        """Of its transactions, if they have one."""
+        return None
 
     # Commands
 
@@ -92,6 +101,9 @@ class TransactionalTurmoil(Turmoil):
         session_id = attempt.key if self.queue.main.requires_session else None
         for name in attempt.names:
             self.auditor.sent(name, session_id, is_pinned=True)
+        for name in attempt.transferred:
+            self.auditor.sent(name, None, is_pinned=False)  # a transfer happens at least once
+        self.auditor.committed_together([*attempt.names, *attempt.transferred], attempt.completed_numbers)
         self._committing.append(attempt)
         if attempt.is_answered:
             self._record(attempt)
@@ -118,20 +130,17 @@ class TransactionalTurmoil(Turmoil):
 
     def _check_all_or_nothing(self, rows: Sequence[tuple[StoredMessage, FragmentKey]]) -> None:
         seen = self._seen | {message_id_of(row.content) for row, _ in rows}
-        left = {row.sequence_number for row, key in rows if fragment_parts(key).sub_queue is SubQueue.MAIN}
-        for attempt in self._committing:
-            happened = [name in seen for name in attempt.names]
-            assert all(happened) or not any(happened), f"a part of a transaction happened: {attempt.names}"
-            if any(happened):
-                both = left & attempt.completed_numbers
-                assert not both, f"{attempt.names} were sent, and {both} not completed"
+        main = {fragment.key for fragment in self.queue.main.fragments}
+        self.auditor.check_together(seen, {row.sequence_number for row, key in rows if key in main})
+
+    def _new_names(self) -> list[str]:
+        first = self._name_count + 1
+        self._name_count += self.random.randint(1, 3)
+        return [f"t{number}" for number in range(first, self._name_count + 1)]
 
     def _send_in(self, attempt: Attempt) -> None:
         is_session = self.queue.main.requires_session
-        names = []
-        for _ in range(self.random.randint(1, 3)):
-            self._name_count += 1
-            names.append(f"t{self._name_count}")
+        names = self._new_names()
         messages = [
             make_message(
                 name,
@@ -140,7 +149,7 @@ class TransactionalTurmoil(Turmoil):
             )
             for name in names
         ]
-        attempt.transaction.send(self.queue.placement, messages, self.sim.now)
+        attempt.transaction.send(self.queue.placement, messages, self.sim.now, self.home)
         attempt.names += names
 
     def _settle_in(self, attempt: Attempt) -> None:
@@ -151,8 +160,8 @@ class TransactionalTurmoil(Turmoil):
         message = read_content(delivery.message.content)
         if self.queue.main.settings.is_partitioned and attempt.key not in (message.session_id, message.partition_key):
             return
-        outcome = self.random.choice(OUTCOMES)
-        attempt.transaction.settle(self.queue.main, [token], outcome, self.sim.now)
+        outcome = self.random.choice(self.outcomes)
+        attempt.transaction.settle(self.queue.main, [token], outcome, self.sim.now, self.home)
         del holder.held[token]
         self.excused.add(message.message_id)
         attempt.settled.append((delivery.message, outcome))
@@ -162,7 +171,7 @@ class TransactionalTurmoil(Turmoil):
             self._forget(attempt)
             return
         self.commit_count += 1
-        for name in attempt.names:
+        for name in (*attempt.names, *attempt.transferred):
             self.auditor.accepted(name)
         for message, outcome in attempt.settled:
             if outcome == COMPLETE:
@@ -172,7 +181,7 @@ class TransactionalTurmoil(Turmoil):
 
     def _forget(self, attempt: Attempt) -> None:
         """Nobody knows whether it was committed."""
-        for name in attempt.names:
+        for name in (*attempt.names, *attempt.transferred):
             self.auditor.refused(name)
         for message, outcome in attempt.settled:
             if outcome == COMPLETE:
@@ -180,3 +189,41 @@ class TransactionalTurmoil(Turmoil):
 
     def _draw(self, options: Sequence[T]) -> T | None:
         return self.random.choice(options) if options else None
+
+
+class CrossEntityTurmoil(TransactionalTurmoil):
+    """The queue is the home of its transactions, which also send to another queue and to a topic."""
+
+    outcomes: ClassVar[list[Outcome]] = [COMPLETE]
+
+    def __init__(self, seed: int, description: QueueDescription, store_count: int = 16) -> None:
+        super().__init__(seed, description, store_count)
+        self.sim.queue(QueueDescription("other", enable_partitioning=description.enable_partitioning))
+        self.sim.topic(TopicDescription("news"))
+        self.sim.subscription(SubscriptionDescription("news", "reader"))
+        # Most transactions both settle and send, and many meet a fault.
+        self._commands += [(self.enlist, 80), (self.discharge, 20), (self.raise_credit, 40), (self.mend, 25)]
+
+    @property
+    def home(self) -> Transfers | None:
+        return self.queue.transfers
+
+    def _send_in(self, attempt: Attempt) -> None:
+        if self.random.random() < 0.3:
+            super()._send_in(attempt)
+            return
+        names = self._new_names()
+        messages = [make_message(name, partition_key=name, via_partition_key=attempt.key) for name in names]
+        target = self.sim.entities.find(self.random.choice(("other", "news")))
+        assert target is not None
+        attempt.transaction.send(target.placement, messages, self.sim.now, self.home)
+        attempt.transferred += names
+
+    def heal(self) -> None:
+        super().heal()
+        self.sim.advance(5_000, 500)  # until transfers that failed have been tried again
+
+    def check(self) -> None:
+        waiting = [row for row, key in self._rows() if fragment_parts(key).sub_queue is SubQueue.TRANSFER]
+        assert not waiting, f"{len(waiting)} messages were not transferred"
+        super().check()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from twinbus.broker.commands import ReceiveDeferred
+from twinbus.broker.commands import Purge, ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome, Release
 from twinbus.clock import Millis
@@ -12,6 +12,7 @@ from twinbus.model.descriptions import QueueDescription
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.messaging_store import FragmentSummary
+from twinbus.store.reads import ACTIVE_ONLY
 from twinbus.testing.auditor import Auditor
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
@@ -304,3 +305,28 @@ class Turmoil:
         session_id = (key or "none") if is_session else None
         self.auditor.sent(name, session_id, is_pinned=is_session or key is not None)
         return name
+
+
+class DeletingTurmoil(Turmoil):
+    """Somebody deletes messages of one message session, who may or may not hold it."""
+
+    def __init__(self, seed: int, description: QueueDescription, store_count: int = 16) -> None:
+        super().__init__(seed, description, store_count)
+        self.deleted_count = 0
+        self._commands.append((self.delete_in_session, 12))
+
+    def delete_in_session(self) -> None:
+        holder = self.random.choice(self.receivers) if self.receivers else None
+        if holder is not None and holder.session is not None and holder.session.is_held and self.random.random() < 0.7:
+            session_id, is_by_holder = holder.session.session_id, True
+        else:
+            session_id, is_by_holder = self.random.choice((*KEYS[3:], "none")) or "none", False
+        self.auditor.deletes_in_session(session_id.lower())
+
+        def answered(answer: list[int] | MessagingError) -> None:
+            if isinstance(answer, list):
+                self.deleted_count += len(answer)
+
+        # Whatever is sent from now on stays.
+        command = Purge(self.random.randint(1, 8), self.sim.now - 1, ACTIVE_ONLY, session_id, is_by_holder)
+        self.queue.main.ask(command, self.sim.now, answered)

@@ -47,3 +47,45 @@ def test_where_duplicates_are_detected_none_is_delivered_twice_whatever_was_lost
     auditor.check_ledger(Ledger(["a"], ["a"]))
     with pytest.raises(AssertionError, match="repeated"):
         auditor.check_ledger(Ledger(["a", "a"]), may_repeat=True)
+
+
+def committed() -> Auditor:
+    """A transaction that completed message 7 and sent two others."""
+    auditor = Auditor()
+    auditor.sent("in", None, is_pinned=True)
+    auditor.delivered("in", 7)
+    for name in ("out 1", "out 2"):
+        auditor.sent(name, None, is_pinned=False)
+    auditor.committed_together(["out 1", "out 2"], [7])
+    return auditor
+
+
+@pytest.mark.parametrize(("seen", "left"), [({"out 1", "out 2"}, set()), (set(), {7})])
+def test_a_transaction_has_happened_or_not(seen: set[str], left: set[int]) -> None:
+    committed().check_together(seen, left)
+
+
+@pytest.mark.parametrize(("seen", "left"), [({"out 1"}, set()), ({"out 1", "out 2"}, {7})])
+def test_a_part_of_a_transaction_is_reported(seen: set[str], left: set[int]) -> None:
+    with pytest.raises(AssertionError, match="out 1"):
+        committed().check_together(seen, left)
+
+
+def test_what_a_transaction_completed_must_not_come_again_even_if_somebody_else_takes_it() -> None:
+    auditor = committed()
+    auditor.delivered("in", 7)
+    auditor.check_together(set(), set())
+    with pytest.raises(AssertionError, match="not completed"):
+        auditor.check_together({"out 1", "out 2"}, set())
+
+
+def test_a_deletion_in_one_session_may_take_its_messages_and_no_others() -> None:
+    auditor = Auditor()
+    for name, session_id in (("a", "one"), ("b", "two")):
+        auditor.sent(name, session_id, is_pinned=True)
+        auditor.accepted(name)
+    auditor.deletes_in_session("one")
+    auditor.check_rest(["b"])
+    auditor.check_rest(["a", "b"])
+    with pytest.raises(AssertionError, match="lost"):
+        auditor.check_rest(["a"])

@@ -7,6 +7,9 @@ It records what was accepted, delivered and settled, and reports what must never
 * Within a message session a message overtakes an earlier one.
 * A message with a key is there twice; where duplicates are detected, any message is.
 * A scheduled message comes before its time, or any message after its end.
+* A transaction happens in part: a message that it sends is there, in whatever entity, and another one is not, or what it
+  completes is still there.
+* A deletion in one message session takes a message of another one.
 * Between two paired namespaces: an accepted message is neither delivered nor waiting nor dead-lettered.
 
 A message whose send or settlement failed may or may not be there: the store may have done it without reporting it. A message
@@ -15,7 +18,7 @@ against the broker only what is certain.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -25,7 +28,7 @@ from twinbus.clock import NEVER, Millis
 class Fate(Enum):
     PENDING = "sent, no answer yet"
     ACCEPTED = "acknowledged: it must be there"
-    UNKNOWN = "the send or the completion failed: it may be there"
+    UNKNOWN = "the send or the completion failed, or it may have been deleted: it may be there"
     COMPLETED = "its completion was acknowledged"
 
 
@@ -59,12 +62,23 @@ class Ledger:
 
 
 @dataclass(slots=True)
+class _Bundle:
+    """What a transaction does together."""
+
+    sent: Sequence[str]
+    completed: frozenset[int]
+    came_again: set[int] = field(default_factory=set)
+    """What it completes and was handed over after the commit was asked for: then the commit cannot have happened."""
+
+
+@dataclass(slots=True)
 class Auditor:
     records: dict[str, _Record] = field(default_factory=dict)
     completed_numbers: set[int] = field(default_factory=set)
     sessions: dict[str, list[str]] = field(default_factory=dict)
     """Message ids of each session in the order they were sent."""
     detects_duplicates: bool = False
+    bundles: list[_Bundle] = field(default_factory=list)
 
     def sent(
         self,
@@ -106,6 +120,9 @@ class Auditor:
     def delivered(self, message_id: str, number: int, now: Millis = 0) -> None:
         assert message_id in self.records, f"{message_id} was never sent"
         assert number not in self.completed_numbers, f"{message_id}, number {number}, was completed and came again"
+        for bundle in self.bundles:
+            if number in bundle.completed:
+                bundle.came_again.add(number)
         record = self.records[message_id]
         record.numbers.add(number)
         assert len(record.numbers) == 1 or not self.detects_duplicates, f"{message_id} came under two numbers"
@@ -131,6 +148,28 @@ class Auditor:
     def completion_failed(self, message_id: str) -> None:
         if self.records[message_id].fate is not Fate.COMPLETED:
             self.records[message_id].fate = Fate.UNKNOWN
+
+    def committed_together(self, sent: Sequence[str], completed: Iterable[int]) -> None:
+        """The commit of a transaction was asked for: names of what it sends, numbers of what it completes. However it is answered,
+        and whether or not the process lives to answer it, all of it happens or nothing."""
+        self.bundles.append(_Bundle(list(sent), frozenset(completed)))
+
+    def check_together(self, seen: Collection[str], left: Collection[int]) -> None:
+        """At rest. `seen`: whatever was handed over or is there, in all entities; `left`: numbers in the queue that messages
+        were completed in."""
+        for bundle in self.bundles:
+            happened = [name in seen for name in bundle.sent]
+            assert all(happened) or not any(happened), f"a part of a transaction happened: {bundle.sent}"
+            if any(happened):
+                both = bundle.came_again | bundle.completed.intersection(left)
+                assert not both, f"{bundle.sent} were sent, and {sorted(both)} not completed"
+
+    def deletes_in_session(self, session_id: str) -> None:
+        """Messages of this session that were sent before may be gone from now on; all others must stay."""
+        for name in self.sessions.get(session_id, ()):
+            record = self.records[name]
+            if record.fate in (Fate.PENDING, Fate.ACCEPTED):
+                record.fate = Fate.UNKNOWN
 
     def check_rest(self, message_ids: Iterable[str], now: Millis = 0) -> None:
         """Check what is left when everything has healed: all that must be there, and nothing that must not."""
