@@ -150,7 +150,9 @@ class FragmentTransaction:
         self._check_open(later)
         chosen = [row.sequence_number for row in rows]
         if not set(chosen).isdisjoint(self._work.cancelled_numbers):
-            raise MessageNotFound("The transaction cancels a message with this sequence number already.")
+            raise MessageNotFound(
+                "The transaction cancels a message with this sequence number already. Cancel it once."
+            )
         place = self._place_of(placement.settings, {_key_behind(fragment, row) for row in rows}, fragment.index)
         self._enlist(place, fragment, len(chosen), later)
         self._work.cancellations.append(Cancellation(fragment, chosen))

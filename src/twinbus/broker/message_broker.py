@@ -280,8 +280,7 @@ class MessageBroker:
 
     def unavailable(self) -> FragmentUnavailable:
         return FragmentUnavailable(
-            f"The part of the entity in messaging store {self.index} cannot be reached. Try again later, "
-            "or send without session id and partition key so that another part can take the message."
+            f"Messaging store {self.index} is unavailable, and what lies in it cannot be reached. Try again later."
         )
 
     # Loading

@@ -115,7 +115,9 @@ def verify_token(token: str, path: str, rules: AccessRules, now: Millis) -> Gran
     if now >= expires_at + CLOCK_SKEW:
         raise Unauthorized("The token has expired. Sign a new one, or check the clock of the client.")
     if not _resource_covers(parsed.resource, path):
-        raise Unauthorized(f"The token was signed for '{parsed.resource}', which does not cover '{path}'.")
+        raise Unauthorized(
+            f"The token was signed for '{parsed.resource}', which does not cover '{path}'. Sign one for that."
+        )
     rights = _rights(parsed, rules.rules_named(parsed.key_name, path))
     if not rights:
         raise Unauthorized(
@@ -130,7 +132,7 @@ def verify_key(key_name: str, key: str, rules: AccessRules) -> Grant:
     for rule in rules.rules_named(key_name, ""):
         if key and _equal(key, rule.primary_key) | _equal(key, rule.secondary_key):
             return Grant("", rule.rights, NEVER, key_name)
-    raise Unauthorized(f"The key given for '{key_name}' is wrong, or there is no such key.")
+    raise Unauthorized(f"The key given for '{key_name}' is wrong, or there is no such key. Check both.")
 
 
 def _rights(token: SignedToken, rules: Iterable[AuthorizationRule]) -> frozenset[Right]:
@@ -144,7 +146,7 @@ def _entity_of(path: str) -> str:
 
 def _expiry(text: str) -> Millis:
     if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Unauthorized("The field 'se' of the token is not a number of seconds.")
+        raise Unauthorized("The field 'se' of the token has to be a number of seconds.")
     return int(text) * 1_000
 
 

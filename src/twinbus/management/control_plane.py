@@ -124,7 +124,9 @@ class ControlPlane:
             before, description = entry.description, change(entry)
             check_description(description)
             if type(before) is not type(description):
-                raise EntityAlreadyExists(f"'{path_of(before)}' is of another kind and cannot be updated as this one.")
+                raise EntityAlreadyExists(
+                    f"'{path_of(before)}' is of another kind and cannot be updated as this one. Choose another name."
+                )
             # The name stays as it was first written, however this request spells it.
             after = _spelt_as(before, description)
             check_update(before, after)

@@ -124,7 +124,7 @@ def check_subscription_name(name: str, what: str) -> None:
 
 def _check_length(name: str, length_max: int, what: str) -> None:
     if not name:
-        raise ArgumentError(f"The {what} has no name. Put one into the path of the request.")
+        raise ArgumentError(f"The {what} has no name. Give it one.")
     if len(name) > length_max:
         raise ArgumentError(f"The name of the {what} has {len(name)} characters; at most {length_max} are allowed.")
 

@@ -250,7 +250,7 @@ class MessageQueue:
         return self._desk
 
     def _no_sessions(self) -> NotAllowed:
-        return NotAllowed(f"'{self.settings.path}' has no message sessions. Omit the session id.")
+        return NotAllowed(f"'{self.settings.path}' has no message sessions: it was created without RequiresSession.")
 
     # Everything else
 

@@ -73,7 +73,7 @@ class SessionDesk:
             reply(self._accept_named(request.session_id, request, now))
             return waiter
         if request.token is not None:
-            raise ArgumentError("Name the message session that the lock token is for.")
+            raise ArgumentError("A lock token is for one message session. Name that session, or omit the token.")
         self._waiters.append(waiter)
         self.serve_waiters(now)
         if not waiter.is_over:
@@ -99,7 +99,12 @@ class SessionDesk:
 
     def _take_over(self, fragment: Fragment, lock: SessionLock, session_id: str, now: Millis) -> SessionLock:
         successor = self.sessions_of(fragment).take_over(lock, session_id, now)
-        self._tell(lock, SessionLockLost("Another receiver has taken the message session over."))
+        self._tell(
+            lock,
+            SessionLockLost(
+                "Another receiver has taken the message session over. Accept it again when that one has closed."
+            ),
+        )
         self._watch(fragment, successor)
         return successor
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.locks import fragment_index_of
 from twinbus.broker.replies import QueueCounts
-from twinbus.errors import MessageLockLost, MessageNotFound, NotAllowed
+from twinbus.errors import FragmentUnavailable, MessageLockLost, MessageNotFound, NotAllowed
 from twinbus.model.wire_names import SEQUENCE_BITS
 
 # Which one is meant (contract A8)
@@ -76,10 +76,13 @@ def counts_of(fragments: Sequence[Fragment]) -> QueueCounts:
 
 
 def check_all_available(fragments: Sequence[Fragment]) -> None:
-    """Raises the error of the first fragment whose store is lost."""
+    """Raises FragmentUnavailable for the first fragment whose store is lost. For changes that all of them take part in."""
     for fragment in fragments:
         if not fragment.broker.is_available:
-            raise fragment.broker.unavailable()
+            raise FragmentUnavailable(
+                f"'{fragment.settings.path}' has fragments in messaging store {fragment.broker.index}, which is "
+                "unavailable. It can be created, changed and deleted when that store is back."
+            )
 
 
 def check_any_available(fragments: Sequence[Fragment]) -> None:

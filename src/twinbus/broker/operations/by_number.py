@@ -55,7 +55,9 @@ def _deferred(fragment: Fragment, numbers: Sequence[int], session_id: str | None
         and (session_id is None or is_same_session(row.session_id, session_id))
     ]
     if len(free) < len(wanted):
-        raise MessageNotFound("A message with this sequence number is not deferred, or somebody holds it.")
+        raise MessageNotFound(
+            "A message with this sequence number is not deferred, or somebody holds it. Peek to see it."
+        )
     return free, now
 
 

@@ -54,7 +54,7 @@ def abandon(properties: dict[str, object], delay: Millis = 0) -> Abandon:
     if due_at is None:
         return Abandon(properties, delay)
     if not isinstance(due_at, int) or isinstance(due_at, bool):
-        raise ArgumentError(f"'{wire_names.DELIVERY_TIME}' is not a time in milliseconds since 1970.")
+        raise ArgumentError(f"'{wire_names.DELIVERY_TIME}' has to be a time in milliseconds since 1970.")
     return Abandon(properties, delay, int(due_at))
 
 

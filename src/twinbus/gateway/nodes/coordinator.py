@@ -127,7 +127,9 @@ class Transactions:
         try:
             outcome = outcome_of(state.outcome)
             if outcome is None or state.outcome is None:
-                raise ArgumentError("Settle a message in a transaction with one of the four outcomes.")
+                raise ArgumentError(
+                    "The state names no outcome. Settle a message in a transaction as accepted, rejected, released or modified."
+                )
             home = self.home(state.txn_id, session)
             transaction.settle(queue, tokens, outcome, now, home, message_session)
         except MessagingError as error:

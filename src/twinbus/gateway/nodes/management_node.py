@@ -70,7 +70,7 @@ class ManagementNode:
                 raise ServerBusy(f"{PENDING_MAX} requests of this connection wait for an answer. Try again later.")
             handler = HANDLERS.get(request.operation)
             if handler is None:
-                raise NotImplementedHere(f"'{request.operation}' is not an operation of this node.")
+                raise NotImplementedHere(f"'{request.operation}' is not an operation of this node. Check its name.")
             self._grants.require(handler.right, address, now)
             handler.run(self._call(request, handler, node, session, meter, now, pending))
         except MessagingError as error:

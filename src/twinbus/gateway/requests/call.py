@@ -67,7 +67,7 @@ class Call:
 
     def target(self) -> QueueEntity | TopicEntity:
         if self.node.target is None:
-            raise NotAllowed(f"Messages cannot be sent to '{self.node.path}': send to its queue or topic.")
+            raise NotAllowed(f"'{self.node.path}' has no scheduled messages: ask its queue or topic.")
         return self.node.target
 
     def ask(self, command: Command[T], body_of: Callable[[T], Response]) -> None:

@@ -19,7 +19,7 @@ INTEGER_DIGITS_MAX = 18
 def read_integer(text: str, what: str) -> int:
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > INTEGER_DIGITS_MAX:
-        raise ArgumentError(f"{what} is '{text[:64]}', which is not a whole number.")
+        raise ArgumentError(f"{what} is '{text[:64]}'. Write a whole number.")
     return int(text)
 
 

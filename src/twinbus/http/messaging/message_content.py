@@ -91,7 +91,7 @@ def payloads_of_batch(body: bytes, now: Millis) -> list[bytes]:
     """The messages of a batch, at least one."""
     given = read_json(body, "The body of a batch")
     if not isinstance(given, list) or not given:
-        raise ArgumentError("The body of a batch is a JSON array with at least one message.")
+        raise ArgumentError("The body of a batch has to be a JSON array with at least one message.")
     if len(given) > BATCH_COUNT_MAX:
         raise ArgumentError(f"The batch has {len(given)} messages. Send at most {BATCH_COUNT_MAX} at once.")
     return [_payload_of_element(element, now) for element in given]
@@ -113,7 +113,7 @@ def read_timeout(text: str | None) -> int:
 
 def _payload_of_element(element: object, now: Millis) -> bytes:
     if not isinstance(element, dict) or not isinstance(text := element.get("Body", ""), str):
-        raise ArgumentError('Each message of a batch is a JSON object with a string as "Body".')
+        raise ArgumentError('Each message of a batch has to be a JSON object with a string as "Body".')
     content_type = element.get("ContentType")
     if content_type is not None and (not isinstance(content_type, str) or not content_type.isascii()):
         raise ArgumentError("The ContentType of a message has to be a string of ASCII characters.")
@@ -132,7 +132,7 @@ def _body_of_element(text: str, *, is_base64: bool) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ArgumentError("A Body with IsBodyBase64 is not valid base64.") from None
+        raise ArgumentError("A Body with IsBodyBase64 has to be valid base64.") from None
 
 
 def _user_properties(given: object) -> dict[str, Value] | None:

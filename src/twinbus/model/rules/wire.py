@@ -85,7 +85,9 @@ def _comparable(name: str, value: Value) -> object:
             try:
                 return EPOCH + moment * MILLISECOND
             except OverflowError:
-                raise ArgumentError(f"The time of property '{name}' is beyond the calendar.") from None
+                raise ArgumentError(
+                    f"The time of property '{name}' is beyond the calendar. Use one before the year 10000."
+                ) from None
         case int() as number if number <= INTEGER_MAX:
             return int(number)
         case float() as number:
