@@ -59,9 +59,9 @@ def test_an_ill_store_limits_the_entities_it_holds_and_fails_their_changes(serve
         states = {queue.name: queue.availability_status for queue in client.list_queues()}
         assert states["split"] == "Limited"
         assert [states[f"whole{number}"] for number in range(STORE_COUNT)].count("Limited") == 1
-        with pytest.raises(HttpResponseError, match="cannot be reached"):
+        with pytest.raises(HttpResponseError, match="messaging store 1, which is unavailable"):
             client.delete_queue("split", retry_total=0)
-        with pytest.raises(HttpResponseError, match="cannot be reached"):
+        with pytest.raises(HttpResponseError, match="messaging store 1, which is unavailable"):
             client.create_queue("another", enable_partitioning=True, retry_total=0)
         names = [queue.name for queue in client.list_queues()]
         assert "split" in names
