@@ -1,12 +1,15 @@
 """The JavaScript SDK, unchanged, over every transport. What is tested is in js/*.test.js."""
 
+import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.interop.javascript import JavaScriptUnavailable, TestRun, clock_control, installed_packages
+from tests.docs.test_connect_page import examples
+from tests.interop.javascript import RUN_TIMEOUT_S, JavaScriptUnavailable, TestRun, clock_control, installed_packages
 from tests.interop.running_server import RunningServer
 
 TRANSPORTS = ("tcp", "tls", "wss")
@@ -65,3 +68,20 @@ def test_the_sdk_can_be_shown_the_way_to_a_websocket_without_tls_on_the_port_of_
     tls_server: RunningServer, packages: Path
 ) -> None:
     assert not (failure := TestRun("sessions.test.js", "ws", tls_server, packages).failure()), failure
+
+
+def test_the_example_of_the_page_on_connecting_works_as_it_stands(
+    tls_server: RunningServer, packages: Path, tmp_path: Path
+) -> None:
+    """With the connection string for everything: messages without TLS, administration with it, on one port."""
+    (example,) = examples("javascript")
+    (tmp_path / "orders.js").write_text(example)
+    environment = {
+        **os.environ,
+        "NODE_PATH": str(packages),
+        "NODE_EXTRA_CA_CERTS": str(tls_server.server.tls_authority),
+        "SERVICE_BUS": tls_server.connection_string,
+    }
+    command = ["node", str(tmp_path / "orders.js")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr

@@ -4,7 +4,8 @@ namespace         a namespace as a running server: start, stop, serve
 server_settings   its settings, checked
 process_setup     logs and interpreter of both processes
 data_folder       the folder with its data, and the lock on it
-sockets           ports: bind, listen, AMQP and HTTP on one port
+sockets           ports: bind, listen, AMQP, HTTP and TLS on one port
+host_names        the names of a listener, for connection strings and certificates
 tls               certificates
 listener          AMQP on a socket
 http_server       HTTP on a socket
