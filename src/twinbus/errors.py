@@ -152,8 +152,12 @@ class ServerBusy(MessagingError, condition="com.microsoft:server-busy", status=5
     """Too much is waiting; clients wait and retry."""
 
 
-class FragmentUnavailable(ServerBusy):
-    """The one fragment that this operation is pinned to has no working messaging store."""
+class FragmentUnavailable(InternalError):
+    """What the operation needs lies in a messaging store that does not work. Not throttling: to slow down does not help."""
+
+
+class OutcomeUnknown(FragmentUnavailable):
+    """The messaging store failed before it confirmed the operation, and may have done it."""
 
 
 class StoreUnavailable(MessagingError, is_transient=True):
@@ -171,7 +175,11 @@ class StoreDamaged(StoreUnavailable, is_transient=False):
     """The data on disk is not what was written; opening it again does not help, a person has to look."""
 
 
-class ChangeRefused(StoreUnavailable):
+class RequestRefused(StoreUnavailable):
+    """The messaging store did nothing of what it was asked, for certain."""
+
+
+class ChangeRefused(RequestRefused):
     """A commit breaks a rule of `twinbus.store.changes`, and none of it was applied.
 
     That is a bug in the broker, which then starts over from its store.

@@ -181,7 +181,7 @@ def test_a_message_is_forwarded_at_least_once_when_its_own_store_fails_meanwhile
     sim.advance(2_000, 500)
     names = sim.receiver(target.main, 9).ids()
     assert set(names) == {"m"}
-    assert len(names) == (2 if fault is Fault.FAIL_BEFORE else 1)
+    assert len(names) == (1 if fault is Fault.LOSE_REPLY else 2)
     assert source.main.counts().active == 0
 
 

@@ -281,7 +281,36 @@ def test_a_lost_store_takes_the_session_from_its_receiver(sim: Simulation, queue
     assert isinstance(sim.accept(queue.main, "x").error, FragmentUnavailable)
     waiting = sim.accept(queue.main, wait=60_000)
     sim.return_store(store)
+    if len(queue.main.fragments) == 1:
+        assert isinstance(waiting.error, FragmentUnavailable)
+        waiting = sim.accept(queue.main, wait=60_000)
     assert waiting.value.session_id == "x"
+
+
+@pytest.mark.rule("A4")
+def test_who_waits_for_a_session_learns_that_its_only_store_is_lost(sim: Simulation) -> None:
+    talks = sim.queue(QueueDescription("ordinary", requires_session=True))
+    waiting = sim.accept(talks.main, wait=60_000)
+    assert not waiting.has_come
+    sim.lose_store(talks.main.fragments[0].broker.index)
+    assert isinstance(waiting.error, FragmentUnavailable)
+
+
+@pytest.mark.rule("A4", "A9")
+def test_the_next_session_comes_from_the_fragments_that_are_left() -> None:
+    sim = Simulation(16)
+    talks = sim.queue(QueueDescription("talks", enable_partitioning=True, requires_session=True))
+    names = ["order-1", "order-2", "contoso"]
+    for name in names:
+        send(sim, talks, name, f"m of {name}")
+    waiting = [sim.accept(talks.main, wait=60_000) for _ in range(2)]
+    assert {each.value.session_id for each in waiting} < set(names)
+    for each in waiting:
+        talks.main.release_session(each.value, sim.now)
+    sim.lose_store(talks.main.fragments[13].broker.index)  # that of order-1
+    assert {sim.accept(talks.main).value.session_id for _ in range(2)} == {"order-2", "contoso"}
+    assert not sim.accept(talks.main, wait=60_000).has_come
+    assert isinstance(sim.accept(talks.main, "order-1").error, FragmentUnavailable)
 
 
 @pytest.mark.rule("A18")

@@ -2,12 +2,24 @@
 
 import pytest
 
+from twinbus.broker.entity.placement import Detour
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.message_broker import WAITING_BYTES_MAX
 from twinbus.broker.outcomes import DeadLetter
-from twinbus.errors import EntityDisabled, FragmentUnavailable, NotAllowed, QuotaExceeded, ServerBusy
+from twinbus.errors import (
+    EntityDisabled,
+    FragmentUnavailable,
+    MessagingError,
+    NotAllowed,
+    OutcomeUnknown,
+    QuotaExceeded,
+    ServerBusy,
+)
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.message import Message
+from twinbus.model.partition_key import candidates
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
@@ -315,3 +327,206 @@ def test_messages_are_received_and_settled_while_the_store_is_far_behind(sim: Si
     sim.send(queue, make_message("m"))
     behind(sim, *range(16))
     assert sim.settle(queue.main, sim.receiver(queue.main, 1).take()).good == {0}
+
+
+# A fragment that is full is like one whose store is down
+
+
+@pytest.fixture
+def small(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("small", max_size_mb=1, enable_partitioning=True))
+
+
+def big(name: str, key: str | None = None) -> Message:
+    """Of these a fragment of a small queue holds one."""
+    return make_message(name, body=bytes(600_000), partition_key=key)
+
+
+def fill(sim: Simulation, target: QueueEntity | TopicEntity, *fragments: int) -> None:
+    keys = {candidates(str(number), 16, 0)[0]: str(number) for number in range(200)}
+    for index in fragments:
+        assert sim.send(target, big(f"filling {index}", keys[index])).good == {0}
+
+
+@pytest.mark.rule("A4")
+def test_a_message_without_a_key_passes_by_a_fragment_that_is_full(sim: Simulation, small: QueueEntity) -> None:
+    fill(sim, small, 0, 1, 2)
+    assert sim.send(small, big("m")).good == {0}
+    assert where(small)["m"] == 3
+    assert small.placement.detours == {Detour.FULL: 1}
+
+
+@pytest.mark.rule("A4")
+def test_only_when_all_fragments_are_full_the_queue_is(sim: Simulation, small: QueueEntity) -> None:
+    replies = [sim.send(small, big(str(number))) for number in range(17)]
+    assert [reply.good for reply in replies[:16]] == [{0}] * 16
+    assert sorted(where(small).values()) == list(range(16))
+    with pytest.raises(QuotaExceeded, match="'small' is full: none of its 16 fragments has room"):
+        raise replies[16].errors[0]
+
+
+@pytest.mark.rule("A4")
+def test_a_message_with_a_key_learns_that_its_fragment_is_full_and_others_are_not(
+    sim: Simulation, small: QueueEntity
+) -> None:
+    fill(sim, small, KEYS["order-1"])
+    refused = sim.send(small, big("m", "order-1")).errors[0]
+    assert isinstance(refused, QuotaExceeded)
+    assert "with the key 'order-1' is full; messages with other keys, or without one, still fit" in str(refused)
+    transaction = FragmentTransaction()
+    with pytest.raises(QuotaExceeded, match="'order-1' is full"):
+        transaction.send(small.placement, [big("m", "order-1")], sim.now)
+
+
+@pytest.mark.rule("A4")
+def test_where_no_fragment_has_room_a_key_is_not_to_blame(sim: Simulation, small: QueueEntity) -> None:
+    fill(sim, small, *range(16))
+    with pytest.raises(QuotaExceeded, match="none of its 16 fragments has room"):
+        raise sim.send(small, big("m", "order-1")).errors[0]
+
+
+@pytest.mark.rule("A4")
+def test_messages_of_a_full_session_are_advised_to_nothing_impossible(sim: Simulation) -> None:
+    talks = sim.queue(QueueDescription("talks", max_size_mb=1, enable_partitioning=True, requires_session=True))
+    both = [make_message(str(number), body=bytes(600_000), session_id="order-1") for number in range(2)]
+    with pytest.raises(QuotaExceeded, match="messages of other sessions still fit"):
+        raise sim.send(talks, *both).errors[1]
+
+
+@pytest.mark.rule("A4")
+def test_while_a_fragment_cannot_be_reached_the_queue_is_not_known_to_be_full(
+    sim: Simulation, small: QueueEntity
+) -> None:
+    fill(sim, small, *range(15))
+    sim.lose_store(small.main.fragments[15].broker.index)
+    assert isinstance(sim.send(small, big("m")).errors[0], FragmentUnavailable)
+
+
+def test_a_burst_is_divided_where_no_fragment_has_room_for_all_of_it(sim: Simulation, small: QueueEntity) -> None:
+    burst = [make_message(str(number), body=bytes(400_000)) for number in range(35)]
+    reply = sim.send(small, *burst)
+    assert len(reply.good) == 32
+    assert all(isinstance(error, QuotaExceeded) for error in reply.errors.values())
+    assert sorted(where(small).values()) == sorted([*range(16)] * 2)
+
+
+def test_a_small_message_is_not_refused_for_the_size_of_the_one_before(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("ordinary", max_size_mb=1))
+    sim.send(queue, big("first"))
+    assert sim.send(queue, big("second"), make_message("small")).good == {1}
+
+
+def test_a_batch_without_a_key_goes_whole_to_a_fragment_with_room(sim: Simulation, small: QueueEntity) -> None:
+    fill(sim, small, 0)
+    answer: Answer[list[int]] = Answer()
+    small.send_batch([make_message("a", body=bytes(500_000)), make_message("b", body=bytes(500_000))], sim.now, answer)
+    sim.run()
+    assert answer.value == [(1 << SEQUENCE_BITS) + 1, (1 << SEQUENCE_BITS) + 2]
+
+
+def test_a_scheduled_message_without_a_key_passes_by_a_fragment_that_is_full(
+    sim: Simulation, small: QueueEntity
+) -> None:
+    fill(sim, small, 0)
+    answer: Answer[list[int]] = Answer()
+    small.schedule([make_message("m", body=bytes(600_000), scheduled_at=sim.now + 1_000)], sim.now, answer)
+    sim.run()
+    assert answer.value == [(1 << SEQUENCE_BITS) + 1]
+
+
+def test_a_topic_is_full_only_when_all_fragments_are(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("news", max_size_mb=1, enable_partitioning=True))
+    reader = sim.subscription(SubscriptionDescription("news", "reader"))
+    replies = [sim.send(topic, big(str(number))) for number in range(17)]
+    assert [reply.good for reply in replies[:16]] == [{0}] * 16
+    assert isinstance(replies[16].errors[0], QuotaExceeded)
+    assert reader.main.counts().active == 16
+
+
+def test_forwarding_passes_by_a_fragment_that_is_full(sim: Simulation, small: QueueEntity) -> None:
+    fill(sim, small, 0)
+    first = sim.queue(QueueDescription("first", forward_to="small"))
+    sim.send(first, big("m"))
+    assert where(small)["m"] == 1
+    assert first.transfer_dead_letter.counts().active == 0
+
+
+# One other try after an outcome that nobody knows
+
+
+def copies(sim: Simulation, queue: QueueEntity, name: str) -> int:
+    for index in range(16):
+        sim.return_store(index)
+    return sim.receiver(queue.main, 100).ids().count(name)
+
+
+@pytest.mark.rule("A4")
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_after_a_lost_reply_one_other_fragment_is_tried(sim: Simulation, queue: QueueEntity, is_batch: bool) -> None:
+    for port in sim.ports:
+        port.next_fault = Fault.LOSE_REPLY
+    error = _send_one(sim, queue, is_batch)
+    assert isinstance(error, OutcomeUnknown)
+    assert "may have been done" in str(error)
+    for port in sim.ports:
+        port.next_fault = None
+    assert copies(sim, queue, "m") == 2
+
+
+@pytest.mark.rule("A4")
+def test_after_silence_one_other_fragment_is_tried(sim: Simulation, queue: QueueEntity) -> None:
+    for port in sim.ports:
+        port.is_hung = True
+    reply = sim.send(queue, make_message("m"))
+    sim.advance(15_001, 100)
+    assert not reply.errors
+    sim.advance(15_101, 100)
+    assert isinstance(reply.errors[0], OutcomeUnknown)
+    for port in sim.ports:
+        port.is_hung = False
+    sim.run()
+    assert copies(sim, queue, "m") == 2
+
+
+@pytest.mark.rule("A4")
+def test_fragments_that_cannot_take_a_message_are_no_try(sim: Simulation, small: QueueEntity) -> None:
+    fill(sim, small, 1, 2)
+    sim.lose_store(small.main.fragments[3].broker.index)
+    small.main.fragments[0].broker._port.next_fault = Fault.LOSE_REPLY  # type: ignore[attr-defined]
+    assert sim.send(small, big("m")).good == {0}
+    assert where(small)["m"] == 4
+    assert small.placement.detours == {Detour.UNKNOWN: 1}
+    assert copies(sim, small, "m") == 2
+
+
+@pytest.mark.rule("A4")
+def test_a_refused_commit_may_go_on_to_any_fragment(sim: Simulation, queue: QueueEntity) -> None:
+    for port in sim.ports[:15]:
+        port.next_fault = Fault.REFUSE
+    assert sim.send(queue, make_message("m")).good == {0}
+    assert queue.placement.detours == {Detour.UNAVAILABLE: 15}
+    assert copies(sim, queue, "m") == 1
+
+
+@pytest.mark.rule("A4", "A10")
+def test_where_duplicates_are_detected_no_message_is_there_twice(sim: Simulation) -> None:
+    strict = sim.queue(QueueDescription("d", enable_partitioning=True, requires_duplicate_detection=True))
+    for port in sim.ports:
+        port.next_fault = Fault.LOSE_REPLY
+    for _ in range(3):
+        sim.send(strict, make_message("m"))
+    for port in sim.ports:
+        port.next_fault = None
+    for index in range(16):
+        sim.return_store(index)
+    assert sim.send(strict, make_message("m")).good == {0}
+    assert sim.receiver(strict.main, 100).ids() == ["m"]
+
+
+def _send_one(sim: Simulation, queue: QueueEntity, is_batch: bool) -> MessagingError | None:
+    if not is_batch:
+        return sim.send(queue, make_message("m")).errors.get(0)
+    answer: Answer[list[int]] = Answer()
+    queue.send_batch([make_message("m")], sim.now, answer)
+    sim.run()
+    return answer.error

@@ -31,7 +31,7 @@ def test_locks_are_gone_with_the_store_and_the_messages_come_again(sim: Simulati
     sim.lose_store(0)
     assert isinstance(sim.settle(queue.main, held).errors[0], MessageLockLost)
     sim.return_store(0)
-    (again,) = receiver.take()
+    (again,) = sim.receiver(queue.main, 5).take()
     assert again.message.delivery_count == 0
     assert sim.settle(queue.main, [again]).good == {0}
 
@@ -46,8 +46,9 @@ def test_a_settlement_whose_commit_fails_is_answered_and_told_apart_after_reload
     reply = sim.settle(queue.main, receiver.take())
     assert isinstance(reply.errors[0], FragmentUnavailable)
     sim.return_store(0)
-    assert receiver.ids() == (["m"] if fault is Fault.FAIL_BEFORE else [])
-    assert queue.main.counts().active == (1 if fault is Fault.FAIL_BEFORE else 0)
+    is_done = fault is Fault.LOSE_REPLY
+    assert sim.receiver(queue.main, 5).ids() == ([] if is_done else ["m"])
+    assert queue.main.counts().active == (0 if is_done else 1)
 
 
 def test_everything_that_waits_is_answered_when_the_store_is_lost(sim: Simulation, queue: QueueEntity) -> None:
@@ -71,6 +72,52 @@ def test_everything_that_waits_is_answered_when_the_store_is_lost(sim: Simulatio
     assert not sim.brokers[0].is_available
 
 
+@pytest.mark.rule("A4")
+@pytest.mark.parametrize("fault", [None, Fault.LOSE_REPLY])
+def test_receivers_of_a_queue_learn_that_its_only_store_is_lost(
+    sim: Simulation, queue: QueueEntity, fault: Fault | None
+) -> None:
+    """An empty receive would look like an empty queue."""
+    receivers = [sim.receiver(queue.main, 5), sim.receiver(queue.dead_letter, 0)]
+    if fault is None:
+        sim.lose_store(0)
+    else:
+        sim.ports[0].next_fault = fault
+        sim.send(queue, make_message("m"))
+    for receiver in receivers:
+        assert isinstance(receiver.lost, FragmentUnavailable)
+        assert receiver.ids() == []
+    for source in (queue.main, queue.dead_letter):
+        with pytest.raises(FragmentUnavailable, match="Messaging store 0 is unavailable"):
+            sim.receiver(source, 5)
+    sim.return_store(0)
+    assert sim.receiver(queue.main, 5).ids() == (["m"] if fault else [])
+
+
+@pytest.mark.rule("A4")
+def test_receivers_of_a_partitioned_queue_stay_until_its_last_store_is_lost() -> None:
+    sim = Simulation(16)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    receiver = sim.receiver(queue.main, 50)
+    for index in range(15):
+        sim.lose_store(index)
+    sim.send(queue, make_message("m"))
+    assert receiver.ids() == ["m"]
+    assert receiver.lost is None
+    sim.lose_store(15)
+    assert isinstance(receiver.lost, FragmentUnavailable)
+
+
+@pytest.mark.rule("A4")
+def test_a_peek_fails_whose_only_store_is_lost_and_returns_meanwhile(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    peeked: Answer[list[StoredMessage]] = Answer()
+    queue.main.ask(Peek(0, 5), sim.now, peeked)
+    sim.brokers[0].store_lost(StoreUnavailable("gone"))
+    sim.return_store(0)
+    assert isinstance(peeked.error, FragmentUnavailable)
+
+
 def test_counts_leave_out_what_cannot_be_reached(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
     sim.lose_store(0)
@@ -89,7 +136,7 @@ def test_a_store_that_is_lost_and_returned_twice_serves_once(sim: Simulation, qu
     sim.brokers[0].store_returned()
     sim.brokers[0].store_returned()
     sim.run()
-    assert receiver.ids() == ["m"]
+    assert sim.receiver(queue.main, 5).ids() == ["m"]
 
 
 def test_a_store_lost_while_it_is_read_anew_stays_lost(sim: Simulation, queue: QueueEntity) -> None:
@@ -164,7 +211,8 @@ def test_a_joint_commit_that_breaks_off_is_not_made_in_part(sim: Simulation, que
     assert len(failed) == 1
     sim.run()
     assert broker.is_available
-    assert receiver.ids() == ["m", "m"]
+    assert receiver.ids() == ["m"]
+    assert sim.receiver(queue.main, 5).ids() == ["m"]
 
 
 def test_a_store_is_silent_from_the_oldest_request_that_it_has_not_answered(

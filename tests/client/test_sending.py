@@ -10,7 +10,7 @@ from twinbus.amqp.serial_number import MASK
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost
-from twinbus.errors import EntityDisabled, EntityNotFound, MessageTooLarge, MessagingError, NotAllowed, ServerBusy
+from twinbus.errors import EntityDisabled, EntityNotFound, InternalError, MessageTooLarge, MessagingError, NotAllowed
 from twinbus.model.descriptions import EntityStatus
 
 MESSAGE_SIZE_MAX = 256 * 1024
@@ -120,7 +120,7 @@ async def test_only_what_is_pinned_to_a_broken_store_fails(namespace: Namespace,
     payloads = [encode_message("a", partition_key=key) for key in ("mySession", "myPartitionKey", None, "contoso")]
     first, pinned, keyless, last = await sender.send(payloads)
     assert (first, keyless, last) == (None, None, None)
-    assert isinstance(pinned, ServerBusy)
+    assert isinstance(pinned, InternalError)
     assert pinned.is_transient
 
 

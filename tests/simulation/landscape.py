@@ -5,6 +5,7 @@ a message has to reach; every outlet has an auditor of its own, so what was sent
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from random import Random
 
 from tests.simulation.outlets import Mouth, Outlet, OutletReceiver, OutletSettling
@@ -14,7 +15,7 @@ from twinbus.broker.entity.sub_queues import SubQueues
 from twinbus.broker.operations.bulk import Numbers
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Outcome
 from twinbus.clock import NEVER, Millis
-from twinbus.errors import MessagingError, StoreUnavailable
+from twinbus.errors import FragmentUnavailable, MessagingError, StoreUnavailable
 from twinbus.model.message import Message
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import fragment_parts
@@ -147,6 +148,7 @@ class Landscape:
         outlet = self.random.choice(self.outlets)
         queue = self.entity(outlet).main
         if len(outlet.receivers) > 4:
+            outlet.receivers = [receiver for receiver in outlet.receivers if receiver.lost is None]
             return
         session = None
         if queue.requires_session:
@@ -158,8 +160,9 @@ class Landscape:
                 return
             session = answer.value
         receiver = OutletReceiver(outlet, self.sim, self.random.randint(0, 10), session)
-        outlet.receivers.append(receiver)
-        queue.attach(receiver, self.sim.now)
+        with suppress(FragmentUnavailable):
+            queue.attach(receiver, self.sim.now)
+            outlet.receivers.append(receiver)
 
     def detach(self) -> None:
         outlet = self.random.choice(self.outlets)

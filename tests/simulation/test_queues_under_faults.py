@@ -24,6 +24,34 @@ def test_nothing_acknowledged_is_lost_and_nothing_completed_comes_back(seed: int
     turmoil.check()
 
 
+@pytest.mark.rule("A4")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_message_without_a_key_is_refused_as_too_much_only_when_no_fragment_has_room(seed: int) -> None:
+    """Goal: contract A4. Method: as above, with messages of which a fragment holds four, and more of them in the end."""
+    description = QueueDescription("q", enable_partitioning=True, max_size_mb=1, lock_duration=LOCK_DURATION)
+    turmoil = Turmoil(seed, description, body_bytes=240_000)
+    turmoil.run(STEPS)
+    turmoil.heal()
+    for _ in range(80):
+        turmoil.send()
+        turmoil.sim.run()
+    assert turmoil.full_count, "the queue was never full"
+    turmoil.check()
+
+
+@pytest.mark.rule("A4", "A10")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_is_there_twice_where_duplicates_are_detected(seed: int) -> None:
+    """Goal: contract A4 and A10. Method: as the first."""
+    description = QueueDescription(
+        "q", enable_partitioning=True, requires_duplicate_detection=True, lock_duration=LOCK_DURATION
+    )
+    turmoil = Turmoil(seed, description)
+    turmoil.run(STEPS)
+    turmoil.heal()
+    turmoil.check()
+
+
 @pytest.mark.rule("A9")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_messages_of_a_session_never_overtake_each_other(seed: int) -> None:

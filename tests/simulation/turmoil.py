@@ -1,16 +1,18 @@
 """Random commands against one queue over 16 fragments while its stores fail, hang and come back; drawn from a seed."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from random import Random
 
 from twinbus.broker.commands import Purge, ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome, Release
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError, StoreUnavailable
+from twinbus.errors import FragmentUnavailable, MessagingError, QuotaExceeded, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
+from twinbus.model.message import Message
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import FragmentKey, StoredMessage
+from twinbus.store.changes import FragmentKey, StoredMessage, fragment_parts
 from twinbus.store.messaging_store import FragmentSummary
 from twinbus.store.reads import ACTIVE_ONLY
 from twinbus.testing.auditor import Auditor
@@ -20,6 +22,8 @@ from twinbus.testing.simulation import Answer, SimReceiver, Simulation
 
 KEYS = [None, None, None, "a", "b", "c", "d"]
 LOCK_DURATION = 5_000
+ROW_GROWTH = 200
+"""Bytes that settling may add to a message: why it was dead-lettered."""
 OUTCOMES: list[Outcome] = [COMPLETE, COMPLETE, COMPLETE, Abandon(), RELEASE, Defer(), DeadLetter("why")]
 
 
@@ -71,17 +75,36 @@ class SettleAudit:
             self.failed(index, StoreUnavailable("the process ended"), self._turmoil.sim.now)
 
 
+class SendAudit:
+    """Tells the auditor how sending messages together but independently went."""
+
+    def __init__(self, turmoil: "Turmoil", messages: Sequence[Message]) -> None:
+        self._turmoil = turmoil
+        self._messages = messages
+
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
+        self._turmoil.accepted([self._messages[index] for index in indexes])
+
+    def refused(self, index: int, error: MessagingError, now: Millis) -> None:
+        self._turmoil.refused([self._messages[index]], error)
+
+
 class Turmoil:
-    def __init__(self, seed: int, description: QueueDescription, store_count: int = 16) -> None:
+    def __init__(self, seed: int, description: QueueDescription, store_count: int = 16, body_bytes: int = 0) -> None:
         self.random = Random(seed)
         self.sim = Simulation(store_count, seed=seed)
         self.queue = self.sim.queue(description)
-        self.auditor = Auditor()
+        self.auditor = Auditor(
+            detects_duplicates=description.requires_duplicate_detection,
+            limits_copies=not description.requires_duplicate_detection,
+        )
+        self.full_count = 0
+        self._body = bytes(body_bytes)
         self.receivers: list[AuditedReceiver] = []
         self.excused: set[str] = set()
         self.settling: list[SettleAudit] = []
         self.deferred: list[int] = []
-        self._unanswered: set[str] = set()
+        self._unanswered: dict[str, int] = {}  # with their sizes
         self._sent_count = 0
         self._commands: list[tuple[Callable[[], None], int]] = [
             (self.send, 30),
@@ -118,16 +141,23 @@ class Turmoil:
                 session_id=self._in_some_case(key or "none") if is_session else None,
                 partition_key=None if is_session else key,
                 scheduled_at=due_at,
+                body=self._body,
             )
             for name in names
         ]
+        self._unanswered.update({message.message_id: len(message.content) for message in messages})
+        if any(port.is_hung for port in self.sim.ports):
+            self._in_doubt()
 
-        self._unanswered.update(names)
+        if self.random.random() < 0.5:
+            self.queue.send_each(messages, self.sim.now, SendAudit(self, messages))
+            return
 
         def answered(answer: list[int] | MessagingError) -> None:
-            self._unanswered.difference_update(names)
-            for name in names:
-                self.auditor.refused(name) if isinstance(answer, MessagingError) else self.auditor.accepted(name)
+            if isinstance(answer, MessagingError):
+                self.refused(messages, answer)
+            else:
+                self.accepted(messages)
 
         self.queue.send_batch(messages, self.sim.now, answered)
 
@@ -136,8 +166,36 @@ class Turmoil:
         assert session_id is not None
         return self.random.choice((session_id, session_id.upper()))
 
+    def accepted(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._unanswered.pop(message.message_id, None)
+            self.auditor.accepted(message.message_id)
+
+    def refused(self, messages: Sequence[Message], error: MessagingError) -> None:
+        if isinstance(error, QuotaExceeded):
+            self.full_count += 1
+            names = [message.message_id for message in messages]
+            self.auditor.refused_as_full(names, has_room=self._has_room(messages))
+        for message in messages:
+            self._unanswered.pop(message.message_id, None)
+            self.auditor.refused(message.message_id)
+
+    def _has_room(self, messages: Sequence[Message]) -> bool:
+        """By what the stores hold, and as if everything that is under way went to the same fragment."""
+        sizes: dict[int, int] = dict.fromkeys(range(len(self.queue.main.fragments)), 0)
+        for row, fragment in self._rows():
+            sizes[fragment_parts(fragment).index] += len(row.content) + ROW_GROWTH
+        coming = sum(self._unanswered.values())  # with these messages
+        return min(sizes.values()) + coming <= self.queue.settings.size_max_bytes
+
+    def _in_doubt(self) -> None:
+        """A store failed or is silent: what is under way may be there and go elsewhere too."""
+        for name in self._unanswered:
+            self.auditor.answer_lost(name)
+
     def attach(self) -> None:
         if len(self.receivers) > 6:
+            self.receivers = [receiver for receiver in self.receivers if receiver.lost is None]
             return
         session = None
         if self.queue.main.requires_session:
@@ -148,8 +206,9 @@ class Turmoil:
                 return
             session = answer.value
         receiver = AuditedReceiver(self, self.random.randint(0, 10), session)
-        self.receivers.append(receiver)
-        self.queue.main.attach(receiver, self.sim.now)
+        with suppress(FragmentUnavailable):
+            self.queue.main.attach(receiver, self.sim.now)
+            self.receivers.append(receiver)
 
     def detach(self) -> None:
         if self.receivers:
@@ -195,7 +254,12 @@ class Turmoil:
     def step(self) -> None:
         busy = [port for port in self.sim.ports if len(port)]
         if busy:
-            self.random.choice(busy).step(self.random.randint(1, 4))
+            port = self.random.choice(busy)
+            before, under_way = port.failure_count, list(self._unanswered)
+            port.step(self.random.randint(1, 4))
+            if port.failure_count > before:
+                for name in under_way:
+                    self.auditor.answer_lost(name)
 
     def pass_time(self) -> None:
         self.sim.clock.advance(self.random.choice([10, 100, 1_000, 2_000]))
@@ -210,6 +274,7 @@ class Turmoil:
 
     def hang(self) -> None:
         self.random.choice(self.sim.ports).is_hung = True
+        self._in_doubt()
 
     def mend(self) -> None:
         index = self.random.randrange(len(self.sim.ports))
@@ -219,6 +284,7 @@ class Turmoil:
         port, broker = self.sim.ports[index], self.sim.brokers[index]
         port.is_hung = False
         if port.is_down and broker.is_available:
+            self._in_doubt()
             broker.store_lost(StoreUnavailable("down"))  # it has to know before the store is opened anew
         if not broker.is_available:
             port.reopen()
@@ -232,7 +298,7 @@ class Turmoil:
             audit.crashed()
         for name in self._unanswered:
             self.auditor.refused(name)
-        self.settling, self._unanswered, self.receivers = [], set(), []
+        self.settling, self._unanswered, self.receivers = [], {}, []
         self.sim.restart()
         self.queue = self.sim.entities.queue(self.queue.description.name)
 

@@ -89,3 +89,39 @@ def test_a_deletion_in_one_session_may_take_its_messages_and_no_others() -> None
     auditor.check_rest(["a", "b"])
     with pytest.raises(AssertionError, match="lost"):
         auditor.check_rest(["a"])
+
+
+def test_a_message_without_a_key_is_there_twice_only_after_an_unknown_outcome_and_never_three_times() -> None:
+    auditor = Auditor(limits_copies=True)
+    auditor.sent("a", None, is_pinned=False)
+    auditor.accepted("a")
+    auditor.check_rest(["a"])
+    with pytest.raises(AssertionError, match="2 copies of a"):
+        auditor.check_rest(["a", "a"])
+    auditor.answer_lost("a")
+    auditor.check_rest(["a", "a"])
+    with pytest.raises(AssertionError, match="3 copies of a"):
+        auditor.check_rest(["a", "a", "a"])
+    auditor.delivered("a", 1)
+    auditor.completed("a", 1)
+    auditor.check_rest(["a"])
+    with pytest.raises(AssertionError, match="3 copies of a"):
+        auditor.check_rest(["a", "a"])
+
+
+def test_a_message_with_a_key_is_there_once_whatever_was_lost() -> None:
+    auditor = Auditor(limits_copies=True)
+    auditor.sent("a", None, is_pinned=True)
+    auditor.answer_lost("a")
+    with pytest.raises(AssertionError, match="2 copies of a"):
+        auditor.check_rest(["a", "a"])
+
+
+def test_only_what_is_pinned_may_be_refused_while_a_fragment_has_room() -> None:
+    auditor = Auditor()
+    auditor.sent("pinned", None, is_pinned=True)
+    auditor.sent("free", None, is_pinned=False)
+    auditor.refused_as_full(["pinned"], has_room=True)
+    auditor.refused_as_full(["free"], has_room=False)
+    with pytest.raises(AssertionError, match="free was refused though a fragment has room"):
+        auditor.refused_as_full(["free"], has_room=True)

@@ -30,7 +30,7 @@ from twinbus.broker.store_port import StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, Wakeups
 from twinbus.clock import Clock, Millis
-from twinbus.errors import FragmentUnavailable, ServerBusy, StoreUnavailable
+from twinbus.errors import FragmentUnavailable, OutcomeUnknown, RequestRefused, ServerBusy, StoreUnavailable
 from twinbus.meter.operation import NO_METER, Meter
 from twinbus.store.changes import Change, FragmentCreated, FragmentDeleted, FragmentKey
 from twinbus.store.reads import FragmentMemory, Load, MemoryWanted, Read
@@ -40,7 +40,7 @@ T = TypeVar("T")
 Effect = Callable[[Millis], None]
 """What was asked for is durable; with the time at which the store answered."""
 Failed = Callable[[FragmentUnavailable, Millis], None]
-"""Whether it was done is not known."""
+"""It was not done, or after OutcomeUnknown it may have been."""
 
 # A store that is silent for this long is given up, so that messages without a key can go elsewhere while their
 # sender still waits (contract, Numbers: operation timeout).
@@ -242,7 +242,9 @@ class MessageBroker:
         if ticket not in self._waiting:
             self._late_answer(error)
         elif error is not None:
+            refused = [self._waiting.pop(ticket)] if isinstance(error, RequestRefused) else []
             self._lose(str(error))
+            self._fail(refused)
 
     def _late_answer(self, error: StoreUnavailable | None) -> None:
         """A store that was given up for its silence speaks again: it was slow, and is in order."""
@@ -258,16 +260,16 @@ class MessageBroker:
         self._ticks.clear()
         for fragment in self._fragments.values():
             tell(fragment.drop)
-        self._fail(waiting.values())
+        self._fail(waiting.values(), self._unknown())
 
-    def _fail(self, waiting: Iterable[Failed | None]) -> None:
-        error, now = self.unavailable(), self._clock.now()
+    def _fail(self, waiting: Iterable[Failed | None], error: FragmentUnavailable | None = None) -> None:
+        error, now = error or self.unavailable(), self._clock.now()
         for failed in waiting:
             if failed is not None:
                 tell(failed, error, now)
 
     @property
-    def refusal(self) -> ServerBusy | None:
+    def refusal(self) -> FragmentUnavailable | ServerBusy | None:
         """Why its fragments accept no messages now, if so. Settling continues while the store is behind: it makes room."""
         if not self.is_available:
             return self.unavailable()
@@ -281,6 +283,12 @@ class MessageBroker:
     def unavailable(self) -> FragmentUnavailable:
         return FragmentUnavailable(
             f"Messaging store {self.index} is unavailable, and what lies in it cannot be reached. Try again later."
+        )
+
+    def _unknown(self) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"Messaging store {self.index} became unavailable before it confirmed this: it may have been done. "
+            "Try again later."
         )
 
     # Loading

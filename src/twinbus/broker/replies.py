@@ -52,4 +52,5 @@ class QueueCounts:
     deferred: int
     scheduled: int
     size_bytes: int
-    is_limited: bool  # a fragment has no working store (contract A6)
+    is_limited: bool  # a fragment has no working store (contract A6), so the sums are partial
+    is_unknown: bool = False  # no fragment has: the zeros mean nothing

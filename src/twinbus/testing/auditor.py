@@ -6,15 +6,16 @@ It records what was accepted, delivered and settled, and reports what must never
 * A message whose completion was acknowledged is handed over again.
 * Within a message session a message overtakes an earlier one.
 * A message with a key is there twice; where duplicates are detected, any message is.
+* A message without a key is there twice though no store failed while it was sent; or three times, whatever happened.
+* A message without a key is refused because the entity is full while a fragment has room for it.
 * A scheduled message comes before its time, or any message after its end.
 * A transaction happens in part: a message that it sends is there, in whatever entity, and another one is not, or what it
   completes is still there.
 * A deletion in one message session takes a message of another one.
 * Between two paired namespaces: an accepted message is neither delivered nor waiting nor dead-lettered.
 
-A message whose send or settlement failed may or may not be there: the store may have done it without reporting it. A message
-without a key that moved on to another fragment may be there twice, since delivery is at least once. So the auditor holds
-against the broker only what is certain.
+A message whose send or settlement failed may or may not be there: the store may have done it without reporting it. So the
+auditor holds against the broker only what is certain.
 """
 
 from collections import Counter
@@ -44,6 +45,11 @@ class _Record:
     may_repeat: bool = False
     numbers: set[int] = field(default_factory=set)
     """Under which it was handed over."""
+    completed_count: int = 0
+
+    @property
+    def copies_max(self) -> int:
+        return 2 if self.may_repeat and not self.is_pinned else 1
 
     def may_have_ended(self, now: Millis) -> bool:
         return now - self.sent_at >= self.time_to_live
@@ -79,6 +85,8 @@ class Auditor:
     """Message ids of each session in the order they were sent."""
     detects_duplicates: bool = False
     bundles: list[_Bundle] = field(default_factory=list)
+    limits_copies: bool = False
+    """Every message is sent once, to one entity that does not get it by forwarding."""
 
     def sent(
         self,
@@ -117,6 +125,11 @@ class Auditor:
         if self.records[message_id].fate is Fate.PENDING:
             self.records[message_id].fate = Fate.UNKNOWN
 
+    def refused_as_full(self, message_ids: Sequence[str], *, has_room: bool) -> None:
+        """`has_room`: whether a fragment has room for certain for all of these, which were sent together."""
+        is_pinned = any(self.records[name].is_pinned for name in message_ids)
+        assert is_pinned or not has_room, f"{message_ids[0]} was refused though a fragment has room"
+
     def delivered(self, message_id: str, number: int, now: Millis = 0) -> None:
         assert message_id in self.records, f"{message_id} was never sent"
         assert number not in self.completed_numbers, f"{message_id}, number {number}, was completed and came again"
@@ -126,6 +139,8 @@ class Auditor:
         record = self.records[message_id]
         record.numbers.add(number)
         assert len(record.numbers) == 1 or not self.detects_duplicates, f"{message_id} came under two numbers"
+        if self.limits_copies:
+            assert len(record.numbers) <= record.copies_max, f"{message_id} came under {len(record.numbers)} numbers"
         if now:
             assert now >= record.due_at, f"{message_id} came before its time"
             assert not record.must_have_ended(now), f"{message_id} came after its end"
@@ -142,8 +157,10 @@ class Auditor:
             assert not is_due or earlier in excused, f"{message_id} overtook {earlier} in {session_id}"
 
     def completed(self, message_id: str, number: int) -> None:
+        record = self.records[message_id]
+        record.completed_count += number not in self.completed_numbers
         self.completed_numbers.add(number)
-        self.records[message_id].fate = Fate.COMPLETED
+        record.fate = Fate.COMPLETED
 
     def completion_failed(self, message_id: str) -> None:
         if self.records[message_id].fate is not Fate.COMPLETED:
@@ -182,12 +199,15 @@ class Auditor:
         assert must <= left.keys(), f"lost: {sorted(must - left.keys())[:5]}"
         for name, count in left.items():
             record = self.records[name]
+            if self.limits_copies:
+                copies = count + record.completed_count
+                assert copies <= record.copies_max, f"there were {copies} copies of {name}"
             if record.is_pinned or self.detects_duplicates:
                 assert count == 1, f"{name} is there {count} times"
                 assert record.fate is not Fate.COMPLETED, f"{name} was completed and is still there"
 
     def answer_lost(self, message_id: str) -> None:
-        """A step with this message was reported as failed and may have been done: a repeat is allowed."""
+        """A store failed while it did something with this message, and may have done it: a repeat is allowed."""
         self.records[message_id].may_repeat = True
 
     def check_ledger(self, ledger: Ledger, *, may_repeat: bool = False) -> None:

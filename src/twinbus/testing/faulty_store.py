@@ -12,7 +12,7 @@ from random import Random
 from typing import TypeVar
 
 from twinbus.clock import Millis
-from twinbus.errors import StoreUnavailable
+from twinbus.errors import RequestRefused, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
@@ -21,6 +21,7 @@ Result = TypeVar("Result")
 
 
 class Fault(Enum):
+    REFUSE = "nothing was applied, and the store says so"
     FAIL_BEFORE = "nothing was applied"
     LOSE_REPLY = "it was applied, and the reply is lost"
 
@@ -112,7 +113,7 @@ class FaultyStore:
             raise StoreUnavailable("this store failed or was closed. Open it again.")
         self._must_be_up()
         fault = self._switch.next_fault()
-        if fault is Fault.FAIL_BEFORE:
+        if fault is Fault.REFUSE or fault is Fault.FAIL_BEFORE:
             raise self._failed(fault)
         result = call()
         if fault is Fault.LOSE_REPLY:
@@ -126,4 +127,5 @@ class FaultyStore:
 
     def _failed(self, fault: Fault) -> StoreUnavailable:
         self._is_usable = False
-        return StoreUnavailable(f"an injected fault: {fault.value}. Open the store again.")
+        kind = RequestRefused if fault is Fault.REFUSE else StoreUnavailable
+        return kind(f"an injected fault: {fault.value}. Open the store again.")

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from twinbus.errors import StoreUnavailable
+from twinbus.errors import RequestRefused, StoreUnavailable
 from twinbus.store.changes import Change
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.reads import Read, carry_out
@@ -33,6 +33,7 @@ class SteppedPort:
         self.next_fault: Fault | None = None
         self.waiting_bytes = 0  # what a test says
         self.commit_count = 0
+        self.failure_count = 0  # answers that leave open what was done
         self.query_count = 0
         self._inbox: deque[_Work] = deque()
 
@@ -58,6 +59,7 @@ class SteppedPort:
             answer = self._serve(works)
         except StoreUnavailable as error:
             self.is_down = True
+            self.failure_count += not isinstance(error, RequestRefused) or len(works) > 1
             answer = error
         for work in works:
             work.done(answer)
@@ -81,8 +83,10 @@ class SteppedPort:
             self.query_count += 1
             return carry_out(works[0].read, self.store)
         fault, self.next_fault = self.next_fault, None
+        if fault is Fault.REFUSE:
+            raise RequestRefused("the store refused to write")
         if fault is Fault.FAIL_BEFORE:
-            raise StoreUnavailable("the store refused to write")
+            raise StoreUnavailable("the store failed before it wrote")
         self.commit_count += 1
         self.store.commit([change for work in works for change in work.changes or ()])
         if fault is Fault.LOSE_REPLY:

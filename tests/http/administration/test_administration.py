@@ -245,10 +245,12 @@ def test_a_topic_counts_its_scheduled_messages_and_is_as_ill_as_its_subscription
     assert (description.text_of("SizeInBytes"), description.text_of("EntityAvailabilityStatus")) == ("1000", "Limited")
 
 
-def test_an_ill_fragment_makes_a_change_fail_with_server_busy(client: TestClient, runtime: MemoryRuntime) -> None:
+def test_an_unhealthy_fragment_makes_a_change_fail_with_an_internal_error(
+    client: TestClient, runtime: MemoryRuntime
+) -> None:
     runtime.is_ill = True
     answer = put(client, "/q", entry("QueueDescription"))
-    assert (answer.status_code, sub_code(answer)) == (503, 50300)
+    assert (answer.status_code, sub_code(answer)) == (500, 50000)
 
 
 def test_lists_come_in_pages_sorted_by_name(client: TestClient) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.errors import NotAllowed
+from twinbus.errors import EntityNotFound, FragmentUnavailable, NotAllowed
 from twinbus.http.messaging.single_receive import SingleReceive
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.faulty_store import Fault
@@ -39,7 +39,17 @@ def test_whoever_waits_is_told_at_once_that_the_entity_is_gone() -> None:
     deleted: Answer[None] = Answer()
     scene.sim.entities.delete("orders", scene.sim.now, deleted)
     scene.sim.run()
-    assert scene.answer.value is None
+    assert isinstance(scene.answer.error, EntityNotFound)
+    scene.receive.finish(scene.sim.now)
+
+
+@pytest.mark.rule("A4")
+@pytest.mark.parametrize("mode", list(ReceiveMode))
+def test_whoever_waits_learns_at_once_that_the_store_is_lost(mode: ReceiveMode) -> None:
+    scene = Scene(mode)
+    scene.receive.start(scene.sim.now)
+    scene.sim.lose_store(0)
+    assert isinstance(scene.answer.error, FragmentUnavailable)
     scene.receive.finish(scene.sim.now)
 
 
@@ -65,16 +75,18 @@ def test_a_message_that_is_being_removed_is_waited_for() -> None:
     assert scene.queue.main.counts().active == 0
 
 
-def test_a_removal_that_fails_leaves_the_message_and_the_receive_waiting() -> None:
+@pytest.mark.rule("A4")
+def test_a_removal_that_fails_leaves_the_message_and_ends_the_receive_with_the_error() -> None:
     scene = Scene(ReceiveMode.RECEIVE_AND_DELETE)
     scene.send("a")
     scene.sim.ports[0].next_fault = Fault.FAIL_BEFORE
     scene.receive.start(scene.sim.now)
     scene.sim.run()
-    assert not scene.answer.has_come
+    assert isinstance(scene.answer.error, FragmentUnavailable)
     assert not scene.receive.is_under_way
-    scene.receive.give_up()
-    assert scene.answer.value is None
+    scene.receive.finish(scene.sim.now)
+    scene.sim.return_store(0)
+    assert scene.sim.receiver(scene.queue.main, credit=5).ids() == ["a"]
 
 
 def test_a_message_nobody_takes_any_more_is_free_at_once_with_its_old_count() -> None:

@@ -21,7 +21,7 @@ from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import QueueCounts, Reply, SettleReply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
-from twinbus.errors import MessagingError, NotAllowed
+from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed
 from twinbus.store.changes import SubQueue
 
 T = TypeVar("T")
@@ -79,10 +79,12 @@ class MessageQueue:
     # Receiving
 
     def attach(self, receiver: Consumer, now: Millis) -> None:
-        """Hand messages to it from now on. Raises EntityDisabled, or NotAllowed where sessions do not fit."""
+        """Hand messages to it from now on. Raises EntityDisabled, NotAllowed where sessions do not fit, or
+        FragmentUnavailable: a queue whose stores are all lost must not look like an empty one."""
         self.settings.check_can_receive()
         self.settings.last_used_at = now
         self._check_not_forwarding()
+        self._check_any_store()
         if self._desk is not None:
             if receiver.session is None:
                 raise NotAllowed(f"'{self.settings.path}' requires message sessions. Accept a session to receive.")
@@ -116,7 +118,7 @@ class MessageQueue:
             self._desk.pump_all(now)
 
     def close(self, error: MessagingError) -> None:
-        """The entity is gone: its receivers, and those that wait for a session of it, get this error."""
+        """Nothing can be received: its receivers, and those that wait for a session of it, get this error."""
         for receiver in self._merge.remove_all():
             tell(receiver.session_lost, error)
         if self._desk is not None:
@@ -147,6 +149,15 @@ class MessageQueue:
         self.messages_read()
         if self._desk is not None:
             self._desk.fragment_lost(fragment)
+        try:
+            self._check_any_store()
+        except FragmentUnavailable as error:
+            self.close(error)
+
+    def _check_any_store(self) -> None:
+        """Raises FragmentUnavailable while all stores of the queue are lost."""
+        if not any(fragment.broker.is_available for fragment in self.fragments):
+            raise self.fragments[0].broker.unavailable()
 
     def _forward_all(self, now: Millis) -> None:
         if self.fragments[0].forwards_to is not None:
@@ -223,6 +234,7 @@ class MessageQueue:
         self.settings.last_used_at = now
         try:
             self.settings.check_can_receive()
+            self._check_any_store()
             return self.sessions().accept(request, deadline, now, reply)
         except MessagingError as error:
             reply(error)

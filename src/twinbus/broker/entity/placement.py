@@ -1,24 +1,31 @@
-"""Which fragment takes a message, and where it goes when that one is not available (contract A2, A3, A4, A8).
+"""Which fragment takes a message, and where it goes when that one cannot take it (contract A2, A3, A4, A8).
 
 Messages without a key go round the fragments in turns. Those that arrive while the fragment whose turn it is has not
 yet written the ones before join its turn, up to a limit: what waits for one store is written at once, so bigger is
-cheaper, and messages sent one after the other still go round one by one. A run whose fragment is unavailable or far
-behind, or fails while the run is being written, goes to the next one. When a store fails, it is unknown whether it wrote
-the run, so a run that goes elsewhere can end up in two fragments: at least once, as promised. Where duplicates are detected
-every message is pinned, and nothing goes elsewhere.
+cheaper, and messages sent one after the other still go round one by one.
+
+    staged --durable--> accepted
+       '--the store failed: it may have them--> the next fragment that takes them --it failed too--> refused
+    passed by: unavailable, far behind, full --> the next one, through all of them
+
+A fragment that is passed by has written nothing, so the run may go on to any other. Where a store fails while it writes the
+run, nobody knows whether it did: one other fragment is tried, so that a message is there twice at most. If the reply of that
+one is lost too, the sender gets the error. Where duplicates are detected every message is pinned, and none goes elsewhere.
 
 A run is in one fragment at a time: the next candidate is tried only when the answer of the last one is an error, and
 then that fragment has dropped what it knew of the run. To try two at once would answer a sender twice.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed
+from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed, OutcomeUnknown, QuotaExceeded, ServerBusy
 from twinbus.model.message import Message
 from twinbus.model.partition_key import candidates, pinning_key
 
@@ -28,6 +35,23 @@ TURN_MAX = 256
 Stage = Callable[[Decision, Sequence[Message], Millis, Sequence[int] | None], list[int]]
 """Adds messages to a decision about a fragment and returns their sequence numbers, or raises and adds nothing."""
 CheckRoom = Callable[[Fragment, Sequence[Message]], None]
+
+
+class Detour(Enum):
+    """Why messages without a key are not in the fragment whose turn it was. A later one outweighs those before it."""
+
+    FULL = "full"
+    UNAVAILABLE = "unavailable"
+    UNKNOWN = "unknown"  # and so they may be there as well
+
+    @classmethod
+    def because_of(cls, refusal: MessagingError) -> "Detour":
+        if isinstance(refusal, OutcomeUnknown):
+            return cls.UNKNOWN
+        return cls.FULL if isinstance(refusal, QuotaExceeded) else cls.UNAVAILABLE
+
+
+_WEIGHTS = {detour: weight for weight, detour in enumerate(Detour)}
 
 
 class Placement:
@@ -42,7 +66,8 @@ class Placement:
         self.settings = settings
         self.fragments = fragments
         self.stage = stage
-        self.check_room = check_room
+        self.detours: Counter[Detour] = Counter()  # messages
+        self._check_room = check_room
         self._turn = -1
         self._turn_left = 0
         self._turn_under_way = 0  # messages of this turn that are not answered yet
@@ -54,6 +79,13 @@ class Placement:
     def prepare(self, messages: Sequence[Message]) -> Sequence[Message]:
         """As they are to be stored here. For callers that stage them, and do not send."""
         return messages
+
+    def check_room(self, fragment: Fragment, messages: Sequence[Message]) -> None:
+        """Raises if `stage` would. For callers that stage them, and do not send: so they have the same key."""
+        try:
+            self._check_room(fragment, messages)
+        except QuotaExceeded as error:
+            raise self._worded(error, messages) from None
 
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
@@ -103,9 +135,10 @@ class Placement:
             self._send_all(messages, places, now, reply)
 
     def _send_all(self, messages: Sequence[Message], places: list[int], now: Millis, reply: Reply[list[int]]) -> None:
-        _Run(self, messages, places, lambda numbers, _: reply(numbers), lambda error, _: reply(error), None).attempt(
-            now
-        )
+        def refused(error: MessagingError, _: Millis) -> None:
+            reply(self._worded(error, messages))
+
+        _Run(self, messages, places, lambda numbers, _: reply(numbers), refused, None).attempt(now)
 
     def _places(self, messages: Sequence[Message], now: Millis, reply: SendReply) -> dict[int | None, list[int]]:
         """Indexes of the messages by the fragment they are pinned to; those that cannot be taken are refused."""
@@ -157,19 +190,59 @@ class Placement:
         turn: int | None = None,
     ) -> None:
         is_whole = len(indexes) == len(messages)
+        chosen = messages if is_whole else [messages[index] for index in indexes]
 
         def accepted(numbers: list[int], now: Millis) -> None:
             self._answered(turn, len(indexes))
             reply.accepted(indexes, numbers, now)
 
         def refused(error: MessagingError, now: Millis) -> None:
+            if isinstance(error, QuotaExceeded) and len(indexes) > 1 and self._fits_any(places, chosen):
+                # There is room for some of them: none is refused for the size of those beside it.
+                middle = len(indexes) // 2
+                for half in (indexes[:middle], indexes[middle:]):
+                    self._send_some(messages, half, places, now, reply, origins, turn)
+                return
             self._answered(turn, len(indexes))
             for index in indexes:
-                reply.refused(index, error, now)
+                reply.refused(index, self._worded(error, [messages[index]]), now)
 
-        chosen = messages if is_whole else [messages[index] for index in indexes]
         chosen_origins = None if origins is None else [origins[index] for index in indexes]
         _Run(self, chosen, places, accepted, refused, chosen_origins).attempt(now)
+
+    def _fits_any(self, places: Sequence[int], messages: Sequence[Message]) -> bool:
+        """Whether one of these fragments has room for the smallest of the messages."""
+        smallest = min(messages, key=lambda message: len(message.content))
+        return any(self._has_room(self.fragments[place], [smallest]) for place in places)
+
+    def _has_room(self, fragment: Fragment, messages: Sequence[Message]) -> bool:
+        try:
+            self._check_room(fragment, messages)
+        except MessagingError:
+            return False
+        return fragment.is_available
+
+    def _worded(self, error: MessagingError, messages: Sequence[Message]) -> MessagingError:
+        """What the sender of messages with one key has to know, where the entity is partitioned."""
+        if len(self.fragments) == 1 or type(error) not in (QuotaExceeded, FragmentUnavailable, OutcomeUnknown):
+            return error
+        key, path = self.key_of(messages[0]), self.settings.path
+        others = "messages with other keys, or without one,"
+        if self.settings.requires_session:
+            others = "messages of other sessions"
+        elif self.settings.duplicate_window:
+            others = "messages with other keys"
+        if isinstance(error, FragmentUnavailable):
+            return error if key is None else type(error)(f"{error} Meanwhile {others} go to other fragments.")
+        if key is None or not any(self._has_room(fragment, messages) for fragment in self.fragments):
+            return QuotaExceeded(
+                f"'{path}' is full: none of its {len(self.fragments)} fragments has room for this. Receive messages from "
+                "it, or create it again with a larger size."
+            )
+        return QuotaExceeded(
+            f"The fragment of '{path}' that takes messages with the key '{key}' is full; {others} still fit. Receive "
+            "messages from it, or create it again with a larger size."
+        )
 
     def _answered(self, turn: int | None, count: int) -> None:
         if turn == self._turn:
@@ -179,13 +252,23 @@ class Placement:
 class _Run:
     """Messages on their way into one fragment: the first of the candidates that takes them."""
 
-    __slots__ = ("_accepted", "_candidates", "_messages", "_numbers", "_origins", "_placement", "_refused")
+    __slots__ = (
+        "_accepted",
+        "_candidates",
+        "_messages",
+        "_numbers",
+        "_origins",
+        "_placement",
+        "_refusal",
+        "_refused",
+        "_tried_count",
+    )
 
     def __init__(
         self,
         placement: Placement,
         messages: Sequence[Message],
-        candidates: list[int],
+        candidates: Sequence[int],
         accepted: Callable[[list[int], Millis], None],
         refused: Callable[[MessagingError, Millis], None],
         origins: Sequence[int] | None,
@@ -193,35 +276,49 @@ class _Run:
         self._placement = placement
         self._messages = messages
         self._candidates = candidates
+        self._tried_count = 0
         self._accepted = accepted
         self._refused = refused
         self._origins = origins
         self._numbers: list[int] = []
+        self._refusal: MessagingError | None = None  # the weightiest so far
 
     def attempt(self, now: Millis) -> None:
         """Give them to the next candidate that takes them."""
-        placement, refusal = self._placement, None
-        while self._candidates:
-            fragment = placement.fragments[self._candidates.pop(0)]
-            refusal = fragment.refusal
-            if refusal is not None:
-                continue
-            decision = Decision(fragment)
-            try:
-                self._numbers = placement.stage(decision, self._messages, now, self._origins)
-            except MessagingError as error:
-                self._refused(error, now)
-                return
-            decision.commit(self._durable, self._failed)
-            return
-        assert refusal is not None
-        self._refused(refusal, now)
+        placement = self._placement
+        while self._tried_count < len(self._candidates):
+            fragment = placement.fragments[self._candidates[self._tried_count]]
+            self._tried_count += 1
+            refusal: MessagingError | None = fragment.refusal
+            if refusal is None:
+                decision = Decision(fragment)
+                try:
+                    self._numbers = placement.stage(decision, self._messages, now, self._origins)
+                except (QuotaExceeded, ServerBusy) as full:
+                    refusal = full
+                except MessagingError as error:
+                    self._refused(error, now)
+                    return
+                else:
+                    if self._refusal is not None:
+                        placement.detours[Detour.because_of(self._refusal)] += len(self._messages)
+                    decision.commit(self._durable, self._failed)
+                    return
+            self._pass_by(refusal)
+        assert self._refusal is not None
+        self._refused(self._refusal, now)
+
+    def _pass_by(self, refusal: MessagingError) -> None:
+        before = self._refusal
+        if before is None or _WEIGHTS[Detour.because_of(refusal)] >= _WEIGHTS[Detour.because_of(before)]:
+            self._refusal = refusal
 
     def _durable(self, now: Millis) -> None:
         self._accepted(self._numbers, now)
 
     def _failed(self, error: FragmentUnavailable, now: Millis) -> None:
-        if self._candidates:
-            self.attempt(now)
-        else:
+        if isinstance(error, OutcomeUnknown) and isinstance(self._refusal, OutcomeUnknown):
             self._refused(error, now)
+            return
+        self._pass_by(error)
+        self.attempt(now)

@@ -107,7 +107,7 @@ class Fragment:
         return self.key in self.broker.leaving
 
     @property
-    def refusal(self) -> ServerBusy | None:
+    def refusal(self) -> FragmentUnavailable | ServerBusy | None:
         """Why it takes no messages now, if so."""
         return self.broker.refusal if self.is_loaded else self.broker.unavailable()
 

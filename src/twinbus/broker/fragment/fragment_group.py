@@ -69,6 +69,7 @@ def counts_of(fragments: Sequence[Fragment]) -> QueueCounts:
         scheduled=sum(fragment.tally.scheduled_count for fragment in served),
         size_bytes=sum(fragment.tally.size_bytes for fragment in served),
         is_limited=len(served) < len(fragments),
+        is_unknown=not served,
     )
 
 

@@ -22,10 +22,12 @@ RANGE_BYTES_MAX = 1024 * 1024
 
 def peek(queue: AskedQueue, command: Peek, now: Millis) -> Steps[Rows]:
     """The sequence of all numbers is fragment after fragment, so a reader that continues after the last number it saw comes
-    past every message. Fragments that are not available are skipped; if none is available, the command fails."""
+    past every message. Of several fragments those that are not available are skipped; if none is, the command fails."""
     number, session_id = command.from_number, command.session_id
     if session_id is not None and queue.requires_session:
         return (yield from _page(queue.sessions().place(session_id), command, number, now))
+    if len(queue.fragments) == 1:
+        return (yield from _page(queue.fragments[0], command, number, now))
     for fragment in queue.fragments[max(0, number) >> SEQUENCE_BITS :]:
         if fragment.is_available:
             with suppress(FragmentUnavailable):

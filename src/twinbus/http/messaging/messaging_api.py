@@ -30,6 +30,7 @@ from twinbus.broker.replies import Reply
 from twinbus.clock import Clock
 from twinbus.errors import (
     EntityNotFound,
+    FragmentUnavailable,
     MessageLockLost,
     MessageTooLarge,
     MessagingError,
@@ -219,8 +220,10 @@ class MessagingApi:
             receive.give_up()
             await asyncio.wait((answered,), timeout=UNDER_WAY_WAIT_S)
             if not answered.done():
-                raise ServerBusy("The messaging store did not answer in time. Try again later.")
-            delivery: TakenMessage | None = answered.result()
+                raise FragmentUnavailable("The messaging store did not answer in time. Try again later.")
+            delivery: TakenMessage | MessagingError | None = answered.result()
+            if isinstance(delivery, MessagingError):
+                raise delivery
             if has_left and delivery is not None:
                 receive.return_message(delivery, self._clock.now())
                 raise ClientDisconnect

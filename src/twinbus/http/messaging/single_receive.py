@@ -1,7 +1,8 @@
 """A receive of one message for a caller that waits for it, as HTTP does: a receiver with a credit of 1.
 
 waiting --deliver--> answered
-   '----give_up----> answered with None, or with the message whose removal is under way
+   |----give_up----> answered with None, or with the message whose removal is under way
+   '--session_lost-> answered with the error
 """
 
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
@@ -13,7 +14,7 @@ from twinbus.errors import MessagingError
 
 
 class SingleReceive:
-    """Implements the broker's `Consumer` protocol. `reply` is called once, with the message or None."""
+    """Implements the broker's `Consumer` protocol. `reply` is called once, with the message, None or an error."""
 
     def __init__(self, queue: MessageQueue, mode: ReceiveMode, reply: Reply[TakenMessage | None]) -> None:
         self.credit = 1
@@ -39,8 +40,9 @@ class SingleReceive:
         self._answer(deliveries[0])
 
     def session_lost(self, error: MessagingError) -> None:
-        """There is no message session here, but the entity may have been deleted: then no message will come."""
-        self.give_up()
+        """There is no message session here, but the entity was deleted or its store is lost: no message will come."""
+        self.credit = 0
+        self._answer(error)
 
     def give_up(self) -> None:
         """The waiting is over. But a message that is being removed is still waited for: nobody else will get it."""
@@ -61,7 +63,7 @@ class SingleReceive:
         if delivery.lock_token:
             self._queue.settle([delivery.lock_token], RELEASE, now, lambda _: None)
 
-    def _answer(self, delivery: TakenMessage | None) -> None:
+    def _answer(self, delivery: TakenMessage | MessagingError | None) -> None:
         if not self._is_answered:
             self._is_answered = True
             self._reply(delivery)

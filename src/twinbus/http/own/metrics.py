@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.placement import Detour
 from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.entity.topic_entity import SubscriptionEntity
+from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.namespace_view import Traffic
 from twinbus.http.own.health import StoreHealth
@@ -72,6 +73,7 @@ class NamespaceMetrics(Collector):
         yield from self._of_gateway()
         yield from self._of_entities()
         yield from self._of_queues()
+        yield self._of_placement()
         yield self._of_the_bill()
         up = GaugeMetricFamily("twinbus_store_up", "Whether the messaging store works", labels=["namespace", "store"])
         for store in self._stores:
@@ -113,12 +115,24 @@ class NamespaceMetrics(Collector):
         for name, help_text in _COUNTS:
             family = GaugeMetricFamily(f"twinbus_queue_{name}", help_text, labels=labels)
             for entity, sub_queue, counts in rows:
-                family.add_metric([self._namespace, entity, sub_queue], getattr(counts, name))
+                if not counts.is_unknown:
+                    family.add_metric([self._namespace, entity, sub_queue], getattr(counts, name))
             yield family
         limited = GaugeMetricFamily("twinbus_queue_limited", "Whether a fragment is unavailable", labels=labels)
         for entity, sub_queue, counts in rows:
             limited.add_metric([self._namespace, entity, sub_queue], float(counts.is_limited))
         yield limited
+
+    def _of_placement(self) -> Metric:
+        text = "Messages without a key that were tried in another fragment than the one whose turn it was"
+        family = CounterMetricFamily("twinbus_entity_rerouted", text, labels=["namespace", "entity", "cause"])
+        entities: list[QueueEntity | TopicEntity] = [*self._entities.queues(), *self._entities.topics()]
+        for entity in entities:
+            if entity.settings.is_partitioned:
+                for detour in Detour:
+                    labels = [self._namespace, entity.description.name, detour.value]
+                    family.add_metric(labels, entity.placement.detours[detour])
+        return family
 
     def _sub_queues(self) -> Iterator[SubQueueCounts]:
         for queue in self._entities.queues():

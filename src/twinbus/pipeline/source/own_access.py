@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from twinbus.client.entity_extras import EntityExtras, RangePage
 from twinbus.client.namespace import Namespace
-from twinbus.errors import ServerBusy
+from twinbus.errors import InternalError, ServerBusy
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.entity_access import Claim, Head
 from twinbus.pipeline.source.ranges import Range, by_fragment, count, half_open, in_pieces, inclusive
@@ -64,8 +64,8 @@ class OwnAccess:
                 ranges = await self._extras.claim(
                     min(left, CLAIM_COUNT_MAX), owner=owner, fragment=fragment, last_number=last
                 )
-            except ServerBusy:
-                # Or its store failed, which looks the same from here. The others continue.
+            except (ServerBusy, InternalError):
+                # Its store is far behind or has failed. The others continue.
                 return Claim(found, is_certain=False)
             if not ranges:
                 break

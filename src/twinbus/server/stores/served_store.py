@@ -29,7 +29,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.broker.telling import tell
-from twinbus.errors import ArgumentError, StoreUnavailable
+from twinbus.errors import ArgumentError, RequestRefused, StoreUnavailable
 from twinbus.store.changes import Change
 from twinbus.store.reads import Read
 
@@ -168,7 +168,7 @@ class ServedStore:
             return self._line
         reason = "too many requests wait for it" if self._is_overrun else self.fault or "it is not open"
         assert self._later is not None, "nothing is asked of a store before it was ever connected"
-        self._later(done, StoreUnavailable(f"messaging store {self.index}: {reason}"))
+        self._later(done, RequestRefused(f"messaging store {self.index}: {reason}"))
         return None
 
     # Switches
