@@ -52,6 +52,10 @@ class MemoryRuntime:
     def subscription(self, topic: str, name: str) -> MemoryEntity:
         return self._get(f"{topic}|{name}")
 
+    def check_rules_can_change(self, topic: str, subscription: str) -> None:
+        if self.is_ill:
+            raise FragmentUnavailable("ill")
+
     def create_queue(self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Any]) -> None:
         self._put(description.name, MemoryEntity(entity_id, description), reply)
 

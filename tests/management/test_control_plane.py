@@ -187,6 +187,26 @@ async def test_a_new_subscription_takes_everything_unless_it_says_otherwise(
     assert list(runtime.subscription("t", "own").rules) == ["r"]
 
 
+@pytest.mark.rule("A6")
+async def test_an_unhealthy_fragment_fails_changes_of_rules_and_everything_stays(
+    control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
+) -> None:
+    await control.create_topic(TopicDescription("t"))
+    await control.create_subscription(SubscriptionDescription("t", "s"), RuleDescription("rule"))
+    before = catalog.get("t/subscriptions/s").rules
+    runtime.is_ill = True
+    changes = [
+        control.create_rule("t", "s", RuleDescription("more")),
+        control.update_rule("t", "s", RuleDescription("rule", SqlFilter("1=2"))),
+        control.delete_rule("t", "s", "rule"),
+    ]
+    for change in changes:
+        with pytest.raises(FragmentUnavailable):
+            await change
+    assert catalog.get("t/subscriptions/s").rules == before
+    assert list(runtime.subscription("t", "s").rules.values()) == list(before)
+
+
 async def test_a_rule_that_is_refused_is_not_there_at_the_next_start(
     control: ControlPlane, runtime: MemoryRuntime
 ) -> None:

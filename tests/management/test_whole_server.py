@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+from azure.servicebus import ServiceBusSubQueue
+from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import AccessRights, AuthorizationRule, ServiceBusAdministrationClient
 
 from tests.interop.running_server import RunningServer, wait_until
@@ -70,6 +73,48 @@ def test_an_ill_store_limits_the_entities_it_holds_and_fails_their_changes(serve
         wait_until(lambda: server.server.stores.brokers[1].is_available)
         assert client.get_queue("split").availability_status == "Available"
         client.delete_queue("split")
+
+
+@pytest.mark.rule("A4")
+def test_a_lost_store_never_looks_empty(server: RunningServer) -> None:
+    """By the official clients and over HTTP: receive, dead letters, peek, counts and metrics."""
+    queue = server.create_queue("lost")
+    server.put(queue, "a")
+    index = server.server.entities.queue(queue).main.fragments[0].broker.index
+    with administration(server) as admin, server.client(retry_total=0) as client:
+        waiting = client.get_queue_receiver(queue)
+        with waiting:
+            assert [str(message) for message in waiting.receive_messages(max_wait_time=5)] == ["a"]
+            switch_off(server, index)
+            with pytest.raises(ServiceBusError, match="unavailable"):
+                waiting.receive_messages(max_wait_time=1)
+        for sub_queue in (None, ServiceBusSubQueue.DEAD_LETTER):
+            receiver = client.get_queue_receiver(queue, sub_queue=sub_queue)
+            with pytest.raises(ServiceBusError, match="unavailable"):
+                receiver.receive_messages(max_wait_time=1)
+            receiver.close()
+        with pytest.raises(HttpResponseError, match="unavailable"):
+            admin.get_queue_runtime_properties(queue, retry_total=0)
+        (shown,) = [each for each in admin.list_queues_runtime_properties() if each.name == queue]
+        assert (shown.total_message_count, shown.active_message_count, shown.size_in_bytes) == (None, None, None)
+        (state,) = [each.availability_status for each in admin.list_queues() if each.name == queue]
+        assert state == "Limited"
+        metrics = httpx.get(f"http://127.0.0.1:{server.server.http_port}/metrics").text
+        assert 'twinbus_queue_limited{entity="lost",namespace="interop",sub_queue="main"} 1.0' in metrics
+        assert 'twinbus_queue_active{entity="lost"' not in metrics
+
+
+@pytest.mark.rule("A6")
+def test_changes_of_rules_fail_whole_while_a_store_is_lost(server: RunningServer) -> None:
+    with administration(server) as client:
+        client.create_topic("news", enable_partitioning=True)
+        client.create_subscription("news", "reader")
+        switch_off(server, 2)
+        with pytest.raises(HttpResponseError, match="Messaging store 2 is unavailable"):
+            client.create_rule("news", "reader", "more", retry_total=0)
+        with pytest.raises(HttpResponseError, match="Messaging store 2 is unavailable"):
+            client.delete_rule("news", "reader", "$Default", retry_total=0)
+        assert [rule.name for rule in client.list_rules("news", "reader")] == ["$Default"]
 
 
 def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:

@@ -49,8 +49,6 @@ async def test_health_lists_unhealthy_stores(server: NamespaceServer, http: http
     healthy = await http.get("/health")
     assert (healthy.status_code, healthy.json()["status"]) == (200, "healthy")
     await http.post("/$stores/2/down", headers=signed(server))
-    while server.stores.brokers[2].is_available:
-        await http.get("/health")
     limited = await http.get("/health")
     assert (limited.status_code, limited.json()) == (
         200,
@@ -61,12 +59,13 @@ async def test_health_lists_unhealthy_stores(server: NamespaceServer, http: http
 async def test_stores_are_listed_broken_and_mended(server: NamespaceServer, http: httpx.AsyncClient) -> None:
     listed = (await http.get("/$stores", headers=signed(server))).json()
     assert [(store["index"], store["condition"]) for store in listed] == [(index, "up") for index in range(STORE_COUNT)]
-    assert (await http.post("/$stores/1/down", headers=signed(server))).status_code == 202
-    while server.stores.brokers[1].is_available:
-        await http.get("/health")
-    assert (await http.post("/$stores/1/up", headers=signed(server))).status_code == 202
-    while not server.stores.brokers[1].is_available:
-        await http.get("/health")
+    for _ in range(5):
+        down = await http.post("/$stores/1/down", headers=signed(server))
+        assert (down.status_code, down.json()["condition"]) == (200, "down")
+        assert not server.stores.brokers[1].is_available
+        up = await http.post("/$stores/1/up", headers=signed(server))
+        assert (up.status_code, up.json()["condition"]) == (200, "up")
+        assert server.stores.brokers[1].is_available
 
 
 @pytest.mark.parametrize(
@@ -99,6 +98,20 @@ async def test_metrics_show_stores_connections_and_every_sub_queue(
     assert 'twinbus_queue_active{entity="news/Subscriptions/all",namespace="test",sub_queue="dead_letter"} 0.0' in text
     assert 'twinbus_store_up{namespace="test",store="03"} 1.0' in text
     assert 'twinbus_connections{namespace="test"} 0.0' in text
+
+
+@pytest.mark.rule("A4")
+async def test_metrics_show_messages_that_went_to_another_fragment_and_why(
+    server: NamespaceServer, http: httpx.AsyncClient
+) -> None:
+    await server.control.create_queue(QueueDescription("spread", enable_partitioning=True))
+    await http.post("/$stores/1/down", headers=signed(server))
+    for number in range(16):
+        sent = await http.post("/spread/messages", content=str(number), headers=signed(server))
+        assert sent.status_code == 201
+    lines = (await http.get("/metrics")).text.splitlines()
+    counted = {line.rpartition(" ")[2] for line in lines if line.startswith("twinbus_entity_rerouted_total{")}
+    assert counted == {"0.0", f"{float(16 // STORE_COUNT)}"}
 
 
 async def test_both_ports_take_connections_as_soon_as_the_namespace_has_started(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.errors import RequestRefused, StoreDamaged, StoreUnavailable
 from twinbus.server.stores import served_store
 from twinbus.server.stores.served_store import REQUESTS_MAX, ServedStore, StoreCondition
 from twinbus.server.stores.threads import ThreadLine, commit_changes
@@ -333,7 +333,7 @@ def test_a_store_that_refused_requests_and_goes_on_is_there_again_when_nobody_wa
     world.commit(2)
     while "returned" not in world.seen:
         world.step()
-    assert [type(result) for _, result in world.answers] == [StoreUnavailable] * 2
+    assert [type(result) for _, result in world.answers] == [RequestRefused] * 2
     world.commit(3)
     world.step()
     assert world.seen[-1] == (3, None)

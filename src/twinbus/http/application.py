@@ -15,7 +15,7 @@ from twinbus.http.administration.administration_api import AdministrationApi, Ad
 from twinbus.http.messaging.messaging_api import MessagingApi
 from twinbus.http.own.access_rules import AccessRulesApi
 from twinbus.http.own.backlog import BacklogPage
-from twinbus.http.own.faults import FaultSwitches, SwitchedStore
+from twinbus.http.own.faults import FaultSwitches, StoreSwitches, SwitchedStore
 from twinbus.http.own.health import HealthPage
 from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
@@ -33,6 +33,7 @@ class HttpParts:
     view: NamespaceView
     clock: Clock
     stores: Sequence[SwitchedStore]
+    store_switches: StoreSwitches
     connections: Connections
     make_gateway: MakeGateway
     amqp_authority: str  # host:port for requests that name no host
@@ -53,7 +54,7 @@ class HttpApplication:
             _OwnPage("/health", HealthPage(parts.name, parts.stores).show),
             _OwnPage("/metrics", access.page_open_here(metrics.show)),
             *websocket_routes(parts.make_gateway, parts.connections, clock),
-            *FaultSwitches(parts.stores, parts.connections, clock, access).routes(),
+            *FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, access).routes(),
             *AccessRulesApi(AccessControl(view.control, parts.new_key, clock), access).routes(),
             *BacklogPage(view.entities, clock, access).routes(),
             *SessionCountsPage(view.entities, clock, access).routes(),

@@ -217,6 +217,7 @@ class ControlPlane:
         """Durable first: the memory cannot fail after that, since every rule was compiled and there is room for it."""
         assert isinstance(entry.description, SubscriptionDescription)
         topic, name = entry.description.topic, entry.description.name
+        self.runtime.check_rules_can_change(topic, name)
         await self._write(lambda: self.catalog.set_rules(path_of(entry.description), rules, self.clock.now()))
         # By identity: a subscription may have many thousand, and 1 equals True where filters tell them apart.
         before, after = set(map(id, entry.rules)), set(map(id, rules))

@@ -18,7 +18,8 @@ class EntityCounts:
     transfer: int = 0
     transfer_dead_letter: int = 0
     size_bytes: int = 0
-    is_limited: bool = False
+    is_limited: bool = False  # the counts are partial
+    is_unknown: bool = False  # nothing of it can be reached: the zeros mean nothing
     last_used_at: Millis = 0  # 0: it does not run
 
     @property
@@ -64,6 +65,7 @@ def topic_counts(runtime: Runtime, path: str, subscriptions: Iterable[EntityCoun
         transfer_dead_letter=undelivered.active + undelivered.deferred,
         size_bytes=sum(part.size_bytes for part in parts),
         is_limited=any(part.is_limited for part in parts),
+        is_unknown=own.is_unknown,
         last_used_at=topic.last_used_at,
     )
 
@@ -80,5 +82,6 @@ def _sum_of(entity: SubQueues) -> EntityCounts:
         transfer_dead_letter=undelivered.active + undelivered.deferred,
         size_bytes=main.size_bytes + dead.size_bytes + undelivered.size_bytes + transfer.size_bytes,
         is_limited=main.is_limited or dead.is_limited or undelivered.is_limited or transfer.is_limited,
+        is_unknown=main.is_unknown,
         last_used_at=entity.last_used_at,
     )

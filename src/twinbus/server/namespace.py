@@ -209,6 +209,7 @@ class NamespaceServer:
             view=self._view(),
             clock=self.clock,
             stores=self.stores.stores,
+            store_switches=self.stores,
             connections=self.connections,
             make_gateway=self._gateway,
             amqp_authority=authority(self._plain_name, self.amqp_port),

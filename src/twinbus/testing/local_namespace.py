@@ -6,7 +6,6 @@ thread; each returns when what it says has happened, so that a test need not wai
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,7 @@ import uvloop
 
 from twinbus.client.administration import administration_client
 from twinbus.clock import Clock
-from twinbus.errors import ArgumentError
+from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.gateway.addresses import resolve
 from twinbus.model.paths import parse_address
 from twinbus.server.host_names import authority, reachable_host
@@ -32,7 +31,6 @@ T = TypeVar("T")
 
 STORE_COUNT_DEFAULT = 4
 WAIT_S = 30.0
-POLL_S = 0.005
 
 
 class LocalNamespace:
@@ -114,22 +112,20 @@ class LocalNamespace:
         queue = resolve(self._running.entities, parse_address(path)).queue
         if queue is None:
             raise ArgumentError(f"'{path}' is a topic and holds no messages: count one of its subscriptions.")
-        return queue.counts().active
+        counts = queue.counts()
+        if counts.is_unknown:
+            raise FragmentUnavailable(f"The messaging store of '{path}' is unavailable, so nobody knows the count.")
+        return counts.active
 
     # Faults
 
     def store_down(self, index: int) -> None:
         """Switch a messaging store off, as if its disk were gone."""
-        self._store(index).down()
-        self._until(lambda: not self._running.stores.brokers[index].is_available)
+        self._switch(index, self._running.stores.switch_off)
 
     def store_up(self, index: int) -> None:
         """Switch it on again and end its other faults."""
-        thread = self._store(index)
-        thread.slow(0.0)
-        thread.lose_acks(0)
-        thread.up()
-        self._until(lambda: self._running.stores.brokers[index].is_available)
+        self._switch(index, self._running.stores.switch_on)
 
     def store_slow(self, index: int, milliseconds: int) -> None:
         """Every call of the store takes this much longer; 0 ends it."""
@@ -218,9 +214,7 @@ class LocalNamespace:
 
         return self._run(call())
 
-    def _until(self, is_done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not is_done():
-            if time.monotonic() > deadline:
-                raise TimeoutError("The messaging store did not change in time.")
-            time.sleep(POLL_S)
+    def _switch(self, index: int, switch: Callable[[int], Coroutine[Any, Any, bool]]) -> None:
+        self._store(index)
+        if not self._run(switch(index)):
+            raise TimeoutError(f"Messaging store {index} did not change in time. {self._store(index).fault}".rstrip())

@@ -231,6 +231,33 @@ def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
     assert [child.text for child in details.children] == ["5", "7", "3", "0", "0"]
 
 
+@pytest.mark.rule("A4", "A6")
+@pytest.mark.parametrize("path", ["q", "t", "t/subscriptions/s"])
+def test_an_entity_of_which_nothing_can_be_reached_has_no_counts_instead_of_zeros(
+    client: TestClient, runtime: MemoryRuntime, path: str
+) -> None:
+    put(client, "/q", entry("QueueDescription"))
+    put(client, "/t", entry("TopicDescription"))
+    put(client, "/t/subscriptions/s", entry("SubscriptionDescription"))
+    lost = MemorySubQueue(QueueCounts(0, 0, 0, 0, True, True))
+    for entity in (runtime.queue("q"), runtime.topic("t"), runtime.subscription("t", "s")):
+        entity.main = entity.dead_letter = entity.transfer_dead_letter = entity.transfers = lost
+    answer = client.get(f"/{path}?{VERSION}")
+    assert (answer.status_code, sub_code(answer)) == (500, 50000)
+    assert "messaging store of" in answer.text
+    listed = {"q": "$Resources/Queues", "t": "$Resources/Topics"}.get(path, "t/subscriptions")
+    feed = parse_xml(client.get(f"/{listed}?{VERSION}").content)
+    (found,) = [child for child in feed.children if child.name == "entry"]
+    content = found.child("content")
+    assert content is not None
+    description = content.children[0]
+    assert description.text_of("EntityAvailabilityStatus") == "Limited"
+    assert (description.text_of("MessageCount"), description.text_of("SizeInBytes")) == (None, None)
+    details = description.child("CountDetails")
+    assert details is not None
+    assert details.children == []
+
+
 def test_a_topic_counts_its_scheduled_messages_and_is_as_ill_as_its_subscriptions(
     client: TestClient, runtime: MemoryRuntime
 ) -> None:

@@ -229,6 +229,10 @@ class Entities:
                 ]
         return found
 
+    def check_rules_can_change(self, topic: str, subscription: str) -> None:
+        """Raises FragmentUnavailable while a fragment of the subscription has no working store (contract A6)."""
+        check_all_available(self.subscription(topic, subscription).fragments)
+
     def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None:
         """EntityAlreadyExists, or ArgumentError where the rule does not parse. Making it durable is not done here."""
         found = self.subscription(topic, subscription)

@@ -53,7 +53,13 @@ def _switch(data: Path, namespace: str, index: int | None, action: str, output: 
     if index is not None and index >= count:
         raise CommandFailed(f"There is no messaging store {index}; the last one of '{namespace}' is {count - 1}.")
     for each in range(count) if index is None else [index]:
-        running.ask("POST", f"/$stores/{each}/{action}")
+        store = running.ask("POST", f"/$stores/{each}/{action}")
+        if store["condition"] != action:
+            fault = f": {store['fault']}" if store["fault"] else ""
+            raise CommandFailed(
+                f"Messaging store {each} of '{namespace}' is not {action} yet, but {store['condition']}{fault}. "
+                f"Look at it with 'twinbus store list {namespace}'."
+            )
     which = f"All {count} messaging stores" if index is None else f"Messaging store {index}"
     verb = "are" if index is None else "is"
     output.done(

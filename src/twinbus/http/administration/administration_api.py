@@ -110,9 +110,9 @@ class AdministrationApi:
             case NamespaceResource():
                 return self._one(request, presenter.namespace(self._catalog.namespace))
             case EntityResource(path):
-                return self._one(request, presenter.entity(self._catalog.get(path)))
+                return self._one(request, presenter.counted_entity(self._catalog.get(path)))
             case SubscriptionResource(topic, name):
-                return self._one(request, presenter.entity(self._control.subscription(topic, name)))
+                return self._one(request, presenter.counted_entity(self._control.subscription(topic, name)))
             case RuleResource(topic, subscription, name):
                 rule = self._control.rule(topic, subscription, name)
                 return self._one(request, presenter.rule(topic, subscription, rule))

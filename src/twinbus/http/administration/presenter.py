@@ -3,15 +3,22 @@
 from dataclasses import dataclass
 
 from twinbus.clock import Millis
+from twinbus.errors import FragmentUnavailable
 from twinbus.http.atom.entity_writer import View, write_queue, write_subscription, write_topic
 from twinbus.http.atom.envelopes import AtomEntry, description_node
 from twinbus.http.atom.rule_xml import write_rule_description
 from twinbus.http.atom.xml_writer import leaf
 from twinbus.management.catalog import Catalog, Entry, NamespaceInfo, path_of
-from twinbus.management.counts import queue_counts, subscription_counts, topic_counts
+from twinbus.management.counts import EntityCounts, queue_counts, subscription_counts, topic_counts
 from twinbus.management.quotas import count_filters
 from twinbus.management.runtime import Runtime
-from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.descriptions import (
+    EntityDescription,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from twinbus.model.iso8601 import write_time
 from twinbus.model.paths import subscription_path
 
@@ -23,16 +30,43 @@ class Presenter:
     view: View
 
     def entity(self, entry: Entry) -> AtomEntry:
+        """While none of its messages can be reached it is shown without counts."""
+        return self._entity(entry, self._counts(entry.description))
+
+    def counted_entity(self, entry: Entry) -> AtomEntry:
+        """For a reader of this entity alone. Raises FragmentUnavailable while none of its messages can be reached: most
+        SDKs show counts that are missing as 0, and the entity would look empty."""
+        counts = self._counts(entry.description)
+        if counts.is_unknown:
+            raise FragmentUnavailable(
+                f"The messaging store of '{path_of(entry.description)}' is unavailable, so its messages cannot be "
+                "counted. Try again later; lists show the entity without its counts."
+            )
+        return self._entity(entry, counts)
+
+    def _entity(self, entry: Entry, counts: EntityCounts) -> AtomEntry:
         description = entry.description
-        path = path_of(description)
         match description:
             case QueueDescription():
-                xml = write_queue(entry, description, queue_counts(self.runtime, path), self.view)
+                xml = write_queue(entry, description, counts, self.view)
             case TopicDescription():
-                xml = self._topic(entry, description)
+                subscriptions = self.catalog.subscriptions(description.name)
+                filters = count_filters(subscriptions)
+                xml = write_topic(entry, description, counts, len(subscriptions), filters, self.view)
+            case SubscriptionDescription():
+                xml = write_subscription(entry, description, counts, self.view)
+        return AtomEntry(path_of(description), description.name, entry.created_at, entry.updated_at, xml)
+
+    def _counts(self, description: EntityDescription) -> EntityCounts:
+        match description:
+            case QueueDescription(name=name):
+                return queue_counts(self.runtime, name)
+            case TopicDescription(name=name):
+                below = self.catalog.subscriptions(name)
+                each = [subscription_counts(self.runtime, name, one.description.name) for one in below]
+                return topic_counts(self.runtime, name, each)
             case SubscriptionDescription(topic=topic, name=name):
-                xml = write_subscription(entry, description, subscription_counts(self.runtime, topic, name), self.view)
-        return AtomEntry(path, description.name, entry.created_at, entry.updated_at, xml)
+                return subscription_counts(self.runtime, topic, name)
 
     def rule(self, topic: str, subscription: str, rule: RuleDescription) -> AtomEntry:
         path = f"{subscription_path(topic, subscription)}/Rules/{rule.name}"
@@ -49,12 +83,6 @@ class Presenter:
         ]
         xml = description_node("NamespaceInfo", "".join(content))
         return AtomEntry("$namespaceinfo", info.name, info.created_at, info.modified_at, xml)
-
-    def _topic(self, entry: Entry, description: TopicDescription) -> str:
-        subscriptions = self.catalog.subscriptions(description.name)
-        each = [subscription_counts(self.runtime, description.name, one.description.name) for one in subscriptions]
-        counts = topic_counts(self.runtime, description.name, each)
-        return write_topic(entry, description, counts, len(subscriptions), count_filters(subscriptions), self.view)
 
 
 def etag_of(updated_at: Millis) -> str:

@@ -14,7 +14,8 @@ from twinbus.model.descriptions import EntityDescription, QueueDescription, Subs
 from twinbus.model.entity_properties import Kind, Property, elements_of
 from twinbus.model.iso8601 import write_duration, write_time
 
-Values: TypeAlias = dict[str, str | int | bool]
+Values: TypeAlias = dict[str, str | int | bool | None]
+"""None: the element is omitted."""
 
 COUNTS_NAMESPACE = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 
@@ -90,7 +91,7 @@ def _value(kind: Kind, value: Any, view: View) -> Any:
 
 def _reported(entry: Entry, counts: EntityCounts) -> Values:
     return {
-        "MessageCount": counts.messages,
+        "MessageCount": None if counts.is_unknown else counts.messages,
         "CreatedAt": write_time(entry.created_at),
         "UpdatedAt": write_time(entry.updated_at),
         "AccessedAt": write_time(max(entry.created_at, counts.last_used_at)),
@@ -102,7 +103,7 @@ def _stored(description: QueueDescription | TopicDescription, counts: EntityCoun
     """What queues and topics have and subscriptions do not."""
     return {
         "MaxSizeInMegabytes": shown_size_mb(description),
-        "SizeInBytes": counts.size_bytes,
+        "SizeInBytes": None if counts.is_unknown else counts.size_bytes,
         "IsAnonymousAccessible": False,
     }
 
@@ -115,5 +116,6 @@ def _write_counts(counts: EntityCounts) -> str:
         "TransferMessageCount": counts.transfer,
         "TransferDeadLetterMessageCount": counts.transfer_dead_letter,
     }
-    content = "".join(leaf(f"d2p1:{name}", number) for name, number in numbers.items())
+    # Unknown is not zero; but SDKs look for what is inside this element, so it is always there.
+    content = "".join(leaf(f"d2p1:{name}", None if counts.is_unknown else number) for name, number in numbers.items())
     return node("CountDetails", content, attribute("xmlns:d2p1", COUNTS_NAMESPACE))

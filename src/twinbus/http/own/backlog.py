@@ -4,7 +4,8 @@ GET /$backlog                  of every backlog queue
 GET /$backlog?primary=NAME     of those that the pairs of one primary use
 
 A row for each queue and destination: `queue`, `destination` (null: no paired sender put it there), `waiting`, `size_bytes`, and
-`is_all`, which is false if the queue has more messages than were counted.
+`is_all`, which is false if the queue has more messages than were counted, or some that cannot be reached. A queue of which
+nothing can be reached has one row, where all but its name are null.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from twinbus.broker.commands import SHARES_COUNT_MAX, CountShares
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.clock import Clock
-from twinbus.errors import OperationTimeout
+from twinbus.errors import FragmentUnavailable, OperationTimeout
 from twinbus.http.access import HttpAccess
 from twinbus.management.waiting import answer_of
 from twinbus.model import wire_names
@@ -50,7 +51,10 @@ class BacklogPage:
         for queue in self._entities.queues():
             name = queue.description.name
             if is_backlog_queue(name) and path_key(name).startswith(prefix):
-                rows += _records(name, *await self._count(queue.main))
+                try:
+                    rows += _records(name, *await self._count(queue.main))
+                except FragmentUnavailable:
+                    rows.append(_record(name, None, None, None, is_all=False))
         return rows
 
     async def _count(self, queue: MessageQueue) -> tuple[BacklogShares, bool]:
@@ -63,7 +67,7 @@ class BacklogPage:
                 found.add(destination, share.message_count, share.size_bytes)
                 seen += share.message_count
             found.next_number = page.next_number
-        return found, found.next_number is None
+        return found, found.next_number is None and not queue.counts().is_limited
 
     async def _page(self, queue: MessageQueue, number: int) -> BacklogShares:
         late = OperationTimeout("A messaging store did not answer in time. Look at its state and try again.")
@@ -74,12 +78,18 @@ class BacklogPage:
 def _records(queue: str, found: BacklogShares, is_all: bool) -> list[dict[str, Any]]:
     shares = sorted(found.by_destination.items(), key=lambda share: (-share[1].message_count, share[0] or ""))
     return [
-        {
-            "queue": queue,
-            "destination": destination,
-            "waiting": share.message_count,
-            "size_bytes": share.size_bytes,
-            "is_all": is_all,
-        }
+        _record(queue, destination, share.message_count, share.size_bytes, is_all=is_all)
         for destination, share in shares
     ]
+
+
+def _record(
+    queue: str, destination: str | None, waiting: int | None, size_bytes: int | None, *, is_all: bool
+) -> dict[str, Any]:
+    return {
+        "queue": queue,
+        "destination": destination,
+        "waiting": waiting,
+        "size_bytes": size_bytes,
+        "is_all": is_all,
+    }

@@ -1,7 +1,8 @@
 """Faults on purpose, for users who test how their applications cope with them. All of it needs Manage.
 
 GET  /$stores                             every messaging store with its condition and its faults, as JSON
-POST /$stores/{index}/down | up           switch one off; switch it on again, without any fault
+POST /$stores/{index}/down | up           switch one off; switch it on again, without any fault. 200: it has taken
+                                          effect; 202: it takes long, or the store cannot be opened (see `condition`)
 POST /$stores/{index}/slow?ms=N           every call of it takes this much longer
 POST /$stores/{index}/lose-ack?count=N    the next N commits are made, and reported as failed
 POST /$connections/disconnect             every client of the namespace loses its connection
@@ -37,17 +38,28 @@ class SwitchedStore(StoreHealth, Protocol):
     def delay_s(self) -> float: ...
     @property
     def acks_to_lose(self) -> int: ...
-    def down(self) -> None: ...
-    def up(self) -> None: ...
     def slow(self, delay_s: float) -> None: ...
     def lose_acks(self, count: int) -> None: ...
 
 
+class StoreSwitches(Protocol):
+    """Answers whether the switch has taken effect."""
+
+    async def switch_off(self, index: int) -> bool: ...
+    async def switch_on(self, index: int) -> bool: ...
+
+
 class FaultSwitches:
     def __init__(
-        self, stores: Sequence[SwitchedStore], connections: Connections, clock: Clock, access: HttpAccess
+        self,
+        stores: Sequence[SwitchedStore],
+        switches: StoreSwitches,
+        connections: Connections,
+        clock: Clock,
+        access: HttpAccess,
     ) -> None:
         self._stores = stores
+        self._switches = switches
         self._connections = connections
         self._clock = clock
         self._access = access
@@ -67,20 +79,18 @@ class FaultSwitches:
         index, action = request.path_params["index"], request.path_params["action"]
         if index >= len(self._stores):
             raise NoSuchSwitch(f"There is no messaging store {index}; the last one is {len(self._stores) - 1}.")
-        store = self._stores[index]
+        store, is_done = self._stores[index], False
         if action == "down":
-            store.down()
+            is_done = await self._switches.switch_off(index)
         elif action == "up":
-            store.slow(0.0)
-            store.lose_acks(0)
-            store.up()
+            is_done = await self._switches.switch_on(index)
         elif action == "slow":
             store.slow(_number(request, "ms") / 1000)
         elif action == "lose-ack":
             store.lose_acks(_number(request, "count"))
         else:
             raise NoSuchSwitch(f"A store has no switch '{action}': use down, up, slow or lose-ack.")
-        return JSONResponse(_record(store), status_code=202)
+        return JSONResponse(_record(store), status_code=200 if is_done else 202)
 
     async def _disconnect(self, request: Request) -> Response:
         done: dict[str, Any]

@@ -13,6 +13,8 @@ from twinbus.server.stores.served_store import OnLost, OnReturned, StoreConditio
 log = logging.getLogger(__name__)
 
 READY_WAIT_S = 10.0
+SWITCH_WAIT_S = 8.0
+"""Less than a command waits for its answer."""
 READY_POLL_S = 0.005
 
 MakeKeeper = Callable[[OnLost, OnReturned], StoreKeeper]
@@ -35,9 +37,22 @@ class StorePool:
     async def start(self) -> None:
         """Open the stores, and return when each has loaded or failed, or after a while if one hangs."""
         await self._keeper.start()
-        deadline = asyncio.get_running_loop().time() + READY_WAIT_S
-        while not self._is_settled() and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(READY_POLL_S)
+        await _until(self._is_settled, READY_WAIT_S)
+
+    async def switch_off(self, index: int) -> bool:
+        """True when nothing in the store can be reached any more; False if that takes long, and then it still happens."""
+        store, broker = self.stores[index], self.brokers[index]
+        store.down()
+        return await _until(lambda: store.condition is StoreCondition.DOWN and not broker.is_available, SWITCH_WAIT_S)
+
+    async def switch_on(self, index: int) -> bool:
+        """End all faults of the store. True when it serves again; False if it cannot be opened or that takes long."""
+        store, broker = self.stores[index], self.brokers[index]
+        store.slow(0.0)
+        store.lose_acks(0)
+        store.up()
+        await _until(lambda: broker.is_available or store.condition is StoreCondition.LOST, SWITCH_WAIT_S)
+        return broker.is_available
 
     def _is_settled(self) -> bool:
         return all(
@@ -51,3 +66,11 @@ class StorePool:
 
     def abandon(self) -> None:
         self._keeper.abandon()
+
+
+async def _until(is_done: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether it was so in time."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not is_done() and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(READY_POLL_S)
+    return is_done()

@@ -180,6 +180,8 @@ class ServedStore:
 
     def up(self) -> None:
         self._is_wanted_up = True
+        if not self.is_up:
+            self.condition = StoreCondition.OPENING
         self._switch("up")
 
     def slow(self, delay_s: float) -> None:

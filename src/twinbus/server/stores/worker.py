@@ -251,6 +251,9 @@ class StoreWorker(Generic[Store, Part]):
     def _up(self) -> None:
         self._is_wanted_up = True
         self._reopen_at = 0.0
+        if self._store is None:
+            # Whoever switched it on learns of it if it cannot be opened.
+            self._condition = StoreCondition.OPENING
 
     def _lose_acks(self, count: float) -> None:
         self._acks_to_lose = int(count)
