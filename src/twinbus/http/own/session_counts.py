@@ -3,6 +3,7 @@
 GET /$sessions?entity=PATH     [&top=N]: how many sessions are named, 100 if omitted
 
 `sessions`, `held` and `active_messages` are sums over all sessions with active messages; `busiest` names those with most.
+`is_all` is false while a part of the entity cannot be reached, which the sums leave out.
 """
 
 from starlette.requests import Request
@@ -36,12 +37,13 @@ class SessionCountsPage:
         path, top = _path_of(request), _top_of(request)
         if not path:
             raise ArgumentError("Name the queue or subscription: /$sessions?entity=PATH.")
-        found = await self._count(path, top)
+        found, is_all = await self._count(path, top)
         return JSONResponse(
             {
                 "sessions": found.sessions,
                 "held": found.held,
                 "active_messages": found.active,
+                "is_all": is_all,
                 "busiest": [
                     {"session_id": each.session_id, "active_messages": each.active, "is_held": each.is_held}
                     for each in found.page
@@ -49,13 +51,14 @@ class SessionCountsPage:
             }
         )
 
-    async def _count(self, path: str, top: int) -> SessionCounts:
+    async def _count(self, path: str, top: int) -> tuple[SessionCounts, bool]:
         queue = resolve(self._entities, parse_address(path)).queue
         if queue is None:
             raise NotAllowed(f"'{path}' is a topic: ask one of its subscriptions.")
         late = OperationTimeout("A messaging store did not answer in time. Look at its state and try again.")
         command = CountSessions(0, top)
-        return await answer_of(lambda reply: queue.ask(command, self._clock.now(), reply), ANSWER_WAIT_S, late)
+        found = await answer_of(lambda reply: queue.ask(command, self._clock.now(), reply), ANSWER_WAIT_S, late)
+        return found, not queue.counts().is_limited
 
 
 def _path_of(request: Request) -> str:
