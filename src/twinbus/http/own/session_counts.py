@@ -57,7 +57,9 @@ class SessionCountsPage:
             raise NotAllowed(f"'{path}' is a topic: ask one of its subscriptions.")
         late = OperationTimeout("A messaging store did not answer in time. Look at its state and try again.")
         command = CountSessions(0, top)
-        found = await answer_of(lambda reply: queue.ask(command, self._clock.now(), reply), ANSWER_WAIT_S, late)
+        found: SessionCounts = await answer_of(
+            lambda reply: queue.ask(command, self._clock.now(), reply), ANSWER_WAIT_S, late
+        )
         return found, not queue.counts().is_limited
 
 
