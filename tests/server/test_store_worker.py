@@ -343,9 +343,9 @@ def test_what_waits_for_a_store_that_hangs_is_bounded_in_bytes(world: World, mon
     monkeypatch.setattr(served_store, "BYTES_MAX", 1_000)
     world.store.gate.clear()
     large: list[Change] = [Enqueued(1, [StoredMessage(1, b"x" * 600, 0, 0)])]
-    for _ in range(2):
+    for _ in range(3):
         world.port.commit(large, lambda _: None)
-    assert world.port.waiting_bytes == 1_200
+    assert world.port.waiting_bytes == 1_800
     world.commit(1)
     world.step()
     assert isinstance(world.seen[-1][1], StoreUnavailable)
@@ -356,6 +356,17 @@ def test_what_waits_for_a_store_that_hangs_is_bounded_in_bytes(world: World, mon
     world.commit(2)
     world.step()
     assert world.seen[-1] == (2, None)
+
+
+def test_one_commit_may_have_more_bytes_than_may_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_store, "BYTES_MAX", 1_000)
+    world.store.gate.clear()
+    world.port.commit([Enqueued(1, [StoredMessage(1, bytes(5_000), 0, 0)])], lambda _: None)
+    world.commit(1)
+    world.store.gate.set()
+    while not world.seen:
+        world.step()
+    assert world.seen == [(1, None)]
 
 
 def test_nothing_waits_for_a_store_that_is_lost(world: World) -> None:

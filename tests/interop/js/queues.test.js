@@ -89,6 +89,20 @@ test("a batch that is full is accepted, whatever its messages are like", async (
   }
 });
 
+test("a message has up to the size that its queue allows", async () => {
+  const queue = await newQueue(administration, { maxMessageSizeInKilobytes: 2048 });
+  assert.equal((await administration.getQueue(queue)).maxMessageSizeInKilobytes, 2048);
+  const sender = client.createSender(queue);
+  await sender.sendMessages({ body: Buffer.alloc(2_000_000) });
+  await sender.sendMessages([{ body: Buffer.alloc(1_500_000) }]);
+  await assert.rejects(sender.sendMessages({ body: Buffer.alloc(2_097_152) }), { code: "MessageSizeExceeded" });
+  const receiver = client.createReceiver(queue);
+  const [peeked] = await receiver.peekMessages(10);
+  assert.equal(peeked.body.length, 2_000_000);
+  const messages = await take(receiver, 2);
+  assert.deepEqual(messages.map((message) => message.body.length), [2_000_000, 1_500_000]);
+});
+
 test("a batch takes messages up to the size the link allows", async () => {
   const { sender } = await filled();
   const batch = await sender.createMessageBatch();

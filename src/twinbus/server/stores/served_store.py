@@ -37,7 +37,8 @@ T = TypeVar("T")
 
 REQUESTS_MAX = 65_536
 BYTES_MAX = 256 << 20
-"""Limits of what may wait for one store. Brokers refuse messages long before."""
+"""Limits of what may wait for one store, beside the largest commit of all: the copies of one large message for the
+subscriptions of its topic have more bytes than this. Brokers refuse messages long before."""
 STOP_WAIT_S = 30.0
 SLOW_S_MAX = 60.0
 LOST_ACKS_MAX = 1_000
@@ -115,6 +116,7 @@ class ServedStore:
         self._line: Line | None = None
         self._waiting: deque[tuple[Callable[[Any], None], int]] = deque()
         self.waiting_bytes = 0
+        self._largest_commit = 0  # since nothing waited
         self._later: Callable[..., object] | None = None
         self._is_overrun = False  # it refused a request, and refuses all until nothing waits any more
 
@@ -132,7 +134,7 @@ class ServedStore:
         self._line = None
         self._lose(StoreCondition.LOST if self._is_wanted_up else StoreCondition.DOWN, reason)
         error, waiting = StoreUnavailable(reason), self._waiting
-        self._waiting, self.waiting_bytes = deque(), 0
+        self._waiting, self.waiting_bytes, self._largest_commit = deque(), 0, 0
         for done, _ in waiting:
             tell(done, error)
 
@@ -152,6 +154,7 @@ class ServedStore:
         if (line := self._open_line(done)) is not None:
             size = line.commit(changes)
             self.waiting_bytes += size
+            self._largest_commit = max(self._largest_commit, size)
             self._waiting.append((done, size))
 
     def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None:
@@ -162,7 +165,7 @@ class ServedStore:
     def _open_line(self, done: Callable[[Any], None]) -> Line | None:
         # A store that hangs must not collect requests without limit: above it they fail as if the store were lost. Until
         # nothing waits any more all later ones fail too, or they would be applied without those refused before them.
-        is_full = len(self._waiting) >= REQUESTS_MAX or self.waiting_bytes >= BYTES_MAX
+        is_full = len(self._waiting) >= REQUESTS_MAX or self.waiting_bytes - self._largest_commit >= BYTES_MAX
         self._is_overrun = self._line is not None and (self._is_overrun or is_full)
         if self._line is not None and not self._is_overrun:
             return self._line
@@ -235,6 +238,8 @@ class ServedStore:
     def _answer(self, result: Any) -> None:
         done, size = self._waiting.popleft()
         self.waiting_bytes -= size
+        if not self._waiting:
+            self._largest_commit = 0
         tell(done, result)
 
     def _lose(self, condition: StoreCondition, fault: str) -> None:
