@@ -42,7 +42,7 @@ def test_an_ipv6_address_has_brackets_before_a_port() -> None:
 def test_a_listener_on_all_addresses_has_the_name_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "build-7.test")
     assert names_of_listener("0.0.0.0") == ["build-7.test"]
-    assert names_of_listener("10.0.0.7") == ["10.0.0.7"]
+    assert set(names_of_listener("10.0.0.7")) == {"10.0.0.7"}
     monkeypatch.setattr(socket, "gethostname", lambda: "not a name")
     assert names_of_listener("::") == []
 

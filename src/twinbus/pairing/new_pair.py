@@ -50,8 +50,7 @@ class NewPair(Generic[Client]):
         _check_same_kind(primary, secondary)
         self.primary, self.secondary = (_client(each, client_class, client_options) for each in self._given)
         _check_class((self.primary, self.secondary), client_class, other_pairing)
-        self._hosts = tuple(_host(each) for each in (self.primary, self.secondary))
-        _check_hosts(*self._hosts)
+        _check_places(_place(primary, self.primary), _place(secondary, self.secondary))
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -65,7 +64,7 @@ class NewPair(Generic[Client]):
 
     def provision(self) -> Steps:
         """The requests to the secondary that make sure that the backlog queues exist."""
-        name = self.options.primary_name or primary_name(self._hosts[0])
+        name = self.options.primary_name or primary_name(_host(self.primary))
         check_reach(self.secondary, backlog_queue_path(name, 0))
         return provision(name, self.options.backlog_queue_count)
 
@@ -147,9 +146,17 @@ def _check_class(clients: Iterable[object], wanted: type, other_pairing: str) ->
             )
 
 
-def _check_hosts(primary: str, secondary: str) -> None:
+def _check_places(primary: str, secondary: str) -> None:
     if primary.lower() == secondary.lower():
         raise PairingError(f"A namespace cannot be paired with itself: both are {primary}. Give another secondary.")
+
+
+def _place(given: object, client: Any) -> str:
+    """Over TLS the client itself knows no port, and one machine may have two namespaces."""
+    if not isinstance(given, str):
+        return _host(client)
+    parsed = parse_connection_string(given)
+    return f"{parsed.host}:{parsed.port}" if parsed.is_port_given else parsed.host
 
 
 def _client(given: Client | str, client_class: Any, client_options: Mapping[str, Any]) -> Client:

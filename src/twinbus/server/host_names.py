@@ -8,6 +8,7 @@ from twinbus.errors import ArgumentError
 
 ALL_ADDRESSES = ("0.0.0.0", "::", "")
 LOCALHOST = "localhost"
+LOOPBACK_NAMES = (LOCALHOST, "ip6-localhost")
 HOST_NAME_LENGTH_MAX = 253
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -20,7 +21,8 @@ def reachable_host(host: str) -> str:
     """
     if host in ALL_ADDRESSES:
         return LOCALHOST
-    return LOCALHOST if ":" in host and host in _addresses(LOCALHOST) else host
+    candidates = (*LOOPBACK_NAMES, socket.gethostname()) if ":" in host else ()
+    return next((name for name in candidates if host in _addresses(name)), host)
 
 
 def authority(host: str, port: int) -> str:
@@ -31,7 +33,7 @@ def authority(host: str, port: int) -> str:
 def names_of_listener(host: str) -> list[str]:
     """The names under which clients find a listener: that of this machine too if it listens on all addresses."""
     if host not in ALL_ADDRESSES:
-        return [host]
+        return [host, reachable_host(host)]
     own = socket.gethostname()
     return [own] if _HOST_NAME.fullmatch(own) else []
 

@@ -103,7 +103,13 @@ async def listen(
     make_protocol: MakeProtocol, listening: socket.socket, tls: ssl.SSLContext | None = None
 ) -> asyncio.Server:
     start_listening(listening, BACKLOG)
-    return await asyncio.get_running_loop().create_server(make_protocol, sock=listening, ssl=tls, backlog=BACKLOG)
+    return await asyncio.get_running_loop().create_server(
+        make_protocol,
+        sock=listening,
+        ssl=tls,
+        backlog=BACKLOG,
+        ssl_handshake_timeout=None if tls is None else FIRST_BYTES_WAIT_S,
+    )
 
 
 class SharedPort(asyncio.Protocol):

@@ -79,6 +79,13 @@ class LocalNamespace:
         """Where administration and the REST API answer."""
         return f"http://{authority(reachable_host(self._running.settings.plain_host), self._http_port)}"
 
+    @property
+    def authority(self) -> Path:
+        """The PEM file that clients over TLS have to trust; the connection string's port takes TLS too."""
+        file = self._running.tls_authority
+        assert file is not None, "a namespace without a certificate of its own generates one"
+        return file
+
     def client(self, **options: Any) -> "ServiceBusClient":
         """The official client. `options` are its own, such as `retry_total`."""
         from azure.servicebus import ServiceBusClient
