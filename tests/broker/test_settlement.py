@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.amqp.codec.types import Long, Timestamp
 from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
@@ -227,3 +228,16 @@ def test_a_deferred_message_has_its_state_in_the_store(sim: Simulation, queue: Q
     queue.main.ask(ReceiveDeferred([delivery.message.sequence_number], ReceiveMode.PEEK_LOCK), sim.now, answer)
     sim.run()
     assert answer.value[0].message.state is MessageState.DEFERRED
+
+
+@pytest.mark.rule("A15")
+def test_reason_and_description_of_a_dead_letter_keep_the_types_they_came_with(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    sim.send(queue, make_message("m"))
+    delivery = receive_one(sim, queue)
+    sim.settle(queue.main, [delivery], DeadLetter(Timestamp(7), Long(8)))
+    (dead,) = sim.receiver(queue.dead_letter, 1).take()
+    properties = application_properties(dead.message.content)
+    reason, description = properties["DeadLetterReason"], properties["DeadLetterErrorDescription"]
+    assert (type(reason), reason, type(description), description) == (Timestamp, 7, Long, 8)

@@ -44,6 +44,17 @@ def test_every_subscription_gets_its_copy(sim: Simulation, topic: TopicEntity) -
     assert [receiver.ids() for receiver in receivers] == [["1", "2"]] * 3
 
 
+@pytest.mark.rule("A6")
+def test_a_topic_is_used_by_a_send_and_by_a_new_subscription(sim: Simulation, topic: TopicEntity) -> None:
+    sim.advance(5)
+    assert topic.last_used_at < sim.now
+    sim.subscription(SubscriptionDescription("t", "s"))
+    assert topic.last_used_at == sim.now
+    sim.advance(5)
+    sim.send(topic, make_message("m"))
+    assert topic.last_used_at == sim.now
+
+
 def test_copies_are_settled_one_by_one(sim: Simulation, topic: TopicEntity) -> None:
     one, two = (sim.subscription(SubscriptionDescription("t", name)) for name in "ab")
     sim.send(topic, make_message("m"))

@@ -32,8 +32,8 @@ def test_topics_subscriptions_and_rules_are_made_shown_changed_and_deleted(comma
     rules = commands.json("rule", "list", "events", "all")
     assert [(rule["name"], rule["filter"], rule["action"]) for rule in rules] == [
         ("$Default", "1=1", None),
-        ("red", "colour = 'red'", "SET seen = 1"),
         ("hot", "sys.label=hot, size=xl", None),
+        ("red", "colour = 'red'", "SET seen = 1"),
     ]
     assert commands.json("rule", "update", "events", "all", "red", "--action", "")["action"] is None
     assert commands.json("rule", "show", "events", "all", "red")["filter"] == "colour = 'red'"

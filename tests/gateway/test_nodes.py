@@ -10,6 +10,7 @@ from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, 
 from twinbus.amqp.codec.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
 from twinbus.amqp.events import Deliveries, LinkDetached
 from twinbus.broker.commands import Peek
+from twinbus.broker.outcomes import Defer
 from twinbus.gateway.links.session_attach import TICKS_AT_EPOCH
 from twinbus.gateway.nodes import request_links
 from twinbus.gateway.nodes.management_node import PENDING_MAX
@@ -135,6 +136,17 @@ def test_peek_omits_bodies_if_asked(front: Front) -> None:
     assert sections.body is None
     assert sections.properties is not None
     assert sections.properties.subject == "shown"
+
+
+def test_peek_of_a_deferred_message_has_the_annotation_of_a_lock(front: Front) -> None:
+    put(front, "deferred")
+    put(front, "active")
+    queue = front.sim.entities.queue("orders").main
+    front.sim.settle(queue, front.sim.receiver(queue, 1).take(), Defer())
+    reply = front.client().node("orders/$management").ask("com.microsoft:peek-message", {"message-count": Int(2)})
+    deferred, active = [decode_sections(each["message"]).message_annotations or {} for each in body(reply)["messages"]]
+    assert isinstance(deferred["x-opt-locked-until"], Timestamp)
+    assert "x-opt-locked-until" not in active
 
 
 def test_peek_shows_messages_and_their_state(front: Front) -> None:
@@ -469,6 +481,16 @@ async def test_rules_are_added_listed_and_removed(front: Front) -> None:
         entry["rule-description"].value[2] for entry in body(node.ask("com.microsoft:enumerate-rules", page))["rules"]
     ]
     assert names == ["$Default", "big"]
+    node.send("com.microsoft:add-rule", {**rule, "rule-name": "Able"})
+    await front.until_answered(client)
+    node.answers()
+    names = [
+        entry["rule-description"].value[2] for entry in body(node.ask("com.microsoft:enumerate-rules", page))["rules"]
+    ]
+    assert names == ["$Default", "Able", "big"]
+    node.send("com.microsoft:remove-rule", {"rule-name": "able"})
+    await front.until_answered(client)
+    node.answers()
     node.send("com.microsoft:add-rule", rule)
     await front.until_answered(client)
     assert status(node.answers()[0]) == (409, "com.microsoft:entity-already-exists")
@@ -528,7 +550,17 @@ def comparing(value: Value) -> dict[str, Value]:
 @pytest.mark.rule("A16")
 @pytest.mark.parametrize(
     "value",
-    ["text", True, 7, -(2**63), 2.5, UUID(int=7), Timestamp(1_700_000_000_123), Described(TIMESPAN, Long(50_000))],
+    [
+        "text",
+        True,
+        7,
+        Long(7),
+        -(2**63),
+        2.5,
+        UUID(int=7),
+        Timestamp(1_700_000_000_123),
+        Described(TIMESPAN, Long(50_000)),
+    ],
     ids=repr,
 )
 async def test_a_rule_compares_with_the_same_value_after_a_restart_and_is_listed_with_it(
@@ -545,7 +577,9 @@ async def test_a_rule_compares_with_the_same_value_after_a_restart_and_is_listed
     assert again == kept
     assert compile_rule(again).conditions == compile_rule(comparing_with(value)).conditions
     listed = body(node.ask("com.microsoft:enumerate-rules", {"skip": Int(1), "top": Int(1)}))["rules"]
-    assert listed[0]["rule-description"].value[0].value[-1] == {"p": value}
+    properties = listed[0]["rule-description"].value[0].value[-1]
+    assert properties == {"p": value}
+    assert isinstance(properties["p"], Long) is (isinstance(value, Long) or value == -(2**63))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from twinbus.amqp.codec.delivery_state import (
     Rejected,
 )
 from twinbus.amqp.codec.error_condition import ErrorCondition
-from twinbus.amqp.codec.types import Symbol
+from twinbus.amqp.codec.types import Symbol, Timestamp, UInt
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
 from twinbus.gateway.links.outcome_states import confirmation, outcome_of, ranges
 
@@ -34,13 +34,20 @@ def rejected(info: dict[object, object] | None) -> Rejected:
             rejected({Symbol("DeadLetterReason"): "r", "DeadLetterErrorDescription": "d", "k": 2}),
             DeadLetter("r", "d", {"k": 2}),
         ),
+        (
+            rejected({Symbol("DeadLetterReason"): Timestamp(7), "DeadLetterErrorDescription": UInt(8)}),
+            DeadLetter(Timestamp(7), UInt(8)),
+        ),
         (rejected(None), DeadLetter(None, "d")),
         (Rejected(error=ErrorCondition(condition="acme:unfit", description="d")), DeadLetter("acme:unfit", "d")),
         (Received(section_number=0, section_offset=0), None),
     ],
 )
 def test_each_state_means_one_outcome(state: DeliveryState | None, outcome: Outcome | None) -> None:
-    assert outcome_of(state) == outcome
+    found = outcome_of(state)
+    assert found == outcome
+    if isinstance(found, DeadLetter) and isinstance(outcome, DeadLetter):
+        assert (type(found.reason), type(found.description)) == (type(outcome.reason), type(outcome.description))
 
 
 def test_a_dead_letter_is_confirmed_without_the_error_it_came_with() -> None:

@@ -42,8 +42,10 @@ class Defer:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    reason: str | None = None
-    description: str | None = None
+    """To the dead-letter queue. Reason and description become properties of the message, as what the receiver sent."""
+
+    reason: object = None
+    description: object = None
     properties: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from twinbus.amqp.codec.types import Long
 from twinbus.definitions.table import Table
 from twinbus.management.typed_values import read_typed, write_typed
 from twinbus.management.validation import check_rule
@@ -95,7 +96,8 @@ def _write_pairs(pairs: Pairs) -> dict[str, Any]:
 
 
 def _write_value(value: object) -> Any:
-    if isinstance(value, str | bool | int | float):
+    # A number says its type where it is not the one that a file's own would have.
+    if isinstance(value, str | bool | int | float) and not isinstance(value, Long):
         return value
     type_name, text = write_typed(value)
     return {"type": type_name, "value": text}

@@ -192,6 +192,10 @@ class ControlPlane:
         self.topic(topic)
         return self.catalog.get(subscription_path(topic, name))
 
+    def rules(self, topic: str, subscription: str) -> list[RuleDescription]:
+        """In the order of their names, as they are listed."""
+        return sorted(self.subscription(topic, subscription).rules, key=lambda rule: path_key(rule.name))
+
     def rule(self, topic: str, subscription: str, name: str) -> RuleDescription:
         found = _rule_named(self.subscription(topic, subscription), name)
         if found is None:

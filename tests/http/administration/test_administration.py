@@ -213,6 +213,31 @@ async def test_an_update_keeps_the_access_rule_that_is_created_at_the_same_time(
     assert [rule.name for rule in access.rules("q")] == ["sends"]
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/q/$DeadLetterQueue",
+        "/q/$deadletterqueue",
+        "/t/Subscriptions/s/$DeadLetterQueue",
+        "/q/$Transfer/$DeadLetterQueue",
+    ],
+)
+def test_a_dead_letter_queue_is_no_entity_of_its_own(client: TestClient, path: str) -> None:
+    put(client, "/q", entry("QueueDescription"))
+    for answer in (client.get(f"{path}?{VERSION}"), put(client, path, entry("QueueDescription")), client.delete(path)):
+        assert (answer.status_code, sub_code(answer)) == (400, 40000)
+    assert client.get("/$DeadLetterQueue").status_code == 404
+
+
+def test_rules_are_listed_in_the_order_of_their_names(client: TestClient) -> None:
+    put(client, "/t", entry("TopicDescription"))
+    put(client, "/t/Subscriptions/s", entry("SubscriptionDescription"))
+    for name in ("b", "C", "a"):
+        assert put(client, f"/t/Subscriptions/s/Rules/{name}", entry("RuleDescription")).status_code == 201
+    feed = parse_xml(client.get("/t/Subscriptions/s/Rules?$skip=0&$top=3").content)
+    assert [child.text_of("title") for child in feed.children if child.name == "entry"] == ["$Default", "a", "b"]
+
+
 @pytest.mark.rule("A6")
 def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
     client: TestClient, runtime: MemoryRuntime

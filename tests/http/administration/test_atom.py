@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.amqp.codec.types import Long, Timestamp
 from twinbus.clock import NEVER
 from twinbus.errors import ArgumentError, ForwardTargetMissing, OperationInProgress, QuotaExceeded, ServerBusy
 from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed
@@ -21,6 +22,7 @@ from twinbus.model.descriptions import (
     TrueFilter,
 )
 from twinbus.model.iso8601 import read_duration, write_duration, write_time
+from twinbus.model.rules.values import understood
 
 XML_TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=0xD7FF), min_size=1, max_size=20).filter(
     lambda text: text == text.strip()
@@ -29,7 +31,8 @@ VALUES = st.one_of(
     XML_TEXT,
     st.booleans(),
     st.uuids(),
-    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(-(2**63), 2**63 - 1).map(Long),
     st.floats(allow_nan=False),
     st.datetimes(timezones=st.sampled_from([None, UTC])),
     st.integers(0, 10**14).map(lambda ms: timedelta(milliseconds=ms)),
@@ -64,6 +67,35 @@ def test_every_value_keeps_its_type(value: object) -> None:
     back = read_typed(*write_typed(value))
     assert back == value
     assert type(back) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text"),
+    [
+        ("long", "3"),
+        ("int", "3"),
+        ("dateTime", "2026-11-17T04:05:06.1234567Z"),
+        ("dateTime", "2026-11-17T04:05:06.1234567"),
+        ("dateTime", "2026-11-17T04:05:06.1234567+02:00"),
+        ("duration", "PT0.1234567S"),
+        ("duration", "-P1DT0.1234S"),
+        ("duration", "P1D"),
+    ],
+)
+def test_every_text_of_a_value_comes_back_as_it_was_sent(type_name: str, text: str) -> None:
+    assert write_typed(read_typed(type_name, text)) == (type_name, text)
+
+
+def test_filters_compute_with_all_of_a_time_that_they_can() -> None:
+    moment = read_typed("dateTime", "1970-01-01T00:00:01.2345678Z")
+    assert understood(moment) == Timestamp(1_234)
+    span = understood(read_typed("duration", "-PT1.2345678S"))
+    assert (type(span), span) == (timedelta, -timedelta(seconds=1, microseconds=234_567))
+
+
+def test_blanks_around_a_sql_expression_are_kept() -> None:
+    rule = RuleDescription("r", SqlFilter(" a = 1 "), SqlAction("SET b = 2 "), created_at=0)
+    assert read_rule_description(rule.name, parse_xml(write_rule_description(rule).encode())) == rule
 
 
 @given(st.integers(0, NEVER))

@@ -129,7 +129,7 @@ def test_topics_subscriptions_and_rules_come_back_as_they_were_made(client: Serv
     client.create_rule("t", "s", "sql", filter=SqlRuleFilter("a = @p", parameters={"@p": 5}))
     client.create_rule("t", "s", "no", filter=FalseRuleFilter())
     rules: dict[str, Any] = {rule.name: rule for rule in client.list_rules("t", "s")}
-    assert list(rules) == ["$Default", "c", "sql", "no"]
+    assert list(rules) == ["$Default", "c", "no", "sql"]
     assert type(rules["$Default"].filter) is TrueRuleFilter
     assert rules["c"].filter.properties == values
     assert rules["c"].action.parameters == {"@p": "x"}

@@ -158,6 +158,7 @@ class Entities:
         subscription = SubscriptionEntity(entity_id, description, topic, self.find, now)
         yield from create_fragments(subscription.fragments)
         topic.add_subscription(subscription, rules)
+        topic.settings.last_used_at = now
         return subscription
 
     # Changing

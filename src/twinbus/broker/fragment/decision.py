@@ -167,8 +167,8 @@ class Decision:
         self,
         message: StoredMessage,
         target: Fragment,
-        reason: str | None,
-        description: str | None,
+        reason: object,
+        description: object,
         properties: Mapping[str, object] | None = None,
     ) -> None:
         """To a dead-letter queue: a new number there, which remembers the old one, and no more expiry."""
@@ -235,14 +235,14 @@ class Decision:
 
 def dead_letter_row(
     message: StoredMessage,
-    reason: str | None,
-    description: str | None,
+    reason: object,
+    description: object,
     properties: Mapping[str, object] | None = None,
 ) -> StoredMessage:
     reasons = {
-        name: text
-        for name, text in ((wire_names.DEAD_LETTER_REASON, reason), (wire_names.DEAD_LETTER_DESCRIPTION, description))
-        if text is not None
+        name: value
+        for name, value in ((wire_names.DEAD_LETTER_REASON, reason), (wire_names.DEAD_LETTER_DESCRIPTION, description))
+        if value is not None
     }
     changed = {**(properties or {}), **reasons}
     content = with_application_properties(message.content, changed) if changed else message.content

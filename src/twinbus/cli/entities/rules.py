@@ -62,7 +62,7 @@ def show(call: Call, topic: TopicArgument, subscription: SubscriptionArgument, n
 
 @command(app, "list")
 def list_rules(call: Call, topic: TopicArgument, subscription: SubscriptionArgument) -> None:
-    """List the rules of a subscription in the order of their creation."""
+    """List the rules of a subscription in the order of their names."""
     with call.administration() as client:
         call.output.table(COLUMNS, [_record(rule) for rule in client.list_rules(topic, subscription)])
 

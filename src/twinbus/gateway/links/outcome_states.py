@@ -85,15 +85,11 @@ def _dead_letter(state: Rejected) -> DeadLetter:
         # Not from one of the SDKs, whose own condition says nothing: the error itself is the reason.
         reason = None if state.error.condition == wire_names.DEAD_LETTER_CONDITION else state.error.condition
         return DeadLetter(reason, state.error.description)
-    return DeadLetter(_text(reason), _text(description), info)
+    return DeadLetter(reason, description, info)
 
 
 def _texts(mapping: Mapping[object, object] | None) -> dict[str, object]:
     return {} if mapping is None else {str(key): value for key, value in mapping.items()}
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -23,6 +23,7 @@ from twinbus.broker.commands import (
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE
+from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
@@ -36,6 +37,7 @@ from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import BacklogShares
 
 SEQUENCE_NUMBERS_MAX = 4_096
+NO_LOCK: Millis = 0
 
 
 def peek_message(call: Call) -> None:
@@ -50,11 +52,16 @@ def peeked_body(arguments: Arguments) -> Callable[[list[StoredMessage]], Respons
 
 
 def _peeked(messages: list[StoredMessage]) -> Response:
-    return _page([encode_peeked(message) for message in messages])
+    return _page([encode_peeked(message, _shown_lock(message)) for message in messages])
 
 
 def _without_bodies(messages: list[StoredMessage]) -> Response:
-    return _page([encode_without_body(message) for message in messages])
+    return _page([without_body(encode_peeked(message, _shown_lock(message))) for message in messages])
+
+
+def _shown_lock(message: StoredMessage) -> Millis | None:
+    """A deferred message has the annotation, as in the service. A peek does not say whether somebody holds it."""
+    return NO_LOCK if message.state is MessageState.DEFERRED else None
 
 
 def _page(payloads: list[bytes]) -> Response:
@@ -63,7 +70,7 @@ def _page(payloads: list[bytes]) -> Response:
     return Response.ok({"messages": [{"message": payload} for payload in payloads]})
 
 
-def encode_peeked(message: StoredMessage) -> bytes:
+def encode_peeked(message: StoredMessage, locked_until: Millis | None = None) -> bytes:
     content = message.content
     if message.due_at and message.delivery_count:
         # Abandoned with a delay: no sender wrote down when it comes again.
@@ -73,6 +80,7 @@ def encode_peeked(message: StoredMessage) -> bytes:
         sequence_number=message.sequence_number,
         enqueued_at=message.enqueued_at,
         delivery_count=message.delivery_count,
+        locked_until=locked_until,
         state=message.state,
         show_state=True,
         enqueued_sequence_number=message.enqueued_sequence_number,

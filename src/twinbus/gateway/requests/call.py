@@ -103,10 +103,9 @@ class Call:
 
     def session_meant(self) -> SessionLock | None:
         """What holds the message session that the request speaks for: the one it names, or that of the link it names."""
-        session_id = self.arguments.optional_text("session-id")
-        if session_id is None:
+        session_id = self.session_id()
+        if session_id is None or self.is_of_link(session_id):
             return self.session
-        self.require_session(session_id)
         return self.queue().session_lock(session_id, self.now)
 
     def require_session(self, session_id: str) -> None:

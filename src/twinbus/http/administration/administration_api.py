@@ -124,7 +124,7 @@ class AdministrationApi:
                 self._control.topic(topic)
                 return self._page(request, "Subscriptions", self._catalog.subscriptions(topic), presenter.entity)
             case RuleList(topic, subscription):
-                rules = self._control.subscription(topic, subscription).rules
+                rules = self._control.rules(topic, subscription)
                 return self._page(request, "Rules", rules, lambda rule: presenter.rule(topic, subscription, rule))
         assert_never(resource)
 

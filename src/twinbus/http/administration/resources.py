@@ -65,7 +65,7 @@ Resource: TypeAlias = NamespaceResource | EntityResource | SubscriptionResource 
 
 
 def read_resource(path: str) -> Resource:
-    """Raises ArgumentError for an empty path.
+    """Raises ArgumentError for an empty path, and for a dead-letter queue, which has no description of its own.
 
     Any other path that is not a resource of ours is that of an entity that does not exist: clients ask for names that
     no entity can have, such as `$nservicebus-verification-queue`, to see whether they may ask.
@@ -75,6 +75,10 @@ def read_resource(path: str) -> Resource:
     match words:
         case [""]:
             raise ArgumentError("The path of the request names no entity. Put its name after the first slash.")
+        case [_, *_, "$deadletterqueue"]:
+            raise ArgumentError(
+                "A dead-letter queue has no description of its own. Ask for the queue or subscription that it belongs to."
+            )
         case ["$namespaceinfo"]:
             return NamespaceResource()
         case ["$resources", "queues"]:

@@ -83,7 +83,7 @@ def _read_action(element: Element) -> SqlAction | None:
 
 
 def _expression(element: Element, what: str) -> str:
-    text = element.text_of("SqlExpression")
+    text = element.whole_text_of("SqlExpression")
     if text is None:
         raise ArgumentError(f"The {what} has no SqlExpression. Write one.")
     return text

@@ -121,6 +121,8 @@ def understood(value: object) -> object:
         # The SDKs send times without a zone and mean UTC.
         moment = value if value.tzinfo else value.replace(tzinfo=UTC)
         return Timestamp((moment - EPOCH) // MILLISECOND)
+    if isinstance(value, timedelta):
+        return timedelta(value.days, value.seconds, value.microseconds)  # of the very type that has a kind
     if not isinstance(value, Described):
         return value
     if value.descriptor == URI and isinstance(value.value, str):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
-from twinbus.amqp.codec.types import Described, Timestamp, ULong, Value
+from twinbus.amqp.codec.types import Described, Long, Timestamp, ULong, Value
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import (
@@ -89,7 +89,7 @@ def _comparable(name: str, value: Value) -> object:
                     f"The time of property '{name}' is beyond the calendar. Use one before the year 10000."
                 ) from None
         case int() as number if number <= INTEGER_MAX:
-            return int(number)
+            return Long(number) if isinstance(number, Long) else int(number)
         case float() as number:
             return float(number)
         case str() as text:
