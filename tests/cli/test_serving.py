@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import STOP_WAIT_S, Served, serve
+from tests.gateway.web_token_keys import jwk, key_set
 from twinbus.cli.app import run
 from twinbus.cli.failures import WRONG_USE
 from twinbus.cli.namespaces.next_steps import shown_command
@@ -157,6 +158,45 @@ def test_wrong_ports_and_names_are_one_line_and_exit_code_2(
     said = capfd.readouterr().err
     assert said.count("\n") == 1
     assert complaint in said
+
+
+TRUST = """
+[[issuer]]
+issuer = "https://issuer.test"
+keys = "keys.json"
+[[issuer.grant]]
+claim = "roles"
+value = "owner"
+rights = ["Manage"]
+"""
+
+
+def test_a_trusted_issuer_needs_its_keys_when_the_namespace_starts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, keys = tmp_path / "trust.toml", tmp_path / "keys.json"
+    file.write_text("issuer = 5")
+    options = [
+        "serve",
+        "contoso",
+        "--data",
+        str(tmp_path),
+        "--amqp-port",
+        "0",
+        "--http-port",
+        "0",
+        "--trust",
+        str(file),
+    ]
+    assert run(options) == WRONG_USE
+    assert "'issuer' has to be a list of tables" in capfd.readouterr().err
+    file.write_text(TRUST)
+    assert run(options) == WRONG_USE
+    said = capfd.readouterr().err
+    assert (said.count("\n"), "keys.json cannot be read" in said) == (1, True)
+    keys.write_bytes(key_set(jwk("one")))
+    with serve(tmp_path / "data", "contoso", "--trust", str(file)) as served:
+        assert served.stop() == 0
 
 
 def test_a_port_that_the_primary_cannot_have_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusClient
 
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.clock import Millis, SystemClock
+from twinbus.gateway.trusted_issuer import TrustedIssuer
 from twinbus.model.descriptions import FRAGMENT_COUNT, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import read_message
 from twinbus.model.partition_key import candidates
@@ -64,6 +65,7 @@ class RunningServer:
         *,
         is_metered: bool = False,
         clock: ShiftedClock | None = None,
+        trusted_issuers: tuple[TrustedIssuer, ...] = (),
     ) -> None:
         self.clock = clock or ShiftedClock()
         self.settings = ServerSettings(
@@ -74,6 +76,7 @@ class RunningServer:
             store_count=store_count,
             tls_port=tls_port,
             is_metered=is_metered,
+            trusted_issuers=trusted_issuers,
         )
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)

@@ -37,7 +37,7 @@ def read_wanted(queue_names: Iterable[str], file: Path | None) -> WantedEntities
 
 def read_entity_file(file: Path) -> WantedEntities:
     """Raises ArgumentError, naming the file and the key, for whatever is wrong in it."""
-    document = _read(file)
+    document = read_document(file, "queue and topic")
     if is_emulator_file(document):
         wanted = read_emulator_file(Table(str(file), document, name_key="Name"))
     else:
@@ -98,12 +98,13 @@ def _named_queue(text: str) -> QueueDescription:
     return QueueDescription(name, enable_partitioning=bool(separator))
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_document(file: Path, content: str) -> dict[str, Any]:
+    """The object in a TOML or JSON file, which a person expects to hold `content`. Raises ArgumentError."""
     try:
         text = file.read_text(encoding="utf-8-sig")
         document = json.loads(text) if is_json(file) else tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as fault:
         raise ArgumentError(f"{file} cannot be read: {fault}.") from None
     if not isinstance(document, dict):
-        raise ArgumentError(f"{file} has to hold an object with queue and topic.")
+        raise ArgumentError(f"{file} has to hold an object with {content}.")
     return document

@@ -137,13 +137,17 @@ def _read_status(table: Table, key: str) -> EntityStatus:
 
 def _read_access(table: Table) -> AuthorizationRule:
     table.only(("name", "rights", "primary_key", "secondary_key"))
+    rights = read_rights(table)
+    keys = table.text("primary_key") or NO_KEY, table.text("secondary_key") or NO_KEY
+    return AuthorizationRule(table.name(), *keys, rights)
+
+
+def read_rights(table: Table) -> frozenset[Right]:
     given = table.values.get("rights")
     names = {right.value: right for right in Right}
     if not isinstance(given, list) or not given or not all(each in names for each in given):
         table.refuse("rights", "has to be a list of Send, Listen or Manage")
-    rights = frozenset(Right) if Right.MANAGE.value in given else frozenset(names[each] for each in given)
-    keys = table.text("primary_key") or NO_KEY, table.text("secondary_key") or NO_KEY
-    return AuthorizationRule(table.name(), *keys, rights)
+    return frozenset(Right) if Right.MANAGE.value in given else frozenset(names[each] for each in given)
 
 
 def _write_access(rule: AuthorizationRule, with_keys: bool) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""The one place that checks rights: shared access signatures in, grants out, and Unauthorized for anything they do not allow.
+"""The one place that checks rights: tokens in, grants out, and Unauthorized for anything they do not allow.
+
+A token is a shared access signature or, where the namespace trusts an issuer of such, a JSON web token (`web_tokens`).
 
     SharedAccessSignature sr=<uri>&sig=<base64>&se=<seconds>&skn=<rule>      fields in any order, each percent-encoded
 
@@ -15,7 +17,7 @@ Control links of transactions need no right: what is done in a transaction is do
 import base64
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_plus
@@ -26,6 +28,7 @@ from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.model.paths import parse_address, path_key
 
 TOKEN_PREFIX = "SharedAccessSignature "
+BEARER = "bearer "
 TOKEN_LENGTH_MAX = 8_192
 CLOCK_SKEW: Millis = 5_000
 SCOPE_LENGTH_MAX = 1_024  # more than the longest address of an entity
@@ -55,7 +58,19 @@ class Grant:
     entity: str | None = None  # whose own rule gave it; None: a rule of the namespace
 
     def opens(self, path: str) -> bool:
-        return covers(self.scope, path) and self.entity in (None, _entity_of(path))
+        return covers(self.scope, path) and self.entity in (None, entity_of(path))
+
+
+class WebTokenRules(Protocol):
+    """The issuers of JSON web tokens that the namespace trusts."""
+
+    def verify(self, token: str, path: str, now: Millis) -> Grant:
+        """What this token opens at a path. Raises Unauthorized."""
+        ...
+
+    def when_key_is_known(self, token: str, now: Millis, ready: Callable[[Millis], None]) -> bool:
+        """Whether keys have to be read before the token can be judged: then `ready` is called when they are."""
+        ...
 
 
 class SignedToken(NamedTuple):
@@ -108,8 +123,16 @@ def signature(resource: str, expiry: str, key: str) -> str:
     return base64.b64encode(digest).decode()
 
 
-def verify_token(token: str, path: str, rules: AccessRules, now: Millis) -> Grant:
+def is_web_token(token: str) -> bool:
+    return not token.startswith(TOKEN_PREFIX)
+
+
+def verify_token(
+    token: str, path: str, rules: AccessRules, now: Millis, web_tokens: WebTokenRules | None = None
+) -> Grant:
     """What this token opens at a path. Raises Unauthorized, and never reveals whether the name or the key was wrong."""
+    if web_tokens is not None and is_web_token(token):
+        return web_tokens.verify(token, path, now)
     parsed = parse_token(token)
     expires_at = _expiry(parsed.expiry)
     if now >= expires_at + CLOCK_SKEW:
@@ -124,7 +147,7 @@ def verify_token(token: str, path: str, rules: AccessRules, now: Millis) -> Gran
             f"The signature of the token does not match the key '{parsed.key_name}', or there is no such key. Check the connection string."
         )
     wide_rights = _rights(parsed, rules.rules_named(parsed.key_name, ""))
-    return Grant(path, rights, expires_at, parsed.key_name, None if rights == wide_rights else _entity_of(path))
+    return Grant(path, rights, expires_at, parsed.key_name, None if rights == wide_rights else entity_of(path))
 
 
 def verify_key(key_name: str, key: str, rules: AccessRules) -> Grant:
@@ -139,7 +162,7 @@ def _rights(token: SignedToken, rules: Iterable[AuthorizationRule]) -> frozenset
     return frozenset().union(*(rule.rights for rule in rules if _is_signed_by(token, rule)))
 
 
-def _entity_of(path: str) -> str:
+def entity_of(path: str) -> str:
     """The queue or topic of an address, in the form that is compared."""
     return path_key(parse_address(path).path)
 
@@ -217,9 +240,10 @@ class Grants:
 class TokenGate:
     """For requests that bring their token along, as those over HTTP do."""
 
-    def __init__(self, rules: AccessRules, clock: Clock) -> None:
+    def __init__(self, rules: AccessRules, clock: Clock, web_tokens: WebTokenRules | None = None) -> None:
         self._rules = rules
         self._clock = clock
+        self._web_tokens = web_tokens
 
     def require(self, token: str, path: str, right: Right) -> None:
         """Raise Unauthorized unless the token gives this right on the path ("" is the namespace)."""
@@ -228,8 +252,14 @@ class TokenGate:
                 f"The request has no token. Send an Authorization header with a shared access signature that has {right.value}."
             )
         # A grant is for the very path the token was verified at, so its scope needs no second look.
-        if not _includes(verify_token(token, path, self._rules, self._clock.now()).rights, right):
+        grant = verify_token(without_scheme(token), path, self._rules, self._clock.now(), self._web_tokens)
+        if not _includes(grant.rights, right):
             raise _missing(right, path)
+
+
+def without_scheme(header: str) -> str:
+    """The token of an `Authorization` header: a shared access signature is its own scheme."""
+    return header[len(BEARER) :].strip() if header[: len(BEARER)].lower() == BEARER else header
 
 
 def _includes(rights: frozenset[Right], right: Right) -> bool:

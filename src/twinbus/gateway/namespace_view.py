@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from twinbus.broker.entity.entities import Entities
-from twinbus.gateway.authorization import AccessRules
+from twinbus.gateway.authorization import AccessRules, WebTokenRules
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.book import OperationsBook
 from twinbus.model.paths import path_key
@@ -55,3 +55,4 @@ class NamespaceView:
     traffic: Traffic
     new_id: Callable[[], str]
     book: OperationsBook | None = None  # None: operations are not metered
+    web_tokens: WebTokenRules | None = None  # None: shared access signatures only

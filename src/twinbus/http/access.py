@@ -8,16 +8,19 @@ GET /metrics                   from this machine: whoever is on it could read th
 /$servicebus/websocket         AMQP, whose clients put their tokens on $cbs
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import TypeAlias
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError, Unauthorized
-from twinbus.gateway.authorization import AccessRules, TokenGate
+from twinbus.gateway.authorization import AccessRules, TokenGate, WebTokenRules, is_web_token, without_scheme
 from twinbus.http.refusals import json_refusal
 from twinbus.model.descriptions import Right
 
@@ -31,8 +34,30 @@ def the_namespace(_: Request) -> str:
 
 
 class HttpAccess:
-    def __init__(self, rules: AccessRules, clock: Clock) -> None:
-        self._gate = TokenGate(rules, clock)
+    def __init__(self, rules: AccessRules, clock: Clock, web_tokens: WebTokenRules | None = None) -> None:
+        self._gate = TokenGate(rules, clock, web_tokens)
+        self._web_tokens = web_tokens
+        self._clock = clock
+
+    def guarded(self, application: ASGIApp) -> ASGIApp:
+        """The application, with requests held back whose token is signed with a key that has yet to be read."""
+        web_tokens = self._web_tokens
+        if web_tokens is None:
+            return application
+
+        async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                await self._key_known(web_tokens, Headers(scope=scope).get(AUTHORIZATION, ""))
+            await application(scope, receive, send)
+
+        return respond
+
+    async def _key_known(self, web_tokens: WebTokenRules, header: str) -> None:
+        token = without_scheme(header)
+        if token and is_web_token(token):
+            known = asyncio.Event()
+            if web_tokens.when_key_is_known(token, self._clock.now(), lambda _: known.set()):
+                await known.wait()
 
     def require(self, request: Request, path: str, right: Right, *other_headers: str) -> None:
         """Raise Unauthorized unless the request may use this right on the path ("" is the namespace).

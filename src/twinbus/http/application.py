@@ -44,7 +44,7 @@ class HttpParts:
 class HttpApplication:
     def __init__(self, parts: HttpParts) -> None:
         view, clock = parts.view, parts.clock
-        access = HttpAccess(view.rules, clock)
+        access = HttpAccess(view.rules, clock, view.web_tokens)
         totals = view.book.totals if view.book is not None else {}
         metrics = NamespaceMetrics(parts.name, view.traffic, parts.stores, view.entities, parts.connections, totals)
         settings = AdministrationSettings(parts.amqp_authority, view.new_id, parts.new_key)
@@ -62,6 +62,7 @@ class HttpApplication:
         if parts.operations_log is not None:
             routes += operations_log_routes(parts.operations_log, access)
         self.asgi = Starlette(routes=[*routes, Mount("/", app=self._messaging)])
+        self.guarded = access.guarded(self.asgi)
 
     def close(self) -> None:
         """Answer the requests that wait for a message: the namespace stops."""

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import uvloop
@@ -49,6 +50,9 @@ from twinbus.server.tls import development_certificate, server_context, tls_fold
 from twinbus.store.durable import DurableStore
 from twinbus.store.store_limits import StoreLimits
 
+if TYPE_CHECKING:
+    from twinbus.gateway.web_tokens import WebTokens
+
 log = logging.getLogger(__name__)
 
 
@@ -77,6 +81,7 @@ class NamespaceServer:
         self._has_store_process = has_store_process
         self.connections = Connections(settings.connections_max)
         self.metering: Metering | None = None
+        self._web_tokens: WebTokens | None = None
         self._servers: list[asyncio.Server] = []
         self._undecided: set[SharedPort] = set()
         self._closers: list[Callable[[], None]] = []
@@ -93,6 +98,7 @@ class NamespaceServer:
         settings, loop = self.settings, asyncio.get_running_loop()
         folder = DataFolder(settings.data_folder)
         self._closers.append(folder.close)
+        await self._trust()
         self._bind()
         self.root_rule = folder.root_rule(settings.shared_access_key)
         self.catalog = Catalog(folder.path / "catalog.db", settings.name, self.clock.now())
@@ -137,6 +143,18 @@ class NamespaceServer:
     def _book(self) -> OperationsBook | None:
         return self.metering.book if self.metering is not None else None
 
+    async def _trust(self) -> None:
+        if not self.settings.trusted_issuers:
+            return
+        # Most namespaces trust no issuer, and the library takes a while to import.
+        from twinbus.gateway.web_tokens import WebTokens
+        from twinbus.server.trusted_keys import TrustedKeys
+
+        self._web_tokens = WebTokens(self.settings.trusted_issuers)
+        keys = TrustedKeys(self._web_tokens, self.clock)
+        await keys.start()
+        self._closers.append(keys.close)
+
     def _keep_root_rule(self) -> None:
         """The folder has the primary key; the catalog may have a secondary one that was generated since."""
         known = {rule.name: rule for rule in self.catalog.namespace_rules()}.get(self.root_rule.name)
@@ -164,7 +182,7 @@ class NamespaceServer:
 
     async def _listen(self) -> None:
         self.http = HttpApplication(self._http_parts())
-        self._http_server = HttpServer(self.http.asgi, self._http_socket)
+        self._http_server = HttpServer(self.http.guarded, self._http_socket)
         self._http_server.start()
         loop = asyncio.get_running_loop()
         shared = partial(SharedPort, self._transport, self._http_server.protocol, self._undecided, loop)
@@ -201,6 +219,7 @@ class NamespaceServer:
             traffic=self.traffic,
             new_id=new_message_id,
             book=self._book,
+            web_tokens=self._web_tokens,
         )
 
     def _http_parts(self) -> HttpParts:

@@ -6,6 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from twinbus.errors import ArgumentError
+from twinbus.gateway.trusted_issuer import TrustedIssuer
 from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
 from twinbus.server.host_names import check_host_name
 
@@ -70,6 +71,7 @@ class ServerSettings:
     tls_names: tuple[str, ...] = ()  # more names for the certificate for development
     allow_plain: bool = False  # no TLS even where other machines can reach it
     shared_access_key: str | None = field(default=None, repr=False)  # for a first start; None generates one
+    trusted_issuers: tuple[TrustedIssuer, ...] = ()  # of JSON web tokens
     log_format: LogFormat = LogFormat.LOGFMT
     is_metered: bool = False  # keep a log of all operations
     operations_folder: Path | None = None  # None: in the data folder

@@ -66,6 +66,12 @@ TlsNameOption = Annotated[
     list[str] | None,
     typer.Option("--tls-name", metavar="NAME", help="Add a name to the generated certificate; *.NAME is possible."),
 ]
+TrustOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--trust", metavar="FILE", help="TOML or JSON file of issuers whose JSON web tokens (Entra ID) are accepted."
+    ),
+]
 MeterOption = Annotated[
     bool, typer.Option("--meter/--no-meter", help="Log all operations, for the bill, in the data folder.")
 ]
@@ -105,6 +111,7 @@ def serve(
             "--key", envvar="TWINBUS_KEY", help="Shared access key for the first start; generated if omitted."
         ),
     ] = None,
+    trust: TrustOption = None,
     meter: MeterOption = True,
     operations: Annotated[
         Path | None, typer.Option("--operations", metavar="DIR", help="Folder for the operations log instead.")
@@ -119,6 +126,7 @@ def serve(
     # Most other commands need neither the server and its event loop nor the reader of definition files.
     from twinbus.definitions.entity_file import read_wanted
     from twinbus.definitions.local_creation import create_entities
+    from twinbus.definitions.trust_file import read_trust
     from twinbus.server.host_names import reachable_host
     from twinbus.server.namespace import NamespaceServer, new_key
     from twinbus.server.namespace import serve as serve_namespace
@@ -148,6 +156,7 @@ def serve(
         tls_key=tls_key,
         allow_plain=allow_plain,
         shared_access_key=key,
+        trusted_issuers=read_trust(trust),
         is_metered=meter,
         operations_folder=operations,
         exact_operations_max=exact_operations,
@@ -197,19 +206,23 @@ def up(
             "--tls-port", help=f"TLS port of the primary, {TLS_PORT} with --tls; the secondary's is 3 higher."
         ),
     ] = None,
+    trust: TrustOption = None,
     meter: MeterOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Serve two namespaces, primary and secondary, a process each, until Ctrl-C. --also-listen is for the primary."""
     from twinbus.definitions.entity_file import read_wanted
+    from twinbus.definitions.trust_file import read_trust
 
     read_wanted(queue or (), entities)
+    read_trust(trust)
     ports = PrimaryPorts(amqp_port, http_port, tls_port if tls_port is not None or not tls else TLS_PORT, also_listen)
     ports.check()
     options = ["--stores", str(stores)]
     options += [word for name in queue or () for word in ("--queue", name)]
     options += [word for name in tls_name or () for word in ("--tls-name", name)]
     options += ["--entities", str(entities)] if entities is not None else []
+    options += ["--trust", str(trust)] if trust is not None else []
     options += ["--advertise", advertise] if advertise is not None else []
     options += [] if meter else ["--no-meter"]
     run_two(data, options, Output(as_json=as_json), ports)

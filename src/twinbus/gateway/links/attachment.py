@@ -70,7 +70,7 @@ class Attachment:
         self._receivers = ReceiverAttach(
             bindings, namespace.traffic, self._meter_of, self._transactions, self._homes, wake
         )
-        self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic)
+        self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic, namespace.web_tokens)
         self._management = ManagementNode(grants, namespace, self._transactions)
 
     def bind(self, link: Link, now: Millis) -> None:
@@ -176,7 +176,7 @@ class Attachment:
         return find_response_link(candidates, link, node, reply_to)
 
     def _answer_cbs(self, request: Request, now: Millis, respond: Respond) -> None:
-        respond(self._cbs.answer(request, self._grants, now))
+        self._cbs.answer(request, self._grants, now, respond)
 
     def _management_of(self, address: Address, path: str) -> Handle:
         def handle(request: Request, now: Millis, respond: Respond) -> None:

@@ -4,22 +4,42 @@ from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, EntityNotFound, MessagingError, NotImplementedHere
 from twinbus.gateway.addresses import resolve
-from twinbus.gateway.authorization import AccessRules, Grants, audience_path, verify_token
+from twinbus.gateway.authorization import (
+    AccessRules,
+    Grants,
+    WebTokenRules,
+    audience_path,
+    is_web_token,
+    verify_token,
+)
 from twinbus.gateway.namespace_view import Traffic
 from twinbus.gateway.nodes.request_message import Request, Response, text_of
+from twinbus.gateway.requests.call import Respond
 from twinbus.model.paths import parse_address
 
 PUT_TOKEN = "put-token"
 
 
 class CbsNode:
-    def __init__(self, entities: Entities, rules: AccessRules, traffic: Traffic) -> None:
+    def __init__(
+        self, entities: Entities, rules: AccessRules, traffic: Traffic, web_tokens: WebTokenRules | None = None
+    ) -> None:
         self._entities = entities
         self._rules = rules
         self._traffic = traffic
+        self._web_tokens = web_tokens
 
-    def answer(self, request: Request, grants: Grants, now: Millis) -> Response:
+    def answer(self, request: Request, grants: Grants, now: Millis, respond: Respond) -> None:
         """Add what the token gives to `grants`. A refused token leaves them as they were."""
+
+        def ready(later: Millis) -> None:
+            respond(self._judge(request, grants, later))
+
+        token, web_tokens = text_of(request.body), self._web_tokens
+        if web_tokens is None or not is_web_token(token) or not web_tokens.when_key_is_known(token, now, ready):
+            ready(now)
+
+    def _judge(self, request: Request, grants: Grants, now: Millis) -> Response:
         try:
             self._put_token(request, grants, now)
         except MessagingError as error:
@@ -35,7 +55,7 @@ class CbsNode:
         if not audience:
             raise ArgumentError("put-token needs the audience as application property 'name'.")
         path = audience_path(audience)
-        grant = verify_token(token, path, self._rules, now)
+        grant = verify_token(token, path, self._rules, now, self._web_tokens)
         # After the token: only the holder of a valid key may learn what exists.
         self._require_existing(path)
         grants.add(grant)

@@ -1,0 +1,95 @@
+"""The key sets of trusted issuers: read from files and URLs, on threads, and given to `gateway.web_tokens`.
+
+When a namespace starts, a file must be readable; a URL may be down, and is asked again when a token needs it. Later a key set
+that cannot be read leaves the keys as they are. A URL is https, except at the loopback address, and redirects are not followed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from twinbus.clock import Clock, Millis
+from twinbus.errors import ArgumentError
+from twinbus.gateway.trusted_issuer import TrustedIssuer
+from twinbus.gateway.web_tokens import KEY_SET_SIZE_MAX, SigningKey, WebTokens, read_key_set
+from twinbus.server.server_settings import is_loopback
+
+READ_TIMEOUT_S = 5.0
+WAIT_MAX_S = 10.0
+"""For all of it: names that resolve slowly and bodies that trickle do not count as one read."""
+
+log = logging.getLogger(__name__)
+
+
+class TrustedKeys:
+    def __init__(self, tokens: WebTokens, clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises ArgumentError if a file cannot be read or is not a key set."""
+        for issuer in self._tokens.issuers:
+            check_location(issuer.keys)
+        await self._read_all(is_first=True)
+        self._tokens.fetcher = self
+
+    def close(self) -> None:
+        self._tokens.fetcher = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def fetch(self, done: Callable[[Millis], None]) -> None:
+        async def read() -> None:
+            try:
+                await self._read_all(is_first=False)
+            finally:
+                done(self._clock.now())
+
+        self._task = asyncio.get_running_loop().create_task(read())
+
+    async def _read_all(self, *, is_first: bool) -> None:
+        await asyncio.gather(*(self._read(issuer, is_first=is_first) for issuer in self._tokens.issuers))
+
+    async def _read(self, issuer: TrustedIssuer, *, is_first: bool) -> None:
+        keys: tuple[SigningKey, ...] | None = None
+        try:
+            keys = await asyncio.wait_for(asyncio.to_thread(_keys_at, issuer.keys), WAIT_MAX_S)
+        except (OSError, ArgumentError) as fault:  # TimeoutError is an OSError
+            if is_first and not _is_url(issuer.keys):
+                raise ArgumentError(f"The key set {issuer.keys} cannot be read: {fault}") from None
+            fields = {"issuer": issuer.issuer, "keys": issuer.keys, "fault": str(fault)}
+            log.warning("key set not read", extra={"fields": fields})
+        self._tokens.set_keys(issuer, keys, self._clock.now())
+
+
+def check_location(location: str) -> None:
+    """Raises ArgumentError unless it is a path, or a URL that keys may be read from."""
+    if not _is_url(location):
+        return
+    parts = urlsplit(location)
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        raise ArgumentError(f"'{location}' is not a place for keys. Use a file or an https URL.")
+
+
+def _is_url(location: str) -> bool:
+    return "://" in location
+
+
+def _keys_at(location: str) -> tuple[SigningKey, ...]:
+    if not _is_url(location):
+        with Path(location).open("rb") as file:
+            return read_key_set(file.read(KEY_SET_SIZE_MAX + 1))
+    request = Request(location, headers={"Accept": "application/json"})
+    with build_opener(_NoRedirects).open(request, timeout=READ_TIMEOUT_S) as response:
+        return read_key_set(response.read(KEY_SET_SIZE_MAX + 1))
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    def redirect_request(self, req: Request, fp: IO[bytes], code: int, msg: str, headers: object, newurl: str) -> None:
+        raise URLError("the server redirects, which is not followed")
