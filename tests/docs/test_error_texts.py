@@ -97,6 +97,7 @@ SITUATIONS: dict[str, set[Doing]] = {
     "gateway/requests/rules.py": {RULES},
     "gateway/requests/schedule.py": {SEND},
     "gateway/requests/sessions.py": {SESSION},
+    "gateway/web_tokens.py": {CONNECT},
     "http/access.py": {CONNECT},
     "http/administration": {MANAGE},
     "http/atom": {MANAGE, RULES},

@@ -90,7 +90,7 @@ class SigningKey:
 def read_key_set(text: bytes) -> tuple[SigningKey, ...]:
     """The keys of a JSON web key set that can have signed a token. Raises ArgumentError if it is none or has no such key."""
     if len(text) > KEY_SET_SIZE_MAX:
-        raise ArgumentError(f"The key set has more than {KEY_SET_SIZE_MAX} bytes.")
+        raise ArgumentError(f"The key set must have at most {KEY_SET_SIZE_MAX} bytes.")
     try:
         document = json.loads(text)
         listed = document["keys"]
@@ -99,7 +99,7 @@ def read_key_set(text: bytes) -> tuple[SigningKey, ...]:
         raise ArgumentError("That is not a JSON web key set: an object with a list of keys.") from None
     found = tuple(key for key in keys if key.is_for_signatures and _is_readable(key))
     if not found:
-        raise ArgumentError("The key set has no public key for signatures.")
+        raise ArgumentError("The key set has no public key for signatures, and needs one.")
     if len(found) > KEYS_MAX:
         raise ArgumentError(f"The key set has {len(found)} keys; the limit is {KEYS_MAX}.")
     return found
@@ -210,18 +210,20 @@ def _header(token: str) -> tuple[str, str | None]:
     if len(token) > TOKEN_LENGTH_MAX:
         raise Unauthorized(f"The token has {len(token)} characters; the limit is {TOKEN_LENGTH_MAX}.")
     if token.count(".") != 2 or not token.isascii():
-        raise Unauthorized("The token is neither a shared access signature nor a signed JSON web token.")
+        raise Unauthorized("The token must be a shared access signature or a signed JSON web token.")
     try:
         header = _signatures.get_unverified_header(token)
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise Unauthorized("The header of the JSON web token cannot be read.") from None
+        raise Unauthorized(
+            "The header of the JSON web token cannot be read: it must be a JSON object in base64url."
+        ) from None
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in KEY_TYPES:
         raise Unauthorized(
             f"Tokens signed with '{str(algorithm)[:20]}' are not accepted. Use one of {', '.join(KEY_TYPES)}."
         )
     if "crit" in header or header.get("b64", True) is not True:
-        raise Unauthorized("The JSON web token has header fields that must be understood and are not.")
+        raise Unauthorized("The JSON web token must have no critical header fields (crit, b64).")
     return algorithm, None if kid is None else str(kid)
 
 
@@ -237,7 +239,7 @@ def _signed_claims(token: str, algorithm: str, key: SigningKey) -> dict[str, Any
 def _grant(issuer: TrustedIssuer, claims: Mapping[str, Any], path: str, now: Millis) -> Grant:
     expires_at, begins_at = _time(claims, "exp"), _time(claims, "nbf")
     if expires_at is None:
-        raise Unauthorized("The JSON web token has no expiry (exp).")
+        raise Unauthorized("The JSON web token has no expiry, and needs one (exp).")
     if now >= expires_at + CLOCK_SKEW:
         raise Unauthorized("The token has expired. Get a new one, or check the clock of the client.")
     if begins_at is not None and now < begins_at - CLOCK_SKEW:
@@ -248,7 +250,9 @@ def _grant(issuer: TrustedIssuer, claims: Mapping[str, Any], path: str, now: Mil
         )
     rights, wide_rights = _rights(issuer, claims, path), _rights(issuer, claims, "")
     if not rights:
-        raise Unauthorized(f"The claims of the token give no rights on '{path}'.")
+        raise Unauthorized(
+            f"The claims of the token give no rights on '{path}'. Ask whoever serves the namespace to grant them."
+        )
     name = claims.get("sub")
     who = name if isinstance(name, str) else issuer.issuer
     return Grant(path, rights, expires_at, who, None if rights == wide_rights else entity_of(path))
@@ -278,5 +282,5 @@ def _time(claims: Mapping[str, Any], name: str) -> Millis | None:
         return None
     # Infinity and NaN, which JSON in Python has, are not in the range either.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= SECONDS_MAX:
-        raise Unauthorized(f"'{name}' of the JSON web token is not a number of seconds since 1970.")
+        raise Unauthorized(f"'{name}' of the JSON web token must be a number of seconds since 1970.")
     return int(value * 1_000)
