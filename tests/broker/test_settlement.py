@@ -6,8 +6,10 @@ from twinbus.amqp.codec.types import Long, Timestamp
 from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.outcomes import Abandon, DeadLetter, Defer, Release
-from twinbus.errors import MessageLockLost, NotAllowed
+from twinbus.broker.fragment import settlement
+from twinbus.broker.fragment_transaction import FragmentTransaction
+from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Release
+from twinbus.errors import MessageLockLost, MessageTooLarge, NotAllowed
 from twinbus.model.content import application_properties
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.wire_names import MessageState
@@ -39,6 +41,55 @@ def test_a_completed_message_is_gone_for_good(sim: Simulation, queue: QueueEntit
     sim.restart()
     assert sim.receiver(sim.entities.queue("q").main, 1).take() == []
     assert sim.entities.queue("q").main.counts().active == 0
+
+
+class TestManyLargeMessages:
+    """Three messages, two of which can be written again in one commit."""
+
+    @pytest.fixture
+    def held(self, sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch) -> list[TakenMessage]:
+        monkeypatch.setattr(settlement, "REWRITTEN_BYTES_MAX", 2_500)
+        sim.send(queue, *[make_message(str(number), body=bytes(1_000)) for number in range(3)])
+        return sim.receiver(queue.main, 3).take()
+
+    def test_those_that_fit_are_settled_and_the_others_stay_locked(
+        self, sim: Simulation, queue: QueueEntity, held: list[TakenMessage]
+    ) -> None:
+        reply = sim.settle(queue.main, held, DeadLetter("why"))
+        assert (reply.good, {place: type(error) for place, error in reply.errors.items()}) == (
+            {0, 1},
+            {2: MessageTooLarge},
+        )
+        assert sim.settle(queue.main, held[2:], DeadLetter("why")).good == {0}
+        assert sim.receiver(queue.dead_letter, 9).ids() == ["0", "1", "2"]
+
+    def test_they_are_completed_all_the_same(
+        self, sim: Simulation, queue: QueueEntity, held: list[TakenMessage]
+    ) -> None:
+        assert sim.settle(queue.main, held).good == {0, 1, 2}
+
+    def test_they_are_not_settled_together_unless_nothing_is_written_again(
+        self, sim: Simulation, queue: QueueEntity, held: list[TakenMessage]
+    ) -> None:
+        tokens = [delivery.lock_token for delivery in held]
+        for outcome in (DeadLetter("why"), Defer(), Abandon()):
+            answer: Answer[None] = Answer()
+            queue.main.settle(tokens, outcome, sim.now, answer)
+            assert isinstance(answer.error, MessageTooLarge)
+        together: Answer[None] = Answer()
+        queue.main.settle(tokens, COMPLETE, sim.now, together)
+        sim.run()
+        assert together.error is None
+
+    def test_a_transaction_refuses_what_it_could_not_commit(
+        self, sim: Simulation, queue: QueueEntity, held: list[TakenMessage]
+    ) -> None:
+        transaction = FragmentTransaction()
+        for delivery in held[:2]:
+            transaction.settle(queue.main, [delivery.lock_token], DeadLetter("why"), sim.now)
+        with pytest.raises(MessageTooLarge, match="Settle fewer at once"):
+            transaction.settle(queue.main, [held[2].lock_token], Defer(), sim.now)
+        transaction.settle(queue.main, [held[2].lock_token], COMPLETE, sim.now)
 
 
 def test_completing_twice_fails_with_a_lost_lock(sim: Simulation, queue: QueueEntity) -> None:

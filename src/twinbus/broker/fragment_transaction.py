@@ -30,7 +30,7 @@ from twinbus.broker.entity.transfers import Transfers, ViaPlacement
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import fragment_of_numbers, fragment_of_tokens
-from twinbus.broker.fragment.settlement import check_live, in_transaction, refusal_of
+from twinbus.broker.fragment.settlement import check_live, check_size, in_transaction, refusal_of
 from twinbus.broker.operations.by_number import scheduled_rows
 from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.outcomes import Outcome
@@ -126,9 +126,13 @@ class FragmentTransaction:
         chosen = list(dict.fromkeys(tokens))
         keys = {_key_behind(fragment, fragment.locks.held[token][0]) for token in chosen}
         place = self._place_of(queue.settings, keys, fragment.index)
+        settlement = Settlement(fragment, chosen, outcome)
+        error = check_size(self._work.written_again_with(settlement))
+        if error is not None:
+            raise error
         self._enlist(place, fragment, len(chosen), now)
         fragment.locks.enlist(chosen)
-        self._work.settlements.append(Settlement(fragment, chosen, outcome))
+        self._work.settlements.append(settlement)
 
     def cancel_scheduled(
         self,

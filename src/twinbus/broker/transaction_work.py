@@ -8,12 +8,12 @@ from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.settlement import apply, check_live
+from twinbus.broker.fragment.settlement import NOT_WRITTEN, apply, check_live
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
 from twinbus.model.message import Message
-from twinbus.store.changes import SessionStateSet
+from twinbus.store.changes import SessionStateSet, StoredMessage
 from twinbus.store.reads import Rows
 
 
@@ -54,6 +54,16 @@ class TransactionWork:
     def add_state(self, state: SessionState) -> None:
         self.states.append(state)
         self.size_bytes += len(state.state or b"")
+
+    def written_again_with(self, settlement: Settlement) -> list[StoredMessage]:
+        """The messages whose contents the commit would write again if this belonged to it."""
+        return [
+            held[0]
+            for fragment, tokens, outcome in (*self.settlements, settlement)
+            if not isinstance(outcome, NOT_WRITTEN)
+            for token in tokens
+            if (held := fragment.locks.held.get(token)) is not None
+        ]
 
     @property
     def cancelled_numbers(self) -> list[int]:

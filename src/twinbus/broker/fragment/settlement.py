@@ -22,6 +22,7 @@ from twinbus.errors import (
     ArgumentError,
     FragmentUnavailable,
     MessageLockLost,
+    MessageTooLarge,
     MessagingError,
     NotAllowed,
     SessionLockLost,
@@ -30,6 +31,11 @@ from twinbus.model.dead_letter_reasons import MAX_DELIVERY_COUNT_EXCEEDED, max_d
 from twinbus.model.descriptions import DAY
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
+
+NOT_WRITTEN = (Complete, Release)
+"""Outcomes that write nothing of a message again."""
+REWRITTEN_BYTES_MAX = 512 << 20
+"""Contents that are written again in one commit, or it would be too large for a store; a single message never is."""
 
 
 def settle_each(
@@ -47,6 +53,11 @@ def settle_each(
         for index in indexes:
             reply.failed(index, refusal, now)
         return
+    if not isinstance(outcome, NOT_WRITTEN):
+        count = _fitting_count(fragment, tokens)
+        for index in indexes[count:]:
+            reply.failed(index, _too_much(), now)
+        tokens, indexes = tokens[:count], indexes[:count]
     sessions = fragment.sessions
     messages, lost, busy = fragment.locks.settle(tokens, now, None if sessions is None else sessions.is_held)
     good = indexes
@@ -79,10 +90,34 @@ def settle_all(
     error = refusal_of(fragment, outcome, now) or check_live(fragment, tokens, now, session)
     if error is None and fragment.locks.is_any_enlisted(tokens):
         error = in_transaction()
+    if error is None and not isinstance(outcome, NOT_WRITTEN):
+        error = check_size([fragment.locks.held[token][0] for token in tokens])
     if error is not None:
         failed(error, now)
         return
     apply(fragment, fragment.locks.drop(tokens), outcome, now, effect, failed)
+
+
+def _fitting_count(fragment: Fragment, tokens: Sequence[bytes]) -> int:
+    """How many of them can be written again in one commit; those behind stay locked, and can be settled next."""
+    held, size = fragment.locks.held, 0
+    for place, token in enumerate(tokens):
+        found = held.get(token)
+        size += 0 if found is None else len(found[0].content)
+        if size > REWRITTEN_BYTES_MAX and place:
+            return place
+    return len(tokens)
+
+
+def check_size(messages: Sequence[StoredMessage]) -> MessageTooLarge | None:
+    """The error, if they cannot be written again in one commit."""
+    if len(messages) > 1 and sum([len(message.content) for message in messages]) > REWRITTEN_BYTES_MAX:
+        return _too_much()
+    return None
+
+
+def _too_much() -> MessageTooLarge:
+    return MessageTooLarge(f"These messages have more than {REWRITTEN_BYTES_MAX} bytes. Settle fewer at once.")
 
 
 def check_live(
