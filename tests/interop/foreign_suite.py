@@ -118,7 +118,7 @@ def stage(folder: Path) -> Iterator[dict[str, str]]:
         stack.callback(shared.stop)
         own = _OwnNamespace(folder / "own")
         stack.callback(own.stop)
-        control = stack.enter_context(_control(own.obey))
+        control = stack.enter_context(taking_orders(own.obey))
         yield {
             "TWINBUS_PLAIN": shared.connection_string,
             "TWINBUS_TLS": shared.server.tls_connection_string or "",
@@ -159,7 +159,7 @@ class _OwnNamespace:
 
 
 @contextmanager
-def _control(obey: Callable[[str], None]) -> Iterator[str]:
+def taking_orders(obey: Callable[[str], None]) -> Iterator[str]:
     """An address that takes orders: POST /ORDER answers when it is done."""
 
     class Handler(BaseHTTPRequestHandler):
