@@ -1,4 +1,7 @@
-"""Go and its SDK: the suite in go/, built once into the build folder, which git ignores. A change of its sources builds it again."""
+"""Go and its SDK: the suite in go/, built once into the build folder, which git ignores. A change of its sources builds it again.
+
+Suites of frameworks in Go are built the same way, from folders of their own.
+"""
 
 import hashlib
 import re
@@ -14,40 +17,44 @@ BUILD_TIMEOUT_S = 110.0
 
 
 def sdk_version() -> str:
-    found = re.search(r"sdk/messaging/azservicebus v(\S+)", (FOLDER / "go.mod").read_text())
+    return module_version("github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus")
+
+
+def module_version(module: str, folder: Path = FOLDER) -> str:
+    found = re.search(rf"{re.escape(module)} v(\S+)", (folder / "go.mod").read_text())
     assert found is not None
     return found[1]
 
 
-def built_suite() -> Path:
+def built_suite(folder: Path = FOLDER) -> Path:
     """The program. Raises SuiteUnavailable where Go is missing or cannot get the modules."""
     if shutil.which("go") is None:
         raise SuiteUnavailable("go is not installed")
     digest = hashlib.sha256()
-    for path in (*SOURCES, FOLDER / "go.mod", FOLDER / "go.sum"):
+    for path in (*sorted(folder.glob("*.go")), folder / "go.mod", folder / "go.sum"):
         digest.update(path.read_bytes())
-    program = BUILD / f"go-{digest.hexdigest()[:12]}" / "suite"
+    program = BUILD / f"{folder.name}-{digest.hexdigest()[:12]}" / "suite"
     if not program.exists():
-        for older in BUILD.glob("go-*"):
+        for older in BUILD.glob(f"{folder.name}-*"):
             shutil.rmtree(older)
-        _build(program)
+        _build(program, folder)
     return program
 
 
-def _build(program: Path) -> None:
-    _get_modules()
+def _build(program: Path, folder: Path) -> None:
+    _get_modules(folder)
     try:
         command = ["go", "build", "-o", str(program), "."]
-        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise SuiteUnavailable("go did not build the suite in time; what it built is kept, so try again") from None
     assert done.returncode == 0, f"the suite does not build: {done.stderr}"
 
 
-def _get_modules() -> None:
+def _get_modules(folder: Path) -> None:
     try:
         command = ["go", "mod", "download"]
-        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise SuiteUnavailable("go could not get the modules of the SDK in time") from None
     if done.returncode != 0:

@@ -35,13 +35,15 @@ class MavenProject:
     def command(self, *options: str) -> list[str]:
         """Raises SuiteUnavailable where Java or Maven are missing, or Maven cannot get the packages."""
         _check_tools()
-        libraries = BUILD / f"jvm-{self._name}-{_digest([self._pom])}"
-        classes = BUILD / f"jvm-{self._name}-classes-{_digest([self._pom, *self._all_sources])}"
+        libraries = BUILD / f"jvm-libraries-{self._name}-{_digest([self._pom])}"
+        classes = BUILD / f"jvm-classes-{self._name}-{_digest([self._pom, *self._all_sources])}"
         if not (libraries / "complete").exists():
+            _remove_older(libraries)
             self._get_libraries(libraries)
             (libraries / "complete").touch()
         path = f"{libraries}/*"
         if not classes.exists():
+            _remove_older(classes)
             self._compile(path, classes)
         # The processes live for seconds: compiling well is not worth it.
         return ["java", "-XX:TieredStopAtLevel=1", "-Xshare:auto", *options, "-cp", f"{classes}:{path}", self._main]
@@ -83,6 +85,11 @@ def _check_tools() -> None:
     found = re.search(r"javac (\d+)", said)
     if found is None or int(found[1]) < JAVA_MAJOR_MIN:
         raise SuiteUnavailable(f"{said.strip()} is too old; Java {JAVA_MAJOR_MIN} or later is needed")
+
+
+def _remove_older(folder: Path) -> None:
+    for older in BUILD.glob(f"{folder.name.rpartition('-')[0]}-*"):
+        shutil.rmtree(older)
 
 
 def _digest(files: Sequence[Path]) -> str:

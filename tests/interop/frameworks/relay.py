@@ -7,10 +7,13 @@ import asyncio
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 from tests.interop.foreign_suite import SuiteUnavailable
+
+T = TypeVar("T")
 
 AMQPS_PORT = 5671
 WAIT_S = 10.0
@@ -42,7 +45,7 @@ class Relay:
         self._thread.join(WAIT_S)
         self._loop.close()
 
-    def _run(self, work):  # type: ignore[no-untyped-def]
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
 
     async def _cut(self) -> None:

@@ -13,7 +13,7 @@ from twinbus.model.descriptions import RuleDescription, SqlFilter
 
 PROJECT = MavenProject("camel", "CamelScenarios")
 SCENARIOS = scenarios_in(PROJECT.sources)
-QUEUES = "batch delete failing poison queue scheduled".split()
+QUEUES = ["batch", "delete", "failing", "poison", "queue", "scheduled"]
 
 
 def entities(server: RunningServer) -> None:

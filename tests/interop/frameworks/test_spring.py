@@ -14,7 +14,7 @@ from tests.interop.running_server import RunningServer
 
 PROJECT = MavenProject("spring", "SpringScenarios")
 SCENARIOS = scenarios_in(PROJECT.sources)
-QUEUES = "answers failing from messages queue questions template to".split()
+QUEUES = ["answers", "failing", "from", "messages", "queue", "questions", "template", "to"]
 
 
 def entities(server: RunningServer) -> None:

@@ -5,6 +5,7 @@ Installed once into the build folder, which git ignores; a change of the file in
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -33,6 +34,8 @@ class Environment:
         folder = BUILD / f"python-{self._name}-{hashlib.sha256(self._packages.read_bytes()).hexdigest()[:12]}"
         python = folder / "bin" / "python"
         if not (folder / "installed").exists():
+            for older in BUILD.glob(f"python-{self._name}-*"):
+                shutil.rmtree(older)
             venv.create(folder, symlinks=True)
             _install(python, self._packages)
             (folder / "installed").touch()

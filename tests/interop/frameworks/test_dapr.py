@@ -1,0 +1,35 @@
+"""Dapr's components for Service Bus, unchanged, in a program of our own that calls them as its runtime does: see go/dapr."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.foreign_suite import Scenario, SuiteRun, scenarios_in
+from tests.interop.frameworks.suites import described, name_of, playing
+from tests.interop.golang import built_suite, module_version
+from tests.interop.results import Recorder
+from tests.interop.running_server import RunningServer
+
+FOLDER = Path(__file__).parent / "go" / "dapr"
+SCENARIOS = scenarios_in([FOLDER / "main.go"])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuiteRun]:
+    recorder = Recorder("Dapr", f"components {module_version('github.com/dapr/components-contrib', FOLDER)}")
+    server = RunningServer(tmp_path_factory.mktemp("data"), store_count=4, tls_port=0)
+    # Its administration client dials the port of the connection string, so that port has to speak HTTP too.
+    variables = {
+        **described(server),
+        "TWINBUS_CONNECTION": server.server.tls_connection_string or "",
+        "SSL_CERT_FILE": str(server.server.tls_authority),
+    }
+    with playing(recorder, SCENARIOS, lambda: [str(built_suite(FOLDER))], variables) as suite:
+        yield suite
+    server.stop()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)
+def test_a_component_of_dapr_gets_what_it_expects(run: SuiteRun, scenario: Scenario) -> None:
+    assert not (failure := run.failure(scenario)), failure
