@@ -1,3 +1,4 @@
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -43,6 +44,16 @@ async def test_the_path_may_end_with_a_slash_on_every_port(server: NamespaceServ
         async with connect(url + path, subprotocols=[Subprotocol(SUB_PROTOCOL)], proxy=None, ssl=tls) as client:
             await client.send(SASL_HEADER)
             assert (await client.recv(decode=False))[:8] == SASL_HEADER
+
+
+@pytest.mark.parametrize("target", ["https://127.0.0.1$PATH", "wss://some.name:443$PATH/", "$PATH"])
+async def test_the_target_may_be_in_absolute_form(server: NamespaceServer, target: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
+    request = f"GET {target.replace('$PATH', PATH)} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    request += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    writer.write(request.encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 101 ")
+    writer.close()
 
 
 async def test_the_borders_of_messages_mean_nothing(client: ClientConnection) -> None:

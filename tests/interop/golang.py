@@ -13,7 +13,7 @@ from tests.interop.foreign_suite import BUILD, SuiteUnavailable
 
 FOLDER = Path(__file__).parent / "go"
 SOURCES = sorted(FOLDER.glob("*.go"))
-BUILD_TIMEOUT_S = 110.0
+BUILD_TIMEOUT_S = 50.0
 
 
 def sdk_version() -> str:

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 
-from starlette.routing import WebSocketRoute
+from starlette.routing import Match, WebSocketRoute
+from starlette.types import Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from twinbus.clock import Clock, Millis
@@ -101,4 +102,12 @@ def websocket_routes(make_gateway: MakeGateway, connections: Connections, clock:
         finally:
             connections.discard(connection)
 
-    return [WebSocketRoute(path, serve) for path in PATHS]
+    return [_AmqpRoute(path, serve) for path in PATHS]
+
+
+class _AmqpRoute(WebSocketRoute):
+    """Takes the target in absolute form too (RFC 9112, section 3.2.2): the Java client sends `GET https://HOST/PATH`."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        _, separator, rest = scope["path"].partition("://")
+        return super().matches({**scope, "path": "/" + rest.partition("/")[2]} if separator else scope)

@@ -394,6 +394,13 @@ def test_forwarding_targets_are_shown_with_the_host_that_the_client_used(client:
         assert shown.text_of("ForwardDeadLetteredMessagesTo") == f"sb://{host}/target"
 
 
+def test_a_target_that_was_shown_may_come_back_as_the_path_of_another_url(client: TestClient) -> None:
+    """As the Java client sends it with an update."""
+    put(client, "/a/target", entry("QueueDescription"))
+    body = entry("QueueDescription", "<ForwardTo>https://testserver/sb://testserver/a/target</ForwardTo>")
+    assert described(put(client, "/q", body)).text_of("ForwardTo") == "sb://testserver/a/target"
+
+
 def test_without_a_host_header_forwarding_targets_are_shown_with_the_address_of_the_namespace(
     client: TestClient,
 ) -> None:

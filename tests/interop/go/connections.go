@@ -40,6 +40,10 @@ func init() {
 
 	scenario("WebSockets", "AMQP over WebSockets with TLS", func(s *stage) { aDay(s, s.webSocketClient()) })
 
+	scenario("WebSockets", "AMQP over WebSockets without TLS, at the port of the connection string", func(s *stage) {
+		aDay(s, s.webSocketClientTo(s.variable("PLAIN"), "ws"))
+	})
+
 	scenarioAlone("reconnect", "sender and receiver go on after the namespace was restarted", func(s *stage) {
 		queue, client := s.queue(admin.QueueProperties{}), s.retryingClient()
 		sender, receiver := s.sender(client, queue), s.receiver(client, queue)

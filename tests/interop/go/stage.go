@@ -76,12 +76,17 @@ func (s *stage) tlsClient() *azservicebus.Client {
 }
 
 func (s *stage) webSocketClient() *azservicebus.Client {
+	return s.webSocketClientTo(s.variable("TLS"), "wss")
+}
+
+// webSocketClientTo dials the string's port; the SDK always says wss, and the function that dials may say ws instead.
+func (s *stage) webSocketClientTo(connectionString, scheme string) *azservicebus.Client {
 	dialer := &http.Client{Transport: &http.Transport{TLSClientConfig: s.trusted()}}
-	return s.opened(s.variable("TLS"), &azservicebus.ClientOptions{
+	return s.opened(connectionString, &azservicebus.ClientOptions{
 		RetryOptions: noRetries,
 		NewWebSocketConn: func(ctx context.Context, given azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
 			options := &websocket.DialOptions{Subprotocols: []string{"amqp"}, HTTPClient: dialer}
-			socket, _, err := websocket.Dial(ctx, given.Host, options)
+			socket, _, err := websocket.Dial(ctx, scheme+strings.TrimPrefix(given.Host, "wss"), options)
 			if err != nil {
 				return nil, err
 			}

@@ -38,15 +38,16 @@ def read_status(text: str, what: str) -> EntityStatus:
 
 
 def read_target(text: str, what: str) -> str:
-    """A forwarding target: a bare path, or a URL whose path it is."""
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        return text.strip("/")
-    _, _, path = rest.partition("/")
-    if scheme not in ("sb", "http", "https") or not path.strip("/"):
-        raise ArgumentError(
-            f"{what} is '{text[:128]}', which does not name an entity. Write its path, or sb://HOST/PATH."
-        )
+    """A forwarding target: a bare path, or a URL whose path it is. That may be a URL once more: the Java client does not see
+    that a target which it was shown is one."""
+    path = text
+    while "://" in path:
+        scheme, _, rest = path.partition("://")
+        path = rest.partition("/")[2]
+        if scheme not in ("sb", "http", "https") or not path.strip("/"):
+            raise ArgumentError(
+                f"{what} is '{text[:128]}', which does not name an entity. Write its path, or sb://HOST/PATH."
+            )
     return path.strip("/")
 
 
