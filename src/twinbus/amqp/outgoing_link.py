@@ -38,6 +38,11 @@ class OutgoingLink(Link):
         return self._credit.left
 
     @property
+    def delivery_count(self) -> int:
+        """Rises with each delivery, and by the credit that a drain uses up."""
+        return self._credit.delivery_count
+
+    @property
     def is_draining(self) -> bool:
         """The peer waits for `drained`."""
         return self._credit.is_draining

@@ -101,9 +101,9 @@ class ConnectionGateway:
     def tick(self, now: Millis) -> None:
         self.connection.tick(now)
         self._attachment.tick(now)
-        for binding in self._bindings.values():
+        for binding in list(self._bindings.values()):
             if isinstance(binding, ReceiverBinding):
-                binding.tick()
+                binding.tick(now)
         self._watch.tick(now)
         self._check_grants(now)
 

@@ -16,7 +16,6 @@ from twinbus.amqp.codec.types import Long, Symbol, Value
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.link import Link
 from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
@@ -187,16 +186,16 @@ class Attachment:
             except MessagingError as error:
                 respond(Response.failed(error))
                 return
-            session = self._session_of(text_of(request.properties.get(ASSOCIATED_LINK)))
-            self._management.handle(request, node, path, session, self._meter_of(node), now, respond)
+            named = self._receiver_named(text_of(request.properties.get(ASSOCIATED_LINK)))
+            self._management.handle(request, node, path, named, self._meter_of(node), now, respond)
 
         return handle
 
-    def _session_of(self, link_name: str) -> SessionLock | None:
+    def _receiver_named(self, link_name: str) -> ReceiverBinding | None:
         if link_name:
             for link, binding in self._bindings.items():
                 if isinstance(binding, ReceiverBinding) and link.name == link_name:
-                    return binding.session
+                    return binding
         return None
 
 

@@ -38,10 +38,11 @@ from twinbus.amqp.codec.delivery_state import DeliveryState, Rejected, Transacti
 from twinbus.amqp.codec.performatives import ReceiverSettleMode
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
-from twinbus.broker.outcomes import RELEASE
+from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, Outcome
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.addresses import EntityNode
+from twinbus.gateway.links.failure_pace import FailurePace
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import confirmation, is_refusal, outcome_of, ranges
 from twinbus.gateway.links.receive_window import ReceiveWindow
@@ -61,8 +62,11 @@ class ReceiverBinding:
         "_is_end_due",
         "_is_over",
         "_is_paused",
+        "_is_socket_full",
         "_link",
+        "_pace",
         "_queue",
+        "_rests_until",
         "_settling",
         "_traffic",
         "_transactions",
@@ -115,7 +119,10 @@ class ReceiverBinding:
         self._settling = 0  # settlements that the client waits for
         self._is_drain_due = False
         self._is_end_due = False
-        self._is_paused = False
+        self._is_socket_full = False
+        self._rests_until: Millis = 0  # because of failures; 0: it does not rest
+        self._is_paused = False  # for either of these
+        self._pace: FailurePace | None = None  # since it has failed without a success
         self._is_over = False  # the queue has let go of this receiver
 
     # Called by the queue.
@@ -208,12 +215,28 @@ class ReceiverBinding:
 
     def pause(self) -> None:
         """The socket's buffer is full: nothing is handed over until `resume`."""
-        self._is_paused = True
+        self._is_socket_full = self._is_paused = True
         self._grant(0)
 
     def resume(self, now: Millis) -> None:
-        self._is_paused = False
-        self.credit_changed(now)
+        self._is_socket_full = False
+        self._go_on(now)
+
+    def _go_on(self, now: Millis) -> None:
+        self._is_paused = self._is_socket_full or self._rests_until > 0
+        if not self._is_paused:
+            self.credit_changed(now)
+
+    def failed(self, now: Millis) -> None:
+        """Something that was delivered here was abandoned, or its settlement refused: it may come again at once, but not for
+        ever. See `failure_pace`."""
+        if self._pace is None:
+            self._pace = FailurePace()
+        rest = self._pace.failed(self._link.delivery_count, now)
+        if rest:
+            self._rests_until = now + rest
+            self._is_paused = True
+            self._grant(0)
 
     def dispositions(
         self, deliveries: Sequence[tuple[int, bytes]], state: DeliveryState | None, *, is_settled: bool, now: Millis
@@ -231,6 +254,10 @@ class ReceiverBinding:
             return
         if outcome is None or (state is None and not is_settled):
             return
+        if outcome is COMPLETE:
+            self._pace = None
+        else:
+            self._unusual(outcome, now)
         self._traffic.settled += len(deliveries)
         self._window.settled(len(deliveries))
         tokens = [tag for _, tag in deliveries]
@@ -243,6 +270,14 @@ class ReceiverBinding:
         self._settling += len(deliveries)
         reply = _SettleReply(self, [delivery_id for delivery_id, _ in deliveries], confirmation(state))
         self._queue.settle_each(tokens, outcome, now, reply, self.session)
+
+    def _unusual(self, outcome: Outcome, now: Millis) -> None:
+        """An outcome other than completion: whether it is a failure, gets somewhere, or is neither."""
+        if isinstance(outcome, Abandon):
+            if not outcome.hidden_until(now):
+                self.failed(now)
+        elif outcome is not RELEASE:
+            self._pace = None
 
     def _settle_in_transaction(
         self, deliveries: Sequence[tuple[int, bytes]], state: TransactionalState, *, is_settled: bool, now: Millis
@@ -261,7 +296,9 @@ class ReceiverBinding:
         )
         is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
         if is_taken:
-            self._transactions.after_commit(state.txn_id, partial(self.meter.settled, len(tokens)))
+            self._transactions.after_commit(state.txn_id, partial(self._committed, len(tokens)))
+        else:
+            self.failed(now)
         if is_settled:
             if self._unsettled is not None:
                 self._unsettled.difference_update(tokens)
@@ -277,8 +314,13 @@ class ReceiverBinding:
         else:
             self.confirm(ids, answer)
 
+    def _committed(self, count: int) -> None:
+        self._pace = None
+        self.meter.settled(count)
+
     def _give_back(self, tokens: Sequence[bytes], now: Millis) -> None:
         """The client is done with these and gave them no outcome that counts."""
+        self._unusual(self._default_outcome, now)
         self._queue.settle_each(tokens, self._default_outcome, now, SILENT)
 
     def confirm(self, ids: Sequence[int], state: DeliveryState) -> None:
@@ -299,7 +341,10 @@ class ReceiverBinding:
         """A link that waits for messages is in use, however long none arrives."""
         return self._used_at < when and not self._link.credit
 
-    def tick(self) -> None:
+    def tick(self, now: Millis) -> None:
+        if self._rests_until and now >= self._rests_until:
+            self._rests_until = 0
+            self._go_on(now)
         # If the store failed while messages were under way, nothing else reports that none will come.
         if self._is_drain_due:
             self._drain(may_wait=False)

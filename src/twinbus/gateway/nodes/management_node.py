@@ -7,7 +7,6 @@ timeout, and a later answer of the broker is dropped.
 from collections.abc import Callable
 from functools import partial
 
-from twinbus.broker.consumer import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout, ServerBusy
 from twinbus.gateway.addresses import EntityNode
@@ -16,7 +15,7 @@ from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.gateway.nodes.request_message import Arguments, Request, Response
-from twinbus.gateway.requests.call import Call, Respond
+from twinbus.gateway.requests.call import Call, NamedReceiver, Respond
 from twinbus.gateway.requests.handlers import HANDLERS, Handler, InTransaction
 from twinbus.model import wire_names
 
@@ -58,12 +57,12 @@ class ManagementNode:
         request: Request,
         node: EntityNode,
         address: str,
-        session: SessionLock | None,
+        named: NamedReceiver | None,
         meter: LinkMeter,
         now: Millis,
         respond: Respond,
     ) -> None:
-        """Call `respond` once. Tokens are checked for `address`; `session` is the lock of the link that the request names."""
+        """Call `respond` once. Tokens are checked for `address`; `named` is the receiver whose link the request names."""
         pending = PendingResponse(respond, now + _timeout_of(request), self._pending.discard)
         try:
             if len(self._pending) >= PENDING_MAX:
@@ -72,7 +71,7 @@ class ManagementNode:
             if handler is None:
                 raise NotImplementedHere(f"'{request.operation}' is not an operation of this node. Check its name.")
             self._grants.require(handler.right, address, now)
-            handler.run(self._call(request, handler, node, session, meter, now, pending))
+            handler.run(self._call(request, handler, node, named, meter, now, pending))
         except MessagingError as error:
             pending(Response.failed(error))
         if not pending.is_answered:
@@ -83,7 +82,7 @@ class ManagementNode:
         request: Request,
         handler: Handler,
         node: EntityNode,
-        session: SessionLock | None,
+        named: NamedReceiver | None,
         meter: LinkMeter,
         now: Millis,
         respond: Respond,
@@ -102,7 +101,7 @@ class ManagementNode:
             arguments=Arguments.of(request),
             now=now,
             control=namespace.control,
-            session=session,
+            named=named,
             meter=meter,
             billed_as=handler.billed_as,
             new_id=namespace.new_id,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from twinbus.broker.commands import Command, RangePage
@@ -42,6 +42,15 @@ LOCK_TOKENS_MAX = 4_096
 NO_MESSAGES = Response(204, "No messages", None, MessageNotFound.condition)
 
 
+class NamedReceiver(Protocol):
+    """A receiver of the same connection: a request that names its link speaks for it."""
+
+    session: SessionLock | None
+
+    def failed(self, now: Millis) -> None:
+        """A message that was delivered to it was abandoned."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request to the management node of an entity."""
@@ -54,11 +63,16 @@ class Call:
     billed_as: Bill  # what the request is on the bill, once it is done
     after_commit: AfterCommit  # runs something when the transaction is committed
     check_room: Callable[[int], None]  # raises if the transactions cannot hold this many bytes more
-    session: SessionLock | None  # the message session held by the link that the request names
+    named: NamedReceiver | None  # the receiver whose link the request names
     new_id: Callable[[], str]
     respond: Respond
     transaction: FragmentTransaction | None = None  # that the request is part of
     home: Transfers | None = None  # of the transaction
+
+    @property
+    def session(self) -> SessionLock | None:
+        """The message session held by the link that the request names."""
+        return None if self.named is None else self.named.session
 
     def queue(self) -> MessageQueue:
         if self.node.queue is None:

@@ -1,7 +1,7 @@
 """`$management`: renew message locks, settle by lock token."""
 
 from twinbus.amqp.codec.types import Array, Timestamp
-from twinbus.broker.outcomes import COMPLETE, DELAY_MAX, DeadLetter, Defer, Outcome
+from twinbus.broker.outcomes import COMPLETE, DELAY_MAX, Abandon, DeadLetter, Defer, Outcome
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.gateway.links.outcome_states import abandon
@@ -24,6 +24,8 @@ def update_disposition(call: Call) -> None:
         call.transaction.settle(queue, tokens, outcome, call.now, call.home, session)
         call.enlisted(Response.ok())
         return
+    if call.named is not None and isinstance(outcome, Abandon) and not outcome.hidden_until(call.now):
+        call.named.failed(call.now)
     queue.settle(tokens, outcome, call.now, call.answer(done), session)
 
 
