@@ -11,6 +11,8 @@ from websockets.typing import Subprotocol
 
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.client.token_sources import sign
+from twinbus.http import request_body
 from twinbus.http.messaging import cased_headers
 from twinbus.http.websocket import PATH, SUB_PROTOCOL
 from twinbus.model.descriptions import QueueDescription
@@ -134,6 +136,18 @@ async def test_large_transfers_pass_with_tls_on_the_plain_port(tmp_path: Path) -
         received = await receiver.collect(50, wait_s=WAIT_S)
     assert len(received) == 50
     await server.stop()
+
+
+async def test_a_body_that_never_comes_is_answered_after_a_while(
+    server: NamespaceServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_body, "BODY_WAIT_S", 0.05)
+    rule = server.root_rule
+    token = sign(f"sb://{HOST}", rule.name, rule.primary_key, 2_000_000_000)
+    start = (
+        f"PUT /q?api-version=2021-05 HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: {token}\r\nContent-Length: 99\r\n\r\n<"
+    )
+    assert (await exchange(server.amqp_port, None, start.encode(), size=64)).startswith(b"HTTP/1.1 408")
 
 
 async def test_headers_that_come_slowly_are_waited_for(server: NamespaceServer) -> None:

@@ -39,7 +39,7 @@ from twinbus.server.http_server import HttpServer
 from twinbus.server.listener import AmqpTransport
 from twinbus.server.metering import Metering
 from twinbus.server.process_setup import set_up_process
-from twinbus.server.server_settings import ServerSettings
+from twinbus.server.server_settings import AMQPS_PORT, ServerSettings
 from twinbus.server.sockets import SharedPort, bind, listen, port_of
 from twinbus.server.stores.pool import StorePool
 from twinbus.server.stores.process import StoreProcess
@@ -173,7 +173,10 @@ class NamespaceServer:
             else:
                 self._plain_sockets.append(self._bound(settings.plain_host, extra.port))
         self.amqp_port, self.http_port = port_of(self._plain_sockets[0]), port_of(self._http_socket)
-        self.tls_port = port_of(self._tls_sockets[0]) if self._tls_sockets else None
+        with_tls = [port_of(sock) for sock in self._tls_sockets]
+        # The one that was asked for by name, or else the one that AMQP usually has.
+        is_usual = settings.tls_port is None and AMQPS_PORT in with_tls
+        self.tls_port = AMQPS_PORT if is_usual else next(iter(with_tls), None)
 
     def _bound(self, host: str, port: int) -> socket.socket:
         sock = bind(host, port)
