@@ -185,10 +185,10 @@ test("rules with every kind of filter and with actions come back as they were cr
   assert.equal((await administration.getRule(topic, "rules", "action")).action.sqlExpression, "SET seen = 1");
   assert.deepEqual(await names(administration.listRules(topic, "rules")), [
     "$Default",
+    "action",
+    "correlation",
     "sql",
     "true",
-    "correlation",
-    "action",
   ]);
 });
 

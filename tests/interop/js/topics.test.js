@@ -73,13 +73,13 @@ test("rules are listed over AMQP as they were made there or over HTTP, and the l
   const rules = await listed(manager);
   assert.deepEqual(
     rules.map((rule) => rule.name),
-    ["$Default", "http", "amqp"],
+    ["$Default", "amqp", "http"],
   );
   assert.equal(rules[0].filter.sqlExpression, "1=1");
-  assert.equal(rules[1].filter.sqlExpression, "a = 1");
-  assert.equal(rules[1].action.sqlExpression, "SET b = 2");
-  assert.equal(rules[2].filter.correlationId, "c");
-  assert.deepEqual(rules[2].filter.applicationProperties, { n: 5, t: "x" });
+  assert.equal(rules[1].filter.correlationId, "c");
+  assert.deepEqual(rules[1].filter.applicationProperties, { n: 5, t: "x" });
+  assert.equal(rules[2].filter.sqlExpression, "a = 1");
+  assert.equal(rules[2].action.sqlExpression, "SET b = 2");
   assert.equal((await administration.getRule(topic, "rules", "amqp")).filter.correlationId, "c");
 });
 
