@@ -110,9 +110,9 @@ def test_changes_of_rules_fail_whole_while_a_store_is_lost(server: RunningServer
         client.create_topic("news", enable_partitioning=True)
         client.create_subscription("news", "reader")
         switch_off(server, 2)
-        with pytest.raises(HttpResponseError, match="Messaging store 2 is unavailable"):
+        with pytest.raises(HttpResponseError, match="messaging store 2, which is unavailable"):
             client.create_rule("news", "reader", "more", retry_total=0)
-        with pytest.raises(HttpResponseError, match="Messaging store 2 is unavailable"):
+        with pytest.raises(HttpResponseError, match="messaging store 2, which is unavailable"):
             client.delete_rule("news", "reader", "$Default", retry_total=0)
         assert [rule.name for rule in client.list_rules("news", "reader")] == ["$Default"]
 
