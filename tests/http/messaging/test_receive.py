@@ -213,3 +213,23 @@ def test_a_stopping_server_answers_those_who_wait(tmp_path_factory: pytest.TempP
         running.stop()
         assert waiting.result(10).status_code == 204
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.rule("A4")
+def test_a_queue_whose_store_is_down_is_not_empty_but_unavailable(server: RunningServer, http: httpx.Client) -> None:
+    queue = server.create_queue("out-of-reach")
+    server.put(queue, "a")
+    broker = server.server.entities.queue(queue).main.fragments[0].broker
+    with ThreadPoolExecutor(1) as pool:
+        http.delete(f"/{queue}/messages/head?timeout=5")
+        waiting = pool.submit(http.delete, f"/{queue}/messages/head?timeout=20")
+        wait_until(lambda: server.server.entities.queue(queue).main.receiver_count == 1)
+        server.server.stores.stores[broker.index].down()
+        assert waiting.result(10).status_code == 500
+    for method in ("DELETE", "POST"):
+        refused = http.request(method, f"/{queue}/messages/head?timeout=0")
+        assert refused.status_code == 500
+        assert f"Messaging store {broker.index} is unavailable" in refused.text
+    server.server.stores.stores[broker.index].up()
+    wait_until(lambda: broker.is_available)
+    assert http.delete(f"/{queue}/messages/head?timeout=0").status_code == 204
