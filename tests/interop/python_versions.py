@@ -50,6 +50,7 @@ INSTALLED = SdkVersion("7.15", "tcp")
 
 OLDER = (
     SdkVersion("7.14.3", "tcp"),
+    SdkVersion("7.13.0", "wss", (*_PINS, "websocket-client==1.9.2")),
     SdkVersion("7.12.3", "tls"),
     SdkVersion("7.11.4", "wss", (*_PINS, "websocket-client==1.9.2")),
     SdkVersion("7.6.0", "uamqp", _PINS + _UAMQP_PINS),

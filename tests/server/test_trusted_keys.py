@@ -15,6 +15,7 @@ from tests.interop.running_server import RunningServer
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, Unauthorized
 from twinbus.gateway.web_tokens import KEY_SET_SIZE_MAX, REREAD_AFTER, WebTokens
+from twinbus.server import trusted_keys
 from twinbus.server.trusted_keys import TrustedKeys, check_location
 from twinbus.testing.sim_clock import SimClock
 
@@ -131,6 +132,41 @@ async def test_a_url_that_answers_nonsense_leaves_us_without_keys_until_it_is_as
     clock.advance(REREAD_AFTER)
     assert await reread(tokens, sign(claims(NOW)), clock.now())
     assert accepts(tokens)
+
+
+@pytest.mark.parametrize("says", [b"SSH-2.0-x\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"])
+async def test_a_url_where_something_else_listens_leaves_us_without_keys(says: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1_000)
+        writer.write(says)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        tokens, keys = trust(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys")
+        await keys.start()
+    assert not accepts(tokens)
+
+
+async def test_a_body_that_trickles_does_not_hold_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trusted_keys, "READ_TIMEOUT_S", 0.3)
+    sent = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.read(1_000)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        for sent in range(100):  # noqa: B007
+            writer.write(b" ")
+            await asyncio.sleep(0.05)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        tokens, keys = trust(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys")
+        await keys.start()
+        assert sent < 50
+    assert not accepts(tokens)
 
 
 async def test_a_namespace_does_not_start_without_the_file_of_its_keys(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ that cannot be read leaves the keys as they are. A URL is https, except at the l
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO
 from urllib.error import URLError
@@ -21,7 +23,7 @@ from twinbus.server.server_settings import is_loopback
 
 READ_TIMEOUT_S = 5.0
 WAIT_MAX_S = 10.0
-"""For all of it: names that resolve slowly and bodies that trickle do not count as one read."""
+"""For all of it, with a name that resolves slowly."""
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ class TrustedKeys:
         keys: tuple[SigningKey, ...] | None = None
         try:
             keys = await asyncio.wait_for(asyncio.to_thread(_keys_at, issuer.keys), WAIT_MAX_S)
-        except (OSError, ArgumentError) as fault:  # TimeoutError is an OSError
+        except (OSError, HTTPException, ValueError, ArgumentError) as fault:  # TimeoutError is an OSError
             if is_first and not _is_url(issuer.keys):
                 raise ArgumentError(f"The key set {issuer.keys} cannot be read: {fault}") from None
             fields = {"issuer": issuer.issuer, "keys": issuer.keys, "fault": str(fault)}
@@ -86,8 +88,19 @@ def _keys_at(location: str) -> tuple[SigningKey, ...]:
         with Path(location).open("rb") as file:
             return read_key_set(file.read(KEY_SET_SIZE_MAX + 1))
     request = Request(location, headers={"Accept": "application/json"})
+    deadline = time.monotonic() + READ_TIMEOUT_S
     with build_opener(_NoRedirects).open(request, timeout=READ_TIMEOUT_S) as response:
-        return read_key_set(response.read(KEY_SET_SIZE_MAX + 1))
+        return read_key_set(_body(response, deadline))
+
+
+def _body(response: HTTPResponse, deadline: float) -> bytes:
+    """The timeout of a socket is for each part that comes, and a body that trickles would hold the thread for ever."""
+    body = b""
+    while len(body) <= KEY_SET_SIZE_MAX and (part := response.read1(KEY_SET_SIZE_MAX)):
+        body += part
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it did not answer within {READ_TIMEOUT_S:g} seconds")
+    return body
 
 
 class _NoRedirects(HTTPRedirectHandler):
