@@ -8,7 +8,7 @@ READY := $(VENV)/ready-$(WANTED)
 SPARK_READY := $(VENV)/spark-ready-$(WANTED)
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo check test test-core test-spark test-outages nightly lint bench docs clean setup
+.PHONY: run demo check test test-core test-spark test-outages nightly lint bench docs compatibility clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -59,6 +59,12 @@ docs: $(SPARK_READY)
 	@$(BIN)/python -m twinbus.model.properties_page docs/reference/properties.md
 	@$(BIN)/python -m twinbus.pipeline.reference > $(VENV)/spark.md && mv $(VENV)/spark.md docs/reference/spark-options.md
 	@$(BIN)/python -m tests.contract_a.coverage > $(VENV)/coverage.md && mv $(VENV)/coverage.md docs/contract-coverage.md
+
+# Every client and framework, also those that make test leaves out; the page is written from what their scenarios did.
+compatibility: $(SPARK_READY)
+	@rm -rf build/interop-results
+	@$(BIN)/python -m pytest --timeout 900 -m "nightly or not nightly" tests/interop
+	@$(BIN)/python -m tests.interop.compatibility > $(VENV)/compatibility.md && mv $(VENV)/compatibility.md docs/compatibility.md
 
 setup: $(SPARK_READY)
 

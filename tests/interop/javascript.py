@@ -4,7 +4,9 @@ The packages are installed once into the build folder, which git ignores; a chan
 """
 
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tests.interop.results import Feature, Recorder
 from tests.interop.running_server import RunningServer
 
 SCRIPTS = Path(__file__).parent / "js"
@@ -53,13 +56,38 @@ def _install(folder: Path) -> None:
         raise JavaScriptUnavailable(f"npm could not install the JavaScript SDK: {done.stderr.strip()[-500:]}")
 
 
+FEATURES: dict[str, Feature] = {
+    "administration.test.js": "administration",
+    "amqp.test.js": "send",
+    "errors.test.js": "errors",
+    "faults.test.js": "reconnect",
+    "partitioned.test.js": "partitioned entities",
+    "queues.test.js": "settlement",
+    "scheduling.test.js": "scheduling",
+    "sessions.test.js": "sessions",
+    "topics.test.js": "topics and rules",
+}
+"""What the tests of a file are mostly about."""
+
+TAP_LINE = re.compile(r"^(not )?ok \d+ - (.+)$", re.MULTILINE)
+
+
+def sdk_version(packages: Path) -> str:
+    description = json.loads((packages / "@azure" / "service-bus" / "package.json").read_text(encoding="utf-8"))
+    return str(description["version"])
+
+
 class TestRun:
     """A Node process that runs one file over one transport."""
 
     __test__ = False  # not a test, though it is called one
 
-    def __init__(self, script: str, transport: str, server: RunningServer, packages: Path, clock_url: str = "") -> None:
+    def __init__(
+        self, script: str, transport: str, server: RunningServer, packages: Path, results: Path, clock_url: str = ""
+    ) -> None:
+        self._script = script
         self._transport = transport
+        self._results = results / f"{script}.{transport}.tap"
         authority = server.server.tls_authority
         assert authority is not None
         environment = {
@@ -74,7 +102,15 @@ class TestRun:
         }
         # The SDK's timers outlive what they wait for: a settlement that a cut connection took along keeps Node for a minute.
         self._process = subprocess.Popen(
-            ["node", "--test-force-exit", "--test-reporter=spec", str(SCRIPTS / script)],
+            [
+                "node",
+                "--test-force-exit",
+                "--test-reporter=spec",
+                "--test-reporter-destination=stdout",
+                "--test-reporter=tap",
+                f"--test-reporter-destination={self._results}",
+                str(SCRIPTS / script),
+            ],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -90,6 +126,12 @@ class TestRun:
             said, _ = self._process.communicate()
             return f"{self._transport}: not done after {RUN_TIMEOUT_S:.0f} s\n{said}"
         return f"{self._transport}:\n{said}" if self._process.returncode else ""
+
+    def record(self, recorder: Recorder) -> None:
+        """What became of every test of the file. After its end."""
+        text = self._results.read_text(encoding="utf-8") if self._results.exists() else ""
+        for is_failed, name in TAP_LINE.findall(text):
+            recorder.record(FEATURES[self._script], f"{name} ({self._transport})", "fail" if is_failed else "pass")
 
 
 @contextmanager

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 import venv
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.interop.results import Feature, Recorder
 from tests.interop.running_server import RunningServer
 
 SCENARIOS = Path(__file__).parent / "python" / "scenarios.py"
@@ -45,7 +47,7 @@ class SdkVersion(NamedTuple):
     pins: tuple[str, ...] = _PINS
 
 
-INSTALLED = SdkVersion("7.15", "tcp")
+INSTALLED = SdkVersion(version("azure-servicebus"), "tcp")
 """The one that our own environment has."""
 
 OLDER = (
@@ -110,10 +112,25 @@ def _end_of(install: subprocess.Popen[str]) -> str:
     return f"pip could not install it: {said.strip()[-500:]}" if install.returncode else ""
 
 
+FEATURES: dict[str, Feature] = {
+    "send_and_receive": "send",
+    "large_message": "send",
+    "abandon_and_dead_letter": "dead-letter",
+    "defer": "deferral",
+    "peek_and_renew_lock": "lock renewal",
+    "sessions": "sessions",
+    "schedule_and_cancel": "scheduling",
+    "topic_with_rules": "topics and rules",
+    "refusals": "errors",
+}
+"""What each of the scenarios is about."""
+
+
 class ScenarioRun:
     """A process that plays all scenarios with one version."""
 
     def __init__(self, python: Path, version: SdkVersion, server: RunningServer) -> None:
+        self._said = ""
         namespace = server.server
         assert namespace.tls_authority is not None
         environment = {
@@ -143,4 +160,11 @@ class ScenarioRun:
             self._process.kill()
             said, _ = self._process.communicate()
             return f"not done after {RUN_TIMEOUT_S:.0f} s\n{said}"
+        self._said = said
         return said if self._process.returncode else ""
+
+    def record(self, recorder: Recorder) -> None:
+        """What became of every scenario. After the end."""
+        for name, feature in FEATURES.items():
+            is_passed = f"{name} passed\n" in self._said
+            recorder.record(feature, name.replace("_", " "), "pass" if is_passed else "fail")

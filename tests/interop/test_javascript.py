@@ -2,14 +2,22 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.docs.test_connect_page import examples
-from tests.interop.javascript import RUN_TIMEOUT_S, JavaScriptUnavailable, TestRun, clock_control, installed_packages
+from tests.interop.javascript import (
+    RUN_TIMEOUT_S,
+    JavaScriptUnavailable,
+    TestRun,
+    clock_control,
+    installed_packages,
+    sdk_version,
+)
+from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
 
 TRANSPORTS = ("tcp", "tls", "wss")
@@ -33,24 +41,37 @@ def packages() -> Path:
 
 
 @pytest.fixture(scope="module")
+def recorder(packages: Path) -> Recorder:
+    return Recorder("JavaScript SDK", sdk_version(packages))
+
+
+@pytest.fixture(scope="module")
 def tls_server(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running = RunningServer(tmp_path_factory.mktemp("data"), tls_port=0)
     yield running
     running.stop()
 
 
+def ends_of(runs: Sequence[TestRun], recorder: Recorder) -> list[str]:
+    """What the runs said that failed. Every test of every run is recorded."""
+    failures = [failure for run in runs if (failure := run.failure())]
+    for run in runs:
+        run.record(recorder)
+    return failures
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_sdk_gets_what_it_expects_over_every_transport(
-    tls_server: RunningServer, packages: Path, script: str
+    tls_server: RunningServer, packages: Path, script: str, recorder: Recorder, tmp_path: Path
 ) -> None:
-    runs = [TestRun(script, transport, tls_server, packages) for transport in TRANSPORTS]
-    failures = [failure for run in runs if (failure := run.failure())]
+    runs = [TestRun(script, transport, tls_server, packages, tmp_path) for transport in TRANSPORTS]
+    failures = ends_of(runs, recorder)
     assert not failures, "\n".join(failures)
 
 
 @pytest.mark.parametrize("script", ["scheduling.test.js", "faults.test.js"])
 def test_the_sdk_is_told_what_time_has_ended_and_goes_on_after_faults(
-    tmp_path: Path, packages: Path, script: str
+    tmp_path: Path, packages: Path, script: str, recorder: Recorder
 ) -> None:
     """On servers of their own: the scripts move the clock and cut connections."""
     with ExitStack() as stack:
@@ -59,15 +80,15 @@ def test_the_sdk_is_told_what_time_has_ended_and_goes_on_after_faults(
             server = RunningServer(tmp_path / transport, store_count=2, tls_port=0)
             stack.callback(server.stop)
             clock_url = stack.enter_context(clock_control(server))
-            runs.append(TestRun(script, transport, server, packages, clock_url))
-        failures = [failure for run in runs if (failure := run.failure())]
+            runs.append(TestRun(script, transport, server, packages, tmp_path, clock_url))
+        failures = ends_of(runs, recorder)
     assert not failures, "\n".join(failures)
 
 
 def test_the_sdk_can_be_shown_the_way_to_a_websocket_without_tls_on_the_port_of_amqp(
-    tls_server: RunningServer, packages: Path
+    tls_server: RunningServer, packages: Path, recorder: Recorder, tmp_path: Path
 ) -> None:
-    assert not (failure := TestRun("sessions.test.js", "ws", tls_server, packages).failure()), failure
+    assert not ends_of([TestRun("sessions.test.js", "ws", tls_server, packages, tmp_path)], recorder)
 
 
 def test_the_example_of_the_page_on_connecting_works_as_it_stands(

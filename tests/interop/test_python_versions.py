@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.python_versions import INSTALLED, OLDER, Environments, ScenarioRun, SdkVersion
+from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
 
 
@@ -29,4 +30,6 @@ def test_an_application_runs_with_every_version_of_the_sdk(
     if problem := environments.problem(version):
         pytest.skip(f"the Python SDK {version.number} is not there: {problem}")
     run = ScenarioRun(environments.python(version), version, tls_server)
-    assert not (failure := run.failure()), failure
+    failure = run.failure()
+    run.record(Recorder("Python SDK", version.number))
+    assert not failure, failure

@@ -21,7 +21,7 @@ CASES = {name_of(script, values): (script, values) for script in scripts() for v
 
 @pytest.fixture(scope="module")
 def recorder() -> Recorder:
-    return Recorder(".NET SDK", VERSION)
+    return Recorder(".NET SDK, as scripts", VERSION)
 
 
 @pytest.mark.parametrize("name", CASES)
