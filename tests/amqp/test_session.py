@@ -1,7 +1,18 @@
 import pytest
 
 from tests.amqp.wire import Script, Wire, frames_in
-from twinbus.amqp.codec.performatives import RECEIVER, SENDER, Attach, Begin, Detach, End, Flow, Performative, Transfer
+from twinbus.amqp.codec.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    End,
+    Flow,
+    Performative,
+    Transfer,
+)
 from twinbus.amqp.events import (
     ConnectionClosed,
     CreditChanged,
@@ -290,3 +301,64 @@ def test_roles_are_seen_from_the_other_side() -> None:
     script.begin()
     assert script.attach(0, role=RECEIVER).is_sender
     assert not script.attach(1, role=SENDER).is_sender
+
+
+def held_detach() -> tuple[Script, OutgoingLink]:
+    """The peer has detached a link whose application still owes it something, and then ended the session."""
+    script = Script().open()
+    script.begin()
+    script.sender()
+    link = script.receiver(1)
+    link.is_answer_held = True
+    script.raw()
+    script.say(Detach(handle=1, closed=True), End())
+    return script, link
+
+
+def test_an_end_is_answered_after_the_detaches_that_came_before_it() -> None:
+    script, link = held_detach()
+    assert script.raw() == b""
+    assert len(script.end.take(LinkDetached)) == 2
+    script.say(Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1), End())  # what crosses it is ignored
+    link.end()
+    assert script.heard() == [Detach(handle=1, closed=True), End()]
+    link.end()
+    assert script.raw() == b""
+
+
+def test_a_channel_is_free_again_once_a_late_end_is_answered() -> None:
+    script, link = held_detach()
+    link.end()
+    script.raw()
+    script.begin()
+    ((channel, begin, _),) = frames_in(script.raw())
+    assert isinstance(begin, Begin)
+    assert channel == begin.remote_channel == 0
+
+
+def test_a_close_ends_the_wait_of_an_end() -> None:
+    script, link = held_detach()
+    script.say(Close())
+    assert script.heard() == [Detach(handle=1, closed=True), End(), Close()]
+    link.end()
+    assert script.raw() == b""
+
+
+def test_a_connection_that_is_lost_ends_the_wait_of_an_end() -> None:
+    script, link = held_detach()
+    events = script.end.connection.lost()
+    assert [type(event) for event in events] == [SessionEnded, ConnectionClosed]
+    link.end()
+
+
+def test_a_peer_may_use_its_channel_again_before_its_end_is_answered() -> None:
+    script, link = held_detach()
+    again = script.begin()
+    ((channel, begin, _),) = frames_in(script.raw())
+    assert isinstance(begin, Begin)
+    assert (begin.remote_channel, channel) == (0, 1)
+    link.end()
+    assert [(channel, type(frame)) for channel, frame, _ in frames_in(script.raw())] == [(0, Detach), (0, End)]
+    script.say(End())
+    assert [(channel, type(frame)) for channel, frame, _ in frames_in(script.raw())] == [(1, End)]
+    assert script.end.take(SessionEnded)[-1].session is again

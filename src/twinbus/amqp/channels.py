@@ -8,7 +8,7 @@ from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import Begin, Performative
 from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.errors import ILLEGAL_STATE, RESOURCE_LIMIT_EXCEEDED, ConnectionFault, SessionFault
-from twinbus.amqp.session import Session
+from twinbus.amqp.session import Session, SessionState
 
 
 class Channels:
@@ -34,6 +34,8 @@ class Channels:
         session = self.by_remote_channel.get(channel)
         if session is not None:
             session.handle(performative, payload)
+            if session.state is SessionState.FINISHING:
+                self._unmap(session)
         elif channel not in self._ended:
             raise ConnectionFault(
                 f"{performative.NAME} arrived on channel {channel}, which has no session.", ILLEGAL_STATE
@@ -87,7 +89,13 @@ class Channels:
         return session
 
     def _remove(self, session: Session) -> None:
+        """Both sides have ended it."""
         self._by_channel.pop(session.channel, None)
-        if session.remote_channel is not None:
-            self.by_remote_channel.pop(session.remote_channel, None)
-            self._ended.add(session.remote_channel)
+        self._unmap(session)
+
+    def _unmap(self, session: Session) -> None:
+        """The peer has ended it, and may use its channel for another one from now on."""
+        channel = session.remote_channel
+        if channel is not None and self.by_remote_channel.get(channel) is session:
+            del self.by_remote_channel[channel]
+            self._ended.add(channel)
