@@ -191,13 +191,17 @@ def test_what_is_dead_lettered_cannot_be_dead_lettered_again(sim: Simulation, qu
     assert sim.settle(queue.dead_letter, dead).good == {0}
 
 
-def test_a_dead_letter_queue_has_no_limit_of_deliveries(sim: Simulation, queue: QueueEntity) -> None:
+def test_a_dead_letter_queue_neither_limits_nor_counts_deliveries(sim: Simulation, queue: QueueEntity) -> None:
+    """The service's own count of a dead letter is that of its deliveries before, however often it is abandoned."""
     sim.send(queue, make_message("m"))
+    sim.settle(queue.main, [receive_one(sim, queue)], Abandon())
     sim.settle(queue.main, [receive_one(sim, queue)], DeadLetter())
-    receiver = sim.receiver(queue.dead_letter, 10)
-    for _ in range(9):
+    receiver = sim.receiver(queue.dead_letter, 30)
+    for _ in range(20):
         sim.settle(queue.dead_letter, receiver.take(), Abandon())
-    assert [delivery.message.delivery_count for delivery in receiver.take()] == [9]
+    assert [delivery.message.delivery_count for delivery in receiver.take()] == [1]
+    sim.advance(queue.main.settings.lock_duration + 1)
+    assert [delivery.message.delivery_count for delivery in receiver.take()] == [1]
 
 
 def test_settling_works_from_a_receiver_that_is_gone(sim: Simulation, queue: QueueEntity) -> None:

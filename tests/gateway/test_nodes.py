@@ -281,6 +281,8 @@ def test_a_message_session_is_accepted_listed_renewed_and_remembered(front: Fron
     assert body(node.ask("com.microsoft:get-session-state", session)) == {"session-state": None}
     assert status(node.ask("com.microsoft:set-session-state", {**session, "session-state": b"x"})) == (200, None)
     assert body(node.ask("com.microsoft:get-session-state", session)) == {"session-state": b"x"}
+    assert status(node.ask("com.microsoft:set-session-state", {**session, "session-state": b""})) == (200, None)
+    assert body(node.ask("com.microsoft:get-session-state", session)) == {"session-state": None}
     renewed = body(node.ask("com.microsoft:renew-session-lock", session))
     assert renewed == {"expiration": front.sim.now + 60_000}
     listing = {"last-updated-time": Timestamp(253_402_300_800_000), "skip": Int(0), "top": Int(10)}

@@ -240,7 +240,10 @@ func init() {
 		equal("reason", *message.DeadLetterReason)
 		equal("description", *message.DeadLetterErrorDescription)
 		equal(true, message.ApplicationProperties["seen"])
-		s.complete(dead, message)
+		check(dead.AbandonMessage(s, message, nil))
+		again := s.take(dead, 1)[0]
+		equal(message.DeliveryCount, again.DeliveryCount)
+		s.complete(dead, again)
 		equal(int32(0), must(s.administration().GetQueueRuntimeProperties(s, queue, nil)).DeadLetterMessageCount)
 	})
 

@@ -209,11 +209,13 @@ def give_back(
     effect: Effect | None = None,
     failed: Failed | None = None,
 ) -> None:
-    """A delivery failed. A deferred message stays deferred; an active one with `due_at` hides until then."""
+    """A delivery failed. A deferred message stays deferred; an active one with `due_at` hides until then. A dead letter keeps
+    the count that it came with: it has nowhere else to go."""
     decision = Decision(fragment)
     for message in messages:
-        message.delivery_count += 1
         limit = fragment.settings.max_delivery_count
+        if fragment.dead_letters is not None:
+            message.delivery_count += 1
         if fragment.dead_letters is not None and message.delivery_count >= limit:
             text = max_delivery_count_text(message.delivery_count, limit)
             decision.move(message, fragment.dead_letters, MAX_DELIVERY_COUNT_EXCEEDED, text, properties)

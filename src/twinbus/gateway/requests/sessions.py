@@ -40,7 +40,7 @@ def get_session_state(call: Call) -> None:
 def set_session_state(call: Call) -> None:
     session_id = call.arguments.text("session-id")
     call.require_session(session_id)
-    state = call.arguments.binary("session-state")
+    state = call.arguments.binary("session-state") or None  # the Go client clears a state by sending none of its bytes
     size, size_max = 0 if state is None else len(state), call.node.message_size_max
     if size > size_max:
         raise MessageTooLarge(
