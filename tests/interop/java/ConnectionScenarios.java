@@ -59,6 +59,10 @@ final class ConnectionScenarios {
 
         scenario("WebSockets", "AMQP over WebSockets with TLS", s -> aDay(s, s.tlsBuilder(AmqpTransportType.AMQP_WEB_SOCKETS)));
 
+        // Where the string says that it is an emulator's, the SDK asks for TLS all the same, and trusts anybody.
+        scenario("WebSockets", "AMQP over WebSockets at the port of the connection string for emulators",
+            s -> aDay(s, s.newBuilder().transportType(AmqpTransportType.AMQP_WEB_SOCKETS)));
+
         scenarioAlone("reconnect", "sender and receiver go on after the namespace was restarted", s -> {
             String queue = s.queue();
             ServiceBusClientBuilder builder = s.newBuilder().retryOptions(Stage.RETRIES);
