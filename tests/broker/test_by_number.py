@@ -75,7 +75,7 @@ def test_deferred_messages_that_no_answer_can_hold_are_refused_and_stay(
     assert queue.main.counts().deferred == 200
 
 
-@pytest.mark.rule("A8")
+@pytest.mark.rule("A8.4")
 def test_deferred_messages_of_several_fragments_are_refused(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     for name in "ab":

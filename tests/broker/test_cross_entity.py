@@ -52,7 +52,7 @@ def cross(
     return transaction
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.8")
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_sends_to_other_entities_happen_with_the_settlement_at_home_or_not_at_all(
     sim: Simulation, is_committed: bool
@@ -73,7 +73,7 @@ def test_sends_to_other_entities_happen_with_the_settlement_at_home_or_not_at_al
     assert ids(sim, home.main) == (["out"] if is_committed else ["in"])
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.9")
 def test_a_settlement_on_another_entity_than_the_home_is_refused(sim: Simulation) -> None:
     home, third = sim.queue(QueueDescription("home")), sim.queue(QueueDescription("third"))
     sim.send(third, make_message("m"))
@@ -96,7 +96,7 @@ def test_a_subscription_and_its_topic_are_one_home(sim: Simulation) -> None:
     assert ids(sim, other.main) == ids(sim, reader.main) == ["out"]
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.3")
 def test_a_send_to_a_topic_and_a_settlement_on_its_subscription_share_a_transaction(sim: Simulation) -> None:
     news = sim.topic(TopicDescription("news", enable_partitioning=True))
     reader = sim.subscription(SubscriptionDescription("news", "reader"))
@@ -108,7 +108,7 @@ def test_a_send_to_a_topic_and_a_settlement_on_its_subscription_share_a_transact
     assert ids(sim, reader.main) == ["out"]
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.7")
 @pytest.mark.parametrize("is_sent_first", [True, False])
 def test_on_a_partitioned_home_transfers_go_into_the_fragment_that_the_transaction_is_in(
     sim: Simulation, is_sent_first: bool
@@ -176,7 +176,7 @@ def test_the_commit_fails_when_the_home_was_deleted_meanwhile(sim: Simulation) -
     assert target.main.counts().active == 0
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.6")
 @pytest.mark.parametrize("detects_duplicates", [True, False])
 def test_a_crash_between_the_commit_and_the_transfer_loses_nothing_and_doubles_nothing_where_duplicates_are_detected(
     detects_duplicates: bool,
@@ -221,7 +221,7 @@ def test_a_store_that_fails_has_the_settlement_and_the_transfer_or_neither(
 # Via topics
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.6")
 @pytest.mark.parametrize("is_partitioned", [False, True])
 def test_messages_are_sent_via_a_topic_as_via_a_queue(sim: Simulation, is_partitioned: bool) -> None:
     via = sim.topic(TopicDescription("via", enable_partitioning=is_partitioned))
@@ -268,7 +268,7 @@ def _keyed(name: str) -> Message:
 # What the home is like does not matter to what it only passes on
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.6")
 @pytest.mark.parametrize("is_via", [False, True])
 @pytest.mark.parametrize("time_to_live", [None, 2_000])
 def test_what_waits_for_its_transfer_does_not_expire(sim: Simulation, is_via: bool, time_to_live: int | None) -> None:

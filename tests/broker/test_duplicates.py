@@ -31,14 +31,14 @@ def queue(sim: Simulation, request: pytest.FixtureRequest) -> QueueEntity:
     )
 
 
-@pytest.mark.rule("A10")
+@pytest.mark.rule("A10.1")
 def test_a_duplicate_is_accepted_and_dropped(sim: Simulation, queue: QueueEntity) -> None:
     assert sim.send(queue, make_message("a"), make_message("a"), make_message("b")).good == {0, 1, 2}
     assert sim.send(queue, make_message("a")).good == {0}
     assert sorted(sim.receiver(queue.main, 9).ids()) == ["a", "b"]
 
 
-@pytest.mark.rule("A10")
+@pytest.mark.rule("A10.1")
 def test_a_message_is_no_duplicate_once_the_window_has_passed(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("a"))
     sim.advance(WINDOW - 1)
@@ -49,7 +49,7 @@ def test_a_message_is_no_duplicate_once_the_window_has_passed(sim: Simulation, q
     assert queue.main.counts().active == 2
 
 
-@pytest.mark.rule("A10")
+@pytest.mark.rule("A10.4")
 def test_the_history_survives_a_restart(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("a"))
     sim.restart()
@@ -67,7 +67,7 @@ def test_the_history_is_pruned_in_memory_and_in_the_store(sim: Simulation, queue
         assert sim.ports[fragment.broker.index].store.duplicates(fragment.key) == []
 
 
-@pytest.mark.rule("A10")
+@pytest.mark.rule("A10.3")
 def test_an_id_counts_within_its_key_on_a_partitioned_queue(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("p", requires_duplicate_detection=True, enable_partitioning=True))
     one = make_message("same", partition_key="one")
@@ -76,14 +76,14 @@ def test_an_id_counts_within_its_key_on_a_partitioned_queue(sim: Simulation) -> 
     assert queue.main.counts().active == 2
 
 
-@pytest.mark.rule("A10")
+@pytest.mark.rule("A10.2")
 def test_an_id_counts_for_the_whole_of_an_ordinary_queue(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("o", requires_duplicate_detection=True))
     sim.send(queue, make_message("same", partition_key="one"), make_message("same", partition_key="two"))
     assert queue.main.counts().active == 1
 
 
-@pytest.mark.rule("A10")
+@pytest.mark.rule("A10.1")
 def test_scheduled_messages_are_detected_too(sim: Simulation, queue: QueueEntity) -> None:
     answer: Answer[list[int]] = Answer()
     queue.schedule([make_message("a", scheduled_at=sim.now + 5_000)], sim.now, answer)
@@ -126,7 +126,7 @@ def test_a_message_whose_reply_was_lost_is_stored_once(sim: Simulation) -> None:
     assert queue.main.counts().active == 1
 
 
-@pytest.mark.rule("A18")
+@pytest.mark.rule("A18.4")
 def test_a_ping_is_never_a_duplicate_and_makes_none(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("o", requires_duplicate_detection=True))
     assert sim.send(queue, make_message("a", is_ping=True), make_message("a")).good == {0, 1}

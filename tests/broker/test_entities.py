@@ -62,7 +62,7 @@ def test_what_is_not_there_is_not_found(sim: Simulation) -> None:
     assert isinstance(delete(sim, "x").error, EntityNotFound)
 
 
-@pytest.mark.rule("A6")
+@pytest.mark.rule("A6.1")
 def test_creating_fails_whole_while_a_store_is_ill(sim: Simulation) -> None:
     sim.lose_store(2)
     answer = create(sim, QueueDescription("p", enable_partitioning=True))
@@ -89,7 +89,7 @@ def test_deleting_takes_everything_with_it(sim: Simulation) -> None:
     assert sim.receiver(again.main, 5).take() == []
 
 
-@pytest.mark.rule("A6")
+@pytest.mark.rule("A6.2")
 def test_deleting_fails_whole_while_a_store_is_ill(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("p", enable_partitioning=True))
     sim.send(queue, make_message("m"))
@@ -275,7 +275,7 @@ def test_deleting_a_topic_deletes_its_subscriptions(sim: Simulation) -> None:
         sim.entities.subscription("t", "s")
 
 
-@pytest.mark.rule("A6")
+@pytest.mark.rule("A6.5")
 def test_counts_are_the_sum_over_all_fragments(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("p", enable_partitioning=True))
     for number in range(30):
@@ -285,7 +285,7 @@ def test_counts_are_the_sum_over_all_fragments(sim: Simulation) -> None:
     assert counts.size_bytes == sum(fragment.tally.size_bytes for fragment in queue.main.fragments) > 0
 
 
-@pytest.mark.rule("A1")
+@pytest.mark.rule("A1.3")
 @pytest.mark.parametrize("store_count", [4, 16, 17, 64])
 def test_entities_fill_all_stores_alike_and_each_starts_elsewhere(store_count: int) -> None:
     sim = Simulation(store_count)
@@ -297,6 +297,7 @@ def test_entities_fill_all_stores_alike_and_each_starts_elsewhere(store_count: i
     assert len({index for each in stores[:8] for index in each}) == store_count
 
 
+@pytest.mark.rule("A6.4")
 def test_an_ordinary_entity_is_created_in_a_store_that_works(sim: Simulation) -> None:
     for index in range(len(sim.brokers) - 1):
         sim.lose_store(index)

@@ -27,7 +27,7 @@ def queue(sim: Simulation) -> QueueEntity:
     return sim.queue(QueueDescription("q", dead_letter_on_expiry=True, default_time_to_live=60_000))
 
 
-@pytest.mark.rule("A14", "A15")
+@pytest.mark.rule("A14.5", "A15.3")
 def test_an_expired_message_is_dead_lettered_where_the_entity_says_so(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m", time_to_live=5_000))
     sim.advance(5_000)
@@ -36,7 +36,7 @@ def test_an_expired_message_is_dead_lettered_where_the_entity_says_so(sim: Simul
     assert application_properties(dead.message.content)["DeadLetterReason"] == "TTLExpiredException"
 
 
-@pytest.mark.rule("A14")
+@pytest.mark.rule("A14.6")
 def test_an_expired_message_is_dropped_where_the_entity_says_nothing(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("plain"))
     sim.send(queue, make_message("m", time_to_live=5_000))
@@ -45,7 +45,7 @@ def test_an_expired_message_is_dropped_where_the_entity_says_nothing(sim: Simula
     assert queue.main.counts().size_bytes == 0
 
 
-@pytest.mark.rule("A14")
+@pytest.mark.rule("A14.1")
 def test_the_default_of_the_entity_is_a_ceiling(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("none"), make_message("more", time_to_live=600_000))
     sim.advance(59_999)
@@ -61,7 +61,7 @@ def test_an_expired_message_is_not_handed_over_before_the_sweep(sim: Simulation,
     assert queue.dead_letter.counts().active == 1
 
 
-@pytest.mark.rule("A14")
+@pytest.mark.rule("A14.4")
 @pytest.mark.parametrize("outcome", [Abandon(), Release()])
 def test_a_locked_message_expires_when_it_is_free_again(
     sim: Simulation, queue: QueueEntity, outcome: Abandon | Release
@@ -86,7 +86,7 @@ def test_a_locked_message_can_be_completed_after_its_time(sim: Simulation, queue
     assert queue.dead_letter.counts().active == 0
 
 
-@pytest.mark.rule("A14")
+@pytest.mark.rule("A14.7")
 def test_a_deferred_message_does_not_expire(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m", time_to_live=5_000))
     deliveries = sim.receiver(queue.main, 1).take()

@@ -34,7 +34,7 @@ def only(sim: Simulation, queue: MessageQueue) -> TakenMessage:
     return delivery
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.1")
 @pytest.mark.parametrize("is_partitioned", [False, True])
 def test_messages_are_forwarded_in_order_and_keep_their_first_number(sim: Simulation, is_partitioned: bool) -> None:
     target = sim.queue(QueueDescription("target"))
@@ -48,7 +48,7 @@ def test_messages_are_forwarded_in_order_and_keep_their_first_number(sim: Simula
     assert source.main.counts().active == 0
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.3")
 def test_the_key_counts_again_at_a_partitioned_destination(sim: Simulation) -> None:
     target = sim.queue(QueueDescription("target", enable_partitioning=True))
     source = sim.queue(QueueDescription("source", forward_to="target"))
@@ -72,7 +72,7 @@ def test_nobody_receives_from_a_queue_that_forwards(sim: Simulation) -> None:
         sim.receiver(source.main, 1)
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.4")
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
@@ -164,7 +164,7 @@ def test_only_one_run_is_held_while_the_target_cannot_be_reached(sim: Simulation
     assert sim.receiver(target.main, 500).ids() == [str(number) for number in range(300)]
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.5")
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_message_is_forwarded_at_least_once_when_its_own_store_fails_meanwhile(sim: Simulation, fault: Fault) -> None:
     target = sim.queue(QueueDescription("target"))
@@ -201,7 +201,7 @@ def chain(sim: Simulation, length: int) -> None:
     sim.queue(QueueDescription(f"q{length}"))
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.7")
 def test_a_message_goes_as_far_as_the_hop_limit(sim: Simulation) -> None:
     chain(sim, HOPS_MAX)
     sim.send(sim.entities.queue("q0"), make_message("m"))
@@ -210,7 +210,7 @@ def test_a_message_goes_as_far_as_the_hop_limit(sim: Simulation) -> None:
     assert delivery.message.delivery_count == 0
 
 
-@pytest.mark.rule("A11", "A15")
+@pytest.mark.rule("A11.7", "A15.6")
 def test_a_message_that_would_go_further_is_dead_lettered(sim: Simulation) -> None:
     chain(sim, HOPS_MAX + 1)
     sim.send(sim.entities.queue("q0"), make_message("m"))
@@ -242,7 +242,7 @@ def test_hops_do_not_show_when_forwarding_is_switched_off(sim: Simulation) -> No
     assert [delivery.message.enqueued_sequence_number for delivery in again] == list(range(1, 151))
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.2")
 def test_dead_letters_are_forwarded_and_name_their_source(sim: Simulation) -> None:
     target = sim.queue(QueueDescription("target"))
     source = sim.queue(QueueDescription("Sales/Source", forward_dead_letters_to="target"))
@@ -257,7 +257,7 @@ def test_dead_letters_are_forwarded_and_name_their_source(sim: Simulation) -> No
     assert source.dead_letter.counts().active == 0
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.1")
 def test_a_subscription_forwards_to_a_queue_and_a_queue_to_a_topic(sim: Simulation) -> None:
     end = sim.queue(QueueDescription("end"))
     topic = sim.topic(TopicDescription("t"))
@@ -277,7 +277,7 @@ def test_a_forwarded_message_is_a_message_like_any_other(sim: Simulation) -> Non
     assert delivery.message.expires_at == sim.now + 60_000
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.5")
 def test_messages_of_a_run_that_cannot_be_delivered_one_after_the_other_all_come_later() -> None:
     """The first answer comes at once, the second when the pause after the first is over."""
     sim = Simulation(16)
@@ -298,7 +298,7 @@ def test_messages_of_a_run_that_cannot_be_delivered_one_after_the_other_all_come
     assert source.main.counts().active == 0
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.2")
 def test_a_queue_that_is_disabled_sends_no_further_run_on(sim: Simulation) -> None:
     target = sim.queue(QueueDescription("target"))
     source = sim.queue(QueueDescription("source"))

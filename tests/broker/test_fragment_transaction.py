@@ -149,7 +149,7 @@ def test_a_scheduled_message_waits_for_its_time_after_the_commit(sim: Simulation
     assert ids(sim, queue) == ["later"]
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.5")
 def test_an_ordinary_entity_takes_several_sessions_in_one_transaction(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", requires_session=True))
     transaction = FragmentTransaction()
@@ -184,7 +184,7 @@ def test_a_settlement_has_its_effect_at_the_commit(
     assert ids(sim, queue) == ["m"] * active
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.1")
 def test_sends_and_settlements_are_one_commit_of_the_store(sim: Simulation, queue: QueueEntity) -> None:
     first, second, third = locked(sim, queue, *[make_message(str(number)) for number in range(3)])
     transaction = FragmentTransaction()
@@ -270,7 +270,7 @@ def test_dead_letters_are_sent_anew_to_their_own_queue_in_one_transaction(sim: S
 # Failures
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.2")
 @pytest.mark.parametrize(("fault", "is_there"), [(Fault.FAIL_BEFORE, False), (Fault.LOSE_REPLY, True)])
 def test_a_store_that_fails_has_all_of_it_or_nothing(
     sim: Simulation, queue: QueueEntity, fault: Fault, is_there: bool
@@ -285,7 +285,7 @@ def test_a_store_that_fails_has_all_of_it_or_nothing(
     assert ids(sim, queue) == (["new"] if is_there else ["old"])
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.2")
 def test_a_crash_before_the_commit_leaves_nothing_of_it(sim: Simulation, queue: QueueEntity) -> None:
     (delivery,) = locked(sim, queue, make_message("old"))
     transaction = FragmentTransaction()
@@ -339,7 +339,7 @@ def test_an_empty_transaction_commits(sim: Simulation) -> None:
 # Limits
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.12")
 def test_a_transaction_holds_100_messages_and_refuses_the_next(sim: Simulation, queue: QueueEntity) -> None:
     deliveries = locked(sim, queue, *[make_message(str(number)) for number in range(2)])
     transaction = FragmentTransaction()
@@ -355,7 +355,7 @@ def test_a_transaction_holds_100_messages_and_refuses_the_next(sim: Simulation, 
     assert sim.settle(queue.main, [deliveries[1]]).good == {0}
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.12")
 def test_two_minutes_after_its_first_operation_a_transaction_is_rolled_back(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", lock_duration=300_000))
     (delivery,) = locked(sim, queue, make_message("m"))
@@ -415,7 +415,7 @@ def test_a_full_entity_refuses_at_once_and_again_at_the_commit(sim: Simulation) 
     assert ids(sim, queue) == ["c"]
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.3")
 def test_a_transaction_does_not_reach_a_second_entity(sim: Simulation, queue: QueueEntity) -> None:
     other = sim.queue(QueueDescription("other"))
     (elsewhere,) = locked(sim, other, make_message("m"))
@@ -446,7 +446,7 @@ def test_messages_with_one_key_are_committed_on_a_partitioned_entity(
     assert ids(sim, queue) == ["a", "b"]
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.4")
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [

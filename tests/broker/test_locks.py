@@ -58,7 +58,7 @@ def test_locks_that_end_too_often_dead_letter_the_message(sim: Simulation, queue
     assert application_properties(dead.message.content)["DeadLetterReason"] == "MaxDeliveryCountExceeded"
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.5")
 def test_a_renewed_lock_lasts_from_the_renewal_on(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
     deliveries = sim.receiver(queue.main, 5).take()
@@ -70,7 +70,7 @@ def test_a_renewed_lock_lasts_from_the_renewal_on(sim: Simulation, queue: QueueE
     assert sim.settle(queue.main, deliveries).good == {0}
 
 
-@pytest.mark.rule("A8")
+@pytest.mark.rule("A8.6")
 def test_locks_of_several_fragments_are_renewed_together_or_not_at_all() -> None:
     sim = Simulation(4)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True, lock_duration=LOCK))

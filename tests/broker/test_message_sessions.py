@@ -66,7 +66,7 @@ def test_a_session_on_a_queue_without_sessions_is_refused(sim: Simulation) -> No
     assert isinstance(sim.accept(plain.main, "x").error, NotAllowed)
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.2")
 def test_a_receiver_gets_the_messages_of_its_session_alone_and_in_order(sim: Simulation, queue: QueueEntity) -> None:
     for number in range(20):
         send(sim, queue, f"session-{number % 2}", str(number))
@@ -76,7 +76,7 @@ def test_a_receiver_gets_the_messages_of_its_session_alone_and_in_order(sim: Sim
     assert receiver.ids() == ["more"]
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.3")
 def test_a_named_session_can_be_locked_without_messages(sim: Simulation, queue: QueueEntity) -> None:
     receiver = session_receiver(sim, queue, "empty")
     assert receiver.session is not None
@@ -85,13 +85,13 @@ def test_a_named_session_can_be_locked_without_messages(sim: Simulation, queue: 
     assert receiver.ids() == ["first"]
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.1")
 def test_a_held_session_cannot_be_locked_by_another(sim: Simulation, queue: QueueEntity) -> None:
     session_receiver(sim, queue, "x")
     assert isinstance(sim.accept(queue.main, "x").error, SessionCannotBeLocked)
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.3")
 def test_the_next_free_session_is_the_one_with_the_oldest_message(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("one", requires_session=True))
     send(sim, queue, "held", "0")
@@ -137,7 +137,7 @@ def test_who_stops_waiting_gets_no_session(sim: Simulation, queue: QueueEntity) 
     assert sim.accept(queue.main).value.session_id == "x"
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.12")
 def test_an_orderly_close_frees_the_session_at_once_and_raises_no_count(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, "x", "a", "b", "c")
     receiver = session_receiver(sim, queue, "x", credit=2)
@@ -149,7 +149,7 @@ def test_an_orderly_close_frees_the_session_at_once_and_raises_no_count(sim: Sim
     assert again.ids() == ["b", "c"]
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.11")
 def test_losing_the_session_lock_raises_delivery_counts(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, "x", "a", "b", "c")
     receiver = session_receiver(sim, queue, "x", credit=2)
@@ -222,7 +222,7 @@ def test_a_message_that_expired_while_its_session_was_held_goes_when_it_is_free(
     assert queue.main.counts().active == 0
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.8")
 def test_renewing_keeps_the_session(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, "x", "a")
     receiver = session_receiver(sim, queue, "x")
@@ -287,7 +287,7 @@ def test_a_lost_store_takes_the_session_from_its_receiver(sim: Simulation, queue
     assert waiting.value.session_id == "x"
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.9")
 def test_who_waits_for_a_session_learns_that_its_only_store_is_lost(sim: Simulation) -> None:
     talks = sim.queue(QueueDescription("ordinary", requires_session=True))
     waiting = sim.accept(talks.main, wait=60_000)
@@ -296,7 +296,7 @@ def test_who_waits_for_a_session_learns_that_its_only_store_is_lost(sim: Simulat
     assert isinstance(waiting.error, FragmentUnavailable)
 
 
-@pytest.mark.rule("A4", "A9")
+@pytest.mark.rule("A4.8", "A9")
 def test_the_next_session_comes_from_the_fragments_that_are_left() -> None:
     sim = Simulation(16)
     talks = sim.queue(QueueDescription("talks", enable_partitioning=True, requires_session=True))
@@ -313,7 +313,7 @@ def test_the_next_session_comes_from_the_fragments_that_are_left() -> None:
     assert isinstance(sim.accept(talks.main, "order-1").error, FragmentUnavailable)
 
 
-@pytest.mark.rule("A18")
+@pytest.mark.rule("A18.3")
 def test_a_ping_is_never_delivered_and_makes_no_session(sim: Simulation, queue: QueueEntity) -> None:
     assert sim.send(queue, make_message("ping", session_id="random", is_ping=True)).good == {0}
     assert not sim.accept(queue.main, wait=1_000).has_come
@@ -362,7 +362,7 @@ class TestState:
         sim.run()
         return answer
 
-    @pytest.mark.rule("A9")
+    @pytest.mark.rule("A9.10")
     @pytest.mark.parametrize("state", [b"state", b"", None])
     def test_state_is_kept_with_the_session_even_an_empty_one(
         self, sim: Simulation, queue: QueueEntity, state: bytes | None
@@ -391,7 +391,7 @@ class TestState:
         sim.run()
         return answer.value
 
-    @pytest.mark.rule("A9")
+    @pytest.mark.rule("A9.7")
     def test_sessions_with_messages_or_state_are_listed(self, sim: Simulation, queue: QueueEntity) -> None:
         assert self.names(sim, queue) == []
         send(sim, queue, "messages", "m")
@@ -411,7 +411,7 @@ class TestState:
         assert self.names(sim, queue, after=sim.now - 20) == ["late"]
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.9")
 def test_peek_inside_a_session_shows_its_messages_alone(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, "x", "a")
     send(sim, queue, "y", "b")
@@ -492,7 +492,7 @@ def test_the_oldest_session_is_still_the_next_one_after_many_were_accepted_by_na
 # Letters of either case
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.4")
 def test_a_session_is_accepted_by_its_id_in_any_case(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, "SessionId", "first")
     receiver = session_receiver(sim, queue, "sessionId")
@@ -549,7 +549,7 @@ def test_a_session_has_one_case_for_all_after_a_restart(sim: Simulation, queue: 
     assert session_receiver(sim, sim.entities.queue("s"), "order").ids() == ["1", "2"]
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.13")
 def test_a_second_settlement_in_a_session_that_is_still_held_lost_the_lock_of_the_message(
     sim: Simulation, queue: QueueEntity
 ) -> None:

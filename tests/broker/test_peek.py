@@ -38,7 +38,7 @@ def ids(rows: list[StoredMessage]) -> list[str]:
     return [message_id_of(row.content) for row in rows]
 
 
-@pytest.mark.rule("A12")
+@pytest.mark.rule("A12.1")
 def test_peek_shows_active_locked_deferred_and_scheduled_messages(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, make_message("deferred"))
@@ -63,7 +63,7 @@ def test_peek_starts_at_a_number_and_ends_at_a_count(sim: Simulation) -> None:
     assert peek(sim, queue.main, 10) == []
 
 
-@pytest.mark.rule("A12")
+@pytest.mark.rule("A12.2")
 def test_a_page_of_peek_ends_at_its_size_but_holds_one_message_at_least(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(str(number), body=bytes(100_000)) for number in range(4)])
@@ -72,14 +72,14 @@ def test_a_page_of_peek_ends_at_its_size_but_holds_one_message_at_least(sim: Sim
     assert ids(peek(sim, queue.main, 5)) == ["big"]
 
 
-@pytest.mark.rule("A12")
+@pytest.mark.rule("A12.2")
 def test_a_page_of_peek_never_holds_more_than_250(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(str(number)) for number in range(300)])
     assert len(peek(sim, queue.main, 0, 1_000)) == 250
 
 
-@pytest.mark.rule("A12")
+@pytest.mark.rule("A12.3")
 def test_peeking_on_behind_the_last_number_passes_every_fragment(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     for number in range(50):
@@ -93,7 +93,7 @@ def test_peeking_on_behind_the_last_number_passes_every_fragment(sim: Simulation
     assert sorted(map(int, seen)) == [number for number in range(50) if number % 16 != 3]
 
 
-@pytest.mark.rule("A12")
+@pytest.mark.rule("A12.4")
 def test_merged_peek_shows_all_fragments_in_the_order_of_arrival(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     for number in range(40):
@@ -118,7 +118,7 @@ def test_peek_leaves_out_what_has_expired(sim: Simulation) -> None:
     assert ids(peek(sim, queue.main, 0, 2)) == ["stays"]
 
 
-@pytest.mark.rule("A12")
+@pytest.mark.rule("A12.4")
 def test_merged_pages_hold_every_message_once_and_in_order(sim: Simulation) -> None:
     """Also where the size of a page and not the count ends it."""
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))

@@ -46,33 +46,33 @@ def where(queue: QueueEntity) -> dict[str, int]:
     }
 
 
-@pytest.mark.rule("A3")
+@pytest.mark.rule("A3.1")
 def test_a_message_with_a_key_goes_to_the_fragment_of_its_key(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, *[make_message(key, partition_key=key) for key in KEYS])
     assert where(queue) == KEYS
 
 
-@pytest.mark.rule("A2")
+@pytest.mark.rule("A2.1")
 def test_the_session_id_pins_before_the_partition_key(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m", session_id="order-1", partition_key="order-1"))
     assert where(queue) == {"m": 13}
 
 
-@pytest.mark.rule("A2")
+@pytest.mark.rule("A2.3")
 def test_a_partition_key_that_differs_from_the_session_id_is_refused(sim: Simulation, queue: QueueEntity) -> None:
     reply = sim.send(queue, make_message("a", session_id="x", partition_key="y"), make_message("b"))
     assert isinstance(reply.errors[0], NotAllowed)
     assert reply.good == {1}
 
 
-@pytest.mark.rule("A2")
+@pytest.mark.rule("A2.2")
 def test_the_message_id_pins_only_where_duplicates_are_detected(sim: Simulation) -> None:
     strict = sim.queue(QueueDescription("d", enable_partitioning=True, requires_duplicate_detection=True))
     sim.send(strict, *[make_message(key) for key in KEYS])
     assert where(strict) == KEYS
 
 
-@pytest.mark.rule("A2")
+@pytest.mark.rule("A2.4")
 @pytest.mark.parametrize("key", [{"partition_key": ""}, {"session_id": ""}, {"session_id": "", "partition_key": ""}])
 def test_an_empty_key_is_no_key(sim: Simulation, queue: QueueEntity, key: dict[str, str]) -> None:
     for number in range(16):
@@ -80,7 +80,7 @@ def test_an_empty_key_is_no_key(sim: Simulation, queue: QueueEntity, key: dict[s
     assert sorted(where(queue).values()) == list(range(16))
 
 
-@pytest.mark.rule("A2")
+@pytest.mark.rule("A2.5")
 def test_an_empty_session_id_is_a_session_where_sessions_are_required(sim: Simulation) -> None:
     talks = sim.queue(QueueDescription("talks", enable_partitioning=True, requires_session=True))
     news = sim.topic(TopicDescription("news", enable_partitioning=True))
@@ -92,7 +92,7 @@ def test_an_empty_session_id_is_a_session_where_sessions_are_required(sim: Simul
         assert sim.receiver(source, 9, session=lock).ids() == ["0", "1", "2"]
 
 
-@pytest.mark.rule("A3")
+@pytest.mark.rule("A3.4")
 def test_messages_without_a_key_go_round_by_run(sim: Simulation, queue: QueueEntity) -> None:
     for burst in range(3):
         sim.send(queue, *[make_message(f"{burst}-{number}") for number in range(10)])
@@ -113,7 +113,7 @@ def test_a_long_burst_is_split_into_runs(sim: Simulation, queue: QueueEntity) ->
     assert [fragment.tally.active_count for fragment in queue.main.fragments][:4] == [256, 256, 88, 0]
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.1")
 def test_a_message_without_a_key_passes_by_a_fragment_that_is_ill(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(0)
     sim.lose_store(1)
@@ -121,7 +121,7 @@ def test_a_message_without_a_key_passes_by_a_fragment_that_is_ill(sim: Simulatio
     assert where(queue) == {"m": 2}
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.3")
 def test_a_message_with_a_key_fails_while_its_fragment_is_ill(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(13)
     reply = sim.send(queue, make_message("a", partition_key="order-1"), make_message("b", partition_key="order-2"))
@@ -131,7 +131,7 @@ def test_a_message_with_a_key_fails_while_its_fragment_is_ill(sim: Simulation, q
     assert sim.send(queue, make_message("a", partition_key="order-1")).good == {0}
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.1")
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_run_goes_on_to_the_next_fragment_when_its_store_fails_meanwhile(
     sim: Simulation, queue: QueueEntity, fault: Fault
@@ -147,7 +147,7 @@ def test_a_message_with_a_key_is_refused_when_its_store_fails_meanwhile(sim: Sim
     assert isinstance(reply.errors[0], FragmentUnavailable)
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.6")
 def test_a_run_leaves_a_store_that_does_not_answer(sim: Simulation, queue: QueueEntity) -> None:
     sim.ports[0].is_hung = True
     reply = sim.send(queue, make_message("m"))
@@ -175,7 +175,7 @@ def test_nothing_is_left_to_try_when_all_stores_are_ill(sim: Simulation, queue: 
     assert isinstance(sim.send(queue, make_message("m")).errors[0], FragmentUnavailable)
 
 
-@pytest.mark.rule("A8")
+@pytest.mark.rule("A8.1")
 def test_a_batch_goes_to_one_fragment_whole(sim: Simulation, queue: QueueEntity) -> None:
     answer: Answer[list[int]] = Answer()
     queue.send_batch([make_message(str(number)) for number in range(200)], sim.now, answer)
@@ -192,7 +192,7 @@ def test_a_batch_goes_on_to_the_next_fragment_whole(sim: Simulation, queue: Queu
     assert answer.value == [(1 << SEQUENCE_BITS) + 1, (1 << SEQUENCE_BITS) + 2]
 
 
-@pytest.mark.rule("A8")
+@pytest.mark.rule("A8.2")
 @pytest.mark.parametrize("other", ["order-2", None])
 def test_a_batch_with_different_keys_is_refused_on_a_partitioned_queue(
     sim: Simulation, queue: QueueEntity, other: str | None
@@ -213,7 +213,7 @@ def test_a_batch_with_different_keys_is_fine_on_an_ordinary_queue(sim: Simulatio
     assert answer.value == [1, 2]
 
 
-@pytest.mark.rule("A1")
+@pytest.mark.rule("A1.5")
 def test_numbers_of_a_fragment_start_at_one_and_have_no_gaps(sim: Simulation, queue: QueueEntity) -> None:
     for _ in range(3):
         sim.send(queue, make_message("m", partition_key="order-1"))
@@ -243,14 +243,14 @@ def test_dead_letters_count_in_the_size_of_their_queue(sim: Simulation) -> None:
     assert sim.send(queue, make_message("n", body=bytes(200_000))).good == {0}
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.1")
 @pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])
 def test_an_entity_that_is_disabled_takes_no_messages(sim: Simulation, status: EntityStatus) -> None:
     queue = sim.queue(QueueDescription("off", status=status))
     assert isinstance(sim.send(queue, make_message("m")).errors[0], EntityDisabled)
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.2")
 @pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED])
 def test_an_entity_that_is_disabled_gives_no_messages(sim: Simulation, status: EntityStatus) -> None:
     queue = sim.queue(QueueDescription("off"))
@@ -271,7 +271,7 @@ def test_an_entity_that_is_active_again_gives_what_waited(sim: Simulation) -> No
     assert receiver.ids() == ["m"]
 
 
-@pytest.mark.rule("A18")
+@pytest.mark.rule("A18.1")
 def test_a_ping_is_accepted_and_never_delivered_to_a_receiver(sim: Simulation, queue: QueueEntity) -> None:
     receiver = sim.receiver(queue.main, 50)
     ping = make_message("ping", session_id="random", is_ping=True, time_to_live=1_000)
@@ -283,7 +283,7 @@ def test_a_ping_is_accepted_and_never_delivered_to_a_receiver(sim: Simulation, q
     assert sim.entities.queue("q").dead_letter.counts().active == 0
 
 
-@pytest.mark.rule("A18")
+@pytest.mark.rule("A18.3")
 def test_a_ping_for_later_is_never_delivered_either(sim: Simulation, queue: QueueEntity) -> None:
     receiver = sim.receiver(queue.main, 50)
     assert sim.send(queue, make_message("ping", is_ping=True, scheduled_at=sim.now + 1_000)).good == {0}
@@ -292,7 +292,7 @@ def test_a_ping_for_later_is_never_delivered_either(sim: Simulation, queue: Queu
     assert receiver.ids() == []
 
 
-@pytest.mark.rule("A18")
+@pytest.mark.rule("A18.1")
 def test_a_ping_fails_while_the_store_does(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("ordinary"))
     sim.lose_store(queue.main.fragments[0].broker.index)
@@ -349,7 +349,7 @@ def fill(sim: Simulation, target: QueueEntity | TopicEntity, *fragments: int) ->
         assert sim.send(target, big(f"filling {index}", keys[index])).good == {0}
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.2")
 def test_a_message_without_a_key_passes_by_a_fragment_that_is_full(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 0, 1, 2)
     assert sim.send(small, big("m")).good == {0}
@@ -357,7 +357,7 @@ def test_a_message_without_a_key_passes_by_a_fragment_that_is_full(sim: Simulati
     assert small.placement.detours == {Detour.FULL: 1}
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.2")
 def test_only_when_all_fragments_are_full_the_queue_is(sim: Simulation, small: QueueEntity) -> None:
     replies = [sim.send(small, big(str(number))) for number in range(17)]
     assert [reply.good for reply in replies[:16]] == [{0}] * 16
@@ -366,7 +366,7 @@ def test_only_when_all_fragments_are_full_the_queue_is(sim: Simulation, small: Q
         raise replies[16].errors[0]
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.4")
 def test_a_message_with_a_key_learns_that_its_fragment_is_full_and_others_are_not(
     sim: Simulation, small: QueueEntity
 ) -> None:
@@ -379,14 +379,14 @@ def test_a_message_with_a_key_learns_that_its_fragment_is_full_and_others_are_no
         transaction.send(small.placement, [big("m", "order-1")], sim.now)
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.4")
 def test_where_no_fragment_has_room_a_key_is_not_to_blame(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, *range(16))
     with pytest.raises(QuotaExceeded, match="none of its 16 fragments has room"):
         raise sim.send(small, big("m", "order-1")).errors[0]
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.4")
 def test_messages_of_a_full_session_are_advised_to_nothing_impossible(sim: Simulation) -> None:
     talks = sim.queue(QueueDescription("talks", max_size_mb=1, enable_partitioning=True, requires_session=True))
     both = [make_message(str(number), body=bytes(600_000), session_id="order-1") for number in range(2)]
@@ -462,7 +462,7 @@ def copies(sim: Simulation, queue: QueueEntity, name: str) -> int:
     return sim.receiver(queue.main, 100).ids().count(name)
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.6")
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_after_a_lost_reply_one_other_fragment_is_tried(sim: Simulation, queue: QueueEntity, is_batch: bool) -> None:
     for port in sim.ports:
@@ -475,7 +475,7 @@ def test_after_a_lost_reply_one_other_fragment_is_tried(sim: Simulation, queue: 
     assert copies(sim, queue, "m") == 2
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.6")
 def test_after_silence_one_other_fragment_is_tried(sim: Simulation, queue: QueueEntity) -> None:
     for port in sim.ports:
         port.is_hung = True
@@ -490,7 +490,7 @@ def test_after_silence_one_other_fragment_is_tried(sim: Simulation, queue: Queue
     assert copies(sim, queue, "m") == 2
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.5")
 def test_fragments_that_cannot_take_a_message_are_no_try(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 1, 2)
     sim.lose_store(small.main.fragments[3].broker.index)
@@ -501,7 +501,7 @@ def test_fragments_that_cannot_take_a_message_are_no_try(sim: Simulation, small:
     assert copies(sim, small, "m") == 2
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.5")
 def test_a_refused_commit_may_go_on_to_any_fragment(sim: Simulation, queue: QueueEntity) -> None:
     for port in sim.ports[:15]:
         port.next_fault = Fault.REFUSE
@@ -510,7 +510,7 @@ def test_a_refused_commit_may_go_on_to_any_fragment(sim: Simulation, queue: Queu
     assert copies(sim, queue, "m") == 1
 
 
-@pytest.mark.rule("A4", "A10")
+@pytest.mark.rule("A4.7", "A10")
 def test_where_duplicates_are_detected_no_message_is_there_twice(sim: Simulation) -> None:
     strict = sim.queue(QueueDescription("d", enable_partitioning=True, requires_duplicate_detection=True))
     for port in sim.ports:

@@ -34,7 +34,7 @@ def test_a_receiver_gets_no_more_than_its_credit() -> None:
     assert receiver.ids() == ["3", "4"]
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.6")
 def test_a_message_is_handed_over_only_when_it_is_durable() -> None:
     sim = Simulation()
     queue = sim.queue(QueueDescription("q"))
@@ -47,7 +47,7 @@ def test_a_message_is_handed_over_only_when_it_is_durable() -> None:
     assert (reply.good, receiver.ids()) == ({0}, ["m"])
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.2")
 def test_a_receiver_cannot_tell_how_many_fragments_there_are() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -57,7 +57,7 @@ def test_a_receiver_cannot_tell_how_many_fragments_there_are() -> None:
     assert sorted(map(int, receiver.ids())) == list(range(40))
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.1")
 def test_all_fragments_get_their_turn() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -74,7 +74,7 @@ def test_all_fragments_get_their_turn() -> None:
     assert len(deliveries) == 16
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.1")
 def test_fragments_with_messages_share_the_turns_of_those_without() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -87,7 +87,7 @@ def test_fragments_with_messages_share_the_turns_of_those_without() -> None:
     assert Counter(delivery.lock_token[0] for delivery in receiver.take()) == {0: 4, 1: 4, 2: 4, 3: 4}
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.8")
 def test_an_ill_fragment_does_not_hold_up_the_others() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -197,7 +197,7 @@ def test_credit_comes_back_when_receive_and_delete_fails() -> None:
     assert sim.receiver(queue.main, 4, ReceiveMode.RECEIVE_AND_DELETE).ids() == ["m"]
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.8")
 def test_credit_that_comes_back_takes_what_the_other_fragments_have_ready() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -207,7 +207,7 @@ def test_credit_that_comes_back_takes_what_the_other_fragments_have_ready() -> N
     assert receiver.ids() == ["in 13"]
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.4")
 def test_both_receive_modes_work_side_by_side_on_a_partitioned_queue() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -221,7 +221,7 @@ def test_both_receive_modes_work_side_by_side_on_a_partitioned_queue() -> None:
     assert sorted(map(int, seen)) == list(range(60))
 
 
-@pytest.mark.rule("A1")
+@pytest.mark.rule("A1.1")
 def test_an_ordinary_queue_lives_in_one_store_and_a_partitioned_one_in_all() -> None:
     sim = Simulation(4)
     plain = [sim.queue(QueueDescription(f"q{number}")) for number in range(4)]
@@ -231,7 +231,7 @@ def test_an_ordinary_queue_lives_in_one_store_and_a_partitioned_one_in_all() -> 
     assert [fragment_parts(fragment.key).index for fragment in split.main.fragments] == list(range(16))
 
 
-@pytest.mark.rule("A6")
+@pytest.mark.rule("A6.2")
 def test_an_update_fails_while_a_fragment_is_ill() -> None:
     sim = Simulation(4)
     sim.queue(QueueDescription("p", enable_partitioning=True))

@@ -41,7 +41,7 @@ def commit(sim: Simulation, transaction: FragmentTransaction) -> MessagingError 
     return answer.error
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.1")
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_scheduled_messages_are_cancelled_with_the_commit_and_not_after_a_rollback(
     sim: Simulation, is_committed: bool
@@ -132,7 +132,7 @@ def test_a_store_lost_while_the_commit_looks_for_scheduled_messages_rolls_it_bac
     assert queue.main.counts().scheduled == 1
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.1")
 @pytest.mark.parametrize("is_committed", [True, False])
 @pytest.mark.parametrize("is_partitioned", [True, False])
 def test_a_session_state_is_set_with_the_commit_and_stays_as_it_was_after_a_rollback(

@@ -34,7 +34,7 @@ def cancel(sim: Simulation, queue: QueueEntity, *numbers: int) -> Answer[None]:
     return answer
 
 
-@pytest.mark.rule("A13")
+@pytest.mark.rule("A13.1")
 def test_a_scheduled_message_comes_at_its_time_under_a_new_number(sim: Simulation, queue: QueueEntity) -> None:
     (number,) = schedule(sim, queue, "m")
     receiver = sim.receiver(queue.main, 1)
@@ -56,7 +56,7 @@ def test_a_message_sent_with_a_time_is_scheduled_too(sim: Simulation, queue: Que
     assert receiver.ids() == ["later"]
 
 
-@pytest.mark.rule("A13")
+@pytest.mark.rule("A13.1")
 def test_scheduled_messages_survive_a_restart(sim: Simulation, queue: QueueEntity) -> None:
     schedule(sim, queue, "m")
     sim.restart()
@@ -74,7 +74,7 @@ def test_messages_due_while_the_process_was_away_come_at_once(sim: Simulation, q
     assert len(receiver.take()) == 600
 
 
-@pytest.mark.rule("A13")
+@pytest.mark.rule("A13.2")
 def test_a_cancelled_message_never_comes(sim: Simulation, queue: QueueEntity) -> None:
     keep, drop = schedule(sim, queue, "keep", "drop")
     assert cancel(sim, queue, drop).value is None
@@ -83,7 +83,7 @@ def test_a_cancelled_message_never_comes(sim: Simulation, queue: QueueEntity) ->
     assert isinstance(cancel(sim, queue, keep).error, MessageNotFound)
 
 
-@pytest.mark.rule("A13")
+@pytest.mark.rule("A13.3")
 def test_cancelling_is_all_or_nothing(sim: Simulation, queue: QueueEntity) -> None:
     (number,) = schedule(sim, queue, "m")
     assert isinstance(cancel(sim, queue, number, number + 7).error, MessageNotFound)

@@ -97,7 +97,7 @@ def test_what_cannot_be_delivered_ends_in_the_transfer_dead_letter_queue(
     assert annotation(delivery.message.content, "x-opt-transfer-destination") == "target"
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.7")
 def test_the_via_partition_key_chooses_the_fragment_and_the_own_key_counts_at_the_destination(sim: Simulation) -> None:
     via = sim.queue(QueueDescription("via", enable_partitioning=True))
     target = sim.queue(QueueDescription("target", enable_partitioning=True))

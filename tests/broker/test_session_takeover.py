@@ -52,7 +52,7 @@ def test_who_waits_for_any_session_may_hold_it_not_exclusively(sim: Simulation, 
     assert waiting.value.token is not None
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.6")
 def test_the_token_takes_the_session_over_and_stays_the_same(sim: Simulation, queue: QueueEntity) -> None:
     first = holder(sim, queue)
     assert first.session is not None

@@ -34,7 +34,7 @@ def receive_one(sim: Simulation, queue: QueueEntity) -> TakenMessage:
     return delivery
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.3")
 def test_a_completed_message_is_gone_for_good(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
     sim.settle(queue.main, [receive_one(sim, queue)])
@@ -99,7 +99,7 @@ def test_completing_twice_fails_with_a_lost_lock(sim: Simulation, queue: QueueEn
     assert isinstance(sim.settle(queue.main, [delivery]).errors[0], MessageLockLost)
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.3")
 def test_an_abandoned_message_comes_again_with_a_higher_count(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
     first = receive_one(sim, queue)
@@ -127,7 +127,7 @@ def test_the_count_of_an_abandoned_message_survives_a_restart(sim: Simulation, q
     assert receive_one(sim, sim.entities.queue("q")).message.delivery_count == 1
 
 
-@pytest.mark.rule("A15")
+@pytest.mark.rule("A15.2")
 def test_a_message_delivered_too_often_is_dead_lettered(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
     for _ in range(3):
@@ -224,7 +224,7 @@ def test_settling_together_is_all_or_nothing(sim: Simulation, queue: QueueEntity
     assert sim.settle(queue.main, [delivery]).good == {0}
 
 
-@pytest.mark.rule("A8")
+@pytest.mark.rule("A8.3")
 def test_tokens_of_several_fragments_cannot_be_settled_together() -> None:
     sim = Simulation(4)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))

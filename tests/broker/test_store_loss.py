@@ -72,7 +72,7 @@ def test_everything_that_waits_is_answered_when_the_store_is_lost(sim: Simulatio
     assert not sim.brokers[0].is_available
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.9")
 @pytest.mark.parametrize("fault", [None, Fault.LOSE_REPLY])
 def test_receivers_of_a_queue_learn_that_its_only_store_is_lost(
     sim: Simulation, queue: QueueEntity, fault: Fault | None
@@ -94,7 +94,7 @@ def test_receivers_of_a_queue_learn_that_its_only_store_is_lost(
     assert sim.receiver(queue.main, 5).ids() == (["m"] if fault else [])
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.8")
 def test_receivers_of_a_partitioned_queue_stay_until_its_last_store_is_lost() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -108,7 +108,7 @@ def test_receivers_of_a_partitioned_queue_stay_until_its_last_store_is_lost() ->
     assert isinstance(receiver.lost, FragmentUnavailable)
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.9")
 def test_a_peek_fails_whose_only_store_is_lost_and_returns_meanwhile(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
     peeked: Answer[list[StoredMessage]] = Answer()

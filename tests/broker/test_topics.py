@@ -83,7 +83,7 @@ def test_the_numbers_of_a_topic_go_on_after_a_restart(sim: Simulation, topic: To
     assert answers[1].value == [answers[0].value[-1] + 1]
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.1")
 def test_rules_decide_who_gets_a_copy(sim: Simulation, topic: TopicEntity) -> None:
     red = sim.subscription(
         SubscriptionDescription("t", "red"), [RuleDescription("colour", SqlFilter("colour = 'red'"))]
@@ -101,7 +101,7 @@ def test_rules_decide_who_gets_a_copy(sim: Simulation, topic: TopicEntity) -> No
     assert sim.receiver(both.main, 9).ids() == ["m"]
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.2")
 def test_every_rule_with_an_action_gives_its_own_copy(sim: Simulation, topic: TopicEntity) -> None:
     subscription = sim.subscription(
         SubscriptionDescription("t", "s"),
@@ -138,7 +138,7 @@ def test_a_rule_that_does_not_parse_makes_no_subscription(sim: Simulation, topic
     assert sim.subscription(SubscriptionDescription("t", "s")).rules
 
 
-@pytest.mark.rule("A15")
+@pytest.mark.rule("A15.7")
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_filter_that_fails_dead_letters_where_the_subscription_says_so(
     sim: Simulation, topic: TopicEntity, is_kept: bool
@@ -155,7 +155,7 @@ def test_a_filter_that_fails_dead_letters_where_the_subscription_says_so(
         assert "DeadLetterErrorDescription" in application_properties(letter.message.content)
 
 
-@pytest.mark.rule("A15")
+@pytest.mark.rule("A15.5")
 def test_a_message_without_a_session_id_is_dead_lettered_by_a_session_subscription(
     sim: Simulation, topic: TopicEntity
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_message_without_a_session_id_is_dead_lettered_by_a_session_subscripti
     assert sim.receiver(subscription.main, 9, session=lock).ids() == ["some"]
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.3")
 def test_copies_are_written_in_one_commit_or_not_at_all(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("one"))
     subscriptions = [sim.subscription(SubscriptionDescription("one", name)) for name in "abc"]
@@ -187,7 +187,7 @@ def test_a_scheduled_message_is_copied_when_it_is_due(sim: Simulation, topic: To
     assert (topic.counts().scheduled, topic.counts().size_bytes) == (0, 0)
 
 
-@pytest.mark.rule("A13")
+@pytest.mark.rule("A13.2")
 def test_a_scheduled_message_of_a_topic_can_be_cancelled(sim: Simulation, topic: TopicEntity) -> None:
     subscription = sim.subscription(SubscriptionDescription("t", "s"))
     numbers: Answer[list[int]] = Answer()
@@ -201,14 +201,14 @@ def test_a_scheduled_message_of_a_topic_can_be_cancelled(sim: Simulation, topic:
     assert subscription.main.counts().active == 0
 
 
-@pytest.mark.rule("A18")
+@pytest.mark.rule("A18.3")
 def test_a_ping_to_a_topic_reaches_no_subscription(sim: Simulation, topic: TopicEntity) -> None:
     subscription = sim.subscription(SubscriptionDescription("t", "s"))
     assert sim.send(topic, make_message("ping", is_ping=True)).good == {0}
     assert subscription.main.counts().active == 0
 
 
-@pytest.mark.rule("A10")
+@pytest.mark.rule("A10.1")
 def test_duplicates_are_detected_by_the_topic(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("d", requires_duplicate_detection=True))
     subscription = sim.subscription(SubscriptionDescription("d", "s"))
@@ -219,7 +219,7 @@ def test_duplicates_are_detected_by_the_topic(sim: Simulation) -> None:
     assert subscription.id == sim.entities.subscription("d", "s").id
 
 
-@pytest.mark.rule("A14")
+@pytest.mark.rule("A14.1")
 def test_both_defaults_of_time_to_live_are_ceilings(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("ttl", default_time_to_live=10_000))
     one = sim.subscription(SubscriptionDescription("ttl", "one"))
@@ -239,7 +239,7 @@ def test_a_full_topic_takes_nothing_more(sim: Simulation) -> None:
     assert isinstance(sim.send(topic, make_message("2", body=bytes(100_000))).errors[0], QuotaExceeded)
 
 
-@pytest.mark.rule("A8")
+@pytest.mark.rule("A8.2")
 def test_a_batch_with_different_keys_is_refused_on_a_partitioned_topic(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("p", enable_partitioning=True))
     answer: Answer[list[int]] = Answer()

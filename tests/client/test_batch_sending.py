@@ -1,5 +1,7 @@
 """Messages sent in batches: few transfers, and still an outcome for each message."""
 
+import pytest
+
 from tests.interop.running_server import RunningServer
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
@@ -25,6 +27,7 @@ async def test_the_largest_batch_is_the_largest_message_of_the_link(
     assert sender.batch_size_max == sender.message_size_max == 256 * 1024
 
 
+@pytest.mark.rule("A8.5")
 async def test_a_partitioned_queue_takes_batches_that_are_grouped_by_key(
     server: RunningServer, namespace: Namespace
 ) -> None:

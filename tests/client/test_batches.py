@@ -45,6 +45,7 @@ def test_a_batch_may_have_exactly_the_largest_size() -> None:
     assert len(plan_batches(payloads, size - 1, keeps_keys_apart=True).batches) == 2
 
 
+@pytest.mark.rule("A8.5")
 def test_messages_of_different_keys_travel_apart_and_keep_their_order() -> None:
     payloads = [encode_message("x", message_id=str(n), partition_key="ab"[n % 2]) for n in range(10)]
     odd_and_even = plan_batches(payloads, SIZE_MAX, keeps_keys_apart=True).batches

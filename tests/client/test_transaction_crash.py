@@ -69,7 +69,7 @@ async def peek_all(namespace: Namespace, path: str) -> list[ReceivedMessage]:
 
 
 @pytest.mark.slow
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.2")
 async def test_a_kill_leaves_every_transaction_whole_or_undone(child: ChildServer) -> None:
     moments, committed = random.Random(7), [-1]
     async with await Namespace.connect(child.connection_string) as namespace:

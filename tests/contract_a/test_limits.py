@@ -70,7 +70,7 @@ def test_a_limit_is_the_one_of_the_contract(value: object, written: object) -> N
     assert value == written
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.10")
 def test_an_entity_has_a_limited_number_of_concurrent_receives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver_attach, "RECEIVERS_MAX", 2)
     front = Front(tmp_path)

@@ -33,13 +33,13 @@ def reasons(sim: Simulation, queue: MessageQueue) -> list[object]:
     return [application_properties(delivery.message.content)["DeadLetterReason"] for delivery in found]
 
 
-@pytest.mark.rule("A1")
+@pytest.mark.rule("A1.4")
 def test_each_fragment_has_the_full_size_that_was_asked_for(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", enable_partitioning=True, max_size_mb=5120))
     assert [fragment.settings.size_max_bytes for fragment in queue.main.fragments] == [5 * 1024**3] * 16
 
 
-@pytest.mark.rule("A1")
+@pytest.mark.rule("A1.2")
 def test_neither_throughput_nor_availability_hangs_on_one_store(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     for number in range(32):
@@ -51,7 +51,7 @@ def test_neither_throughput_nor_availability_hangs_on_one_store(sim: Simulation)
     assert len(sim.receiver(queue.main, 100).take()) == 3
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.10")
 def test_nothing_else_in_the_namespace_notices_a_store_that_is_down(sim: Simulation) -> None:
     ordinary = [sim.queue(QueueDescription(f"q{number}")) for number in range(STORES)]
     sim.lose_store(3)
@@ -60,7 +60,7 @@ def test_nothing_else_in_the_namespace_notices_a_store_that_is_down(sim: Simulat
     assert isinstance(outcomes[3].errors[0], FragmentUnavailable)
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.3")
 @pytest.mark.parametrize("is_partitioned", [False, True])
 def test_every_settlement_works_alike_on_ordinary_and_partitioned_entities(
     sim: Simulation, is_partitioned: bool
@@ -81,7 +81,7 @@ def test_every_settlement_works_alike_on_ordinary_and_partitioned_entities(
     assert [delivery.message.delivery_count for delivery in receiver.take()] == [1]
 
 
-@pytest.mark.rule("A10", "A11")
+@pytest.mark.rule("A11.3", "A10")
 def test_a_forwarded_message_is_a_duplicate_where_it_arrives(sim: Simulation) -> None:
     target = sim.queue(QueueDescription("target", requires_duplicate_detection=True))
     first = sim.queue(QueueDescription("first", forward_to="target"))
@@ -92,7 +92,7 @@ def test_a_forwarded_message_is_a_duplicate_where_it_arrives(sim: Simulation) ->
     assert sim.receiver(target.main, 10).ids() == ["same"]
 
 
-@pytest.mark.rule("A15")
+@pytest.mark.rule("A15.4")
 def test_a_message_whose_properties_grow_beyond_the_limit_is_dead_lettered(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, make_message("m"))
@@ -106,7 +106,7 @@ def test_a_message_whose_properties_grow_beyond_the_limit_is_dead_lettered(sim: 
     assert queue.dead_letter.counts().size_bytes == len(dead.message.content)
 
 
-@pytest.mark.rule("A15")
+@pytest.mark.rule("A15.4")
 def test_an_action_that_makes_a_message_too_large_dead_letters_it(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("t"))
     rules = [RuleDescription("grow", TrueFilter(), SqlAction("SET a = p + p; SET b = p + p"))]
@@ -116,7 +116,7 @@ def test_an_action_that_makes_a_message_too_large_dead_letters_it(sim: Simulatio
     assert subscription.main.counts().active == 0
 
 
-@pytest.mark.rule("A15")
+@pytest.mark.rule("A15.8")
 def test_a_receiver_gives_reasons_of_its_own_and_too_many_properties_are_left_out(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, make_message("m"))
@@ -129,7 +129,7 @@ def test_a_receiver_gives_reasons_of_its_own_and_too_many_properties_are_left_ou
     }
 
 
-@pytest.mark.rule("A15")
+@pytest.mark.rule("A15.1")
 def test_the_reasons_of_the_broker_are_the_names_of_the_contract(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", max_delivery_count=1, dead_letter_on_expiry=True))
     sim.send(queue, make_message("often"))
@@ -148,7 +148,7 @@ def test_the_reasons_of_the_broker_are_the_names_of_the_contract(sim: Simulation
     assert reasons(sim, broken.dead_letter) == ["FilterError"]
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.1")
 def test_rules_without_an_action_give_one_copy_whatever_number_of_them_match(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("t", enable_partitioning=True))
     rules = [RuleDescription("one", SqlFilter("a = 1")), RuleDescription("two", SqlFilter("b = 2"))]
@@ -159,7 +159,7 @@ def test_rules_without_an_action_give_one_copy_whatever_number_of_them_match(sim
     assert sorted(len(properties) for properties in found) == [2, 4]  # an action's copy also names its rule
 
 
-@pytest.mark.rule("A8")
+@pytest.mark.rule("A8.2")
 def test_a_batch_of_several_sessions_is_refused_on_a_partitioned_entity_alone(sim: Simulation) -> None:
     messages = [make_message("a", session_id="0"), make_message("b", session_id="1")]
     for is_partitioned in (False, True):
@@ -171,7 +171,7 @@ def test_a_batch_of_several_sessions_is_refused_on_a_partitioned_entity_alone(si
         assert isinstance(answers[0], NotAllowed) is is_partitioned
 
 
-@pytest.mark.rule("A18")
+@pytest.mark.rule("A18.2")
 def test_a_ping_has_a_number_like_any_message(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     answers: list[object] = []

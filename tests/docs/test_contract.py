@@ -1,4 +1,4 @@
-"""The contract: every rule has a test, every citation leads to a rule, and the page of rules and tests is current."""
+"""The contract: every rule and every statement has a test, every citation leads to a rule, and the pages are current."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract_a.coverage import PAGE, headings, marked_tests, page, rules
+from tests.contract_a.coverage import (
+    CONTRACT,
+    HELD_BY,
+    PAGE,
+    STATEMENT,
+    contract,
+    headings,
+    marked_tests,
+    page,
+    proofs_of,
+    rules,
+    statements,
+    statements_of,
+)
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("src", "tests", "bench") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -21,14 +34,34 @@ def citations(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("rule", rules())
 def test_every_rule_of_the_contract_has_a_test(rule: str) -> None:
-    assert marked_tests()[rule]
+    assert proofs_of(rule)
 
 
-def test_no_test_claims_a_rule_that_does_not_exist() -> None:
-    assert list(marked_tests()) == rules()
+@pytest.mark.parametrize("statement", statements())
+def test_every_statement_of_the_contract_has_a_test(statement: str) -> None:
+    assert marked_tests().get(statement), f'mark one with @pytest.mark.rule("{statement}")'
 
 
-def test_the_page_of_rules_and_tests_is_current() -> None:
+def test_statements_are_numbered_in_the_order_of_their_rules() -> None:
+    numbered = [f"{rule}.{place}" for rule in rules() for place in range(1, len(statements_of(rule)) + 1)]
+    assert list(statements()) == numbered
+
+
+@pytest.mark.parametrize("rule", [rule for rule in rules() if rule[0] == "A"])
+def test_every_sentence_of_part_a_is_in_a_statement(rule: str) -> None:
+    """So that none is without a test."""
+    _, _, rest = CONTRACT.read_text().partition(f"\n### {headings()[rule]}\n")
+    body = re.split(r"^##", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    assert STATEMENT.sub("", HELD_BY.sub("", body)).strip() == ""
+    assert statements_of(rule)
+
+
+def test_no_test_claims_a_rule_or_statement_that_does_not_exist() -> None:
+    assert set(marked_tests()) - {*rules(), *statements()} == set()
+
+
+def test_the_pages_of_statements_and_tests_are_current() -> None:
+    assert CONTRACT.read_text() == contract(), "run: make docs"
     assert PAGE.read_text() == page(), "run: make docs"
 
 

@@ -72,7 +72,7 @@ def test_the_secondary_key_signs_as_well_as_the_primary() -> None:
     assert verify_token(signed(AUDIENCE, "second-key"), PATH, RULES, NOW).rights
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.3")
 def test_an_entity_rule_opens_its_entity_and_no_other() -> None:
     token = signed(quote_plus("sb://localhost:5672/"), "orders-key", "OrdersOnly")
     assert verify_token(token, PATH + "/$management", RULES, NOW).rights == {Right.SEND}

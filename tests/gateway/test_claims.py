@@ -44,7 +44,7 @@ def status(reply: Sections) -> tuple[int, str | None]:
     return properties["statusCode"], properties.get("errorCondition")
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.5")
 @pytest.mark.parametrize("operation", HANDLERS)
 @pytest.mark.parametrize("rule", RIGHTS, ids=lambda rule: rule.name)
 def test_every_operation_of_a_node_needs_the_claim_of_its_kind(

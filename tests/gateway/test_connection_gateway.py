@@ -250,7 +250,7 @@ def test_a_batch_is_taken_whole(front: Front) -> None:
     assert front.traffic.of("orders").messages_in == 2
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.4")
 @pytest.mark.parametrize(
     ("rule", "condition"),
     [(LISTENS, "amqp:unauthorized-access"), (None, "amqp:unauthorized-access"), (SENDS, None), (ROOT, None)],
@@ -261,7 +261,7 @@ def test_sending_needs_the_send_claim(front: Front, rule: AuthorizationRule | No
     assert conditions(client) == ([condition] if condition else [])
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.4")
 @pytest.mark.parametrize(("rule", "is_allowed"), [(LISTENS, True), (SENDS, False), (None, False)])
 def test_receiving_needs_the_listen_claim(front: Front, rule: AuthorizationRule | None, is_allowed: bool) -> None:
     client = front.client(rule)

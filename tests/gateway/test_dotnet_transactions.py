@@ -183,7 +183,7 @@ def put(front: Front, path: str, encoded: bytes) -> None:
     front.sim.send(entity, read_message(encoded, lambda: "id"))
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.8")
 @pytest.mark.parametrize(("home", "other", "key"), [("a", "b", None), ("pa", "pb", "k")])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_message_is_received_from_one_entity_and_another_sent_to_the_next_in_one_transaction(
@@ -202,7 +202,7 @@ def test_a_message_is_received_from_one_entity_and_another_sent_to_the_next_in_o
     assert (active(front, home), active(front, other)) == ((1, 0) if fails else (0, 1))
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.7")
 def test_a_message_with_a_via_partition_key_alone_is_settled_in_a_transaction_on_a_partitioned_home(
     front: Front,
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_message_with_a_via_partition_key_alone_is_settled_in_a_transaction_on
     assert (active(front, "pa"), active(front, "pb"), counts.active) == (0, 1, 1)
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.9")
 def test_a_receiver_on_another_entity_is_refused_where_the_first_link_is_a_sender(front: Front) -> None:
     client = DotNet(front)
     sender = client.sender("b")
@@ -254,7 +254,7 @@ def test_after_a_refusal_an_sdk_that_begins_another_amqp_session_chooses_the_hom
     assert (active(front, "a"), active(front, "b")) == (0, 1)
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.9")
 def test_a_settlement_on_a_third_entity_is_refused_and_the_rest_is_committed(front: Front) -> None:
     for path in ("a", "c"):
         put(front, path, message("in"))
@@ -330,7 +330,7 @@ def test_a_subscription_is_a_home_and_needs_no_right_to_send_to_its_topic(front:
     assert (front.sim.entities.subscription("t", "s").main.counts().active, active(front, "b")) == (0, 1)
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.8")
 @pytest.mark.parametrize("gives_up", ["the time is over", "the client detaches"])
 def test_a_link_that_gets_no_message_session_takes_the_home_from_none_that_got_one(front: Front, gives_up: str) -> None:
     """As a processor of message sessions does that waits for another one all the time."""
@@ -353,7 +353,7 @@ def test_a_link_that_gets_no_message_session_takes_the_home_from_none_that_got_o
     assert (queue.main.counts().active, active(front, "b")) == (0, 1)
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.8")
 @pytest.mark.parametrize("gives_up", ["the time is over", "the client detaches"])
 def test_a_link_that_never_got_a_message_session_is_no_home(front: Front, gives_up: str) -> None:
     front.sim.queue(QueueDescription("sessions", requires_session=True))
@@ -378,7 +378,7 @@ def test_a_link_that_never_got_a_message_session_is_no_home(front: Front, gives_
 # Without cross-entity transactions: each link and the control link have AMQP sessions of their own
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.10")
 def test_with_a_control_link_on_an_amqp_session_of_its_own_a_transaction_stays_within_one_entity(front: Front) -> None:
     client = DotNet(front)
     txn_id = client.declare()
@@ -451,7 +451,7 @@ class Separate:
         return status, sections.body.value
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.1")
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_cancelled_message_is_scheduled_again_after_a_rollback(front: Front, fails: bool) -> None:
     client, due = Separate(front, "a/$management"), front.sim.now + 60_000

@@ -43,7 +43,7 @@ def received(client: Client, path: str) -> Sections:
     return decode_sections(delivery.payload)
 
 
-@pytest.mark.rule("A14")
+@pytest.mark.rule("A14.2")
 def test_a_message_without_any_sections_but_its_body_shows_the_queues_time_to_live(front: Front) -> None:
     """Frame by frame as the .NET SDK sends and receives."""
     wire = RawWire(front)
@@ -62,18 +62,20 @@ def test_a_message_without_any_sections_but_its_body_shows_the_queues_time_to_li
     assert times(decode_sections(delivery.payload)) == (2**32 - 1, now, now + HUNDRED_DAYS)
 
 
-@pytest.mark.rule("A14")
+@pytest.mark.rule("A14.2")
 def test_a_time_to_live_above_the_queues_is_delivered_as_the_queues(front: Front) -> None:
     front.sim.send(front.sim.entities.queue("shorter"), make_message("m", time_to_live=3 * DAY))
     now = front.sim.now
     assert times(received(front.client(), "shorter")) == (DAY, now, now + DAY)
 
 
+@pytest.mark.rule("A14.3")
 def test_a_time_to_live_below_the_queues_is_delivered_as_it_was_sent(front: Front) -> None:
     front.sim.send(front.sim.entities.queue("shorter"), make_message("m", time_to_live=60_000))
     assert times(received(front.client(), "shorter")) == (60_000, None, None)
 
 
+@pytest.mark.rule("A14.3")
 def test_a_message_that_never_expires_has_no_time_to_live(front: Front) -> None:
     front.sim.send(front.sim.entities.queue("plain"), make_message("m"))
     assert times(received(front.client(), "plain")) == (None, None, None)

@@ -84,7 +84,7 @@ def test_a_client_that_fails_for_a_year_does_not_make_the_broker_count_in_millio
     assert pace.failed(1, CALM_AFTER - 1) == REST_MAX
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.9")
 def test_a_client_that_abandons_whatever_it_gets_is_slowed(front: Front) -> None:
     front.sim.send(front.sim.entities.queue("orders"), make_message("m"))
     client = front.client()
@@ -93,7 +93,7 @@ def test_a_client_that_abandons_whatever_it_gets_is_slowed(front: Front) -> None
     assert FREE_COUNT < count < FREE_COUNT + 25
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.9")
 def test_a_client_whose_transactions_are_refused_is_slowed(front: Front) -> None:
     """Its transaction is on another queue, so the settlement is refused; it rolls back, and abandons over $management."""
     front.sim.send(front.sim.entities.queue("orders"), make_message("m"))
@@ -121,7 +121,7 @@ def test_a_client_whose_transactions_are_refused_is_slowed(front: Front) -> None
     assert active(front, "other") == 0
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.9")
 def test_while_one_receiver_rests_another_gets_the_message_at_once(front: Front) -> None:
     front.sim.send(front.sim.entities.queue("orders"), make_message("m"))
     client, other = front.client(), front.client()
@@ -131,7 +131,7 @@ def test_while_one_receiver_rests_another_gets_the_message_at_once(front: Front)
     assert fails(other, second, ACCEPTED) == 1
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.9")
 @pytest.mark.parametrize("in_between", [ACCEPTED, Rejected(), Modified(undeliverable_here=True)])
 def test_one_settlement_that_gets_somewhere_ends_the_row(front: Front, in_between: DeliveryState) -> None:
     queue = front.sim.entities.queue("orders")

@@ -38,7 +38,7 @@ def counts(front: Front, path: str) -> QueueCounts:
     ("disposition", "active", "deferred", "dead"),
     [("completed", 0, 0, 0), ("abandoned", 1, 0, 0), ("defered", 0, 1, 0), ("suspended", 0, 0, 1)],
 )
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.8")
 def test_a_message_is_settled_by_its_token_from_another_connection(
     front: Front, path: str, is_gone: bool, disposition: str, active: int, deferred: int, dead: int
 ) -> None:

@@ -101,7 +101,7 @@ def test_an_unknown_operation_is_not_implemented(front: Front) -> None:
     assert status(reply) == (501, "amqp:not-implemented")
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.5")
 @pytest.mark.parametrize(
     ("operation", "right"),
     [
@@ -229,7 +229,7 @@ def test_the_oldest_messages_are_deleted_and_younger_or_held_ones_stay(front: Fr
     assert front.sim.entities.queue("orders").main.counts().active == 2
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.15")
 def test_messages_are_deleted_in_the_session_that_the_request_names(front: Front) -> None:
     """As the .NET client asks: the session is held by the link that the request names."""
     for session in ("s1", "s2"):

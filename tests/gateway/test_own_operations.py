@@ -48,7 +48,7 @@ def claimed(node: NodeClient, count: int) -> Array:
     return ranges
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.5")
 @pytest.mark.parametrize("operation", [name for name in HANDLERS if name.startswith("com.twinbus:")])
 def test_an_operation_of_our_own_needs_the_listen_claim(front: Front, operation: str) -> None:
     refused = front.client(SENDS).node(NODE).ask(operation, {})
@@ -63,7 +63,7 @@ def test_a_topic_has_no_messages_to_work_on(front: Front, operation: str) -> Non
     assert status(reply) == (400, "amqp:not-allowed")
 
 
-@pytest.mark.rule("A12")
+@pytest.mark.rule("A12.4")
 def test_a_merged_peek_pages_through_all_fragments_in_order(client: Client, node: NodeClient) -> None:
     fill(client, 20)
     found: list[str] = []

@@ -57,6 +57,7 @@ def test_a_reply_correlates_with_the_request_in_the_same_type(message_id: object
     assert type(sections.properties.correlation_id) is type(message_id)
 
 
+@pytest.mark.rule("A20.1")
 def test_a_failed_management_request_names_its_condition_as_a_symbol() -> None:
     reply = decode_sections(encode_response(Response.failed(MessageLockLost("gone")), "1", MANAGEMENT_NAMES))
     assert reply.application_properties == {

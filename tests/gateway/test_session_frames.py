@@ -98,7 +98,7 @@ def settlement(tag: Value) -> Value:
     return {"disposition-status": "completed", "lock-tokens": tokens, "session-id": "sessionId"}
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.5")
 def test_a_session_is_accepted_in_another_case_and_delivered_in_its_own(net: DotNet) -> None:
     net.send("a")
     answer = net.accept("sessionId")
@@ -112,7 +112,7 @@ def test_a_session_is_accepted_in_another_case_and_delivered_in_its_own(net: Dot
     assert sections.properties.group_id == "SessionId"
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.13")
 def test_a_message_settled_twice_in_a_session_that_is_held_lost_its_own_lock(net: DotNet) -> None:
     net.send("a")
     net.accept("sessionId")
@@ -136,7 +136,7 @@ def test_a_message_settled_after_its_session_was_lost_says_that_the_session_is(n
     )
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.14")
 def test_a_receive_that_waits_ends_soon_after_the_session_lock_has(net: DotNet) -> None:
     net.accept("sessionId")
     assert net.receive() == []

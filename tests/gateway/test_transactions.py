@@ -46,7 +46,7 @@ def send(client: Client, sender: OutgoingLink, txn_id: bytes, *payloads: bytes) 
     return conditions
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.4")
 @pytest.mark.parametrize(
     ("payloads", "refusals"),
     [
@@ -178,7 +178,7 @@ def test_messages_are_scheduled_in_a_transaction(front: Front) -> None:
     assert queue.main.counts().scheduled == 1
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.11")
 @pytest.mark.parametrize("operation", ["add-rule", "remove-rule", "batch-delete-messages"])
 def test_rules_and_changes_of_any_number_of_messages_are_not_part_of_a_transaction(
     front: Front, operation: str

@@ -109,6 +109,7 @@ def test_receive_and_delete_removes_at_once(client: ServiceBusClient, server: Ru
         assert receiver.peek_messages(10) == []
 
 
+@pytest.mark.rule("A5.3")
 def test_an_abandoned_message_comes_again_with_a_higher_count(
     client: ServiceBusClient, server: RunningServer, queue: str
 ) -> None:

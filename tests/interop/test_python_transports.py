@@ -11,7 +11,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from tests.interop.running_server import RunningServer
 
 
-@pytest.mark.rule("A19")
+@pytest.mark.rule("A19.2")
 @pytest.mark.parametrize("port", ["amqp_port", "http_port"])
 def test_messages_pass_over_websocket(server: RunningServer, port: str) -> None:
     queue = server.create_queue(f"over-websocket-at-{port}")
@@ -38,7 +38,7 @@ def secure_server(tmp_path: Path) -> Iterator[RunningServer]:
     server.stop()
 
 
-@pytest.mark.rule("A19")
+@pytest.mark.rule("A19.1")
 def test_messages_pass_over_tls(secure_server: RunningServer) -> None:
     queue, server = secure_server.create_queue("over-tls"), secure_server.server
     text = f"Endpoint=sb://localhost;SharedAccessKeyName={server.root_rule.name};SharedAccessKey={server.root_rule.primary_key}"
@@ -55,7 +55,7 @@ def test_messages_pass_over_tls(secure_server: RunningServer) -> None:
         assert len(str(message)) == 200_000
 
 
-@pytest.mark.rule("A19")
+@pytest.mark.rule("A19.3")
 def test_the_stock_administration_client_works_over_https(secure_server: RunningServer) -> None:
     server = secure_server.server
     assert server.tls_connection_string is not None
@@ -66,7 +66,7 @@ def test_the_stock_administration_client_works_over_https(secure_server: Running
         assert [queue.name for queue in client.list_queues()] == ["over-https"]
 
 
-@pytest.mark.rule("A19")
+@pytest.mark.rule("A19.6")
 def test_one_connection_string_serves_both_stock_clients(secure_server: RunningServer) -> None:
     """The administration client uses HTTPS whatever the string says, and the port without TLS takes it."""
     text = secure_server.connection_string

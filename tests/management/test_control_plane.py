@@ -35,7 +35,7 @@ from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Simulation
 
 
-@pytest.mark.rule("A6")
+@pytest.mark.rule("A6.1")
 async def test_an_ill_fragment_fails_creation_and_nothing_exists_afterwards(
     control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
 ) -> None:
@@ -45,7 +45,7 @@ async def test_an_ill_fragment_fails_creation_and_nothing_exists_afterwards(
     assert catalog.find("q") is None
 
 
-@pytest.mark.rule("A6")
+@pytest.mark.rule("A6.2")
 async def test_an_ill_fragment_fails_update_and_deletion_and_everything_stays(
     control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
 ) -> None:
@@ -88,7 +88,7 @@ async def test_a_queue_and_a_topic_cannot_have_the_same_name(control: ControlPla
         await control.update(TopicDescription("name"))
 
 
-@pytest.mark.rule("A1")
+@pytest.mark.rule("A1.7")
 async def test_the_hundred_and_first_partitioned_entity_is_refused(control: ControlPlane) -> None:
     for number in range(100):
         await control.create_queue(QueueDescription(f"q{number}", enable_partitioning=True))
@@ -99,7 +99,7 @@ async def test_the_hundred_and_first_partitioned_entity_is_refused(control: Cont
     await control.create_queue(QueueDescription("q7", enable_partitioning=True))
 
 
-@pytest.mark.rule("A1")
+@pytest.mark.rule("A1.7")
 async def test_entities_subscriptions_and_filters_have_quotas(
     control: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +137,7 @@ async def test_forwarding_needs_a_target_that_exists_and_receives(control: Contr
         await control.create_queue(QueueDescription("q2", forward_to="t/subscriptions/s"))
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.6")
 @pytest.mark.parametrize("way", ["forward_to", "forward_dead_letters_to"])
 async def test_nothing_forwards_to_itself(control: ControlPlane, way: str) -> None:
     await control.create_topic(TopicDescription("t"))
@@ -151,7 +151,7 @@ async def test_nothing_forwards_to_itself(control: ControlPlane, way: str) -> No
             await refused
 
 
-@pytest.mark.rule("A11")
+@pytest.mark.rule("A11.6")
 async def test_forwarding_in_a_circle_that_is_known_is_refused(control: ControlPlane) -> None:
     await control.create_queue(QueueDescription("c"))
     await control.create_topic(TopicDescription("b"))
@@ -187,7 +187,7 @@ async def test_a_new_subscription_takes_everything_unless_it_says_otherwise(
     assert list(runtime.subscription("t", "own").rules) == ["r"]
 
 
-@pytest.mark.rule("A6")
+@pytest.mark.rule("A6.3")
 async def test_an_unhealthy_fragment_fails_changes_of_rules_and_everything_stays(
     control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
 ) -> None:
@@ -321,7 +321,7 @@ async def test_a_rule_that_cannot_be_compiled_any_more_keeps_nothing_from_starti
     assert ill.main.counts().active == 1
 
 
-@pytest.mark.rule("A1")
+@pytest.mark.rule("A1.7")
 async def test_entities_that_are_made_at_the_same_time_stay_within_the_limit(
     control: ControlPlane, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

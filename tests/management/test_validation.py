@@ -72,7 +72,7 @@ def test_one_name_of_a_rule_has_a_dollar_in_any_case(name: str) -> None:
     check_rule(RuleDescription(name))
 
 
-@pytest.mark.rule("A1")
+@pytest.mark.rule("A1.6")
 @pytest.mark.parametrize("field", ["requires_session", "requires_duplicate_detection", "enable_partitioning"])
 def test_what_is_chosen_at_creation_cannot_be_changed(field: str) -> None:
     with pytest.raises(ArgumentError, match="cannot be changed"):
@@ -80,7 +80,7 @@ def test_what_is_chosen_at_creation_cannot_be_changed(field: str) -> None:
     check_update(QUEUE, replace(QUEUE, lock_duration=2 * MINUTE))
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.3")
 @pytest.mark.parametrize(
     "rules",
     [
@@ -98,13 +98,13 @@ def test_access_rules_outside_of_their_limits_are_refused(rules: tuple[Authoriza
         check_description(replace(QUEUE, authorization_rules=rules))
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.3")
 def test_twelve_access_rules_are_taken() -> None:
     rules = tuple(replace(ACCESS, name=f"rule{number}") for number in range(12))
     check_description(replace(QUEUE, authorization_rules=rules))
 
 
-@pytest.mark.rule("A1", "A6")
+@pytest.mark.rule("A6.8", "A1")
 def test_a_partitioned_entity_shows_sixteen_times_the_size_and_takes_that_back() -> None:
     queue = replace(QUEUE, enable_partitioning=True, max_size_mb=5120)
     assert shown_size_mb(queue) == 81920

@@ -75,7 +75,7 @@ def test_an_ill_store_limits_the_entities_it_holds_and_fails_their_changes(serve
         client.delete_queue("split")
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.9")
 def test_a_lost_store_never_looks_empty(server: RunningServer) -> None:
     """By the official clients and over HTTP: receive, dead letters, peek, counts and metrics."""
     queue = server.create_queue("lost")
@@ -104,7 +104,7 @@ def test_a_lost_store_never_looks_empty(server: RunningServer) -> None:
         assert 'twinbus_queue_active{entity="lost"' not in metrics
 
 
-@pytest.mark.rule("A6")
+@pytest.mark.rule("A6.3")
 def test_changes_of_rules_fail_whole_while_a_store_is_lost(server: RunningServer) -> None:
     with administration(server) as client:
         client.create_topic("news", enable_partitioning=True)

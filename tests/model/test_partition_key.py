@@ -8,13 +8,13 @@ from twinbus.errors import NotAllowed
 from twinbus.model.partition_key import candidates, hashlittle2, pinning_key
 
 
-@pytest.mark.rule("A3")
+@pytest.mark.rule("A3.2")
 def test_the_hash_is_lookup3() -> None:
     assert hashlittle2(b"") == (0xDEADBEEF, 0xDEADBEEF)
     assert hashlittle2(b"Four score and seven years ago") == (0x17770551, 0xCE7226E6)
 
 
-@pytest.mark.rule("A3")
+@pytest.mark.rule("A3.1")
 @pytest.mark.parametrize(
     ("key", "fragment"),
     [
@@ -35,7 +35,7 @@ def test_a_key_has_its_fragment_for_ever(key: str, fragment: int) -> None:
     assert candidates(key, 16, turn=5) == [fragment]
 
 
-@pytest.mark.rule("A3")
+@pytest.mark.rule("A3.3")
 def test_a_key_pins_without_regard_to_case() -> None:
     assert candidates("MyPartitionKey", 16, 0) == candidates("mypartitionkey", 16, 0)
 
@@ -58,7 +58,7 @@ def test_an_empty_value_is_no_key_but_where_there_are_message_sessions() -> None
     assert pinning_key("", "", "id", detects_duplicates=False, has_sessions=True) == ""
 
 
-@pytest.mark.rule("A2")
+@pytest.mark.rule("A2.1")
 @pytest.mark.parametrize(
     ("session_id", "partition_key", "detects_duplicates", "key"),
     [
@@ -75,7 +75,7 @@ def test_session_id_pins_before_partition_key_before_message_id(
     assert pinning_key(session_id, partition_key, "id", detects_duplicates) == key
 
 
-@pytest.mark.rule("A2")
+@pytest.mark.rule("A2.3")
 def test_a_partition_key_that_differs_from_the_session_id_is_refused() -> None:
     with pytest.raises(NotAllowed, match=r"'p'.*'s'"):
         pinning_key("s", "p", "id", detects_duplicates=False)

@@ -36,7 +36,7 @@ def one(description: QueueDescription) -> Callable[[Simulation], None]:
     return build
 
 
-@pytest.mark.rule("A10", "A13", "A14")
+@pytest.mark.rule("A13.1", "A10", "A14")
 @pytest.mark.parametrize("is_partitioned", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_duplicate_comes_and_none_comes_too_early_or_too_late(seed: int, is_partitioned: bool) -> None:
@@ -89,7 +89,7 @@ def test_claims_and_their_ends_lose_and_double_nothing(seed: int) -> None:
     landscape.check()
 
 
-@pytest.mark.rule("A5")
+@pytest.mark.rule("A5.7")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_is_received_and_deleted_comes_once_and_nothing_else_is_lost(seed: int) -> None:
     """Goal: at most once, and exactly once where no reply of a store is lost.
@@ -137,7 +137,7 @@ def test_every_subscription_gets_what_its_rules_say_and_nothing_else(seed: int, 
     landscape.check()
 
 
-@pytest.mark.rule("A11", "A10")
+@pytest.mark.rule("A11.5", "A10")
 @pytest.mark.parametrize("detects_duplicates", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_chain_of_forwarding_loses_nothing(seed: int, detects_duplicates: bool) -> None:

@@ -10,7 +10,7 @@ SEEDS = 70
 STEPS = 600
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.11")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_acknowledged_is_lost_and_nothing_completed_comes_back(seed: int) -> None:
     """Goal: contract A4, A5 and design rule 5.
@@ -24,7 +24,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_completed_comes_back(seed: int
     turmoil.check()
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.2")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_message_without_a_key_is_refused_as_too_much_only_when_no_fragment_has_room(seed: int) -> None:
     """Goal: contract A4. Method: as above, with messages of which a fragment holds four, and more of them in the end."""
@@ -39,7 +39,7 @@ def test_a_message_without_a_key_is_refused_as_too_much_only_when_no_fragment_ha
     turmoil.check()
 
 
-@pytest.mark.rule("A4", "A10")
+@pytest.mark.rule("A4.7", "A10")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_is_there_twice_where_duplicates_are_detected(seed: int) -> None:
     """Goal: contract A4 and A10. Method: as the first."""
@@ -52,7 +52,7 @@ def test_nothing_is_there_twice_where_duplicates_are_detected(seed: int) -> None
     turmoil.check()
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.2")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_messages_of_a_session_never_overtake_each_other(seed: int) -> None:
     """Goal: contract A9. Method: as above, on a queue that requires message sessions."""
@@ -69,7 +69,7 @@ def test_messages_of_a_session_never_overtake_each_other(seed: int) -> None:
     turmoil.check()
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.15")
 @pytest.mark.parametrize("is_partitioned", [False, True])
 def test_deleting_in_a_session_takes_nothing_of_others(is_partitioned: bool) -> None:
     """Goal: contract A9. Method: as above, with deletions in single sessions, by those who hold them and by others."""

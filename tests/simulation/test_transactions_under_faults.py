@@ -10,7 +10,7 @@ SEEDS = 40
 STEPS = 700
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.2")
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize(
     ("is_partitioned", "requires_session"), [(False, False), (True, False), (False, True), (True, True)]
@@ -35,7 +35,7 @@ def test_a_transaction_happens_whole_or_not_at_all(seed: int, is_partitioned: bo
     assert turmoil.commit_count > 0
 
 
-@pytest.mark.rule("A7")
+@pytest.mark.rule("A7.8")
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("is_partitioned", [False, True])
 def test_a_transaction_over_several_entities_happens_whole_or_not_at_all(seed: int, is_partitioned: bool) -> None:

@@ -50,7 +50,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessagingS
     store.close()
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.4")
 def test_a_session_is_read_by_its_id_in_any_case(store: MessagingStore) -> None:
     for session_id in ("order", "Order", "ORDER"):
         found = store.scan(HERE, 0, 10, UNLIMITED, ANY_STATE, session_id)
@@ -90,7 +90,7 @@ def older_folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.rule("A9")
+@pytest.mark.rule("A9.4")
 def test_sessions_of_an_older_folder_that_differ_in_case_are_one_afterwards(older_folder: Path) -> None:
     for _ in ("upgraded", "opened again"):
         store = DurableStore(older_folder)

@@ -238,7 +238,7 @@ def test_rules_are_listed_in_the_order_of_their_names(client: TestClient) -> Non
     assert [child.text_of("title") for child in feed.children if child.name == "entry"] == ["$Default", "a", "b"]
 
 
-@pytest.mark.rule("A6")
+@pytest.mark.rule("A6.5", "A6.6")
 def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
     client: TestClient, runtime: MemoryRuntime
 ) -> None:
@@ -256,7 +256,7 @@ def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
     assert [child.text for child in details.children] == ["5", "7", "3", "0", "0"]
 
 
-@pytest.mark.rule("A4", "A6")
+@pytest.mark.rule("A6.7", "A4")
 @pytest.mark.parametrize("path", ["q", "t", "t/subscriptions/s"])
 def test_an_entity_of_which_nothing_can_be_reached_has_no_counts_instead_of_zeros(
     client: TestClient, runtime: MemoryRuntime, path: str

@@ -163,7 +163,7 @@ def test_what_xml_cannot_hold_is_replaced_and_the_rest_is_escaped() -> None:
         (ServerBusy("x"), 50300),
     ],
 )
-@pytest.mark.rule("A20")
+@pytest.mark.rule("A20.2")
 def test_errors_carry_the_sub_codes_of_the_service(error: ArgumentError, code: int) -> None:
     assert sub_code(error) == code
     xml = parse_xml(write_error(error, error.status, "id", 0).encode())

@@ -53,7 +53,7 @@ def test_headers_that_are_large_and_no_more_are_measured_as_a_message(
     assert http.post(f"/{queue}/messages", headers={f"a{n}": "x" * 30_000 for n in range(3)}).status_code == 403
 
 
-@pytest.mark.rule("A19")
+@pytest.mark.rule("A19.4")
 def test_messages_pass_over_https(tmp_path: Path) -> None:
     running = RunningServer(tmp_path, store_count=1, tls_port=0)
     try:

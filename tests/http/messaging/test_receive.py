@@ -128,7 +128,7 @@ def test_dead_letters_are_received_over_http(server: RunningServer, http: httpx.
     assert http.delete(place_of(answer)).status_code == 200
 
 
-@pytest.mark.rule("A19")
+@pytest.mark.rule("A19.4")
 def test_what_was_sent_over_amqp_is_received_over_http(server: RunningServer, http: httpx.Client) -> None:
     queue = server.create_queue("from-amqp")
     properties: Any = {"colour": "réd", "n": 5, "not a token": 1, "Content-Length": 7}
@@ -185,7 +185,7 @@ def test_only_so_many_requests_wait_at_a_time(
     assert http.delete(f"/{queue}/messages/head?timeout=0").status_code == 204
 
 
-@pytest.mark.rule("A19")
+@pytest.mark.rule("A19.5")
 def test_one_connection_serves_many_requests(server: RunningServer) -> None:
     root = server.server.root_rule
     assert server.server.http_port

@@ -39,7 +39,7 @@ def test_every_operation_needs_its_right(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.rule("A20")
+@pytest.mark.rule("A20.1")
 def test_an_entity_that_does_not_exist_is_gone_for_who_may_ask(http: httpx.Client, operation: str) -> None:
     method, place = OPERATIONS[operation]
     answer = http.request(method, f"/nothing/{place}")

@@ -43,7 +43,7 @@ def test_whoever_waits_is_told_at_once_that_the_entity_is_gone() -> None:
     scene.receive.finish(scene.sim.now)
 
 
-@pytest.mark.rule("A4")
+@pytest.mark.rule("A4.9")
 @pytest.mark.parametrize("mode", list(ReceiveMode))
 def test_whoever_waits_learns_at_once_that_the_store_is_lost(mode: ReceiveMode) -> None:
     scene = Scene(mode)

@@ -27,7 +27,7 @@ def user_after(text: str, **user: object) -> dict[str, object]:
     return after
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.7")
 def test_set_makes_and_changes_properties_and_remove_takes_them_away() -> None:
     assert user_after("SET a = 'new'; REMOVE b; SET c = 'made'", a="old", b=1) == {"a": "new", "c": "made"}
 

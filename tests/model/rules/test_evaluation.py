@@ -49,7 +49,7 @@ TRUTHS = {"T": "1=1", "F": "1=0", "U": "missing=1"}
 NAMED = {"T": True, "F": False, "U": None}
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.5")
 @pytest.mark.parametrize("row", ["TTT", "TFF", "TUU", "FTF", "FFF", "FUF", "UTU", "UFF", "UUU"])
 def test_and_follows_three_valued_logic(row: str) -> None:
     assert outcome(f"{TRUTHS[row[0]]} AND {TRUTHS[row[1]]}") is NAMED[row[2]]
@@ -122,7 +122,7 @@ def test_exists_asks_for_the_property_and_not_for_its_value() -> None:
     assert outcome("EXISTS(sys.Label)") is False
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.6")
 @pytest.mark.parametrize(
     "text",
     [

@@ -119,7 +119,7 @@ def test_the_index_finds_what_a_scan_of_all_rules_finds(
     assert copied(index, view) == scan(rest, view)[0]
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.2")
 def test_rules_without_action_give_one_copy_and_each_with_an_action_one_more() -> None:
     index = index_of(
         ("s", RuleDescription("one")),
@@ -177,7 +177,7 @@ def test_a_correlation_filter_compares_text_with_case_and_numbers_by_value() -> 
     assert copied(index, view_of({"a": True})) == [("boolean", False)]
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.8")
 def test_all_fields_of_a_correlation_filter_have_to_match() -> None:
     every = CorrelationFilter("c", "m", "t", "r", "l", "s", "q", "text", (("a", 1),))
     index = index_of(("s", RuleDescription("r", every)))
@@ -234,7 +234,7 @@ def test_rules_are_listed_in_the_order_of_adding() -> None:
     assert index.rules("unknown") == []
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.10")
 @pytest.mark.parametrize(
     ("limit", "found"),
     [("SQL_FILTER_COUNT_MAX", SqlFilter("a > 1")), ("CORRELATION_FILTER_COUNT_MAX", CorrelationFilter(label="x"))],

@@ -51,7 +51,7 @@ def test_a_printed_action_parses_to_the_same_nodes(statements: tuple[Statement, 
         assert parse_action(text) == statements
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.4")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -157,7 +157,7 @@ def test_any_text_is_read_or_refused_as_an_argument_error(text: str) -> None:
             parse(text)
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.10")
 def test_a_filter_may_have_1024_characters_and_not_one_more() -> None:
     text = "a = '" + "x" * (TEXT_LENGTH_MAX - 6) + "'"
     assert len(text) == TEXT_LENGTH_MAX
@@ -193,7 +193,7 @@ def test_statements_are_separated_by_semicolons_or_nothing() -> None:
     assert parse_action("set a = 1 remove sys.Label set b = c + 2") == expected
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.10")
 def test_an_action_has_at_most_32_statements() -> None:
     text = "REMOVE a;" * STATEMENT_COUNT_MAX
     assert len(parse_action(text)) == 32

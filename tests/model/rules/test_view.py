@@ -20,7 +20,7 @@ def test_a_message_is_decoded_once_for_all_its_filters() -> None:
     assert view.facts is view.facts
 
 
-@pytest.mark.rule("A16")
+@pytest.mark.rule("A16.9")
 def test_a_view_has_no_other_attributes() -> None:
     with pytest.raises(AttributeError):
         _ = FilterView(b"").body  # type: ignore[attr-defined]
