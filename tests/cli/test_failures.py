@@ -23,7 +23,6 @@ AZURE_LIKE = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;
         (["queue", "update", "q", "--status", "Tired"], "Tired"),
         (["queue", "list", "--no-such-option"], "No such option"),
         (["queue", "list", "--connection-string", "x"], "connection string"),
-        (["queue", "list", "--connection-string", AZURE_LIKE], "Give the endpoint"),
         (["serve", "1st"], "not a name for a namespace"),
         (["serve", "x", "--stores", "0"], "--stores"),
         (["serve", "x", "--key", ""], "is empty"),
@@ -101,6 +100,9 @@ def test_a_connection_string_that_asks_a_plain_namespace_for_tls_is_told(
 ) -> None:
     asks_for_tls = served.ready["connection_string"].replace("UseDevelopmentEmulator=true", "")
     assert run(["queue", "list", "--connection-string", asks_for_tls]) == 1
+    assert "--ca-file" in capsys.readouterr().err
+    without_tls = f"https://127.0.0.1:{served.ready['http_port']}"
+    assert run(["queue", "list", "--connection-string", asks_for_tls, "--endpoint", without_tls]) == 1
     assert "Add UseDevelopmentEmulator=true" in capsys.readouterr().err
 
 
