@@ -219,20 +219,21 @@ def test_a_backlog_queue_in_a_dead_store_is_taken_out_and_another_takes_its_mess
 
 
 @pytest.mark.rule("B4")
-def test_a_dead_store_makes_its_entities_busy_and_never_fails_over(spaces: Spaces) -> None:
-    """Queues made one after the other live in different stores: one of the two is busy, and one notices nothing."""
+def test_a_dead_store_is_an_outage_of_its_entities_and_of_no_others(spaces: Spaces) -> None:
+    """Queues made one after the other live in different stores: one of the two fails over, and one notices nothing."""
     trials = [Trial(spaces), Trial(spaces)]
     with trials[0].paired(failover_interval=timedelta(0)) as client:
         senders = [trial.sender(client) for trial in trials]
         with spaces.primary.stores_down(0):
             sent = [trial.send(sender, timeout=5) for trial, sender in zip(trials, senders, strict=True)]
-            assert sorted(sent) == [False, True]
-            assert trials[sent.index(False)].last_failure is FailureKind.BUSY
-        assert all(state.availability is Availability.HEALTHY for state in client.state().entities)
+            assert sent == [True, True]
+            states = {state.path: state.availability for state in client.state().entities}
+            assert sorted(states.values(), key=str) == sorted([Availability.FAILED_OVER, Availability.HEALTHY], key=str)
+        (failed_over,) = [path for path, state in states.items() if state is Availability.FAILED_OVER]
+        client.mark_healthy(failed_over)
         for trial, sender in zip(trials, senders, strict=True):
             until(partial(trial.send, sender))
-    for trial in trials:
-        assert trial.audit().waiting == []
+    assert sorted(len(trial.audit().waiting) for trial in trials) == [0, 1]
 
 
 @pytest.mark.rule("B5", "B8")
