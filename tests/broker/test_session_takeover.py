@@ -5,6 +5,7 @@ import pytest
 from twinbus.broker.commands import GetSessionState
 from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.session_desk import DETACH_SLACK
 from twinbus.broker.outcomes import Abandon
 from twinbus.errors import ArgumentError, SessionCannotBeLocked, SessionLockLost
 from twinbus.model.descriptions import QueueDescription
@@ -169,6 +170,18 @@ def test_a_receiver_that_lost_its_session_before_it_was_attached_is_refused(
     share(sim, queue, first.token)
     with pytest.raises(SessionLockLost):
         sim.receiver(queue.main, 1, session=first)
+
+
+def test_a_hold_that_was_taken_over_ends_as_any_other(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "a")
+    first = holder(sim, queue)
+    assert first.session is not None
+    second = sim.receiver(queue.main, 10, session=share(sim, queue, first.session.token))
+    sim.advance(LOCK)
+    assert second.session is not None
+    assert not second.session.is_held
+    sim.advance(DETACH_SLACK)
+    assert isinstance(second.lost, SessionLockLost)
 
 
 def test_the_counts_of_what_was_handed_to_any_holder_rise_when_the_last_hold_ends(

@@ -189,6 +189,25 @@ func init() {
 		s.takeNone(receiver)
 	})
 
+	scenarioAlone("settlement", "an abandoned message comes again at the delivery time that the receiver gave", func(s *stage) {
+		queue, client := s.queue(admin.QueueProperties{}), s.client()
+		s.send(client, queue, "later")
+		receiver := s.receiver(client, queue)
+		message := s.take(receiver, 1)[0]
+		until := message.LockedUntil.Add(time.Hour)
+		check(receiver.AbandonMessage(s, message, &azservicebus.AbandonMessageOptions{
+			PropertiesToModify: map[string]any{"x-opt-delivery-time": until},
+		}))
+		peeked := must(receiver.PeekMessages(s, 1, nil))[0]
+		equal(azservicebus.MessageStateScheduled, peeked.State)
+		equal(until.UnixMilli(), peeked.ScheduledEnqueueTime.UnixMilli())
+		s.passTime("3700")
+		again := s.take(receiver, 1)[0]
+		equal(message.DeliveryCount+1, again.DeliveryCount)
+		equal(0, len(again.ApplicationProperties))
+		s.complete(receiver, again)
+	})
+
 	scenario("settlement", "a message is settled by its lock token from another connection", func(s *stage) {
 		queue := s.queue(admin.QueueProperties{})
 		client := s.client()

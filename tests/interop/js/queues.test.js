@@ -141,6 +141,18 @@ test("an abandoned message comes again with a higher delivery count and the prop
   await receiver.completeMessage(second);
 });
 
+test("an abandoned message with a delivery time is scheduled until then", async () => {
+  const { receiver } = await filled("later");
+  const [first] = await take(receiver);
+  const until = new Date(Date.now() + 3_600_000);
+  await receiver.abandonMessage(first, { "x-opt-delivery-time": until });
+  await takeNone(receiver);
+  const [peeked] = await receiver.peekMessages(1, { fromSequenceNumber: first.sequenceNumber });
+  assert.equal(peeked.state, "scheduled");
+  assert.equal(peeked.scheduledEnqueueTimeUtc.getTime(), until.getTime());
+  assert.equal(peeked.deliveryCount, 1);
+});
+
 test("a deferred message is received by its number and in no other way", async () => {
   const { receiver } = await filled("deferred", "next");
   const [message] = await take(receiver);
