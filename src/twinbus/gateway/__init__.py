@@ -6,6 +6,7 @@ connections          all open connections of a namespace
 namespace_view       what they share: entities, control plane, access rules, traffic counters
 connection_gateway   one connection: AMQP events to bindings
 authorization        the one place that checks a right
+web_tokens           JSON web tokens, of issuers that are values of trusted_issuer
 addresses            an address to the entity it names
 links                bindings of links to entities: send, receive, settle, meter
 nodes                `$cbs`, `$management` and the coordinator of transactions

@@ -7,6 +7,7 @@ data_folder       the folder with its data, and the lock on it
 sockets           ports: bind, listen, AMQP, HTTP and TLS on one port
 host_names        the names of a listener, for connection strings and certificates
 tls               certificates
+trusted_keys      the keys of issuers whose JSON web tokens count
 listener          AMQP on a socket
 http_server       HTTP on a socket
 timers            the beat that ticks brokers and connections
