@@ -56,7 +56,7 @@ def encoded(document: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(document).encode()).rstrip(b"=").decode()
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.6")
 def test_a_signed_token_gives_the_rights_of_its_claims_until_it_expires() -> None:
     grant = trusting().verify(sign(claims(NOW)), "orders", NOW)
     assert grant.rights == frozenset(Right)

@@ -68,7 +68,7 @@ def client(server: RunningServer, credential: Credential) -> ServiceBusClient:
     return ServiceBusClient("localhost", credential, **options(server))
 
 
-@pytest.mark.rule("A17")
+@pytest.mark.rule("A17.6")
 def test_a_client_with_a_token_credential_sends_receives_and_settles(server: RunningServer) -> None:
     queue, credential = server.create_queue("with-token"), Credential(server)
     with client(server, credential) as connected:
