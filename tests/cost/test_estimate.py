@@ -34,7 +34,7 @@ def line(result: Estimate, name: str) -> Line:
 
 
 @pytest.mark.parametrize(("period", "receives"), [("hour", 40), ("day", 960), ("30 days", 28_800)])
-@pytest.mark.rule("D2")
+@pytest.mark.rule("D2.2")
 def test_ten_backlog_queues_polled_for_fifteen_minutes_each_cost_these_idle_receives(
     period: str, receives: int
 ) -> None:
@@ -44,7 +44,7 @@ def test_ten_backlog_queues_polled_for_fifteen_minutes_each_cost_these_idle_rece
 
 
 @pytest.mark.parametrize(("queues", "syphons", "poll_s"), [(1, 1, 900), (10, 3, 10), (7, 2, 7), (10, 0, 900)])
-@pytest.mark.rule("D2")
+@pytest.mark.rule("D2.1")
 def test_idle_receives_of_30_days_are_queues_times_syphons_times_seconds_over_poll(
     queues: int, syphons: int, poll_s: int
 ) -> None:
@@ -54,7 +54,7 @@ def test_idle_receives_of_30_days_are_queues_times_syphons_times_seconds_over_po
 
 
 @pytest.mark.parametrize(("entities", "processes", "interval_s"), [(1, 1, 60), (5, 4, 60), (1, 1, 1), (3, 2, 1800)])
-@pytest.mark.rule("D3")
+@pytest.mark.rule("D3.1")
 def test_pings_a_day_are_86400_over_the_interval_for_each_entity_and_process(
     entities: int, processes: int, interval_s: int
 ) -> None:
@@ -71,7 +71,7 @@ def test_pings_of_an_outage_begin_an_interval_after_failover_and_end_with_the_fi
     assert line(of(Deployment(outage=timedelta(seconds=outage_s))), "pings").in_outage == pings
 
 
-@pytest.mark.rule("D4")
+@pytest.mark.rule("D4.1")
 def test_a_failed_over_message_costs_four_operations_instead_of_two() -> None:
     outage = Deployment(rate=Fraction(10), outage=timedelta(minutes=11))
     result = of(outage)
@@ -92,7 +92,7 @@ def test_messages_go_to_the_backlog_until_a_ping_finds_that_the_outage_is_over(o
     assert of(deployment).in_period(sends, 1) == 3_600 - 60 - messages
 
 
-@pytest.mark.rule("D4")
+@pytest.mark.rule("D4.2")
 def test_size_and_bandwidth_count_in_each_leg() -> None:
     result = five_seconds(size=100_000)
     assert [line(result, leg).in_outage for leg in LEGS] == [10] * 4

@@ -74,7 +74,7 @@ def send_until(pair: SimulatedPair, end: Millis, rate: int) -> None:
 
 
 @pytest.mark.parametrize(("hours", "receives"), [(1, 40), (24, 960)])
-@pytest.mark.rule("D2")
+@pytest.mark.rule("D5.1", "D2")
 def test_idle_hours_of_a_syphon_cost_what_was_estimated(tmp_path: Path, hours: int, receives: int) -> None:
     pair = SimulatedPair(tmp_path / "pair", Deployment())
     pair.start_syphon()
@@ -85,7 +85,7 @@ def test_idle_hours_of_a_syphon_cost_what_was_estimated(tmp_path: Path, hours: i
 
 
 @pytest.mark.parametrize(("outage_s", "rate"), [(600, 1), (601, 1), (90, 5), (90, 1), (45, 1)])
-@pytest.mark.rule("D3", "D4")
+@pytest.mark.rule("D5.1", "D3", "D4")
 def test_an_outage_costs_what_was_estimated(tmp_path: Path, outage_s: int, rate: int) -> None:
     """Ten minutes, the outage, two minutes more, and half an hour with a syphon that brings home what was set aside."""
     deployment = Deployment(rate=Fraction(rate), size=SIZE, outage=timedelta(seconds=outage_s))

@@ -18,7 +18,7 @@ def test_the_shipped_sheet_says_that_it_is_an_example() -> None:
     assert set(sheet.plans) == {"basic", "standard", "premium"}
 
 
-@pytest.mark.rule("D5")
+@pytest.mark.rule("D5.2")
 def test_prices_are_what_was_written() -> None:
     standard = read_price_sheet(None).plan(None)
     assert standard.name == "standard"

@@ -50,7 +50,7 @@ def send(client: Client, *payloads: bytes, to: str = "orders") -> None:
     client.run()
 
 
-@pytest.mark.rule("D1")
+@pytest.mark.rule("D1.1")
 def test_a_message_is_counted_when_it_is_sent_and_when_it_is_received_with_its_id_and_number(front: Front) -> None:
     client = front.client()
     send(client, payload("a", message_id="m-1"), payload("b", message_id="m-2"))
@@ -84,7 +84,7 @@ def test_above_the_limit_of_a_second_operations_are_added_up_and_none_is_missing
     assert found[-1].message_id is None
 
 
-@pytest.mark.rule("D1")
+@pytest.mark.rule("D1.1")
 def test_the_fragment_of_each_message_is_counted_with_it(front: Front) -> None:
     front.sim.queue(QueueDescription("split", enable_partitioning=True))
     client = front.client()
@@ -197,7 +197,7 @@ def test_requests_are_counted_by_what_they_did(front: Front) -> None:
     assert operations(front)["empty_receive"] == 1
 
 
-@pytest.mark.rule("D2")
+@pytest.mark.rule("D2.2")
 @pytest.mark.parametrize(
     ("time", "count"), [(HOUR, 40), (DAY, 960), pytest.param(30 * DAY, 28_800, marks=pytest.mark.nightly)]
 )

@@ -66,7 +66,7 @@ def sent(operations: Path) -> Counter[object]:
     return Counter(row["message_id"] for row in read_log(operations) if row["cause"] == "send")
 
 
-@pytest.mark.rule("D1")
+@pytest.mark.rule("D1.1")
 def test_nothing_is_missing_from_the_log_of_a_namespace_that_was_stopped(served: Served) -> None:
     served.send("a", "b", "c")
     served.end(signal.SIGTERM)

@@ -91,7 +91,7 @@ def pump() -> Pump:
     return Pump(QUEUE, classify, RateCap(None), SystemClock(), lambda _: None)
 
 
-@pytest.mark.rule("D4")
+@pytest.mark.rule("D4.1")
 @pytest.mark.parametrize("syphon", [syphon_in_bulk, syphon_with_stock_clients])
 def test_a_failed_over_message_costs_four_operations_and_an_empty_poll_one(
     pair: Pair, syphon: Callable[[Pair, int], None]
@@ -107,7 +107,7 @@ def test_a_failed_over_message_costs_four_operations_and_an_empty_poll_one(
     ]
 
 
-@pytest.mark.rule("D2")
+@pytest.mark.rule("D1.3", "D2")
 @pytest.mark.parametrize("syphon", [syphon_in_bulk, syphon_with_stock_clients])
 def test_each_poll_of_an_idle_backlog_queue_is_one_empty_receive(
     pair: Pair, syphon: Callable[[Pair, int], None]

@@ -113,7 +113,7 @@ def test_what_is_sent_and_received_is_in_the_log_as_the_sdk_did_it(
     assert sizes == {str(each.message_id): encoded_size(each) for each in [single, *listed, *batched]}
 
 
-@pytest.mark.rule("D1")
+@pytest.mark.rule("D1.1")
 def test_sessions_schedules_topics_pings_and_management_are_in_the_log_as_the_sdk_did_them(
     server: RunningServer, client: ServiceBusClient
 ) -> None:
@@ -200,7 +200,7 @@ def publish(client: ServiceBusClient, ledger: Ledger) -> None:
         ledger.received("sink", receiver.receive_messages(1, max_wait_time=5))
 
 
-@pytest.mark.rule("D1")
+@pytest.mark.rule("D1.2")
 def test_a_message_of_64_kb_is_one_unit_and_a_byte_more_makes_two(
     server: RunningServer, client: ServiceBusClient
 ) -> None:

@@ -5,7 +5,7 @@ import pytest
 from twinbus.meter.operation import SYPHON_PRODUCT, Cause, Path, path_of, units_of, who_of_agent
 
 
-@pytest.mark.rule("D1")
+@pytest.mark.rule("D1.2")
 @pytest.mark.parametrize(
     ("size", "units"), [(0, 1), (1, 1), (65_536, 1), (65_537, 2), (131_072, 2), (131_073, 3), (262_144, 4)]
 )

@@ -130,7 +130,7 @@ def test_the_pumps_of_ten_idle_backlog_queues_receive(time: int, count: int) -> 
     assert sum(row.units for row in meter.rows) == count
 
 
-@pytest.mark.rule("D3")
+@pytest.mark.rule("D3.1")
 @pytest.mark.parametrize("interval_s", [1, 60, 1800])
 def test_an_entity_that_is_down_for_a_day_costs_a_ping_each_interval(interval_s: int) -> None:
     meter = KeptOperations()

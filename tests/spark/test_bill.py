@@ -67,7 +67,7 @@ def bench(spark: "SparkSession", tmp_path: Path) -> Bench:
     return Bench(spark, tmp_path)
 
 
-@pytest.mark.rule("D5")
+@pytest.mark.rule("C1.4", "D5")
 def test_lines_of_every_period_equal_an_independent_count(bench: Bench) -> None:
     """Two namespaces, an outage, and a month's end in between; money goes through the tiers."""
     late = busy_hours(millis("2026-11-30 23:00"), 2, seed=3)

@@ -47,6 +47,7 @@ def test_a_bill_is_made_on_two_workers_of_a_cluster(tmp_path: Path) -> None:
         bill(tmp_path, cluster.start_all(worker_count=2).url, ON_CLUSTER)
 
 
+@pytest.mark.rule("C4.2")
 @pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(1_000)

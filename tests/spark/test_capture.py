@@ -49,6 +49,7 @@ def bodies(first: int, end: int) -> list[str]:
     return [f"m{number}" for number in range(first, end)]
 
 
+@pytest.mark.rule("C1.2")
 def test_each_message_is_captured_once_and_left_where_it_is(captures: Captures, entities: Entities) -> None:
     queue, other = entities.queue(enable_partitioning=True), entities.queue()
     entities.send(queue, bodies(0, 700))
@@ -63,6 +64,7 @@ def test_each_message_is_captured_once_and_left_where_it_is(captures: Captures, 
     assert entities.broker.count(queue) == 750
 
 
+@pytest.mark.rule("C1.2")
 def test_what_is_consumed_is_in_the_lake_and_nowhere_else(captures: Captures, entities: Entities) -> None:
     topic = entities.topic("audit")
     path = f"{topic}/Subscriptions/audit"

@@ -69,6 +69,7 @@ class Pass:
         assert self._broker.count(self._source) == 0
 
 
+@pytest.mark.rule("C4.2")
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(400)

@@ -55,6 +55,7 @@ def minute(number: int) -> str:
     return f"2026-11-15T10:{number:02}:00+00:00"
 
 
+@pytest.mark.rule("C1.3")
 def test_chosen_dead_letters_go_home_and_the_others_stay(
     spark: "SparkSession", entities: Entities, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,6 +94,7 @@ def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+@pytest.mark.rule("C1.3")
 @pytest.mark.usefixtures("tokyo")
 def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
     spark: "SparkSession", entities: Entities, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.rule("C4.1")
 @pytest.mark.parametrize(
     ("given", "environment", "chosen"),
     [

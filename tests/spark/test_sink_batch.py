@@ -30,6 +30,7 @@ def write(frame: "DataFrame", entities: Entities, **options: str) -> None:
     frame.write.format("servicebus").options(**entities.options, **options).mode("append").save()
 
 
+@pytest.mark.rule("C2.2")
 def test_rows_become_messages(spark: "SparkSession", entities: Entities) -> None:
     queue = entities.queue()
     frame = spark.sql(
@@ -118,6 +119,7 @@ def test_an_entity_cannot_be_overwritten(spark: "SparkSession", entities: Entiti
         frame.mode("overwrite").save()
 
 
+@pytest.mark.rule("C3.1")
 def test_what_was_read_is_written_as_it_was(spark: "SparkSession", entities: Entities) -> None:
     """Columns that only a source has need not be dropped, and properties keep their types."""
     source, target = entities.queue(), entities.queue()

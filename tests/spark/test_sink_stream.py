@@ -39,6 +39,7 @@ def bodies(entities: Entities, path: str) -> list[str]:
     return sorted(message.body.decode() for message in found)
 
 
+@pytest.mark.rule("C2.2")
 def test_a_batch_that_is_run_again_after_a_restart_is_kept_once(
     spark: "SparkSession", entities: Entities, lines: Path
 ) -> None:

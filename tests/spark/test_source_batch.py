@@ -16,6 +16,7 @@ def load(spark: "SparkSession", entities: Entities, **given: str) -> "DataFrame"
     return spark.read.format("servicebus").options(**entities.options).options(**given).load()
 
 
+@pytest.mark.rule("C2.1")
 def test_a_partitioned_queue_is_a_table_with_all_columns(spark: "SparkSession", entities: Entities) -> None:
     queue = entities.queue(enable_partitioning=True)
     message = encode_message("body", message_id="a", application_properties={"n": 1, "text": "x"}, subject="s")

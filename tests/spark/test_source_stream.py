@@ -65,6 +65,7 @@ def test_a_browsing_stream_goes_on_where_it_was(spark: "SparkSession", entities:
     assert counts(entities, queue) == (35, 0)
 
 
+@pytest.mark.rule("C2.1")
 def test_a_consuming_stream_takes_every_message_once_and_goes_on_where_it_was(
     spark: "SparkSession", entities: Entities, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def drain(backlog: Backlog, master: str, metrics: Path) -> None:
     assert list(metrics.glob("*.parquet"))
 
 
+@pytest.mark.rule("C4.2")
 @pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(600)

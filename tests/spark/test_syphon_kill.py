@@ -44,6 +44,7 @@ def wait_for_more(backlog: Backlog, path: str, count: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.rule("C1.1")
 @pytest.mark.spark
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(ROUNDS))

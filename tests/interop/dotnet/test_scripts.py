@@ -9,7 +9,7 @@ from tests.interop.dotnet.player import Player, feature_of, scripts, variants
 from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
 
-VERSION = "7.19.0, by its recorded frames"
+VERSION = "7.19.0"
 
 
 def name_of(script: Path, values: dict[str, str]) -> str:
