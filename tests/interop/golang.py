@@ -26,35 +26,39 @@ def module_version(module: str, folder: Path = FOLDER) -> str:
     return found[1]
 
 
-def built_suite(folder: Path = FOLDER) -> Path:
-    """The program. Raises SuiteUnavailable where Go is missing or cannot get the modules."""
+def built_suite(folder: Path = FOLDER, shared: Path | None = None, timeout_s: float = BUILD_TIMEOUT_S) -> Path:
+    """The program. Raises SuiteUnavailable where Go is missing or cannot get the modules.
+
+    `shared`: the folder of a module that several suites have in common.
+    """
     if shutil.which("go") is None:
         raise SuiteUnavailable("go is not installed")
     digest = hashlib.sha256()
-    for path in (*sorted(folder.glob("*.go")), folder / "go.mod", folder / "go.sum"):
+    common = () if shared is None else sorted(shared.glob("*.go"))
+    for path in (*sorted(folder.glob("*.go")), folder / "go.mod", folder / "go.sum", *common):
         digest.update(path.read_bytes())
     program = BUILD / f"{folder.name}-{digest.hexdigest()[:12]}" / "suite"
     if not program.exists():
         for older in BUILD.glob(f"{folder.name}-*"):
             shutil.rmtree(older)
-        _build(program, folder)
+        _build(program, folder, timeout_s)
     return program
 
 
-def _build(program: Path, folder: Path) -> None:
-    _get_modules(folder)
+def _build(program: Path, folder: Path, timeout_s: float) -> None:
+    _get_modules(folder, timeout_s)
     try:
         command = ["go", "build", "-o", str(program), "."]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         raise SuiteUnavailable("go did not build the suite in time; what it built is kept, so try again") from None
     assert done.returncode == 0, f"the suite does not build: {done.stderr}"
 
 
-def _get_modules(folder: Path) -> None:
+def _get_modules(folder: Path, timeout_s: float) -> None:
     try:
         command = ["go", "mod", "download"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         raise SuiteUnavailable("go could not get the modules of the SDK in time") from None
     if done.returncode != 0:

@@ -66,6 +66,7 @@ class RunningServer:
         is_metered: bool = False,
         clock: ShiftedClock | None = None,
         trusted_issuers: tuple[TrustedIssuer, ...] = (),
+        tls_names: tuple[str, ...] = (),
     ) -> None:
         self.clock = clock or ShiftedClock()
         self.settings = ServerSettings(
@@ -77,6 +78,7 @@ class RunningServer:
             tls_port=tls_port,
             is_metered=is_metered,
             trusted_issuers=trusted_issuers,
+            tls_names=tls_names,
         )
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)

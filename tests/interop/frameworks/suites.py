@@ -9,9 +9,6 @@ import pytest
 from tests.interop.foreign_suite import Scenario, SuiteRun, SuiteUnavailable
 from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
-from twinbus.clock import SystemClock
-from twinbus.server.server_settings import LOOPBACK
-from twinbus.server.tls import development_certificate
 
 NETWORK = Path(__file__).parent / "python" / "network"
 AZURE_NAME = "twinbus-tests.servicebus.windows.net"
@@ -60,8 +57,7 @@ def name_of(scenario: Scenario) -> str:
 @contextmanager
 def azure_named_server(data: Path) -> Iterator[RunningServer]:
     """A namespace whose certificate is also for a name such as namespaces in Azure have."""
-    development_certificate(data / "tls", [LOOPBACK, AZURE_NAME], SystemClock().now())
-    running = RunningServer(data, store_count=4, tls_port=0)
+    running = RunningServer(data, store_count=4, tls_port=0, tls_names=(AZURE_NAME,))
     try:
         yield running
     finally:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.foreign_suite import Scenario, SuiteRun, scenarios_in
-from tests.interop.frameworks.suites import AZURE_NAME, azure_named_server, described, name_of, network, playing
+from tests.interop.frameworks.suites import name_of, playing
 from tests.interop.frameworks.venvs import PYTHON, Environment
 from tests.interop.results import Recorder
+from tests.interop.running_server import RunningServer
 
 ENVIRONMENT = Environment("airflow")
 PROGRAM = PYTHON / "airflow_scenarios.py"
@@ -21,20 +22,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuiteRun]:
     recorder = Recorder(
         "Airflow's Azure provider", f"{provider}, Airflow {ENVIRONMENT.version_of('apache-airflow-core')}"
     )
-    with azure_named_server(tmp_path_factory.mktemp("data")) as server:
-        root = server.server.root_rule
-        keys = f"SharedAccessKeyName={root.name};SharedAccessKey={root.primary_key}"
-        connection = {"conn_type": "azure_service_bus", "schema": f"Endpoint=sb://{AZURE_NAME}/;{keys}"}
-        variables = {
-            **described(server),
-            **network(server),
-            "AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")),
-            "PYTHONWARNINGS": "ignore",
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
-            "AIRFLOW_CONN_AZURE_SERVICE_BUS_DEFAULT": json.dumps(connection),
-        }
-        with playing(recorder, SCENARIOS, lambda: [str(ENVIRONMENT.python()), str(PROGRAM)], variables) as suite:
-            yield suite
+    server = RunningServer(tmp_path_factory.mktemp("data"), store_count=4)
+    connection = {"conn_type": "azure_service_bus", "schema": server.connection_string}
+    variables = {
+        "AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")),
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
+        "AIRFLOW_CONN_AZURE_SERVICE_BUS_DEFAULT": json.dumps(connection),
+        "PYTHONWARNINGS": "ignore",
+        "REQUESTS_CA_BUNDLE": str(server.server.tls_authority),
+    }
+    with playing(recorder, SCENARIOS, lambda: [str(ENVIRONMENT.python()), str(PROGRAM)], variables) as suite:
+        yield suite
+    server.stop()
 
 
 @pytest.mark.nightly

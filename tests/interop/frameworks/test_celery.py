@@ -50,6 +50,7 @@ def working(python: str, variables: dict[str, str]) -> Iterator[None]:
             worker.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)
 def test_an_application_with_celery_gets_what_it_expects(run: SuiteRun, scenario: Scenario) -> None:
     assert not (failure := run.failure(scenario)), failure

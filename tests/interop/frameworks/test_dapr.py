@@ -6,26 +6,25 @@ from pathlib import Path
 import pytest
 
 from tests.interop.foreign_suite import Scenario, SuiteRun, scenarios_in
-from tests.interop.frameworks.suites import described, name_of, playing
+from tests.interop.frameworks.suites import name_of, playing
 from tests.interop.golang import built_suite, module_version
 from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
 
-FOLDER = Path(__file__).parent / "go" / "dapr"
+GO = Path(__file__).parent / "go"
+FOLDER = GO / "dapr"
 SCENARIOS = scenarios_in([FOLDER / "main.go"])
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuiteRun]:
     recorder = Recorder("Dapr", f"components {module_version('github.com/dapr/components-contrib', FOLDER)}")
-    server = RunningServer(tmp_path_factory.mktemp("data"), store_count=4, tls_port=0)
-    # Its administration client dials the port of the connection string, so that port has to speak HTTP too.
+    server = RunningServer(tmp_path_factory.mktemp("data"), store_count=4)
     variables = {
-        **described(server),
-        "TWINBUS_CONNECTION": server.server.tls_connection_string or "",
+        "TWINBUS_CONNECTION": server.connection_string,
         "SSL_CERT_FILE": str(server.server.tls_authority),
     }
-    with playing(recorder, SCENARIOS, lambda: [str(built_suite(FOLDER))], variables) as suite:
+    with playing(recorder, SCENARIOS, lambda: [str(built_suite(FOLDER, GO / "scenarios"))], variables) as suite:
         yield suite
     server.stop()
 

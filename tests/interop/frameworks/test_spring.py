@@ -46,6 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuiteRun]:
         yield stack.enter_context(playing(recorder, SCENARIOS, command, variables))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)
 def test_an_application_with_spring_gets_what_it_expects(run: SuiteRun, scenario: Scenario) -> None:
     assert not (failure := run.failure(scenario)), failure

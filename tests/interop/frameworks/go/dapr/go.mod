@@ -44,4 +44,7 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/apimachinery v0.33.0 // indirect
 	k8s.io/utils v0.0.0-20250502105355-0f33e8f1c979 // indirect
+	twinbus/scenarios v0.0.0
 )
+
+replace twinbus/scenarios => ../scenarios

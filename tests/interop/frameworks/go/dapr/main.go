@@ -15,10 +15,14 @@ import (
 	"github.com/dapr/components-contrib/pubsub/azure/servicebus/queues"
 	"github.com/dapr/components-contrib/pubsub/azure/servicebus/topics"
 	"github.com/dapr/kit/logger"
+
+	. "twinbus/scenarios"
 )
 
+var scenario = Add
+
 func base(properties map[string]string) metadata.Base {
-	properties["connectionString"] = setting("TWINBUS_CONNECTION")
+	properties["connectionString"] = Setting("TWINBUS_CONNECTION")
 	return metadata.Base{Name: "servicebus", Properties: properties}
 }
 
@@ -29,7 +33,7 @@ func quiet() logger.Logger {
 }
 
 func started(ctx context.Context, component pubsub.PubSub, properties map[string]string) pubsub.PubSub {
-	check(component.Init(ctx, pubsub.Metadata{Base: base(properties)}))
+	Check(component.Init(ctx, pubsub.Metadata{Base: base(properties)}))
 	return component
 }
 
@@ -42,7 +46,7 @@ func withQueues(ctx context.Context) pubsub.PubSub {
 }
 
 func publish(ctx context.Context, component pubsub.PubSub, topic, text string, about map[string]string) {
-	check(component.Publish(ctx, &pubsub.PublishRequest{Topic: topic, Data: []byte(text), Metadata: about}))
+	Check(component.Publish(ctx, &pubsub.PublishRequest{Topic: topic, Data: []byte(text), Metadata: about}))
 }
 
 // subscribe returns what the handler got; it fails as often as it is told.
@@ -50,7 +54,7 @@ func subscribe(
 	ctx context.Context, component pubsub.PubSub, topic string, about map[string]string, failures int,
 ) <-chan *pubsub.NewMessage {
 	arrived := make(chan *pubsub.NewMessage, 100)
-	check(component.Subscribe(ctx, pubsub.SubscribeRequest{Topic: topic, Metadata: about},
+	Check(component.Subscribe(ctx, pubsub.SubscribeRequest{Topic: topic, Metadata: about},
 		func(_ context.Context, message *pubsub.NewMessage) error {
 			if failures > 0 {
 				failures--
@@ -67,22 +71,22 @@ func main() {
 		component := withTopics(ctx, "shop")
 		arrived := subscribe(ctx, component, "dapr-topic", nil, 0)
 		publish(ctx, component, "dapr-topic", "hello", map[string]string{"CorrelationId": "c1", "Label": "greeting"})
-		message := next(ctx, arrived)
-		same("hello", string(message.Data))
-		same("c1", message.Metadata["metadata.CorrelationId"])
-		same("greeting", message.Metadata["metadata.Label"])
+		message := Next(ctx, arrived)
+		Same("hello", string(message.Data))
+		Same("c1", message.Metadata["metadata.CorrelationId"])
+		Same("greeting", message.Metadata["metadata.Label"])
 	})
 	scenario("topics and rules", "every consumer has a subscription of its own", func(ctx context.Context) {
 		first, second := withTopics(ctx, "first"), withTopics(ctx, "second")
 		one, two := subscribe(ctx, first, "dapr-news", nil, 0), subscribe(ctx, second, "dapr-news", nil, 0)
 		publish(ctx, first, "dapr-news", "news", nil)
-		same("news", string(next(ctx, one).Data))
-		same("news", string(next(ctx, two).Data))
+		Same("news", string(Next(ctx, one).Data))
+		Same("news", string(Next(ctx, two).Data))
 	})
 	scenario("batch", "messages are published and received in bulk", func(ctx context.Context) {
 		component := withTopics(ctx, "bulk")
 		arrived := make(chan string, 100)
-		check(component.(pubsub.BulkSubscriber).BulkSubscribe(ctx, pubsub.SubscribeRequest{Topic: "dapr-bulk"},
+		Check(component.(pubsub.BulkSubscriber).BulkSubscribe(ctx, pubsub.SubscribeRequest{Topic: "dapr-bulk"},
 			func(_ context.Context, messages *pubsub.BulkMessage) ([]pubsub.BulkSubscribeResponseEntry, error) {
 				statuses := []pubsub.BulkSubscribeResponseEntry{}
 				for _, entry := range messages.Entries {
@@ -97,29 +101,29 @@ func main() {
 				pubsub.BulkMessageEntry{EntryId: fmt.Sprint(number), Event: fmt.Appendf(nil, "m%02d", number)})
 		}
 		answer, err := component.(pubsub.BulkPublisher).BulkPublish(ctx, request)
-		check(err)
-		same(0, len(answer.FailedEntries))
+		Check(err)
+		Same(0, len(answer.FailedEntries))
 		got := []string{}
 		for range 20 {
-			got = append(got, next(ctx, arrived))
+			got = append(got, Next(ctx, arrived))
 		}
 		sort.Strings(got)
-		same("m00", got[0])
-		same("m19", got[19])
+		Same("m00", got[0])
+		Same("m19", got[19])
 	})
 	scenario("send", "a queue is created, and a message passes", func(ctx context.Context) {
 		component := withQueues(ctx)
 		arrived := subscribe(ctx, component, "dapr-queue", nil, 0)
 		publish(ctx, component, "dapr-queue", "hello", nil)
-		same("hello", string(next(ctx, arrived).Data))
+		Same("hello", string(Next(ctx, arrived).Data))
 	})
 	scenario("settlement", "a message whose handler fails comes again", func(ctx context.Context) {
 		component := withQueues(ctx)
 		arrived := subscribe(ctx, component, "dapr-failing", nil, 2)
 		publish(ctx, component, "dapr-failing", "third time lucky", nil)
-		message := next(ctx, arrived)
-		same("third time lucky", string(message.Data))
-		same("3", message.Metadata["metadata.DeliveryCount"])
+		message := Next(ctx, arrived)
+		Same("third time lucky", string(message.Data))
+		Same("3", message.Metadata["metadata.DeliveryCount"])
 	})
 	scenario("sessions", "the messages of a session come in order", func(ctx context.Context) {
 		component := withTopics(ctx, "sessions")
@@ -129,9 +133,9 @@ func main() {
 			publish(ctx, component, "dapr-sessions", fmt.Sprint(number), map[string]string{"SessionId": "blue"})
 		}
 		for number := range 3 {
-			message := next(ctx, arrived)
-			same(fmt.Sprint(number), string(message.Data))
-			same("blue", message.Metadata["metadata.SessionId"])
+			message := Next(ctx, arrived)
+			Same(fmt.Sprint(number), string(message.Data))
+			Same("blue", message.Metadata["metadata.SessionId"])
 		}
 	})
 	scenario("scheduling", "a message is published for later", func(ctx context.Context) {
@@ -140,26 +144,26 @@ func main() {
 		due := time.Now().Add(time.Second).Truncate(time.Second).Add(time.Second)
 		about := map[string]string{"ScheduledEnqueueTimeUtc": due.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT")}
 		publish(ctx, component, "dapr-later", "later", about)
-		same("later", string(next(ctx, arrived).Data))
+		Same("later", string(Next(ctx, arrived).Data))
 		if time.Now().Before(due) {
 			panic("it came too early")
 		}
 	})
 	scenario("receive", "a binding writes to a queue and reads from it", func(ctx context.Context) {
 		queue := binding.NewAzureServiceBusQueues(quiet())
-		check(queue.Init(ctx, bindings.Metadata{Base: base(map[string]string{"queueName": "dapr-binding"})}))
+		Check(queue.Init(ctx, bindings.Metadata{Base: base(map[string]string{"queueName": "dapr-binding"})}))
 		_, err := queue.Invoke(ctx, &bindings.InvokeRequest{
 			Data: []byte("order"), Operation: bindings.CreateOperation, Metadata: map[string]string{"id": "m1"},
 		})
-		check(err)
+		Check(err)
 		arrived := make(chan *bindings.ReadResponse, 10)
-		check(queue.Read(ctx, func(_ context.Context, message *bindings.ReadResponse) ([]byte, error) {
+		Check(queue.Read(ctx, func(_ context.Context, message *bindings.ReadResponse) ([]byte, error) {
 			arrived <- message
 			return nil, nil
 		}))
-		message := next(ctx, arrived)
-		same("order", string(message.Data))
-		same("m1", message.Metadata["id"])
+		message := Next(ctx, arrived)
+		Same("order", string(message.Data))
+		Same("m1", message.Metadata["id"])
 	})
-	playAll()
+	PlayAll()
 }

@@ -1,4 +1,5 @@
-package main
+// Package scenarios plays scenarios one after another and prints a line of JSON for each.
+package scenarios
 
 import (
 	"context"
@@ -10,7 +11,8 @@ import (
 	"time"
 )
 
-const wait = 20 * time.Second
+// Wait is how long a scenario may take.
+const Wait = 20 * time.Second
 
 type script struct {
 	feature, name string
@@ -19,12 +21,13 @@ type script struct {
 
 var scripts []script
 
-func scenario(feature, name string, play func(context.Context)) {
+// Add a scenario.
+func Add(feature, name string, play func(context.Context)) {
 	scripts = append(scripts, script{feature, name, play})
 }
 
-// playAll plays one after another and prints a line of JSON for each.
-func playAll() {
+// PlayAll plays them.
+func PlayAll() {
 	for _, each := range scripts {
 		if !strings.Contains(each.name, os.Getenv("TWINBUS_ONLY")) {
 			continue
@@ -39,7 +42,7 @@ func playAll() {
 }
 
 func playOne(each script) (reason string) {
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(context.Background(), Wait)
 	defer cancel()
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -50,19 +53,22 @@ func playOne(each script) (reason string) {
 	return ""
 }
 
-func check(err error) {
+// Check panics if there is an error.
+func Check(err error) {
 	if err != nil {
 		panic(err.Error())
 	}
 }
 
-func same(expected, actual any) {
+// Same panics unless both are equal.
+func Same(expected, actual any) {
 	if !reflect.DeepEqual(expected, actual) {
 		panic(fmt.Sprintf("expected %v, got %v", expected, actual))
 	}
 }
 
-func setting(name string) string {
+// Setting is a variable of the environment.
+func Setting(name string) string {
 	value, is := os.LookupEnv(name)
 	if !is {
 		panic(name + " is not set")
@@ -70,8 +76,8 @@ func setting(name string) string {
 	return value
 }
 
-// next is what a handler put there.
-func next[T any](ctx context.Context, arrived <-chan T) T {
+// Next is what a handler put there.
+func Next[T any](ctx context.Context, arrived <-chan T) T {
 	select {
 	case value := <-arrived:
 		return value

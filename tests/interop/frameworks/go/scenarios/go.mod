@@ -1,0 +1,3 @@
+module twinbus/scenarios
+
+go 1.24.6
