@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "pair-namespaces.md").re
 ACCEPTED = PAGE.partition("## What the application accepts")[2].partition("\n## ")[0]
 
 
-@pytest.mark.rule("B10")
+@pytest.mark.rule("B10.1")
 @pytest.mark.parametrize(
     "words",
     [

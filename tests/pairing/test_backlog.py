@@ -5,7 +5,7 @@ from twinbus.pairing.backlog import backlog_queue_path, existing_indexes, primar
 from twinbus.pairing.syphon.service import name_in
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.4")
 def test_the_first_backlog_queue_of_contoso_has_this_path() -> None:
     assert backlog_queue_path("contoso", 0) == "contoso/x-servicebus-transfer/0"
 

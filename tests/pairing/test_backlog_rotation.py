@@ -10,7 +10,7 @@ def rotation() -> Rotation:
     return Rotation((0, 1, 3), 60 * SECOND)
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("B5.1")
 def test_every_queue_can_be_chosen() -> None:
     assert [rotation().choose(draw) for draw in (0.0, 0.34, 0.999)] == [0, 1, 3]
 
@@ -22,7 +22,7 @@ def test_a_queue_that_was_taken_out_is_not_chosen() -> None:
     assert {queues.choose(draw / 100) for draw in range(100)} == {0, 3}
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("B5.4")
 def test_no_queue_is_chosen_when_all_are_out() -> None:
     queues = rotation()
     for index in queues.indexes:
@@ -30,7 +30,7 @@ def test_no_queue_is_chosen_when_all_are_out() -> None:
     assert queues.choose(0.5) is None
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("B5.2")
 def test_a_queue_comes_back_when_its_time_is_over() -> None:
     queues = rotation()
     queues.take_out(1, NOON)

@@ -90,7 +90,7 @@ def test_only_batches_of_this_sender_are_accepted_healthy_or_not() -> None:
     assert recorder.attempts == []
 
 
-@pytest.mark.rule("B4")
+@pytest.mark.rule("B4.3")
 def test_a_refusal_by_the_primary_is_raised_and_starts_no_timer() -> None:
     world = World(1)
     courier = courier_of(world, False)
@@ -108,7 +108,7 @@ def test_a_message_the_backlog_cannot_take_costs_no_queue_its_place() -> None:
     assert all(queue.out_until is None for queue in world.availability.state().backlog_queues)
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("B5.3")
 def test_a_hung_queue_gets_half_of_the_time_and_the_next_one_the_rest() -> None:
     world = World(1)
     courier, recorder = courier_of(world, True), Recorder(world, backlog=[OperationTimeoutError()])

@@ -55,7 +55,7 @@ def aio_clients() -> tuple[AioServiceBusClient, AioServiceBusClient]:
     return primary, secondary
 
 
-@pytest.mark.rule("B9")
+@pytest.mark.rule("B9.3")
 @pytest.mark.parametrize("has_syphon", [True, False])
 def test_closing_a_pair_stops_its_pumps_and_closes_the_secondary_of_a_syphon_and_no_other_client(
     has_syphon: bool,

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 from twinbus.pairing import EventKind, PairingEvent, PairingMetrics
 
 
-@pytest.mark.rule("B11")
+@pytest.mark.rule("B11.1")
 def test_messages_are_counted_by_step_path_and_outcome() -> None:
     registry = CollectorRegistry()
     metrics = PairingMetrics(registry)
@@ -16,7 +16,7 @@ def test_messages_are_counted_by_step_path_and_outcome() -> None:
     assert registry.get_sample_value("twinbus_pairing_steps_total", labels) == 1
 
 
-@pytest.mark.rule("B11")
+@pytest.mark.rule("B11.2")
 def test_a_gauge_shows_which_entities_are_failed_over() -> None:
     registry = CollectorRegistry()
     metrics = PairingMetrics(registry)

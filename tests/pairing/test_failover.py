@@ -21,13 +21,13 @@ def failed_over(ramp_s: int = 0) -> FailoverDetector:
     return made
 
 
-@pytest.mark.rule("B2")
+@pytest.mark.rule("B2.1")
 def test_a_healthy_entity_is_sent_to_at_the_primary() -> None:
     assert detector().route(NOON) is Route.PRIMARY
     assert detector().is_untroubled
 
 
-@pytest.mark.rule("B3")
+@pytest.mark.rule("B3.3")
 def test_failures_inside_the_failover_interval_stay_at_the_primary() -> None:
     entity = detector()
     entity.primary_failed(DOWN, NOON)
@@ -35,7 +35,7 @@ def test_failures_inside_the_failover_interval_stay_at_the_primary() -> None:
     assert entity.availability() is Availability.FAILING
 
 
-@pytest.mark.rule("B3")
+@pytest.mark.rule("B3.4")
 def test_the_entity_fails_over_when_the_interval_passes_without_a_success() -> None:
     entity = detector()
     entity.primary_failed(DOWN, NOON)
@@ -43,7 +43,7 @@ def test_the_entity_fails_over_when_the_interval_passes_without_a_success() -> N
     assert entity.availability() is Availability.FAILED_OVER
 
 
-@pytest.mark.rule("B3")
+@pytest.mark.rule("B3.1")
 def test_only_the_first_failure_of_a_row_starts_the_timer() -> None:
     entity = detector()
     assert entity.primary_failed(DOWN, NOON)
@@ -51,7 +51,7 @@ def test_only_the_first_failure_of_a_row_starts_the_timer() -> None:
     assert entity.route(NOON + 60 * SECOND) is Route.BACKLOG
 
 
-@pytest.mark.rule("B3")
+@pytest.mark.rule("B3.2")
 def test_a_success_inside_the_failover_interval_restarts_the_count() -> None:
     entity = detector()
     entity.primary_failed(DOWN, NOON)
@@ -61,7 +61,7 @@ def test_a_success_inside_the_failover_interval_restarts_the_count() -> None:
     assert entity.route(NOON + 119 * SECOND) is Route.BACKLOG
 
 
-@pytest.mark.rule("B3")
+@pytest.mark.rule("B3.4")
 def test_an_interval_of_zero_fails_over_on_the_first_failure() -> None:
     entity = detector(interval_s=0)
     entity.primary_failed(DOWN, NOON)
@@ -76,7 +76,7 @@ def test_a_late_success_does_not_end_a_failover() -> None:
     assert not entity.is_untroubled
 
 
-@pytest.mark.rule("B7")
+@pytest.mark.rule("B7.1")
 def test_the_first_ping_is_due_one_ping_interval_after_failover_and_then_every_interval() -> None:
     entity = failed_over()
     assert entity.next_action_at() == NOON + 90 * SECOND
@@ -94,7 +94,7 @@ def test_there_is_one_ping_at_a_time() -> None:
     assert entity.next_action_at() == NEVER
 
 
-@pytest.mark.rule("B7")
+@pytest.mark.rule("B7.2")
 def test_a_ping_that_gets_through_makes_the_entity_healthy_and_ends_the_pings() -> None:
     entity = failed_over()
     entity.start_ping(NOON + 90 * SECOND)
@@ -104,7 +104,7 @@ def test_a_ping_that_gets_through_makes_the_entity_healthy_and_ends_the_pings() 
     assert not entity.start_ping(NOON + 900 * SECOND)
 
 
-@pytest.mark.rule("B7")
+@pytest.mark.rule("B7.3")
 def test_a_lasting_ping_error_makes_sends_raise_it_until_the_error_changes() -> None:
     entity = failed_over()
     entity.start_ping(NOON + 90 * SECOND)

@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import (
 from twinbus.pairing.failures import FailureKind, classify
 
 
-@pytest.mark.rule("B4")
+@pytest.mark.rule("B4.1")
 @pytest.mark.parametrize(
     "error",
     [
@@ -36,7 +36,7 @@ def test_timeouts_and_outages_start_the_failover_timer(error: Exception) -> None
     assert classify(error).is_outage
 
 
-@pytest.mark.rule("B4")
+@pytest.mark.rule("B4.3")
 @pytest.mark.parametrize(
     "error",
     [

@@ -6,7 +6,7 @@ from twinbus.errors import ArgumentError
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.1")
 def test_the_defaults_are_those_of_the_contract() -> None:
     options = SendAvailabilityPairedNamespaceOptions()
     assert options.backlog_queue_count == 10
@@ -14,7 +14,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert not options.enable_syphon
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.1")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -32,7 +32,7 @@ def test_values_outside_of_their_limits_are_refused(wrong: dict[str, object]) ->
         SendAvailabilityPairedNamespaceOptions(**wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.1")
 @pytest.mark.parametrize(
     "right",
     [

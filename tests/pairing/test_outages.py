@@ -22,7 +22,7 @@ TIMEOUT_S = 10
 """Of a send that does not say otherwise: what waits for a hung primary takes at least as long."""
 
 
-@pytest.mark.rule("B2")
+@pytest.mark.rule("B2.1")
 def test_on_a_good_day_messages_go_to_the_primary_unchanged(spaces: Spaces) -> None:
     trial = Trial(spaces)
     with trial.paired() as client, trial.sender(client) as sender:
@@ -37,7 +37,7 @@ def test_on_a_good_day_messages_go_to_the_primary_unchanged(spaces: Spaces) -> N
     assert trial.events == []
 
 
-@pytest.mark.rule("B2")
+@pytest.mark.rule("B2.1")
 def test_on_a_good_day_the_primary_gets_the_very_message_that_the_stock_sender_sends(spaces: Spaces) -> None:
     message = ServiceBusMessage(
         b"\x00body",
@@ -56,7 +56,7 @@ def test_on_a_good_day_the_primary_gets_the_very_message_that_the_stock_sender_s
     assert spaces.primary.first_message(trial.path) == spaces.primary.first_message(stock)
 
 
-@pytest.mark.rule("B3", "B5", "B7", "B11")
+@pytest.mark.rule("B5.5", "B3", "B7", "B11")
 def test_a_killed_primary_costs_no_accepted_message(spaces: Spaces) -> None:
     trial = Trial(spaces)
     with trial.paired() as client, trial.sender(client) as sender:
@@ -136,7 +136,7 @@ def test_traffic_into_a_black_hole_is_failed_over_and_comes_back(spaces: Spaces)
     assert trial.audit().waiting == []
 
 
-@pytest.mark.rule("B4")
+@pytest.mark.rule("B4.1")
 def test_refused_connections_are_failed_over(spaces: Spaces) -> None:
     trial = Trial(spaces)
     with RelayThread(spaces.primary.amqp_port) as relay:
@@ -149,7 +149,7 @@ def test_refused_connections_are_failed_over(spaces: Spaces) -> None:
     assert len(trial.audit().waiting) >= 5
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("B5.4")
 def test_with_both_namespaces_down_the_caller_gets_the_error(spaces: Spaces) -> None:
     """What a hung secondary had in its socket may be there later: nobody was told that it is."""
     trial = Trial(spaces)
@@ -181,7 +181,7 @@ def test_a_deleted_entity_is_told_to_the_sender_and_its_backlog_dead_lettered(sp
     assert len(trial.audit(is_gone=True).dead_lettered) >= 3
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("B5.3")
 def test_a_full_backlog_queue_is_taken_out_and_another_takes_its_messages(spaces: Spaces, tmp_path: Path) -> None:
     """The secondary's megabytes have 100 bytes, so a queue of 1024 of them is full for real after 100 KB."""
     secondary = NamespaceProcess(tmp_path, "small", megabyte=100)
@@ -218,7 +218,7 @@ def test_a_backlog_queue_in_a_dead_store_is_taken_out_and_another_takes_its_mess
     assert trial.audit().waiting == []
 
 
-@pytest.mark.rule("B4")
+@pytest.mark.rule("B4.2")
 def test_a_dead_store_is_an_outage_of_its_entities_and_of_no_others(spaces: Spaces) -> None:
     """Queues made one after the other live in different stores: one of the two fails over, and one notices nothing."""
     trials = [Trial(spaces), Trial(spaces)]
@@ -260,7 +260,7 @@ def test_a_flapping_primary_costs_no_accepted_message_and_repeats_none(spaces: S
     trial.audit()
 
 
-@pytest.mark.rule("B6", "B8")
+@pytest.mark.rule("B8.7", "B6")
 def test_messages_of_a_session_come_home_in_order_and_with_their_session(spaces: Spaces) -> None:
     trial = Trial(spaces, requires_session=True)
     session: dict[str, Any] = {"session_id": "s", "time_to_live": timedelta(hours=1)}

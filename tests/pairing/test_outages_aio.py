@@ -56,7 +56,7 @@ def is_in(client: PairedNamespaceClient, availability: Availability) -> Callable
     return lambda: client.state().entities[0].availability is availability
 
 
-@pytest.mark.rule("B3", "B5", "B7")
+@pytest.mark.rule("B5.5", "B3", "B7")
 async def test_a_killed_primary_costs_no_accepted_message(spaces: Spaces) -> None:
     trial = Trial(spaces)
     async with paired(spaces) as client, client.get_queue_sender(trial.path) as sender:

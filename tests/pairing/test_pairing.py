@@ -42,7 +42,7 @@ def pair(spaces: Spaces, chosen: SendAvailabilityPairedNamespaceOptions) -> Pair
         )
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.5")
 def test_backlog_queues_are_created_with_the_description_of_the_contract(spaces: Spaces) -> None:
     chosen = options()
     with pair(spaces, chosen) as client:
@@ -62,7 +62,7 @@ def test_backlog_queues_are_created_with_the_description_of_the_contract(spaces:
         assert endless.days == int(FOREVER[1:].split("D")[0])
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.6")
 def test_existing_backlog_queues_are_used_as_they_are_and_extra_ones_left_alone(spaces: Spaces) -> None:
     chosen = options()
     with spaces.secondary.administration() as administration:
@@ -74,13 +74,13 @@ def test_existing_backlog_queues_are_used_as_they_are_and_extra_ones_left_alone(
         assert administration.get_queue(client.backlog_queues[1]).max_delivery_count == 7
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.2")
 def test_a_namespace_cannot_be_paired_with_itself(spaces: Spaces) -> None:
     with pytest.raises(PairingError, match="itself"):
         pair_namespaces(spaces.primary.connection_string, spaces.primary.connection_string)
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.8")
 def test_pairing_without_the_manage_right_says_so(spaces: Spaces) -> None:
     head, _, tail = spaces.secondary.connection_string.partition("SharedAccessKey=")
     stranger = f"{head}SharedAccessKey=d3Jvbmc=;{tail.partition(';')[2]}"
@@ -92,7 +92,7 @@ def test_pairing_without_the_manage_right_says_so(spaces: Spaces) -> None:
         )
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.3")
 def test_a_client_is_paired_once_and_a_secondary_is_not_itself_paired(spaces: Spaces) -> None:
     primary, secondary, third = spaces.primary.client(), spaces.secondary.client(), spaces.primary.client()
     chosen = options()
@@ -124,7 +124,7 @@ def with_syphon(spaces: Spaces) -> tuple[PairedNamespaceClient, list[PairingEven
     return client, events
 
 
-@pytest.mark.rule("B9")
+@pytest.mark.rule("B9.2")
 def test_a_partner_closed_alone_faults_the_pair_after_the_grace(spaces: Spaces) -> None:
     client, events = with_syphon(spaces)
     sender = client.get_queue_sender("orders")

@@ -7,12 +7,12 @@ NOON = 1_800_000_000_000
 GRACE = 5000
 
 
-@pytest.mark.rule("B9")
+@pytest.mark.rule("B9.1")
 def test_a_fault_of_one_faults_the_other_at_once_and_stops_the_pumps() -> None:
     assert Partnership(GRACE).faulted(Partner.PRIMARY) == [FaultPartner(Partner.SECONDARY), StopPumps()]
 
 
-@pytest.mark.rule("B9")
+@pytest.mark.rule("B9.2")
 def test_one_closed_alone_has_five_seconds_until_the_other_is_faulted() -> None:
     partners = Partnership(GRACE)
     assert partners.closed(Partner.SECONDARY, NOON) == []
@@ -21,7 +21,7 @@ def test_one_closed_alone_has_five_seconds_until_the_other_is_faulted() -> None:
     assert partners.grace_ends_at == NEVER
 
 
-@pytest.mark.rule("B9")
+@pytest.mark.rule("B9.2")
 def test_both_closed_within_the_grace_fault_nobody() -> None:
     partners = Partnership(GRACE)
     partners.closed(Partner.PRIMARY, NOON)

@@ -11,7 +11,7 @@ from twinbus.pairing.transfer import RESERVED_NAMES
 LIMIT = 256 * 1024
 
 
-@pytest.mark.rule("B6")
+@pytest.mark.rule("B6.3")
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
 def test_a_user_property_with_a_reserved_name_is_refused(name: str) -> None:
     for key in (name, name.encode()):
@@ -19,7 +19,7 @@ def test_a_user_property_with_a_reserved_name_is_refused(name: str) -> None:
             check(ServiceBusMessage("x", application_properties={key: "mine"}), "orders", LIMIT)
 
 
-@pytest.mark.rule("B6")
+@pytest.mark.rule("B6.4")
 def test_a_message_that_passes_the_limit_only_once_rewritten_is_refused() -> None:
     path = "a" * 260
     session_id = "s" * 128
@@ -73,7 +73,7 @@ def test_what_is_no_message_is_refused_with_what_could_be_sent(given: object) ->
         as_messages(given)
 
 
-@pytest.mark.rule("B6")
+@pytest.mark.rule("B6.4")
 def test_properties_that_pass_their_limit_only_once_rewritten_are_refused() -> None:
     """All before the body may take 64 KB: on a good day these do not, and what is set aside would be too much."""
     path, session_id = "a" * 260, "s" * 128

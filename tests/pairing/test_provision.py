@@ -30,21 +30,21 @@ def path(index: int) -> str:
     return f"contoso/x-servicebus-transfer/{index}"
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.4")
 def test_only_missing_queues_are_created() -> None:
     secondary = Secondary((path(1), path(7), "orders"))
     assert run(provision("contoso", 3), secondary) == {0: path(0), 1: path(1), 2: path(2)}
     assert secondary.requests == [ListQueues(), CreateQueue(path(0)), CreateQueue(path(2))]
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.7")
 def test_an_index_that_cannot_be_created_in_three_tries_is_dropped() -> None:
     secondary = Secondary(fails=lambda request: HttpResponseError("no") if request == CreateQueue(path(1)) else None)
     assert run(provision("contoso", 3), secondary) == {0: path(0), 2: path(2)}
     assert secondary.requests.count(CreateQueue(path(1))) == 3
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.8")
 def test_pairing_fails_when_no_queue_is_left() -> None:
     secondary = Secondary(fails=lambda request: HttpResponseError("full") if isinstance(request, CreateQueue) else None)
     with pytest.raises(PairingError, match="full"):
@@ -57,7 +57,7 @@ def test_a_queue_that_another_process_creates_at_the_same_time_is_used() -> None
     assert run(provision("contoso", 1), secondary) == {0: path(0)}
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("B1.8")
 @pytest.mark.parametrize("kind", [ListQueues, CreateQueue])
 def test_a_missing_right_ends_pairing_at_once(kind: type) -> None:
     secondary = Secondary(fails=lambda request: ClientAuthenticationError("401") if isinstance(request, kind) else None)

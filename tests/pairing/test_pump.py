@@ -93,14 +93,14 @@ class Bench:
         return [request for request in self.requests if isinstance(request, DeadLetter)]
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.2")
 def test_a_pass_takes_up_to_a_hundred_and_waits_for_fifteen_minutes() -> None:
     bench = Bench()
     steps = bench.pump.run()
     assert next(steps) == Receive(100, 900)
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.2")
 def test_a_pass_sends_by_destination_in_order_and_then_completes() -> None:
     bench = Bench()
     for number, path in ((3, "bills"), (1, "orders"), (4, "orders"), (2, "orders")):
@@ -135,7 +135,7 @@ def test_a_destination_that_wants_one_key_a_batch_is_learned() -> None:
     assert [numbers for _, numbers in bench.sent()] == [[5], [6]]
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.4")
 def test_a_message_that_is_too_large_is_dead_lettered_and_the_others_go_on() -> None:
     def refuse(chunk: Chunk) -> Exception | None:
         return MessageTooLarge("too large") if any(each.message == 1 for each in chunk.transfers) else None
@@ -151,7 +151,7 @@ def test_a_message_that_is_too_large_is_dead_lettered_and_the_others_go_on() -> 
     assert "too large" in dead.description
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.4")
 def test_messages_for_an_entity_that_is_gone_are_dead_lettered_with_destination_and_reason() -> None:
     bench = Bench(lambda chunk: EntityNotFound.at(chunk.path))
     bench.put(1, "gone")
@@ -161,7 +161,7 @@ def test_messages_for_an_entity_that_is_gone_are_dead_lettered_with_destination_
     assert "gone" in dead.description
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.5")
 def test_a_message_without_a_destination_is_dead_lettered_with_its_reason() -> None:
     bench = Bench()
     bench.ready.append(Taken(None, 1, bench.clock.now() + LOCK, NotATransfer("no x-ms-path")))
@@ -170,7 +170,7 @@ def test_a_message_without_a_destination_is_dead_lettered_with_its_reason() -> N
     assert (dead.reason, dead.description) == ("TransferPropertiesInvalid", "no x-ms-path")
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.3")
 @pytest.mark.parametrize(
     "error",
     [
@@ -192,7 +192,7 @@ def test_messages_for_a_destination_that_is_down_full_or_closed_are_left(error: 
     assert EventKind.SYPHON_SKIPPED in [event.kind for event in bench.events]
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.7")
 def test_nothing_overtakes_a_message_that_was_left() -> None:
     answers: list[Exception | None] = [ServerBusy("busy")]
     bench = Bench(lambda _: answers.pop() if answers else None)
@@ -262,7 +262,7 @@ def test_nothing_is_sent_shortly_before_its_lock_ends() -> None:
     assert bench.completed() == []
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.8")
 def test_the_rate_cap_makes_a_burst_wait_for_the_one_before() -> None:
     bench = Bench(per_second=10)
     started = bench.clock.now()
@@ -328,7 +328,7 @@ def test_a_pump_with_the_memory_of_another_lets_nothing_overtake_what_that_one_l
     assert second.completed() == [3]
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B4.4", "B8")
 def test_a_classifier_that_fails_leaves_the_messages_and_ends_no_pump() -> None:
     def fail(_: BaseException) -> FailureKind:
         raise RuntimeError("of the application")

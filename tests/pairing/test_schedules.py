@@ -149,7 +149,7 @@ def run_schedules(seeds: range) -> None:
             raise
 
 
-@pytest.mark.rule("B5", "B7", "B8")
+@pytest.mark.rule("B5.5", "B7", "B8")
 @pytest.mark.parametrize("first", range(0, 2_000, SEEDS_A_TEST))
 def test_what_a_paired_sender_got_accepted_is_delivered_waiting_or_dead_lettered(first: int) -> None:
     run_schedules(range(first, first + SEEDS_A_TEST))

@@ -38,7 +38,7 @@ def test_pings_come_early_by_a_random_share_and_never_late() -> None:
     assert max(gaps) <= MINUTE
 
 
-@pytest.mark.rule("B7")
+@pytest.mark.rule("B7.1")
 def test_many_senders_of_one_entity_make_one_ping() -> None:
     pair = availability(ping_jitter=0)
     for _ in range(50):
@@ -55,7 +55,7 @@ def test_an_entity_is_one_however_its_path_is_written() -> None:
     assert len(pair.state().entities) == 1
 
 
-@pytest.mark.rule("B11")
+@pytest.mark.rule("B11.2")
 def test_a_callback_may_ask_for_the_state() -> None:
     seen: list[tuple[EventKind, Availability]] = []
 
@@ -106,7 +106,7 @@ def test_marking_an_entity_healthy_that_has_no_sender_does_nothing() -> None:
     assert pair.state().entities == ()
 
 
-@pytest.mark.rule("B11")
+@pytest.mark.rule("B11.1")
 def test_every_event_of_an_entity_has_one_path_however_its_senders_write_it() -> None:
     """A gauge by path would otherwise stay at failed over under the one name and recover under the other."""
     events: list[PairingEvent] = []

@@ -33,7 +33,7 @@ def kinds(world: World) -> list[EventKind]:
     return [event.kind for event in world.events]
 
 
-@pytest.mark.rule("B3")
+@pytest.mark.rule("B3.3")
 def test_a_send_during_the_timer_is_raised_and_one_after_it_is_accepted() -> None:
     world = World(1)
     world.primary.is_down = True
@@ -46,7 +46,7 @@ def test_a_send_during_the_timer_is_raised_and_one_after_it_is_accepted() -> Non
     assert len(world.in_backlog()) == 1
 
 
-@pytest.mark.rule("B3")
+@pytest.mark.rule("B3.1")
 def test_one_entity_fails_over_and_the_others_do_not() -> None:
     world = World(1)
     failed_over(world)
@@ -65,7 +65,7 @@ def test_an_interval_of_zero_saves_the_very_send_that_failed() -> None:
     assert len(world.in_backlog()) == 1
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("B5.1")
 def test_a_sender_keeps_its_backlog_queue() -> None:
     world = World(1)
     failed_over(world)
@@ -75,7 +75,7 @@ def test_a_sender_keeps_its_backlog_queue() -> None:
     assert sorted(len(queue.waiting) for queue in world.queues.values()) == [0, 0, 20]
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("B5.2")
 def test_a_queue_that_fails_is_out_for_all_senders_and_comes_back_later() -> None:
     world = World(1)
     failed_over(world)
@@ -93,7 +93,7 @@ def test_a_queue_that_fails_is_out_for_all_senders_and_comes_back_later() -> Non
     assert full.waiting
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("B5.4")
 def test_with_both_namespaces_down_the_caller_gets_the_error() -> None:
     world = World(1)
     failed_over(world)
@@ -102,7 +102,7 @@ def test_with_both_namespaces_down_the_caller_gets_the_error() -> None:
     assert world.in_backlog() == []
 
 
-@pytest.mark.rule("B7")
+@pytest.mark.rule("B7.2")
 def test_pings_find_the_recovery_within_one_interval_for_every_sender() -> None:
     world = World(1)
     senders = [world.sender("orders") for _ in range(5)]
@@ -118,7 +118,7 @@ def test_pings_find_the_recovery_within_one_interval_for_every_sender() -> None:
     assert kinds(world).count(EventKind.PING) == 6
 
 
-@pytest.mark.rule("B7")
+@pytest.mark.rule("B7.3")
 def test_an_entity_that_was_deleted_during_the_outage_refuses_instead_of_filling_the_backlog() -> None:
     world = World(1)
     failed_over(world)
@@ -130,7 +130,7 @@ def test_an_entity_that_was_deleted_during_the_outage_refuses_instead_of_filling
     assert world.in_backlog() == []
 
 
-@pytest.mark.rule("B7")
+@pytest.mark.rule("B7.4")
 def test_marking_healthy_by_hand_needs_no_ping() -> None:
     world = World(1)
     failed_over(world)
@@ -140,7 +140,7 @@ def test_marking_healthy_by_hand_needs_no_ping() -> None:
     assert len(world.entities["orders"].arrived) == 1
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.7")
 def test_the_syphon_keeps_the_order_of_a_sender_over_a_second_outage() -> None:
     world = World(3)
     failed_over(world)
@@ -178,7 +178,7 @@ def test_a_destination_that_is_gone_does_not_hold_up_the_others() -> None:
     world.auditor.check_ledger(world.ledger())
 
 
-@pytest.mark.rule("B10")
+@pytest.mark.rule("B10.2")
 def test_a_new_message_may_arrive_before_the_backlog_is_drained() -> None:
     world = World(1)
     failed_over(world)

@@ -38,7 +38,7 @@ def take(spaces: Spaces, path: str, count: int) -> list[ServiceBusReceivedMessag
         return receiver.receive_messages(max_message_count=count, max_wait_time=2)
 
 
-@pytest.mark.rule("B6")
+@pytest.mark.rule("B6.2")
 def test_messages_come_home_as_they_were_sent(spaces: Spaces) -> None:
     path = spaces.primary.create_queue()
     with pair_namespaces(

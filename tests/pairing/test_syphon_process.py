@@ -100,7 +100,7 @@ class Backlog:
                 process.kill()
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.6")
 def test_a_syphon_killed_in_the_middle_loses_nothing_and_duplicates_are_detected(spaces: Spaces) -> None:
     path = spaces.primary.create_queue(requires_duplicate_detection=True)
     backlog = Backlog(spaces)
@@ -118,7 +118,7 @@ def test_a_syphon_killed_in_the_middle_loses_nothing_and_duplicates_are_detected
     auditor.check_ledger(Ledger(spaces.primary.take_all(path)))
 
 
-@pytest.mark.rule("B8")
+@pytest.mark.rule("B8.1")
 def test_two_syphons_at_once_move_every_message_once(spaces: Spaces) -> None:
     path = spaces.primary.create_queue()
     backlog = Backlog(spaces)
@@ -169,7 +169,7 @@ def test_a_partitioned_destination_that_detects_duplicates_gets_its_messages_one
     assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
 
 
-@pytest.mark.rule("B11")
+@pytest.mark.rule("B11.3")
 def test_the_backlog_is_shown_by_queue_and_destination(spaces: Spaces, capsys: pytest.CaptureFixture[str]) -> None:
     backlog = Backlog(spaces)
     backlog.fill("orders", count=600)

@@ -123,7 +123,7 @@ annotation_maps = st.builds(
 )
 
 
-@pytest.mark.rule("B6")
+@pytest.mark.rule("B6.2")
 @settings(max_examples=250, deadline=None)
 @given(
     body=bodies,
@@ -150,7 +150,7 @@ def test_a_message_comes_back_from_the_backlog_exactly_as_it_was_sent(
     assert comparable(through_a_backlog_queue(message)) == straight
 
 
-@pytest.mark.rule("B6")
+@pytest.mark.rule("B6.1")
 def test_what_a_backlog_queue_would_obey_is_cleared_on_the_way_there() -> None:
     message = ServiceBusMessage(
         "x",

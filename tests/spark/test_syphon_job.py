@@ -157,7 +157,7 @@ def test_a_connection_string_that_an_executor_does_not_have_ends_the_job(
     assert backlog.waiting_count() == 2
 
 
-@pytest.mark.rule("C3.1", "B8")
+@pytest.mark.rule("B8.1", "C3.1")
 def test_a_job_and_an_in_process_syphon_compete_and_every_message_comes_home_once(
     spark: "SparkSession", spaces: Spaces, keys: KeyFolder
 ) -> None:

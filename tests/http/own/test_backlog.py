@@ -34,7 +34,7 @@ async def namespace(tmp_path: Path) -> LocalNamespace:
     return namespace
 
 
-@pytest.mark.rule("B11")
+@pytest.mark.rule("B11.3")
 def test_the_namespace_shows_its_backlog_by_queue_and_destination(namespace: LocalNamespace) -> None:
     with namespace:
         rows = namespace_http.ask(namespace.connection_string, namespace.endpoint, "GET", "/$backlog")
