@@ -52,7 +52,7 @@ def test_how_many_lines_were_sent_is_told_though_the_next_one_is_refused(
     commands.json("queue", "create", "refused")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n" + b"x" * 300_000 + b"\nthree\n")))
     assert json.loads(commands.text("send", "refused", "--json", code=1))["sent"] == 2
-    assert "the limit is 262144" in commands.errors
+    assert "at most 262144 bytes" in commands.errors
     commands.json("queue", "delete", "refused")
 
 
