@@ -197,18 +197,31 @@ class Turmoil:
         if len(self.receivers) > 6:
             self.receivers = [receiver for receiver in self.receivers if receiver.lost is None]
             return
-        session = None
+        session, former = None, None
         if self.queue.main.requires_session:
             answer: Answer[SessionLock] = Answer()
-            name = self.random.choice([*map(self._in_some_case, KEYS[3:]), None])
-            self.queue.main.accept_session(SessionRequest(name), self.sim.now, self.sim.now, answer)
+            former, request = self._wanted_session()
+            self.queue.main.accept_session(request, self.sim.now, self.sim.now, answer)
             if not answer.has_come or answer.error is not None:
                 return
             session = answer.value
         receiver = AuditedReceiver(self, self.random.randint(0, 10), session)
+        if former is not None:
+            receiver.held, former.held = former.held, {}
         with suppress(FragmentUnavailable):
             self.queue.main.attach(receiver, self.sim.now)
             self.receivers.append(receiver)
+
+    def _wanted_session(self) -> tuple["AuditedReceiver | None", SessionRequest]:
+        """A session to accept, or one to take over and who has it."""
+        held = [(each, each.session) for each in self.receivers if each.session is not None and each.session.is_held]
+        shared = [(former, lock) for former, lock in held if lock.token is not None]
+        if shared and self.random.random() < 0.4:
+            former, lock = self.random.choice(shared)
+            same = self._in_some_case(lock.session_id)
+            return former, SessionRequest(same, is_exclusive=False, token=lock.token)
+        name = self.random.choice([*map(self._in_some_case, KEYS[3:]), None])
+        return None, SessionRequest(name, is_exclusive=self.random.random() < 0.5)
 
     def detach(self) -> None:
         if self.receivers:
