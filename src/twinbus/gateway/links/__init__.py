@@ -8,5 +8,6 @@ sender_binding    deliveries to the entity, settlements back
 receiver_binding  credit to the queue, messages out, dispositions in, confirmations out
 outcome_states    AMQP delivery states and the broker's outcomes
 receive_window    which receives were empty
+failure_pace      how long a receiver rests that only fails
 link_meter        what a client did, for the book of operations
 """
