@@ -1,8 +1,9 @@
 """Whether messages can be forwarded as a description says: nothing comes out, or an error that says why not.
 
 A target exists, takes messages, and does not lead back. Only what is known is refused: two changes at the same time can
-still close a circle, and dead letters may go round, since each time round somebody has to fail with them. The limit of hops
-ends both (contract A11).
+still close a circle, and dead letters may go round, since each time round somebody has to fail with them. An entity that
+exists may be changed to forward to itself, because the service allows it and the live tests of its SDKs do so. The limit of
+hops ends all of these (contract A11).
 """
 
 from twinbus.errors import ArgumentError, ForwardTargetMissing
@@ -17,14 +18,23 @@ def check_forwarding(catalog: Catalog, description: EntityDescription, before: E
         return
     for target in (description.forward_to, description.forward_dead_letters_to):
         if target is not None:
-            _check_target(catalog, description, target)
-    if description.forward_to is not None and (before is None or _forwards_to(before) != description.forward_to):
-        _check_no_circle(catalog, description, description.forward_to)
+            if before is None and _is_itself(description, target):
+                raise ArgumentError(f"'{path_of(description)}' cannot forward to itself. Choose another target.")
+            _check_target(catalog, target)
+    target = description.forward_to
+    if (
+        target is not None
+        and not _is_itself(description, target)
+        and (before is None or _forwards_to(before) != target)
+    ):
+        _check_no_circle(catalog, description, target)
 
 
-def _check_target(catalog: Catalog, description: QueueDescription | SubscriptionDescription, target: str) -> None:
-    if path_key(target) == path_key(_sent_to(description)):
-        raise ArgumentError(f"'{path_of(description)}' cannot forward to itself. Choose another target.")
+def _is_itself(description: QueueDescription | SubscriptionDescription, target: str) -> bool:
+    return path_key(target) == path_key(_sent_to(description))
+
+
+def _check_target(catalog: Catalog, target: str) -> None:
     entry = catalog.find(target)
     if entry is None:
         raise ForwardTargetMissing(f"The forwarding target '{target}' does not exist. Create it first.")
