@@ -7,13 +7,15 @@ import pytest
 from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload, text_of
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
 from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.frames import EMPTY_FRAME
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
+from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, Dispositions, LinkDetached
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.errors import QuotaExceeded
 from twinbus.gateway.authorization import CLOCK_SKEW
-from twinbus.gateway.connection_gateway import TOKEN_WAIT
+from twinbus.gateway.connection_gateway import STRANGER_FRAMES_MAX, TOKEN_WAIT
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, TopicDescription
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 
@@ -336,3 +338,39 @@ def test_messages_sent_settled_are_taken_without_an_answer(front: Front) -> None
     client.run()
     assert client.take(Dispositions) == []
     assert front.sim.entities.queue("orders").main.counts().active == 2
+
+
+def closed_with(client: Client) -> str | None:
+    events = client.take(ConnectionClosed)
+    return events[0].error.condition if events and events[0].error is not None else None
+
+
+def test_a_connection_without_a_token_may_send_a_few_frames_only(front: Front) -> None:
+    client = front.client(None)
+    client.gateway.receive(EMPTY_FRAME * (STRANGER_FRAMES_MAX - 100), front.sim.now)
+    client.run()
+    assert closed_with(client) is None
+    client.gateway.receive(EMPTY_FRAME * 100, front.sim.now)
+    client.run()
+    assert closed_with(client) == RESOURCE_LIMIT_EXCEEDED
+
+
+def test_a_connection_without_a_token_may_send_a_few_bytes_only(front: Front) -> None:
+    client = front.client(None)
+    # An extended header of a kilobyte before an empty body: it says nothing, whatever its size.
+    nothing = b"\x00\x00\x03\xfc\xff\x00\x00\x00" + bytes(1_012)
+    client.gateway.receive(nothing * 500, front.sim.now)
+    client.run()
+    assert closed_with(client) is None
+    client.gateway.receive(nothing * 550, front.sim.now)
+    client.run()
+    assert closed_with(client) == RESOURCE_LIMIT_EXCEEDED
+
+
+def test_a_connection_with_a_key_may_send_as_much_as_it_likes(front: Front) -> None:
+    client = front.client()
+    for _ in range(20):
+        client.gateway.receive(EMPTY_FRAME * STRANGER_FRAMES_MAX, front.sim.now)
+        client.run()
+    assert not client.gateway.is_stranger
+    assert closed_with(client) is None

@@ -21,6 +21,7 @@ The caller passes bytes and time:
     connection.tick(now)                                when the last tick asked for it
     connection.should_disconnect                        then flush, and close the socket
     connection.is_flooded                               then do not read for a while
+    connection.is_behind                                then call receive_data(b"", ...) later, and do not read until then
     for event in connection.lost(): ...                 when the socket is gone, whoever closed it
 """
 
@@ -28,7 +29,15 @@ from enum import Enum, auto
 
 from twinbus.amqp.channels import Channels
 from twinbus.amqp.codec.error_condition import ErrorCondition
-from twinbus.amqp.codec.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_SIZE_MIN, PROTOCOL_HEADER, SASL_FRAME, FrameReader
+from twinbus.amqp.codec.frames import (
+    AMQP_FRAME,
+    EMPTY_FRAME,
+    FRAME_SIZE_MIN,
+    NO_LIMIT,
+    PROTOCOL_HEADER,
+    SASL_FRAME,
+    FrameReader,
+)
 from twinbus.amqp.codec.performatives import Close, Open, Performative, decode_performative
 from twinbus.amqp.codec.sasl import SaslCode, decode_sasl
 from twinbus.amqp.codec.transfer_reader import DISPOSITION_MARK, TRANSFER_MARK
@@ -44,13 +53,18 @@ from twinbus.amqp.errors import (
     DecodeError,
     SessionFault,
 )
-from twinbus.amqp.events import ConnectionClosed, Event, Opened
+from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, Event, Opened
 from twinbus.amqp.handshake import Handshake, Role
 from twinbus.amqp.session import Session
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError
 
-__all__ = ["Connection", "ConnectionSettings", "Role"]
+__all__ = ["NO_LIMIT", "Connection", "ConnectionSettings", "Role"]
+
+FRAME_COST = 512
+"""Bytes that a frame counts at least, against the share of one call, unless it is a transfer or a disposition in its common
+form: a frame of twenty bytes that begins a session costs as much work as a message."""
+NOISE_FORGOTTEN_AFTER: Millis = 10_000
 
 
 class State(Enum):
@@ -74,19 +88,33 @@ class Connection:
         self._channels = Channels(self._context)
         self._is_open_sent = False
         self._is_reported_closed = False
+        self._share = NO_LIMIT
+        self.frame_count = 0
+        """Frames that arrived so far, without transfers and dispositions in their common form."""
+        self._noise_count = 0
+        self._noise_at = now
         self._now = self._last_received = self._last_sent = now
         self._deadline = now + settings.handshake_timeout
         self._heartbeat_interval = settings.heartbeat_interval
 
     # What the owner of the socket calls.
 
-    def receive_data(self, data: bytes, now: Millis) -> list[Event]:
-        """Take bytes from the peer. Never raises because of their content."""
+    def receive_data(self, data: bytes, now: Millis, share: int = NO_LIMIT) -> list[Event]:
+        """Take bytes from the peer. Never raises because of their content.
+
+        `share`: about how many bytes of frames to work on in this call; the others are kept (`is_behind`).
+        """
         self._now = self._last_received = now
+        self._share = share
+        frame_count, size = self.frame_count, len(data) + self._reader.unread_size
         if self.state is not State.CLOSED:
             self._read(data)
-            self._count_deliveries(len(data))
-        return self._reports.take()
+            self._count_deliveries(size - self._reader.unread_size)
+        events = self._reports.take()
+        if self.is_behind and self.frame_count != frame_count:
+            self._count_noise(self.frame_count - frame_count, events)
+            events += self._reports.take()
+        return events
 
     def data_to_send(self) -> bytes:
         """Everything queued since the last call, b"" if that is nothing."""
@@ -131,6 +159,11 @@ class Connection:
         """Too many deliveries wait for the application; do not read from the socket."""
         return self._context.inflow.is_flooded
 
+    @property
+    def is_behind(self) -> bool:
+        """The last call used its share up before it had read everything."""
+        return self._reader.unread_size > 0 and self.state is not State.CLOSED and not self._handshake.is_deciding
+
     # What the application calls.
 
     def open(self) -> None:
@@ -147,7 +180,7 @@ class Connection:
             self._fail(fault)
             return self._reports.take()
         self._reader.expects_header = True
-        return self.receive_data(b"", self._now)
+        return self.receive_data(b"", self._now, self._share)
 
     def begin(self) -> Session:
         """Begin a session of our own. `SessionBegun` follows; links can be attached after it."""
@@ -174,8 +207,8 @@ class Connection:
             self._fail(ConnectionFault(f"A frame could not be read: {fault}", DECODE_ERROR))
 
     def _read_frames(self, received: bytes) -> None:
-        sessions = self._channels.by_remote_channel
-        for frame_type, channel, mark, data, start, end in self._reader.frames(received):
+        sessions, share = self._channels.by_remote_channel, self._share
+        for frame_type, channel, mark, data, start, end in self._reader.frames(received, share):
             # Only a handful of frames in the life of a connection are neither transfers nor dispositions.
             if mark == TRANSFER_MARK and frame_type == AMQP_FRAME:
                 session = sessions.get(channel)
@@ -186,7 +219,9 @@ class Connection:
                 if session is not None and session.dispositions.frame(data, start, end):
                     continue
             self._frame_received(frame_type, channel, data[start:end])
-            if self._handshake.is_deciding or self.state is State.CLOSED:
+            self.frame_count += 1
+            share -= max(FRAME_COST, end - start)
+            if share <= 0 or self._handshake.is_deciding or self.state is State.CLOSED:
                 break
 
     def _frame_received(self, frame_type: int, channel: int, body: bytes) -> None:
@@ -288,6 +323,22 @@ class Connection:
         if not self._is_reported_closed:
             self._is_reported_closed = True
             self._reports.add(ConnectionClosed(error))
+
+    def _count_noise(self, frame_count: int, events: list[Event]) -> None:
+        """Called only for a peer that sends frames faster than they are taken: one that waits for answers may go on for ever."""
+        if self._now - self._noise_at >= NOISE_FORGOTTEN_AFTER or any(
+            isinstance(event, Deliveries | Dispositions) for event in events
+        ):
+            self._noise_count = 0
+        self._noise_at = self._now
+        self._noise_count += frame_count
+        if self._noise_count > self.settings.noise_count_max and self.state is not State.CLOSING:
+            self._fail(
+                ConnectionFault(
+                    f"{self._noise_count} frames in a row neither brought nor settled a message. Wait for answers.",
+                    RESOURCE_LIMIT_EXCEEDED,
+                )
+            )
 
     def _count_deliveries(self, size: int) -> None:
         """Once per run of deliveries, because most of what is counted is the same for all of a run."""

@@ -42,6 +42,9 @@ class ConnectionSettings:
     inflow_count_max: int = 20_000
     inflow_size_max: int = 16 * 1_048_576
     """Bytes and count of incoming deliveries that the application has not settled; beyond that, reading should pause."""
+    noise_count_max: int = 50_000
+    """Frames in a row, faster than they are taken, that bring and settle no message: twice what opens as many links as are
+    allowed. Beyond that, the connection is closed."""
     sasl_mechanisms: tuple[str, ...] = (MSSBCBS, PLAIN, ANONYMOUS)
     """Server: what it offers, best first."""
     is_sasl_required: bool = False

@@ -86,11 +86,13 @@ class IncomingLink(Link):
         max_message_size: int | None = None,
         size_allowance: int = 0,
         credit: int = 0,
+        is_for_requests: bool = False,
     ) -> None:
         """Accept the link that the peer attached; the peer's source and target are echoed unless others are given.
 
         `credit` is granted at once, because one SDK waits for it for a second only, and renewed as deliveries
         are settled. `size_allowance`: bytes beyond the announced size that are accepted.
+        `is_for_requests`: a delivery is a request, which costs more work than a message; each counts as a frame of its own.
         """
         if self.state is not LinkState.OFFERED:
             return
@@ -105,6 +107,8 @@ class IncomingLink(Link):
             max_message_size=self.announced_size_max,
         )
         self.state = LinkState.ATTACHED
+        if is_for_requests:
+            self.session.take_singly(self)
         self.keep_credit(credit)
 
     def attach_answered(self) -> None:

@@ -277,6 +277,10 @@ class Session:
         if self.state is SessionState.FINISHING and not self._links.ending():
             self._finish()
 
+    def take_singly(self, link: IncomingLink) -> None:
+        """From now on its transfers are frames like any other, each of which counts against the share of a connection."""
+        self._links.stop_receiving(link)
+
     def forget_incoming(self, link: IncomingLink) -> None:
         self._links.stop_receiving(link)
         self.dispositions.forget_incoming(link)

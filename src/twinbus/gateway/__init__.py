@@ -3,6 +3,7 @@
 No I/O happens here; a transport feeds bytes in and writes bytes out. In the order of the flow:
 
 connections          all open connections of a namespace
+turns                whose bytes are worked on next, and for how long
 namespace_view       what they share: entities, control plane, access rules, traffic counters
 connection_gateway   one connection: AMQP events to bindings
 authorization        the one place that checks a right

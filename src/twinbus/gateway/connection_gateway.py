@@ -12,8 +12,8 @@ from typing import Any
 
 from twinbus.amqp.codec.delivery_state import Rejected
 from twinbus.amqp.codec.sasl import ANONYMOUS, MSSBCBS, PLAIN, SaslCode, read_plain
-from twinbus.amqp.connection import Connection
-from twinbus.amqp.errors import CONNECTION_FORCED, AmqpError
+from twinbus.amqp.connection import NO_LIMIT, Connection
+from twinbus.amqp.errors import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED, AmqpError
 from twinbus.amqp.events import (
     CreditChanged,
     Deliveries,
@@ -39,6 +39,9 @@ from twinbus.gateway.nodes.request_links import RequestBinding, ResponseLink
 
 TOKEN_WAIT: Millis = 20_000
 """How long a connection may live without a valid token."""
+STRANGER_FRAMES_MAX = 2_000
+STRANGER_BYTES_MAX = 1024 * 1024
+"""What a connection may send before its first valid token. A client needs some ten frames, and a token of a few kilobytes."""
 
 
 class ConnectionGateway:
@@ -51,6 +54,10 @@ class ConnectionGateway:
         self._bindings: Bindings = {}
         self._attachment = Attachment(namespace, self._grants, self._bindings, wake)
         self._authorized_at = now
+        self.is_stranger = True
+        """No token of the connection is valid: it gets less of everybody's time. Looked at with every read and every tick."""
+        self._was_known = False
+        self._stranger_bytes = 0
         self._watch = LinkWatch(namespace, self._grants, self._bindings)
         self._is_paused = False
         self._handlers: dict[type[Any], Callable[[Any, Millis], None]] = {
@@ -65,8 +72,11 @@ class ConnectionGateway:
         }
         namespace.traffic.connections_opened += 1
 
-    def receive(self, data: bytes, now: Millis) -> None:
-        self._handle_all(self.connection.receive_data(data, now), now)
+    def receive(self, data: bytes, now: Millis, share: int = NO_LIMIT) -> None:
+        """Take what the client sent, and work on about `share` bytes of it; the rest waits while `is_behind`."""
+        self._handle_all(self.connection.receive_data(data, now, share), now)
+        if self.is_stranger:
+            self._check_stranger(len(data), now)
 
     def data_to_send(self) -> bytes:
         return self.connection.data_to_send()
@@ -80,6 +90,11 @@ class ConnectionGateway:
     def is_flooded(self) -> bool:
         """More has arrived than the stores have taken: reading must wait."""
         return self.connection.is_flooded
+
+    @property
+    def is_behind(self) -> bool:
+        """The client has sent more than was worked on: call `receive(b"", ...)` later, and do not read until then."""
+        return self.connection.is_behind
 
     def shut_down(self) -> None:
         """The server stops: clients reconnect when it is back."""
@@ -191,8 +206,25 @@ class ConnectionGateway:
             return SaslCode.AUTH
         return SaslCode.OK
 
+    def _check_stranger(self, size: int, now: Millis) -> None:
+        self.is_stranger = not self._grants.is_any_valid(now)
+        self._was_known |= not self.is_stranger
+        if self._was_known:
+            return
+        self._stranger_bytes += size
+        if self._stranger_bytes > STRANGER_BYTES_MAX or self.connection.frame_count > STRANGER_FRAMES_MAX:
+            self.connection.close(
+                AmqpError(
+                    f"A connection sends at most {STRANGER_FRAMES_MAX} frames and {STRANGER_BYTES_MAX} bytes without a "
+                    "valid token. Put one on $cbs after connecting.",
+                    RESOURCE_LIMIT_EXCEEDED,
+                )
+            )
+
     def _check_grants(self, now: Millis) -> None:
-        if self._grants.is_any_valid(now):
+        self.is_stranger = not self._grants.is_any_valid(now)
+        if not self.is_stranger:
+            self._was_known = True
             self._authorized_at = now
         elif now - self._authorized_at >= TOKEN_WAIT:
             self.connection.close(

@@ -10,6 +10,7 @@ from starlette.types import Scope
 from twinbus.clock import Clock
 from twinbus.gateway.connections import Connections, MakeGateway
 from twinbus.gateway.namespace_view import NamespaceView
+from twinbus.gateway.turns import Turns
 from twinbus.http.access import HttpAccess
 from twinbus.http.administration.administration_api import AdministrationApi, AdministrationSettings
 from twinbus.http.messaging.messaging_api import MessagingApi
@@ -36,6 +37,7 @@ class HttpParts:
     store_switches: StoreSwitches
     connections: Connections
     make_gateway: MakeGateway
+    turns: Turns
     amqp_authority: str  # host:port for requests that name no host
     new_key: Callable[[], str]
     operations_log: OperationsLog | None  # None: operations are not logged
@@ -53,7 +55,7 @@ class HttpApplication:
         routes: list[BaseRoute] = [
             _OwnPage("/health", HealthPage(parts.name, parts.stores).show),
             _OwnPage("/metrics", access.page_open_here(metrics.show)),
-            *websocket_routes(parts.make_gateway, parts.connections, clock),
+            *websocket_routes(parts.make_gateway, parts.connections, parts.turns, clock),
             *FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, access).routes(),
             *AccessRulesApi(AccessControl(view.control, parts.new_key, clock), access).routes(),
             *BacklogPage(view.entities, clock, access).routes(),

@@ -11,19 +11,26 @@ from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections, MakeGateway
+from twinbus.gateway.turns import Share, Turns
 
 PATH = "/$servicebus/websocket"
 PATHS = (PATH, f"{PATH}/")
 """The .NET client puts a slash at the end."""
 SUB_PROTOCOL = "AMQPWSB10"
 NOT_BINARY = 1003
+READS_MAX = 16
+"""Messages that are taken one after the other: those that have arrived already do not let the loop go on."""
 
 
 class WebSocketConnection:
     """One client: a task reads, another one writes what the gateway has to send."""
 
-    def __init__(self, socket: WebSocket, make_gateway: MakeGateway, clock: Clock) -> None:
+    def __init__(self, socket: WebSocket, make_gateway: MakeGateway, turns: Turns, clock: Clock) -> None:
         self._socket = socket
+        self._turns = turns
+        self._share = Share()
+        self._reads_left = READS_MAX
+        self._turn = asyncio.Event()
         self._clock = clock
         self._is_output_due = asyncio.Event()
         self._is_calm = asyncio.Event()
@@ -48,11 +55,38 @@ class WebSocketConnection:
             if data is None:
                 await self._socket.close(NOT_BINARY, "AMQP needs binary messages.")
                 return
-            self._gateway.receive(data, self._clock.now())
-            self._is_output_due.set()
+            self._reads_left -= 1
+            if self._reads_left == 0 or not self._turns.is_open_to(self._share):
+                await self._next_turn()
+            self._work(data)
+            while self._gateway.is_behind:
+                await self._next_turn()
+                self._work(b"")
             if self._gateway.is_flooded:
                 self._is_calm.clear()
                 await self._is_calm.wait()
+
+    def _work(self, data: bytes) -> None:
+        """One slice of what the client has sent."""
+        gateway, turns, share = self._gateway, self._turns, self._share
+        start = turns.work_time()
+        gateway.receive(data, self._clock.now(), share.size)
+        self._is_output_due.set()
+        turns.used(share, turns.work_time() - start, is_behind=gateway.is_behind)
+        share.is_stranger = gateway.is_stranger
+
+    async def _next_turn(self) -> None:
+        is_mine = False
+        while not is_mine:
+            self._turn.clear()
+            self._turns.wait(self._share, self)
+            await self._turn.wait()
+            # The task goes on after all others that were woken: they may have used the turn up.
+            is_mine = self._turns.is_open_to(self._share)
+        self._reads_left = READS_MAX
+
+    def take_turn(self) -> None:
+        self._turn.set()
 
     async def _write(self) -> None:
         while True:
@@ -91,11 +125,13 @@ class WebSocketConnection:
         return count
 
 
-def websocket_routes(make_gateway: MakeGateway, connections: Connections, clock: Clock) -> list[WebSocketRoute]:
+def websocket_routes(
+    make_gateway: MakeGateway, connections: Connections, turns: Turns, clock: Clock
+) -> list[WebSocketRoute]:
     async def serve(socket: WebSocket) -> None:
         is_amqp = SUB_PROTOCOL in socket.scope.get("subprotocols", [])
         await socket.accept(subprotocol=SUB_PROTOCOL if is_amqp else None)
-        connection = WebSocketConnection(socket, make_gateway, clock)
+        connection = WebSocketConnection(socket, make_gateway, turns, clock)
         connection.refuse(connections.add(connection))
         try:
             await connection.run()

@@ -3,6 +3,9 @@
 Everything that one read causes is written together. Answers that come later, from a store, ask for a flush (`_wake`), and the
 first one schedules it for the end of the loop's turn, so all answers of a turn share one write.
 
+What a client sends is worked on in slices (`gateway/turns.py`): reading stops until the last one is done, and a connection that
+is lost meanwhile is given up after it, because what was sent before counts.
+
 Two limits keep memory bounded, and they are independent of each other:
 
     client reads too slowly   the socket's buffer passes WRITE_BUFFER_HIGH; the gateway hands over no more messages until
@@ -11,7 +14,7 @@ Two limits keep memory bounded, and they are independent of each other:
     stores are too slow       more has arrived than the stores have taken; reading from the socket stops (`is_flooded`),
                               so TCP makes the client wait.
 
-Reading stops and resumes only in `_flush`. That is enough because settling deliveries is what ends a flood, and every answer
+For both, reading stops and resumes only in `_flush`. That is enough because settling deliveries is what ends a flood, and every answer
 calls `_wake`; one that did not would keep its answer, and a client that waits to be read from, until the next tick.
 """
 
@@ -22,19 +25,31 @@ from typing import cast
 from twinbus.clock import Clock, Millis
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections, MakeGateway
+from twinbus.gateway.turns import Share, Turns
 
 WRITE_BUFFER_HIGH = 1024 * 1024
+LONG_READ = 128 * 1024
+"""The loop reads again and again from a socket whose data filled its buffer, before it looks at any other."""
 
 
 class AmqpTransport(asyncio.Protocol):
     """One TCP or TLS connection."""
 
     def __init__(
-        self, make_gateway: MakeGateway, connections: Connections, clock: Clock, loop: asyncio.AbstractEventLoop
+        self,
+        make_gateway: MakeGateway,
+        connections: Connections,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        turns: Turns,
     ) -> None:
         self._connections = connections
         self._clock = clock
         self._loop = loop
+        self._turns = turns
+        self._share = Share()
+        self._unread = b""
+        self._is_waiting = False
         self._make_gateway = make_gateway
         self._gateway: ConnectionGateway | None = None
         self._transport: asyncio.Transport | None = None
@@ -54,15 +69,51 @@ class AmqpTransport(asyncio.Protocol):
         self._gateway.refusal = self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        gateway = self._gateway
+        if self._gateway is None:
+            return
+        if self._is_waiting:
+            self._unread += data
+        elif self._turns.is_open_to(self._share):
+            self._work(data)
+        else:
+            self._unread = data
+            self._wait()
+            self._flush()
+
+    def take_turn(self) -> None:
+        if not self._is_waiting:
+            return
+        self._is_waiting = False
+        data, self._unread = self._unread, b""
+        try:
+            self._work(data)
+        except Exception:
+            self.cut()
+            raise
+
+    def _work(self, data: bytes) -> None:
+        """One slice of what the client has sent."""
+        gateway, turns, share = self._gateway, self._turns, self._share
         if gateway is None:
             return
+        start = turns.work_time()
         self._is_in_receive = True
         try:
-            gateway.receive(data, self._clock.now())
+            gateway.receive(data, self._clock.now(), share.size)
         finally:
             self._is_in_receive = False
+        is_behind = gateway.is_behind
+        if (is_behind or len(data) >= LONG_READ) and not gateway.is_closed:
+            self._wait()
         self._flush()
+        turns.used(share, turns.work_time() - start, is_behind=is_behind)
+        share.is_stranger = gateway.is_stranger
+        if self._transport is None and not self._is_waiting:
+            self._give_up()
+
+    def _wait(self) -> None:
+        self._is_waiting = True
+        self._turns.wait(self._share, self)
 
     def pause_writing(self) -> None:
         if self._gateway is not None:
@@ -75,7 +126,12 @@ class AmqpTransport(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
-        gateway, self._gateway, self._transport = self._gateway, None, None
+        self._transport = None
+        if not self._is_waiting:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        gateway, self._gateway = self._gateway, None
         if gateway is not None:
             gateway.lost(self._clock.now())
 
@@ -88,10 +144,12 @@ class AmqpTransport(asyncio.Protocol):
         if self._gateway is not None:
             self._gateway.shut_down()
             self._flush()
+        self._forget_unread()
         if self._transport is not None:
             self._transport.close()
 
     def cut(self) -> None:
+        self._forget_unread()
         if self._transport is not None:
             self._transport.abort()
 
@@ -99,6 +157,11 @@ class AmqpTransport(asyncio.Protocol):
         count = self._gateway.force_detach(path, now) if self._gateway is not None else 0
         self._flush()
         return count
+
+    def _forget_unread(self) -> None:
+        """It does not matter any more what the client has sent: the connection ends now."""
+        self._is_waiting = False
+        self._unread = b""
 
     def _wake(self) -> None:
         if not self._is_in_receive and not self._is_flush_due:
@@ -115,7 +178,7 @@ class AmqpTransport(asyncio.Protocol):
             transport.write(chunk)
         if gateway.is_closed:
             transport.close()
-        elif gateway.is_flooded != self.is_reading_paused:
+        elif (gateway.is_flooded or self._is_waiting) != self.is_reading_paused:
             self.is_reading_paused = not self.is_reading_paused
             if self.is_reading_paused:
                 transport.pause_reading()

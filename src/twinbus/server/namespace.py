@@ -11,6 +11,7 @@ import secrets
 import signal
 import socket
 import ssl
+import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections
 from twinbus.gateway.namespace_view import NamespaceView, Traffic
+from twinbus.gateway.turns import Turns
 from twinbus.http.application import HttpApplication, HttpParts
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
@@ -96,6 +98,7 @@ class NamespaceServer:
 
     async def _start(self) -> None:
         settings, loop = self.settings, asyncio.get_running_loop()
+        self._turns = Turns(loop.call_soon, loop.time, time.thread_time)
         folder = DataFolder(settings.data_folder)
         self._closers.append(folder.close)
         await self._trust()
@@ -207,7 +210,7 @@ class NamespaceServer:
         return server_context(made.certificate, made.key)
 
     def _transport(self) -> AmqpTransport:
-        return AmqpTransport(self._gateway, self.connections, self.clock, asyncio.get_running_loop())
+        return AmqpTransport(self._gateway, self.connections, self.clock, asyncio.get_running_loop(), self._turns)
 
     def _gateway(self, wake: Callable[[], None]) -> ConnectionGateway:
         now = self.clock.now()
@@ -234,6 +237,7 @@ class NamespaceServer:
             store_switches=self.stores,
             connections=self.connections,
             make_gateway=self._gateway,
+            turns=self._turns,
             amqp_authority=authority(self._plain_name, self.amqp_port),
             new_key=new_key,
             operations_log=self.metering,

@@ -23,6 +23,8 @@ AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
+NO_LIMIT = 1 << 62
+
 _HEADER = Struct(">IBBH")
 _HEADER_AND_MARK = Struct(">IBBHI")
 
@@ -45,34 +47,54 @@ class FrameReader:
         assert frame_size_max >= FRAME_SIZE_MIN
         self._frame_size_max = frame_size_max
         self._rest = bytearray()
+        self._unread = b""
+        self._unread_start = 0
         self._wanted = 8
         self.expects_header = True
         """The next 8 bytes are a protocol header. The connection sets this again after SASL."""
 
+    @property
+    def unread_size(self) -> int:
+        """Bytes that wait because the caller stopped early, or its share was used up: call `frames` again."""
+        return len(self._unread) - self._unread_start if self._unread else 0
+
     def keep(self, data: bytes) -> None:
         """Keep bytes for a later call of `frames`; ConnectionFault if they are more than one frame may hold."""
+        if self._unread:
+            self._rest += self._unread[self._unread_start :]
+            self._unread = b""
         self._rest += data
         if len(self._rest) > self._frame_size_max:
             raise ConnectionFault(f"{len(self._rest)} bytes arrived before this side could read them.")
 
-    def frames(self, data: bytes) -> Iterator[Frame]:
-        """Every whole frame (a header is a frame of its own type), oldest first.
+    def frames(self, data: bytes, share: int = NO_LIMIT) -> Iterator[Frame]:
+        """Every whole frame (a header is a frame of its own type), oldest first, that starts within `share` bytes.
 
         A caller that stops early gets the remaining frames from the next call. ConnectionFault for a frame over
         the limit, as soon as its size has arrived, and for a data offset outside of the frame.
         """
-        if self._rest:
+        pos = 0
+        if self._unread:
+            # Not cut off at the position: a slice of a long read would cost as much as the whole read.
+            if data:
+                data = self._unread[self._unread_start :] + data
+            else:
+                data, pos = self._unread, self._unread_start
+            self._unread = b""
+        elif self._rest:
             self._rest += data
             # Joined once per frame and not once per chunk: chunks may be single bytes.
             if len(self._rest) < self._wanted:
                 return
             data = bytes(self._rest)
             self._rest.clear()
-        pos, length, size_max = 0, len(data), self._frame_size_max
+        length, size_max = len(data), self._frame_size_max
+        last_start = min(length - 8, pos + share - 1)
         self._wanted = 8
+        is_readable = True
         unpack = _HEADER_AND_MARK.unpack_from
         try:
-            while length - pos >= 8:
+            while pos <= last_start:
                 if self.expects_header:
                     self.expects_header = False
                     pos += 8
@@ -97,10 +119,16 @@ class FrameReader:
                     raise ConnectionFault(f"A frame of {size} bytes is shorter than its own header.")
                 if length - pos < size:
                     self._wanted = size
+                    is_readable = False
                     return
                 start = pos + doff * 4
                 pos += size
                 yield frame_type, channel, mark, data, start, pos
+        except ConnectionFault:
+            is_readable = False
+            raise
         finally:
-            if pos < length:
+            if is_readable and length - pos >= 8:
+                self._unread, self._unread_start = data, pos
+            elif pos < length:
                 self._rest += data[pos:] if pos else data

@@ -76,7 +76,7 @@ class Attachment:
         """Accept the link, now or once a message session is free. Raises MessagingError if it must be refused."""
         if isinstance(link, IncomingLink) and isinstance(link.target, Coordinator):
             # Needs no right: what is done in a transaction is done on links that needed theirs.
-            link.accept(credit=COORDINATOR_CREDIT)
+            link.accept(credit=COORDINATOR_CREDIT, is_for_requests=True)
             self._homes.control_link_attached(link)
             self._bindings[link] = CoordinatorBinding(link, self._transactions, self._wake)
             return
@@ -166,7 +166,7 @@ class Attachment:
     ) -> None:
         # A request holds whole messages and more, and the handler should be the one to refuse it.
         size_max = max(REQUEST_SIZE_MIN, message_size_max + HEADER_SIZE_MAX)
-        link.accept(max_message_size=size_max, credit=REQUEST_CREDIT)
+        link.accept(max_message_size=size_max, credit=REQUEST_CREDIT, is_for_requests=True)
         find, wake = self._find_response_link, self._wake
         self._bindings[link] = RequestBinding(link, node_name, names, handle, find, wake)
 

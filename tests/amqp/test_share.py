@@ -1,0 +1,140 @@
+"""A share of one call: some of what a peer sent is worked on, the rest waits, nothing is lost or told twice."""
+
+import pytest
+
+from tests.amqp.wire import NOON, Script
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frames import EMPTY_FRAME, encode_frame
+from twinbus.amqp.codec.performatives import Begin, Close, Disposition, End, Performative, Transfer
+from twinbus.amqp.connection import FRAME_COST, NOISE_FORGOTTEN_AFTER
+from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
+from twinbus.amqp.events import ConnectionClosed, Deliveries, SessionBegun, SessionEnded
+
+BEGIN = Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10)
+
+
+def frames(*performatives: Performative, channel: int = 0, payload: bytes = b"") -> bytes:
+    return b"".join([encode_frame(channel, encode_composite(each) + payload) for each in performatives])
+
+
+def transfers(count: int, size: int) -> bytes:
+    """Common transfers on handle 0, each a frame of `size` bytes."""
+    made = []
+    for number in range(count):
+        transfer = Transfer(handle=0, delivery_id=number, delivery_tag=b"t", message_format=0, settled=False)
+        plain = frames(transfer)
+        made.append(frames(transfer, payload=bytes(size - len(plain))))
+    return b"".join(made)
+
+
+def slices(script: Script, data: bytes, share: int) -> list[int]:
+    """Feed all of it, share by share; how many events each call had."""
+    counts = []
+    while data or script.connection.is_behind:
+        before = len(script.end.events)
+        script.end.events += script.connection.receive_data(data, script.now, share)
+        counts.append(len(script.end.events) - before)
+        data = b""
+        assert len(counts) < 10_000
+    return counts
+
+
+def test_frames_count_at_least_their_cost() -> None:
+    script = Script().open()
+    counts = slices(script, frames(BEGIN, End(), channel=1) * 50, 10 * FRAME_COST)
+    assert counts == [10] * 10
+    assert len(script.end.take(SessionBegun)) == len(script.end.take(SessionEnded)) == 50
+
+
+def test_transfers_count_their_bytes() -> None:
+    script = Script().open()
+    script.begin()
+    script.sender(credit=1_000)
+    slices(script, transfers(100, 256), 2_560)
+    runs = [len(run.deliveries) for run in script.end.take(Deliveries)]
+    assert runs == [10] * 10
+
+
+def test_transfers_of_requests_count_as_frames() -> None:
+    script = Script().open()
+    script.begin()
+    script.sender(credit=1_000, is_for_requests=True)
+    slices(script, transfers(30, 64), 10 * FRAME_COST)
+    assert [len(run.deliveries) for run in script.end.take(Deliveries)] == [10] * 3
+
+
+@pytest.mark.parametrize("share", [1, 100, FRAME_COST, 1_000, 1 << 20])
+@pytest.mark.parametrize("piece", [1, 50, 1_000, 1 << 20])
+def test_a_conversation_is_the_same_however_small_the_share_and_the_reads(share: int, piece: int) -> None:
+    script = Script().open()
+    script.begin()
+    script.sender(credit=1_000)
+    data = transfers(20, 100) + frames(BEGIN, End(), channel=1) * 3 + transfers(20, 700)
+    for start in range(0, len(data), piece):
+        script.end.events += script.connection.receive_data(data[start : start + piece], NOON, share)
+    slices(script, b"", share)
+    ids = [delivery.delivery_id for run in script.end.take(Deliveries) for delivery in run.deliveries]
+    assert ids == [*range(20), *range(20)]
+    assert len(script.end.take(SessionEnded)) == 3
+    assert not script.connection.is_behind
+
+
+def test_what_waits_counts_as_inflow_when_it_is_read() -> None:
+    script = Script(inflow_size_max=5_000).open()
+    script.begin()
+    script.sender(credit=1_000)
+    script.connection.receive_data(transfers(10, 1_000), NOON, 2_000)
+    assert not script.connection.is_flooded
+    slices(script, b"", 2_000)
+    assert script.connection.is_flooded
+
+
+def test_nothing_waits_on_a_connection_that_is_closed() -> None:
+    script = Script().open()
+    slices(script, frames(Close()) + frames(BEGIN, channel=1) * 20, FRAME_COST)
+    assert script.connection.should_disconnect
+    assert not script.connection.is_behind
+
+
+def noise(script: Script) -> str | None:
+    """100 empty frames, faster than they are taken; what the connection was closed with."""
+    slices(script, EMPTY_FRAME * 100, 10 * FRAME_COST)
+    closed = script.end.take(ConnectionClosed)
+    return closed[0].error.condition if closed and closed[0].error is not None else None
+
+
+def test_a_peer_that_only_makes_noise_is_closed() -> None:
+    script = Script(noise_count_max=250).open()
+    assert [noise(script) for _ in range(3)] == [None, None, RESOURCE_LIMIT_EXCEEDED]
+
+
+def test_a_message_in_between_is_no_noise() -> None:
+    script = Script(noise_count_max=250).open()
+    script.begin()
+    script.sender(credit=1_000)
+    for _ in range(10):
+        slices(script, transfers(1, 100) + EMPTY_FRAME * 20, 10 * FRAME_COST)
+        assert noise(script) is None
+
+
+def test_a_disposition_of_nothing_is_noise() -> None:
+    script = Script(noise_count_max=250).open()
+    script.begin()
+    settles_nothing = frames(Disposition(role=True, first=1, last=9, settled=True))
+    for _ in range(10):
+        slices(script, settles_nothing + EMPTY_FRAME * 100, 10 * FRAME_COST)
+    assert script.end.take(ConnectionClosed)
+
+
+def test_a_peer_that_waits_for_answers_may_go_on_for_ever() -> None:
+    script = Script(noise_count_max=250).open()
+    for _ in range(100):
+        script.end.events += script.connection.receive_data(EMPTY_FRAME * 9, NOON, 10 * FRAME_COST)
+    assert not script.end.take(ConnectionClosed)
+
+
+def test_noise_is_forgotten_after_a_while() -> None:
+    script = Script(noise_count_max=250).open()
+    for _ in range(10):
+        assert noise(script) is None
+        script.now += NOISE_FORGOTTEN_AFTER

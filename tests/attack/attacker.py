@@ -1,0 +1,156 @@
+"""A client that only harms: connects, proves a right or none, and sends the same frames again and again as fast as it can.
+
+Its answers are read and dropped, so that nothing but the frames themselves is felt. What it is closed with is kept.
+"""
+
+import contextlib
+import socket
+import threading
+from types import TracebackType
+
+from twinbus.amqp.codec.composites import Composite, encode_composite
+from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, FrameReader, encode_frame
+from twinbus.amqp.codec.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    Transfer,
+    decode_performative,
+)
+from twinbus.amqp.codec.sasl import Init, SaslCredentials
+from twinbus.amqp.codec.sections import Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.terminus import Coordinator, Declare, Source, Target
+from twinbus.amqp.codec.types import Described, ULong
+
+BLOB_SIZE = 512 * 1024
+WAIT_S = 30.0
+
+
+def frame(performative: Composite, payload: bytes = b"", channel: int = 0) -> bytes:
+    return encode_frame(channel, encode_composite(performative) + payload)
+
+
+def hello(credentials: SaslCredentials) -> bytes:
+    """Everything up to an open connection with a session on channel 0, without waiting for answers."""
+    init = Init(mechanism=credentials.mechanism, initial_response=credentials.initial_response)
+    return b"".join(
+        (
+            SASL_HEADER,
+            encode_frame(0, encode_composite(init), SASL_FRAME),
+            AMQP_HEADER,
+            frame(Open(container_id="attacker", hostname="localhost")),
+            frame(Begin(next_outgoing_id=0, incoming_window=5_000, outgoing_window=5_000)),
+        )
+    )
+
+
+def _attach(name: str, handle: int, target: Target | Coordinator) -> bytes:
+    return frame(
+        Attach(name=name, handle=handle, role=SENDER, source=Source(), target=target, initial_delivery_count=0)
+    )
+
+
+def _repeated(piece: bytes) -> bytes:
+    return piece * (BLOB_SIZE // len(piece))
+
+
+_BEGIN = Begin(next_outgoing_id=0, incoming_window=5_000, outgoing_window=5_000)
+_DECLARE = encode_sections(Sections(body=ValueBody(Described(ULong(Declare.CODE), []))))
+
+NOISES: dict[str, tuple[bytes, bytes]] = {
+    "begin and end": (b"", _repeated(frame(_BEGIN, channel=1) + frame(End(), channel=1))),
+    "empty frames": (b"", _repeated(EMPTY_FRAME)),
+    "flows": (b"", _repeated(frame(Flow(incoming_window=5_000, next_outgoing_id=0, outgoing_window=5_000, echo=True)))),
+    "refused attaches": (
+        b"",
+        _repeated(_attach("a", 0, Target(address="nothing")) + frame(Detach(handle=0, closed=True))),
+    ),
+    "cbs attaches": (b"", _repeated(_attach("c", 0, Target(address="$cbs")) + frame(Detach(handle=0, closed=True)))),
+    "declares": (
+        _attach("t", 0, Coordinator()),
+        _repeated(frame(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", settled=True), _DECLARE)),
+    ),
+    "dispositions": (b"", _repeated(frame(Disposition(role=RECEIVER, first=7, last=1_000, settled=True)))),
+}
+"""By name: frames that prepare the attack, and those that are repeated."""
+
+
+class Attacker:
+    """Attacks from `with` on, and connects again when it is closed, until the end of the block."""
+
+    def __init__(self, port: int, noise: str, credentials: SaslCredentials) -> None:
+        self._port = port
+        prepare, self._blob = NOISES[noise]
+        self._hello = hello(credentials) + prepare
+        self._is_over = threading.Event()
+        self.sent_bytes = self.connection_count = 0
+        self.closed_with: list[ErrorCondition | None] = []
+        self._threads = [threading.Thread(target=self._run, daemon=True)]
+
+    def __enter__(self) -> "Attacker":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            with socket.create_connection(("127.0.0.1", self._port), WAIT_S) as connected:
+                connected.settimeout(0.2)
+                self.connection_count += 1
+                reading = threading.Thread(target=self._read, args=(connected,), daemon=True)
+                reading.start()
+                with contextlib.suppress(OSError):
+                    self._send(connected)
+                with contextlib.suppress(OSError):
+                    connected.shutdown(socket.SHUT_RDWR)
+                reading.join(WAIT_S)
+
+    def _send(self, connected: socket.socket) -> None:
+        data = memoryview(self._hello + self._blob)
+        while not self._is_over.is_set():
+            try:
+                size = connected.send(data)
+            except TimeoutError:
+                continue
+            self.sent_bytes += size
+            data = data[size:] if size < len(data) else memoryview(self._blob)
+
+    def _read(self, connected: socket.socket) -> None:
+        reader, is_header_next = FrameReader(1 << 20), 2
+        while True:
+            try:
+                data = connected.recv(1 << 18)
+            except TimeoutError:
+                if self._is_over.is_set():
+                    return
+                continue
+            except OSError:
+                return
+            if not data:
+                return
+            for frame_type, _, _, read, start, end in reader.frames(data):
+                if frame_type < 0:
+                    is_header_next -= 1
+                elif frame_type == SASL_FRAME:
+                    # The outcome is the second frame; the header of AMQP follows it.
+                    reader.expects_header = read[start : start + 3] == b"\x00\x53\x44"
+                elif end > start and read[start : start + 3] == b"\x00\x53\x18":
+                    closed, _ = decode_performative(read[start:end])
+                    assert isinstance(closed, Close)
+                    self.closed_with.append(closed.error)

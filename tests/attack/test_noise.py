@@ -1,0 +1,84 @@
+"""One client sends nothing but noise, and another one is answered as if it were alone: nearly."""
+
+import http.client
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.attack.attacker import NOISES, Attacker
+from twinbus.amqp.codec.sasl import SaslCredentials, plain_credentials
+from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
+from twinbus.client.connection_string import parse_connection_string
+from twinbus.testing.local_namespace import LocalNamespace
+
+REQUEST_COUNT = 15
+RATIO_MAX = 30
+LEAST_S = 0.25
+"""A machine that is busy with other things needs this long for a request now and then, attack or not."""
+
+
+@pytest.fixture(scope="module")
+def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNamespace]:
+    folder: Path = tmp_path_factory.mktemp("attacked")
+    with LocalNamespace(folder, store_count=1) as started:
+        yield started
+
+
+def median_s(namespace: LocalNamespace) -> float:
+    """Of the time that a request takes which needs nothing but its turn."""
+    host, _, port = namespace.endpoint.rpartition("/")[2].partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    durations = list[float]()
+    for _ in range(REQUEST_COUNT):
+        start = time.perf_counter()
+        connection.request("GET", "/health")
+        assert connection.getresponse().read()
+        durations.append(time.perf_counter() - start)
+    connection.close()
+    return statistics.median(durations)
+
+
+def port_of(namespace: LocalNamespace) -> int:
+    return parse_connection_string(namespace.connection_string).port
+
+
+def root_of(namespace: LocalNamespace) -> SaslCredentials:
+    parsed = parse_connection_string(namespace.connection_string)
+    return plain_credentials(parsed.key_name, parsed.key)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_stranger_that_makes_noise_is_closed_and_not_felt(namespace: LocalNamespace, noise: str) -> None:
+    alone = median_s(namespace)
+    with Attacker(port_of(namespace), noise, SaslCredentials()) as attacker:
+        attacked = median_s(namespace)
+        deadline = time.monotonic() + 30
+        while not attacker.closed_with and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert attacked < max(RATIO_MAX * alone, LEAST_S)
+    error = attacker.closed_with[0]
+    assert error is not None
+    assert error.condition == RESOURCE_LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_known_client_that_makes_noise_is_not_felt(namespace: LocalNamespace, noise: str) -> None:
+    alone = median_s(namespace)
+    with Attacker(port_of(namespace), noise, root_of(namespace)) as attacker:
+        attacked = median_s(namespace)
+    assert attacker.sent_bytes > 0
+    assert attacked < max(RATIO_MAX * alone, LEAST_S)
+
+
+def test_a_known_client_that_only_makes_noise_is_closed(namespace: LocalNamespace) -> None:
+    with Attacker(port_of(namespace), "empty frames", root_of(namespace)) as attacker:
+        deadline = time.monotonic() + 30
+        while not attacker.closed_with and time.monotonic() < deadline:
+            time.sleep(0.01)
+    error = attacker.closed_with[0]
+    assert error is not None
+    assert error.condition == RESOURCE_LIMIT_EXCEEDED
+    assert "neither brought nor settled" in (error.description or "")
