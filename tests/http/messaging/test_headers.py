@@ -15,10 +15,20 @@ CHUNK = b"x" * 64 * 1024
 FAR = 4_000_000_000
 
 
+START = b"POST /q/messages HTTP/1.1\r\nHost: h\r\n"
+IN_CHUNKS = b"Authorization: none\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+
+
 @pytest.mark.parametrize("is_one_header", [True, False])
-def test_headers_without_an_end_are_refused(server: RunningServer, is_one_header: bool) -> None:
+@pytest.mark.parametrize("start", [START, START + IN_CHUNKS], ids=["headers", "trailers"])
+def test_headers_and_trailers_without_an_end_are_refused(
+    server: RunningServer, start: bytes, is_one_header: bool
+) -> None:
     with socket.create_connection(("127.0.0.1", server.server.http_port), timeout=20) as peer:
-        peer.sendall(b"POST /q/messages HTTP/1.1\r\nHost: h\r\nlong: ")
+        peer.sendall(start)
+        if start != START:
+            assert peer.recv(10_000).startswith(b"HTTP/1.1 401")
+        peer.sendall(b"long: ")
         sent = 0
         answer = b""
         while not answer:
@@ -36,6 +46,20 @@ def test_headers_without_an_end_are_refused(server: RunningServer, is_one_header
                 peer.settimeout(20)
     assert answer.startswith(b"HTTP/1.1 400") or not answer
     assert sent > HEADERS_SIZE_MAX
+
+
+def test_a_trailer_is_not_a_header(server: RunningServer, http: httpx.Client) -> None:
+    queue = server.create_queue("trailers")
+    root = server.server.root_rule
+    token = sign(f"http://localhost/{queue}", root.name, root.primary_key, FAR)
+    with socket.create_connection(("127.0.0.1", server.server.http_port), timeout=20) as peer:
+        head = f"POST /{queue}/messages HTTP/1.1\r\nHost: h\r\nAuthorization: {token}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        # In one read, so that the trailers are there when the message is made.
+        peer.sendall(head.encode() + b"1\r\na\r\n0\r\nlate: 1\r\n\r\n")
+        assert peer.recv(10_000).startswith(b"HTTP/1.1 201")
+    received = http.delete(f"/{queue}/messages/head")
+    assert (received.status_code, received.content) == (200, b"a")
+    assert "late" not in received.headers
 
 
 def test_a_connection_takes_request_after_request_with_large_bodies(server: RunningServer, http: httpx.Client) -> None:

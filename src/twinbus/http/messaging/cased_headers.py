@@ -20,7 +20,8 @@ class CasedHttpProtocol(HttpToolsProtocol):
     """The HTTP server's protocol, which keeps the names of headers as they came beside its lower-case ones."""
 
     _has_headers = False
-    _headers_size = 0
+    _is_progress = False
+    _stalled_size = 0
     _giving_up: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -32,20 +33,26 @@ class CasedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # What came before and did not end the headers is counted: a body may follow in the same read.
-        if not self._has_headers and self._headers_size > HEADERS_SIZE_MAX:
+        # What ended no headers and brought no body is counted, since the parser keeps it: headers, and the trailers that a
+        # body in chunks may have.
+        if self._stalled_size > HEADERS_SIZE_MAX:
             self.send_400_response("The headers of the request are too large.")
             return
+        self._is_progress = False
         super().data_received(data)
-        self._headers_size = 0 if self._has_headers else self._headers_size + len(data)
+        self._stalled_size = 0 if self._is_progress else self._stalled_size + len(data)
         # Most requests come in one read and need no timer.
         if not self._has_headers and self._giving_up is None:
             self._wait_for_headers()
 
     def on_headers_complete(self) -> None:
-        self._has_headers = True
+        self._has_headers = self._is_progress = True
         self._stop_waiting()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._is_progress = True
+        super().on_body(body)
 
     def on_message_begin(self) -> None:
         self._has_headers = False
@@ -62,8 +69,10 @@ class CasedHttpProtocol(HttpToolsProtocol):
             self._giving_up = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        cast(Scope, self.scope)[HEADER_NAMES].append(name)
+        # Trailers are not headers (RFC 9110, section 6.5.1): what follows a body gives no right and no property.
+        if not self._has_headers:
+            super().on_header(name, value)
+            cast(Scope, self.scope)[HEADER_NAMES].append(name)
 
 
 def request_headers(scope: Scope) -> list[tuple[str, str]]:
