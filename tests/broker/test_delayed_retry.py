@@ -2,11 +2,11 @@
 
 import pytest
 
-from twinbus.broker.commands import Peek
+from twinbus.broker.commands import CancelScheduled, Peek
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment_transaction import FragmentTransaction
-from twinbus.broker.outcomes import DELAY_MAX, Abandon
-from twinbus.errors import ArgumentError
+from twinbus.broker.outcomes import DELAY_MAX, Abandon, DeadLetter
+from twinbus.errors import ArgumentError, MessageNotFound
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.wire_names import MessageState
 from twinbus.testing.messages import make_message
@@ -115,3 +115,22 @@ def test_a_message_cannot_be_put_off_for_longer_than_the_limit_and_stays_locked(
     with pytest.raises(ArgumentError):
         FragmentTransaction().settle(queue.main, [delivery.lock_token], late, sim.now)
     assert sim.settle(queue.main, [delivery], Abandon(due_at=sim.now + DELAY_MAX)).good == {0}
+
+
+def test_a_dead_letter_that_is_put_off_keeps_its_number_and_cannot_be_cancelled(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    """Nothing counts its deliveries, so it may look as if it had never been delivered."""
+    sim.send(queue, make_message("a"), make_message("b"))
+    taken = sim.receiver(queue.main, 2).take()
+    assert sim.settle(queue.main, taken, DeadLetter()).good == {0, 1}
+    receiver = sim.receiver(queue.dead_letter, 1)
+    (first,) = receiver.take()
+    assert sim.settle(queue.dead_letter, [first], Abandon(due_at=sim.now + 1_000)).good == {0}
+    with pytest.raises(MessageNotFound):
+        _ = sim.ask(queue.dead_letter, CancelScheduled([1])).value
+    sim.advance(1_500)
+    again = sim.receiver(queue.dead_letter, 2).take()
+    assert [(each.message.sequence_number, each.message.enqueued_at) for each in again] == [
+        (each, first.message.enqueued_at) for each in (1, 2)
+    ]

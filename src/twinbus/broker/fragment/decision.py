@@ -116,8 +116,8 @@ class Decision:
         self._freed.append(message)
 
     def activate(self, row: StoredMessage, now: Millis) -> None:
-        """A scheduled row is due: one that was delivered before keeps its number and place, another is as if sent now."""
-        if row.delivery_count:
+        """A scheduled row is due: one that was put off keeps its number and place, another is as if sent now."""
+        if self.fragment.is_put_off(row):
             self.alter(row, MessageState.ACTIVE)
             self.free(row)
             return

@@ -106,6 +106,11 @@ class Fragment:
         """It is being deleted."""
         return self.key in self.broker.leaving
 
+    def is_put_off(self, scheduled: StoredMessage) -> bool:
+        """Whether it was abandoned with a delay, and not sent with a schedule. Nothing is sent to a dead-letter queue, whose
+        messages keep the delivery count that they came with."""
+        return scheduled.delivery_count > 0 or self.sub_queue in (SubQueue.DEAD_LETTER, SubQueue.TRANSFER_DEAD_LETTER)
+
     @property
     def refusal(self) -> FragmentUnavailable | ServerBusy | None:
         """Why it takes no messages now, if so."""

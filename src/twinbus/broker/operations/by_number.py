@@ -99,11 +99,10 @@ def scheduled_rows(fragment: Fragment, numbers: Sequence[int]) -> Steps[tuple[Ro
         raise MessageTooLarge(f"These messages have more than {CANCELLED_BYTES_MAX} bytes. Cancel fewer at once.")
     # Those that are being changed become active or are cancelled already.
     changing = fragment.in_flight()
-    # A row that was delivered before is not scheduled: it was abandoned with a delay.
     scheduled = [
         row
         for row in rows
-        if row.state is MessageState.SCHEDULED and not row.delivery_count and row.sequence_number not in changing
+        if row.state is MessageState.SCHEDULED and not fragment.is_put_off(row) and row.sequence_number not in changing
     ]
     if len(scheduled) < len(wanted):
         raise MessageNotFound("A message with this sequence number is not scheduled, or no longer. Peek to see it.")

@@ -28,7 +28,7 @@ from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
 from twinbus.model import wire_names
-from twinbus.model.content import with_annotations
+from twinbus.model.content import annotation, with_annotations
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
@@ -72,7 +72,7 @@ def _page(payloads: list[bytes]) -> Response:
 
 def encode_peeked(message: StoredMessage, locked_until: Millis | None = None) -> bytes:
     content = message.content
-    if message.due_at and message.delivery_count:
+    if message.due_at and annotation(content, wire_names.SCHEDULED_ENQUEUE_TIME) != message.due_at:
         # Abandoned with a delay: no sender wrote down when it comes again.
         content = with_annotations(content, {wire_names.SCHEDULED_ENQUEUE_TIME: Timestamp(message.due_at)})
     return encode_delivery(
