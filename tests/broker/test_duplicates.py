@@ -76,6 +76,26 @@ def test_an_id_counts_within_its_key_on_a_partitioned_queue(sim: Simulation) -> 
     assert queue.main.counts().active == 2
 
 
+@pytest.mark.rule("A10.3")
+@pytest.mark.parametrize("name", ["same", "ONE", "one"])
+def test_the_key_that_an_id_counts_within_has_no_case(sim: Simulation, name: str) -> None:
+    """Whichever case the ids of a message session are written in, it is one session."""
+    queue = sim.queue(
+        QueueDescription("p", requires_duplicate_detection=True, requires_session=True, enable_partitioning=True)
+    )
+    sim.send(queue, *(make_message(name, session_id=session_id) for session_id in ("One", "ONE", "one")))
+    assert queue.main.counts().active == 1
+
+
+def test_keys_that_were_stored_in_their_case_are_known_without_it() -> None:
+    history = DuplicateHistory()
+    history.load([("3\x00one\x00a", 10), ("plain", 20), ("6\x00straße\x00b", 30), ("3\x00odd", 40)], are_pinned=True)
+    known = [duplicate_key("a", "ONE"), "plain", duplicate_key("b", "STRASSE"), "3\x00odd"]
+    assert [history.is_known(key, 5) for key in known] == [True] * 4
+    history.load([("3\x00one\x00a", 10)], are_pinned=False)
+    assert history.is_known("3\x00one\x00a", 5)
+
+
 @pytest.mark.rule("A10.2")
 def test_an_id_counts_for_the_whole_of_an_ordinary_queue(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("o", requires_duplicate_detection=True))

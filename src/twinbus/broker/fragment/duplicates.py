@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from twinbus.clock import NEVER, Millis
+from twinbus.model.partition_key import folded
 
 # Ended keys are dropped together, no more often than this: one small commit in place of many.
 PRUNE_INTERVAL: Millis = 10_000
@@ -18,11 +19,21 @@ KEYS_MAX = 1_000_000
 
 
 def duplicate_key(message_id: str, pinning_key: str | None) -> str:
-    """On a partitioned entity the id counts within its key; on others there is no key."""
+    """On a partitioned entity the id counts within its key, which has no case; on others there is no key."""
     if pinning_key is None or pinning_key == message_id:
         return message_id
+    pin = folded(pinning_key)
+    if pin == folded(message_id):
+        return message_id
     # A key has no control characters in practice, and if it has, the lengths keep two pairs apart.
-    return f"{len(pinning_key)}\x00{pinning_key}\x00{message_id}"
+    return f"{len(pin)}\x00{pin}\x00{message_id}"
+
+
+def _in_todays_form(key: str) -> str:
+    """Of a partitioned entity, as it may have been stored when keys had a case."""
+    length, separator, rest = key.partition("\x00")
+    size = int(length) if separator and length.isdecimal() and len(length) < 4 else len(rest)
+    return duplicate_key(rest[size + 1 :], rest[:size]) if rest[size : size + 1] == "\x00" else key
 
 
 class DuplicateHistory:
@@ -35,8 +46,11 @@ class DuplicateHistory:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def load(self, keys: Sequence[tuple[str, Millis]]) -> None:
-        self._ends = dict(sorted(keys, key=lambda entry: entry[1]))
+    def load(self, keys: Sequence[tuple[str, Millis]], *, are_pinned: bool) -> None:
+        """`are_pinned`: of a partitioned entity."""
+        self._ends = {}
+        for key, end in sorted(keys, key=lambda entry: entry[1]):
+            self.add(_in_todays_form(key) if are_pinned else key, end)
         self._plan()
 
     def is_known(self, key: str, now: Millis) -> bool:

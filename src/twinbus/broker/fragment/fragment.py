@@ -132,7 +132,7 @@ class Fragment:
         self.tally = Tally(self.index, memory.summary)
         self.agenda = Agenda(memory.next_due, memory.next_expiry)
         if self.duplicates is not None:
-            self.duplicates.load(memory.duplicates)
+            self.duplicates.load(memory.duplicates, are_pinned=self.settings.is_partitioned)
         self.is_loaded = True
         self.wake()
         if self.sessions is not None:
