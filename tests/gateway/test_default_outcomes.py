@@ -178,3 +178,21 @@ def test_a_receiver_that_selects_or_browses_is_refused_rather_than_given_other_m
     (gone,) = client.take(LinkDetached)
     assert gone.error is not None
     assert gone.error.condition == "amqp:not-implemented"
+
+
+@pytest.mark.parametrize("session_id", [None, "one"], ids=["any", "named"])
+def test_a_default_outcome_that_makes_no_sense_is_refused_before_a_message_session_is_taken(
+    front: Front, session_id: str | None
+) -> None:
+    front.sim.queue(QueueDescription("work", requires_session=True))
+    client = front.client()
+    filters = {Symbol("com.microsoft:session-filter"): session_id}
+    default = Modified(message_annotations={Symbol("x-opt-delivery-time"): "soon"})
+    attach(client, Source(address="work", filter=filters, default_outcome=default))
+    client.sender("work").transfer(payload("a", group_id="one"), b"1")
+    client.run()
+    (refusal,) = client.take(LinkDetached)
+    assert refusal.error is not None
+    assert refusal.error.condition == "com.microsoft:argument-error"
+    attach(client, Source(address="work", filter=filters))
+    assert len(client.received()) == 1

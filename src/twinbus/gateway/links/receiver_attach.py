@@ -14,6 +14,7 @@ from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, Opera
 from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.bindings import Bindings
 from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.gateway.links.outcome_states import outcome_of
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.gateway.links.session_attach import (
     PendingSession,
@@ -141,12 +142,14 @@ class ReceiverAttach:
 
 
 def _check_supported(source: Source, path: str) -> None:
-    """Raise NotImplementedHere for what would be wrong, not merely less, if it were ignored.
+    """Raise NotImplementedHere for what would be wrong, not merely less, if it were ignored, and ArgumentError for an outcome
+    that makes no sense: a link that waits for a message session could not be refused later without losing one.
 
     By AMQP a filter that is not echoed is not applied, and the client has to look; the client for JMS does not.
     """
     if source.distribution_mode == COPY:
         raise NotImplementedHere(f"A link cannot browse '{path}' (distribution mode copy). Peek at its messages.")
+    outcome_of(source.default_outcome)
     for value in (source.filter or {}).values():
         if isinstance(value, Described) and value.descriptor in SELECTOR_DESCRIPTORS:
             raise NotImplementedHere(
