@@ -205,6 +205,16 @@ def test_a_batch_with_different_keys_is_refused_on_a_partitioned_queue(
     assert queue.main.counts().active == 0
 
 
+def test_keys_that_differ_in_case_alone_are_one_key_in_a_batch(sim: Simulation, queue: QueueEntity) -> None:
+    answer: Answer[list[int]] = Answer()
+    same = make_message("c", session_id="order-1", partition_key="ORDER-1")
+    batch = [make_message("a", partition_key="order-1"), make_message("b", partition_key="Order-1"), same]
+    queue.send_batch(batch, sim.now, answer)
+    sim.run()
+    assert len(answer.value) == 3
+    assert where(queue) == {"a": 13, "b": 13, "c": 13}
+
+
 def test_a_batch_with_different_keys_is_fine_on_an_ordinary_queue(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("ordinary"))
     answer: Answer[list[int]] = Answer()

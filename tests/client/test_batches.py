@@ -52,6 +52,12 @@ def test_messages_of_different_keys_travel_apart_and_keep_their_order() -> None:
     assert [bodies(batch.payload) for batch in odd_and_even] == [list("02468"), list("13579")]
 
 
+def test_messages_of_one_session_keep_their_order_whatever_the_case_of_its_id() -> None:
+    payloads = [encode_message("x", message_id=str(n), session_id=name) for n, name in enumerate(["a", "a", "A", "a"])]
+    plan = plan_batches(payloads, SIZE_MAX, keeps_keys_apart=True)
+    assert [list(batch.places) for batch in plan.batches] == [[0, 1], [2], [3]]
+
+
 def test_session_ids_are_keys_too_and_messages_without_a_key_stay_together() -> None:
     payloads = [
         encode_message("x", message_id="0", session_id="s"),

@@ -19,6 +19,7 @@ from twinbus.model.annotations import read_annotations
 from twinbus.model.content import compound_start
 from twinbus.model.identity import read_identity
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
+from twinbus.model.partition_key import folded
 
 BATCH_FORMAT = 0x80013700
 BATCH_SIZE_DEFAULT = MESSAGE_SIZE_MAX
@@ -50,6 +51,7 @@ class _Group:
     """Messages of one key that wait to fill a batch."""
 
     def __init__(self, identity: "Identity", key: str | None) -> None:
+        self.key = key
         self.envelope = _envelope(identity, key)
         self.places: list[int] = []
         self.size = len(self.envelope)
@@ -70,12 +72,14 @@ def plan_batches(payloads: Sequence[bytes], size_max: int, *, keeps_keys_apart: 
             continue
         key = (identity[1] or identity[2]) if keeps_keys_apart else None
         size = _SECTION.size + len(payload)
-        group = groups.get(key)
-        if group is not None and group.size + size > size_max:
+        # Keys that differ in case alone are of one message session, whose order is kept, and not written in one envelope.
+        place_key = None if key is None else folded(key)
+        group = groups.get(place_key)
+        if group is not None and (group.key != key or group.size + size > size_max):
             plan.batches.append(_close(group, payloads))
             group = None
         if group is None:
-            group = groups[key] = _Group(identity, key)
+            group = groups[place_key] = _Group(identity, key)
         group.places.append(place)
         group.size += size
     plan.batches.extend(_close(group, payloads) for group in groups.values())

@@ -28,7 +28,7 @@ def pinning_key(
     place like any other.
     """
     if session_id or (has_sessions and session_id is not None):
-        if partition_key and partition_key != session_id:
+        if partition_key and partition_key != session_id and folded(partition_key) != folded(session_id):
             raise NotAllowed(
                 f"The partition key '{partition_key}' differs from the session id '{session_id}'. "
                 "Set them to the same value, or set only one of them."

@@ -27,7 +27,7 @@ from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed, OutcomeUnknown, QuotaExceeded, ServerBusy
 from twinbus.model.message import Message
-from twinbus.model.partition_key import candidates, pinning_key
+from twinbus.model.partition_key import candidates, folded, pinning_key
 
 TURN_MAX = 256
 """Messages without a key that one fragment takes before it is the next one's turn."""
@@ -112,7 +112,7 @@ class Placement:
         self.settings.last_used_at = now
         try:
             self.settings.check_can_send()
-            keys = {self.key_of(message) for message in messages}
+            keys = {None if (key := self.key_of(message)) is None else folded(key) for message in messages}
         except MessagingError as error:
             reply(error)
             return
