@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.amqp.wire import Script, Wire
+from tests.amqp.wire import NOON, Script, Wire
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Rejected, TransactionalState
 from twinbus.amqp.codec.performatives import SENDER, Detach, Transfer
 from twinbus.amqp.codec.types import UInt
@@ -15,7 +15,7 @@ from twinbus.amqp.events import (
     LinkDetached,
     OversizeDelivery,
 )
-from twinbus.amqp.incoming_link import PartialDelivery
+from twinbus.amqp.reassembly import PartialDelivery, ReassemblyBudget, SharedReassembly
 from twinbus.errors import MessageTooLarge
 
 FRAME = 512
@@ -255,3 +255,46 @@ def test_a_transfer_in_an_uncommon_encoding_is_read_all_the_same() -> None:
     uncommon = Transfer(handle=0, delivery_id=UInt(3), delivery_tag=b"t", batchable=True, message_format=5)
     script.say(uncommon, payload=b"payload")
     assert received(script.end.take(Deliveries)) == [Incoming(3, b"t", b"payload", 5, False, None)]
+
+
+def test_an_incomplete_message_without_a_frame_for_a_while_loses_its_bytes_and_the_link_goes_on() -> None:
+    script = started(incomplete_timeout=1_000)
+    script.sender()
+    script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True), payload=bytes(500))
+    (session,) = script.connection._channels.by_remote_channel.values()
+    script.connection.tick(NOON)
+    script.connection.tick(NOON + 999)
+    assert session.reassembly.size == 500
+    script.connection.tick(NOON + 1_000)
+    assert session.reassembly.size == 0
+    script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t"), payload=bytes(500))
+    dropped = script.end.only(OversizeDelivery)
+    assert dropped.size == 1_000
+    assert not dropped.is_over_limit
+    script.say(transfer(1), payload=b"next")
+    assert script.end.only(Deliveries).deliveries[0].payload == b"next"
+
+
+def test_an_incomplete_message_that_goes_on_keeps_its_bytes() -> None:
+    script = started(incomplete_timeout=1_000)
+    script.sender()
+    for second in range(5):
+        script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True), payload=b"x")
+        script.connection.tick(NOON + 1_000 * second)
+    script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t"))
+    assert script.end.only(Deliveries).deliveries[0].payload == b"xxxxx"
+
+
+def test_over_the_limit_of_all_connections_the_one_that_holds_most_loses_its_bytes() -> None:
+    shared = SharedReassembly(1_000)
+    modest, greedy = ReassemblyBudget(10_000, shared), ReassemblyBudget(10_000, shared)
+    partials = {budget: PartialDelivery(0, b"t", 0, False, None, size_max=10_000) for budget in (modest, greedy)}
+    for budget, size in ((greedy, 600), (modest, 300), (modest, 101)):
+        budget.release(partials[budget])
+        partials[budget].add(transfer(0), bytes(size))
+        budget.hold(partials[budget])
+    assert partials[greedy].is_dropped
+    assert (greedy.size, modest.size, shared.size) == (0, 401, 401)
+    assert not partials[modest].is_dropped
+    modest.release(partials[modest])
+    assert shared.size == 0

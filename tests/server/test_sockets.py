@@ -9,6 +9,8 @@ import pytest
 
 from twinbus.errors import ArgumentError
 from twinbus.server import sockets
+from twinbus.server.admission import Admission, SharedLimits
+from twinbus.server.refusal_log import RefusalLog
 from twinbus.server.sockets import SharedPort, bind, port_of, start_listening
 
 HOST = "127.0.0.1"
@@ -71,15 +73,15 @@ class Speaker(asyncio.Protocol):
 
 
 @pytest.fixture
-def undecided() -> set[SharedPort]:
-    return set()
+def admission() -> Admission:
+    return Admission(SharedLimits(undecided_count_max=2), amqp=(), refusals=RefusalLog(), socket_count_max=100)
 
 
 @pytest.fixture
-async def port(undecided: set[SharedPort]) -> AsyncIterator[int]:
+async def port(admission: Admission) -> AsyncIterator[int]:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: SharedPort(lambda: Speaker(b"amqp"), lambda: Speaker(b"http"), undecided, loop), HOST, 0
+        lambda: SharedPort(lambda: Speaker(b"amqp"), lambda: Speaker(b"http"), admission, loop), HOST, 0
     )
     yield server.sockets[0].getsockname()[1]
     server.close()
@@ -130,48 +132,46 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
 
 @pytest.mark.parametrize("start", [b"", b"A", b"AMQ"])
 async def test_a_connection_that_says_too_little_in_time_is_closed(
-    port: int, undecided: set[SharedPort], start: bytes, monkeypatch: pytest.MonkeyPatch
+    port: int, admission: Admission, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "FIRST_BYTES_WAIT_S", 0.05)
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(start)
     assert await is_closed(reader)
-    assert not undecided
+    assert not admission.undecided
     writer.close()
 
 
-async def test_a_connection_that_ends_before_it_has_said_anything_is_forgotten(
-    port: int, undecided: set[SharedPort]
-) -> None:
+async def test_a_connection_that_ends_before_it_has_said_anything_is_forgotten(port: int, admission: Admission) -> None:
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(b"AM")
     writer.write_eof()
     assert await is_closed(reader)
-    assert not undecided
+    assert not admission.undecided
     writer.close()
 
 
-async def test_silent_connections_beyond_a_number_are_closed_at_once(
-    port: int, undecided: set[SharedPort], monkeypatch: pytest.MonkeyPatch
+async def test_of_silent_connections_beyond_a_number_the_oldest_is_closed_and_others_are_served(
+    port: int, admission: Admission
 ) -> None:
-    monkeypatch.setattr(sockets, "UNDECIDED_MAX", 2)
     silent = [await asyncio.open_connection(HOST, port) for _ in range(3)]
-    assert await is_closed(silent[2][0])
-    assert len(undecided) == 2
-    assert await answer(port, b"AMQP") == b""
-    silent[0][1].write(b"AMQP")
-    assert await silent[0][0].readuntil(b">") == b"amqp<AMQP>"
+    assert await is_closed(silent[0][0])
+    assert len(admission.undecided) == 2
     assert await answer(port, b"AMQP") == b"amqp<AMQP>"
+    assert await is_closed(silent[1][0])
+    silent[2][1].write(b"AMQP")
+    assert await silent[2][0].readuntil(b">") == b"amqp<AMQP>"
+    assert not admission.undecided
     for _, writer in silent:
         writer.close()
 
 
-async def test_connections_that_have_said_nothing_can_be_cut(port: int, undecided: set[SharedPort]) -> None:
+async def test_connections_that_have_said_nothing_can_be_cut(port: int, admission: Admission) -> None:
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(b"AM")
-    while not undecided:
+    while not admission.undecided:
         await asyncio.sleep(0)
-    next(iter(undecided)).cut()
+    next(iter(admission.undecided)).cut()
     assert await is_closed(reader)
     writer.close()
 

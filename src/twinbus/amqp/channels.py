@@ -63,6 +63,11 @@ class Channels:
             raise ConnectionFault(f"Channel {channel} is over channel-max, {channel_max}.")
         if channel in self.by_remote_channel:
             raise ConnectionFault(f"Channel {channel} already has a session.", ILLEGAL_STATE)
+        if begin.remote_channel is None and len(self._by_channel) >= self._context.session_count_max:
+            raise ConnectionFault(
+                f"The connection has {len(self._by_channel)} sessions, as many as it may have before a token is put on $cbs.",
+                RESOURCE_LIMIT_EXCEEDED,
+            )
         session = self._answered(begin) if begin.remote_channel is not None else self._make(channel)
         self.by_remote_channel[channel] = session
         if begin.remote_channel is None:

@@ -55,6 +55,7 @@ from twinbus.amqp.errors import (
 )
 from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, Event, Opened
 from twinbus.amqp.handshake import Handshake, Role
+from twinbus.amqp.reassembly import SharedReassembly
 from twinbus.amqp.session import Session
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError
@@ -75,12 +76,15 @@ class State(Enum):
 
 
 class Connection:
-    def __init__(self, role: Role, settings: ConnectionSettings, now: Millis) -> None:
+    def __init__(
+        self, role: Role, settings: ConnectionSettings, now: Millis, shared: SharedReassembly | None = None
+    ) -> None:
+        """`shared`: room for incomplete messages, which all connections of the process use together."""
         self.role = role
         self.settings = settings
         self.state = State.STARTING
         self.remote_open: Open | None = None
-        self._context = ConnectionContext.of(settings)
+        self._context = ConnectionContext.of(settings, shared)
         self._outbox = self._context.outbox
         self._reports = self._context.reports
         self._reader = FrameReader(settings.frame_size_max)
@@ -134,6 +138,7 @@ class Connection:
                 return self._deadline
         if self.state is not State.OPEN:
             return NEVER if self.state is State.CLOSED else self._deadline
+        self._context.reassembly.drop_stalled(now, self.settings.incomplete_timeout)
         # Twice what we announced: a peer that sends just in time must not be cut off because its frames take a while.
         gives_up_at = self._last_received + 2 * self.settings.idle_timeout
         if now >= gives_up_at:
@@ -165,6 +170,14 @@ class Connection:
         return self._reader.unread_size > 0 and self.state is not State.CLOSED and not self._handshake.is_deciding
 
     # What the application calls.
+
+    def restrain(self) -> None:
+        """Server: the peer gets little room until `trust`."""
+        self._context.restrain()
+
+    def trust(self) -> None:
+        """Server: the peer has proved who it is."""
+        self._context.trust()
 
     def open(self) -> None:
         """Client: start. `Opened` follows."""

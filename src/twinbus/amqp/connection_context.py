@@ -7,6 +7,7 @@ from twinbus.amqp.codec.composites import Composite, encode_composite
 from twinbus.amqp.codec.frames import FRAME_SIZE_MIN, encode_frame
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.events import Reports
+from twinbus.amqp.reassembly import ReassemblyBudget, SharedReassembly
 
 
 class Flushable(Protocol):
@@ -78,22 +79,6 @@ class Inflow:
 
 
 @dataclass(slots=True)
-class ReassemblyBudget:
-    """Bytes of incomplete messages over all links of a connection."""
-
-    size_max: int
-    size: int = 0
-
-    @property
-    def is_exceeded(self) -> bool:
-        return self.size > self.size_max
-
-    def admit(self, message_size_max: int) -> None:
-        """A link takes messages of this size: two of them have room at once."""
-        self.size_max = max(self.size_max, 2 * message_size_max)
-
-
-@dataclass(slots=True)
 class ConnectionContext:
     settings: ConnectionSettings
     inflow: Inflow
@@ -101,11 +86,28 @@ class ConnectionContext:
     outbox: Outbox = field(default_factory=Outbox)
     reports: Reports = field(default_factory=Reports)
     link_count: int = 0
+    link_count_max: int = 0
+    session_count_max: int = 0
 
     @classmethod
-    def of(cls, settings: ConnectionSettings) -> "ConnectionContext":
-        return cls(
+    def of(cls, settings: ConnectionSettings, shared: SharedReassembly | None) -> "ConnectionContext":
+        context = cls(
             settings,
             Inflow(settings.inflow_count_max, settings.inflow_size_max),
-            ReassemblyBudget(settings.reassembly_size_max),
+            ReassemblyBudget(settings.reassembly_size_max, shared),
         )
+        context.trust()
+        return context
+
+    def restrain(self) -> None:
+        """The peer is a stranger: enough for it to prove who it is."""
+        settings = self.settings
+        self.reassembly.size_max = min(settings.reassembly_size_max, settings.stranger_size_max)
+        self.link_count_max = min(settings.link_count_max, settings.stranger_link_count_max)
+        self.session_count_max = min(settings.channel_max + 1, settings.stranger_session_count_max)
+
+    def trust(self) -> None:
+        settings = self.settings
+        self.reassembly.size_max = max(self.reassembly.size_max, settings.reassembly_size_max)
+        self.link_count_max = settings.link_count_max
+        self.session_count_max = settings.channel_max + 1

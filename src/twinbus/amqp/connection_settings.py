@@ -35,6 +35,12 @@ class ConnectionSettings:
     """For incoming links that are accepted without a limit of their own."""
     reassembly_size_max: int = BUFFER_SIZE
     """Bytes of incomplete messages over all links of the connection; more if a link is accepted that takes larger messages."""
+    incomplete_timeout: Millis = 60_000
+    """How long the next frame of an incomplete message may take before its bytes are dropped; at most twice as long."""
+    stranger_size_max: int = 256 * 1_024
+    stranger_link_count_max: int = 32
+    stranger_session_count_max: int = 32
+    """Bytes of incomplete messages, links and sessions while a peer is restrained."""
     held_back_size_max: int = BUFFER_SIZE
     """Bytes that may wait for one session's window when more is to be sent; beyond that, the session is ended."""
     unsettled_count_max: int = 100_000

@@ -75,13 +75,16 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True)
 class OversizeDelivery:
-    """A message over the link's size limit was read and dropped. Settle it as any other, usually as rejected."""
+    """A message over the link's size limit, or one without room in memory, was read and dropped. Settle it as any other,
+    usually as rejected."""
 
     link: "IncomingLink"
     delivery_id: int
     delivery_tag: bytes
     size: int
     settled: bool
+    is_over_limit: bool
+    """Else there was no room for it: it may be sent again."""
 
 
 @dataclass(frozen=True, slots=True)

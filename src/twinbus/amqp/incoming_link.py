@@ -1,6 +1,5 @@
 """A link on which we receive: transfer frames in, whole deliveries out, credit granted as they are settled."""
 
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,51 +10,13 @@ from twinbus.amqp.credit import ReceiverCredit
 from twinbus.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, LinkFault
 from twinbus.amqp.events import CreditChanged, Incoming, OversizeDelivery
 from twinbus.amqp.link import Link, LinkState
+from twinbus.amqp.reassembly import PartialDelivery
 from twinbus.amqp.serial_number import span
 
 if TYPE_CHECKING:
     from twinbus.amqp.session import Session
 
 _IS_SETTLED = itemgetter(Incoming._fields.index("settled"))
-
-
-@dataclass(slots=True)
-class PartialDelivery:
-    """One message that comes in several transfer frames: frames in, a whole payload or its size out.
-
-    A message over its limit is read to its end and its bytes are dropped: this one message can then be
-    refused as too large, and the link and everything after it on the link goes on.
-    """
-
-    delivery_id: int
-    delivery_tag: bytes
-    message_format: int
-    settled: bool
-    state: DeliveryState | None
-    size_max: int
-    size: int = 0
-    parts: list[bytes] = field(default_factory=list)
-
-    @property
-    def is_oversize(self) -> bool:
-        return self.size > self.size_max
-
-    @property
-    def held_size(self) -> int:
-        return 0 if self.is_oversize else self.size
-
-    def belongs_to(self, transfer: Transfer) -> bool:
-        return transfer.delivery_id is None or transfer.delivery_id == self.delivery_id
-
-    def add(self, transfer: Transfer, payload: bytes) -> None:
-        self.size += len(payload)
-        # Any frame may settle the delivery, and no later one can undo that (section 2.7.5).
-        self.settled = self.settled or bool(transfer.settled)
-        self.state = transfer.state or self.state
-        if self.is_oversize:
-            self.parts.clear()
-        elif payload:
-            self.parts.append(payload)
 
 
 class IncomingLink(Link):
@@ -191,7 +152,7 @@ class IncomingLink(Link):
 
     def _add(self, partial: PartialDelivery, transfer: Transfer, payload: bytes) -> None:
         budget = self.session.reassembly
-        budget.size -= partial.held_size if self.partial is partial else 0
+        budget.release(partial)
         self.partial = None
         if transfer.aborted:
             self._count_received(1, 0)
@@ -201,18 +162,25 @@ class IncomingLink(Link):
             self._complete(partial)
             return
         self.partial = partial
-        budget.size += partial.held_size
+        budget.hold(partial)
         if budget.is_exceeded:
             self.fail(
                 LinkFault("The incomplete messages of this connection exceed its buffer.", RESOURCE_LIMIT_EXCEEDED)
             )
 
     def _complete(self, partial: PartialDelivery) -> None:
-        if partial.is_oversize:
+        if partial.is_oversize or partial.is_dropped:
             self._count_received(1, 0 if partial.settled else 1)
             self.session.inflow.received(0 if partial.settled else 1, 0)
             self.session.report(
-                OversizeDelivery(self, partial.delivery_id, partial.delivery_tag, partial.size, partial.settled)
+                OversizeDelivery(
+                    self,
+                    partial.delivery_id,
+                    partial.delivery_tag,
+                    partial.size,
+                    partial.settled,
+                    is_over_limit=partial.is_oversize,
+                )
             )
             return
         payload = partial.parts[0] if len(partial.parts) == 1 else b"".join(partial.parts)
@@ -246,6 +214,6 @@ class IncomingLink(Link):
         self.session.inflow.settled(self._credit.unsettled_count)
         self._credit.settled(self._credit.unsettled_count)
         if self.partial is not None:
-            self.session.reassembly.size -= self.partial.held_size
+            self.session.reassembly.release(self.partial)
             self.partial = None
         self.session.forget_incoming(self)

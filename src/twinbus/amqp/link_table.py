@@ -89,7 +89,7 @@ class LinkTable:
             link.session_ended(error)
 
     def _offer(self, attach: Attach, is_sender: bool) -> None:
-        link_count_max = self._context.settings.link_count_max
+        link_count_max = self._context.link_count_max
         # Refused links count until the peer has detached them: one that never does cannot use memory without end.
         if self._context.link_count >= 2 * link_count_max:
             raise ConnectionFault(

@@ -26,7 +26,7 @@ from twinbus.amqp.events import (
     SaslInit,
 )
 from twinbus.clock import Millis
-from twinbus.errors import MessageTooLarge, MessagingError, Unauthorized
+from twinbus.errors import MessageTooLarge, MessagingError, ServerBusy, Unauthorized
 from twinbus.gateway.authorization import Grants, verify_key
 from twinbus.gateway.links.attachment import Attachment
 from twinbus.gateway.links.bindings import Bindings, LinkWatch, unbind
@@ -42,11 +42,14 @@ TOKEN_WAIT: Millis = 20_000
 STRANGER_FRAMES_MAX = 2_000
 STRANGER_BYTES_MAX = 1024 * 1024
 """What a connection may send before its first valid token. A client needs some ten frames, and a token of a few kilobytes."""
+UNREAD_SIZE_MAX = 4 * 1024 * 1024
+STRANGER_UNREAD_SIZE_MAX = 64 * 1024
 
 
 class ConnectionGateway:
     def __init__(self, connection: Connection, namespace: NamespaceView, now: Millis, wake: Callable[[], None]) -> None:
         self.connection = connection
+        connection.restrain()
         self.refusal: MessagingError | None = None
         """The error that a connection over the limit is closed with, as soon as it is open."""
         self._namespace = namespace
@@ -95,6 +98,11 @@ class ConnectionGateway:
     def is_behind(self) -> bool:
         """The client has sent more than was worked on: call `receive(b"", ...)` later, and do not read until then."""
         return self.connection.is_behind
+
+    @property
+    def unread_size_max(self) -> int:
+        """The client has left this many bytes of answers unread: reading must wait too."""
+        return STRANGER_UNREAD_SIZE_MAX if self.is_stranger else UNREAD_SIZE_MAX
 
     def shut_down(self) -> None:
         """The server stops: clients reconnect when it is back."""
@@ -147,13 +155,18 @@ class ConnectionGateway:
 
     def _oversize(self, event: OversizeDelivery, now: Millis) -> None:
         binding, size_max = self._bindings.get(event.link), event.link.announced_size_max
-        if isinstance(binding, SenderBinding):
+        error: MessagingError
+        if not event.is_over_limit:
+            error = ServerBusy("There was no room for the frames of this message. Send it again later.")
+        elif isinstance(binding, SenderBinding):
             error = MessageTooLarge.at(binding.path, event.size, size_max)
-            binding.refused(-1 if event.settled else event.delivery_id, error)
-        elif not event.settled:
+        else:
             error = MessageTooLarge(
                 f"The request has {event.size} bytes; the limit is {size_max}. Ask for less at once."
             )
+        if isinstance(binding, SenderBinding):
+            binding.refused(-1 if event.settled else event.delivery_id, error)
+        elif not event.settled:
             event.link.settle(event.delivery_id, event.delivery_id, Rejected.because(error))
 
     def _dispositions(self, event: Dispositions, now: Millis) -> None:
@@ -207,8 +220,7 @@ class ConnectionGateway:
         return SaslCode.OK
 
     def _check_stranger(self, size: int, now: Millis) -> None:
-        self.is_stranger = not self._grants.is_any_valid(now)
-        self._was_known |= not self.is_stranger
+        self._look_at_grants(now)
         if self._was_known:
             return
         self._stranger_bytes += size
@@ -221,10 +233,15 @@ class ConnectionGateway:
                 )
             )
 
-    def _check_grants(self, now: Millis) -> None:
+    def _look_at_grants(self, now: Millis) -> None:
         self.is_stranger = not self._grants.is_any_valid(now)
-        if not self.is_stranger:
+        if not self.is_stranger and not self._was_known:
             self._was_known = True
+            self.connection.trust()
+
+    def _check_grants(self, now: Millis) -> None:
+        self._look_at_grants(now)
+        if not self.is_stranger:
             self._authorized_at = now
         elif now - self._authorized_at >= TOKEN_WAIT:
             self.connection.close(

@@ -25,11 +25,17 @@ class OpenConnection(Protocol):
 
     def force_detach(self, path: str, now: Millis) -> int: ...
 
+    @property
+    def unread_size(self) -> int:
+        """Bytes that were sent and that the client has not read yet, apart from those that the system keeps."""
+        ...
+
 
 class Connections:
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._open: set[OpenConnection] = set()
+        self.refused_count = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -42,6 +48,7 @@ class Connections:
         self._open.add(connection)
         if len(self._open) <= self._count_max:
             return None
+        self.refused_count += 1
         return QuotaExceeded(f"The namespace has {self._count_max} connections open, which is its limit. Close some.")
 
     def discard(self, connection: OpenConnection) -> None:
@@ -57,6 +64,18 @@ class Connections:
         for connection in connections:
             connection.cut()
         return len(connections)
+
+    def cut_unread(self, size_max: int) -> int:
+        """Cut those whose clients leave most unread, until all together are within the limit. Returns how many were cut."""
+        sizes = {connection: size for connection in self._open if (size := connection.unread_size)}
+        total, count = sum(sizes.values()), 0
+        for connection in sorted(sizes, key=sizes.__getitem__, reverse=True) if total > size_max else ():
+            connection.cut()
+            total -= sizes[connection]
+            count += 1
+            if total <= size_max:
+                break
+        return count
 
     def force_detach(self, path: str, now: Millis) -> int:
         """Detach all links to an entity; returns how many there were."""

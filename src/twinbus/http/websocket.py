@@ -20,6 +20,8 @@ SUB_PROTOCOL = "AMQPWSB10"
 NOT_BINARY = 1003
 READS_MAX = 16
 """Messages that are taken one after the other: those that have arrived already do not let the loop go on."""
+CLOSE_WAIT: Millis = 10_000
+"""How long a client has to read the rest, after the connection was closed."""
 
 
 class WebSocketConnection:
@@ -36,6 +38,10 @@ class WebSocketConnection:
         self._is_calm = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._gateway: ConnectionGateway = make_gateway(self._is_output_due.set)
+        self._unsent: list[bytes] = []
+        self._is_sending = False
+        self._closed_at: Millis | None = None
+        self.unread_size = 0
 
     async def run(self) -> None:
         """Until one of the two sides has closed."""
@@ -62,7 +68,7 @@ class WebSocketConnection:
             while self._gateway.is_behind:
                 await self._next_turn()
                 self._work(b"")
-            if self._gateway.is_flooded:
+            if self._is_too_much:
                 self._is_calm.clear()
                 await self._is_calm.wait()
 
@@ -72,6 +78,8 @@ class WebSocketConnection:
         start = turns.work_time()
         gateway.receive(data, self._clock.now(), share.size)
         self._is_output_due.set()
+        if self._is_sending:
+            self._take_output()
         turns.used(share, turns.work_time() - start, is_behind=gateway.is_behind)
         share.is_stranger = gateway.is_stranger
 
@@ -92,17 +100,33 @@ class WebSocketConnection:
         while True:
             await self._is_output_due.wait()
             self._is_output_due.clear()
-            chunk = self._gateway.data_to_send()
-            if chunk:
+            self._take_output()
+            if self._unsent:
+                chunk = b"".join(self._unsent)
+                self._unsent.clear()
                 # Nothing more is handed over while the client is slow to take this.
                 self._gateway.pause()
+                self._is_sending = True
                 await self._socket.send_bytes(chunk)
+                self._is_sending = False
+                self.unread_size -= len(chunk)
                 self._gateway.resume(self._clock.now())
-            if not self._gateway.is_flooded:
+            if not self._is_too_much:
                 self._is_calm.set()
-            if self._gateway.is_closed:
+            if self._gateway.is_closed and not self._unsent:
                 await self._socket.close()
                 return
+
+    @property
+    def _is_too_much(self) -> bool:
+        return self._gateway.is_flooded or self.unread_size > self._gateway.unread_size_max
+
+    def _take_output(self) -> None:
+        """While a write waits for the client the answers pile up here, where they are counted."""
+        chunk = self._gateway.data_to_send()
+        if chunk:
+            self._unsent.append(chunk)
+            self.unread_size += len(chunk)
 
     def refuse(self, error: MessagingError | None) -> None:
         self._gateway.refusal = error
@@ -110,6 +134,10 @@ class WebSocketConnection:
     def tick(self, now: Millis) -> None:
         self._gateway.tick(now)
         self._is_output_due.set()
+        if self._gateway.is_closed and self._is_sending:
+            self._closed_at = now if self._closed_at is None else self._closed_at
+            if now - self._closed_at >= CLOSE_WAIT:
+                self.cut()
 
     def close(self) -> None:
         self._gateway.shut_down()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import cast
 
 import uvicorn
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twinbus.http.messaging.cased_headers import CasedHttpProtocol
+from twinbus.server.admission import Admission
 from twinbus.server.sockets import start_listening
 
 SHUTDOWN_GRACE_S = 2
@@ -26,10 +28,10 @@ class _QuietServer(uvicorn.Server):
 
 
 class HttpServer:
-    def __init__(self, application: ASGIApp, listening: socket.socket) -> None:
+    def __init__(self, application: ASGIApp, listening: socket.socket, admission: Admission) -> None:
         config = uvicorn.Config(
             application,
-            http=CasedHttpProtocol,
+            http=cast(type[asyncio.Protocol], partial(CasedHttpProtocol, admission=admission)),
             timeout_keep_alive=KEEP_ALIVE_S,
             lifespan="off",
             access_log=False,

@@ -6,11 +6,13 @@ first one schedules it for the end of the loop's turn, so all answers of a turn 
 What a client sends is worked on in slices (`gateway/turns.py`): reading stops until the last one is done, and a connection that
 is lost meanwhile is given up after it, because what was sent before counts.
 
-Two limits keep memory bounded, and they are independent of each other:
+Three limits keep memory bounded, and they are independent of each other:
 
     client reads too slowly   the socket's buffer passes WRITE_BUFFER_HIGH; the gateway hands over no more messages until
-                              it has drained. Answers to what the client sends are still written: they are small, and
-                              bounded by its credit.
+                              it has drained. Answers to what the client sends are still written, because some clients
+                              read nothing while they send.
+    client does not read      with those answers the buffer passes the gateway's `unread_size_max`; reading stops until it
+                              has drained.
     stores are too slow       more has arrived than the stores have taken; reading from the socket stops (`is_flooded`),
                               so TCP makes the client wait.
 
@@ -23,13 +25,15 @@ import socket
 from typing import cast
 
 from twinbus.clock import Clock, Millis
-from twinbus.gateway.connection_gateway import ConnectionGateway
+from twinbus.gateway.connection_gateway import STRANGER_UNREAD_SIZE_MAX, ConnectionGateway
 from twinbus.gateway.connections import Connections, MakeGateway
 from twinbus.gateway.turns import Share, Turns
 
 WRITE_BUFFER_HIGH = 1024 * 1024
 LONG_READ = 128 * 1024
 """The loop reads again and again from a socket whose data filled its buffer, before it looks at any other."""
+CLOSE_WAIT_S = 10.0
+"""How long a client has to read the rest, after the connection was closed."""
 
 
 class AmqpTransport(asyncio.Protocol):
@@ -55,6 +59,8 @@ class AmqpTransport(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_in_receive = False
         self._is_flush_due = False
+        self._is_writing_paused = False
+        self._is_buffer_small = True
         self.is_reading_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,7 +69,7 @@ class AmqpTransport(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        transport.set_write_buffer_limits(high=STRANGER_UNREAD_SIZE_MAX)
         self._transport = transport
         self._gateway = self._make_gateway(self._wake)
         self._gateway.refusal = self._connections.add(self)
@@ -115,11 +121,21 @@ class AmqpTransport(asyncio.Protocol):
         self._is_waiting = True
         self._turns.wait(self._share, self)
 
+    @property
+    def unread_size(self) -> int:
+        transport = self._transport
+        return 0 if transport is None or transport.is_closing() else transport.get_write_buffer_size()
+
     def pause_writing(self) -> None:
+        self._is_writing_paused = True
         if self._gateway is not None:
             self._gateway.pause()
+            if self._is_buffer_small and not self._gateway.is_stranger and self._transport is not None:
+                self._is_buffer_small = False
+                self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
 
     def resume_writing(self) -> None:
+        self._is_writing_paused = False
         if self._gateway is not None:
             self._gateway.resume(self._clock.now())
             self._flush()
@@ -146,7 +162,7 @@ class AmqpTransport(asyncio.Protocol):
             self._flush()
         self._forget_unread()
         if self._transport is not None:
-            self._transport.close()
+            self._end(self._transport)
 
     def cut(self) -> None:
         self._forget_unread()
@@ -177,10 +193,20 @@ class AmqpTransport(asyncio.Protocol):
         if chunk:
             transport.write(chunk)
         if gateway.is_closed:
-            transport.close()
-        elif (gateway.is_flooded or self._is_waiting) != self.is_reading_paused:
+            self._end(transport)
+        elif (gateway.is_flooded or self._is_waiting or self._is_unread(gateway, transport)) != self.is_reading_paused:
             self.is_reading_paused = not self.is_reading_paused
             if self.is_reading_paused:
                 transport.pause_reading()
             else:
                 transport.resume_reading()
+
+    def _is_unread(self, gateway: ConnectionGateway, transport: asyncio.Transport) -> bool:
+        return self._is_writing_paused and transport.get_write_buffer_size() > gateway.unread_size_max
+
+    def _end(self, transport: asyncio.Transport) -> None:
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size():
+            self._loop.call_later(CLOSE_WAIT_S, self.cut)
+        transport.close()

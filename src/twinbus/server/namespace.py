@@ -24,6 +24,7 @@ import uvloop
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.connection_settings import ConnectionSettings
+from twinbus.amqp.reassembly import SharedReassembly
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, SystemClock
 from twinbus.gateway.connection_gateway import ConnectionGateway
@@ -35,12 +36,15 @@ from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.idle_sweep import IdleSweep
 from twinbus.meter.book import OperationsBook
+from twinbus.server.admission import Admission, socket_count_max
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
 from twinbus.server.host_names import authority, names_of_listener, reachable_host
 from twinbus.server.http_server import HttpServer
 from twinbus.server.listener import AmqpTransport
 from twinbus.server.metering import Metering
+from twinbus.server.overload import Overload
 from twinbus.server.process_setup import set_up_process
+from twinbus.server.refusal_log import RefusalLog
 from twinbus.server.server_settings import AMQPS_PORT, ServerSettings
 from twinbus.server.sockets import SharedPort, bind, listen, port_of
 from twinbus.server.stores.pool import StorePool
@@ -85,7 +89,9 @@ class NamespaceServer:
         self.metering: Metering | None = None
         self._web_tokens: WebTokens | None = None
         self._servers: list[asyncio.Server] = []
-        self._undecided: set[SharedPort] = set()
+        self.reassembly = SharedReassembly(settings.shared_limits.incomplete_size_max)
+        self.refusals = RefusalLog()
+        self.admission = Admission(settings.shared_limits, self.connections, self.refusals, socket_count_max())
         self._closers: list[Callable[[], None]] = []
 
     async def start(self) -> None:
@@ -115,7 +121,8 @@ class NamespaceServer:
         self._closers.append(self.stores.abandon)
         await self.stores.start()
         sweep = IdleSweep(self.control, self.entities.idle)
-        ticking: list[Ticking] = [*self.stores.brokers, sweep]
+        overload = Overload(self.connections, self.reassembly, settings.shared_limits.unread_size_max, self.refusals)
+        ticking: list[Ticking] = [*self.stores.brokers, sweep, overload, self.refusals]
         if self.metering is not None:
             ticking.append(self.metering)
         self._beat = Beat(loop, self.clock, ticking, lambda: self.connections)
@@ -188,10 +195,10 @@ class NamespaceServer:
 
     async def _listen(self) -> None:
         self.http = HttpApplication(self._http_parts())
-        self._http_server = HttpServer(self.http.guarded, self._http_socket)
+        self._http_server = HttpServer(self.http.guarded, self._http_socket, self.admission)
         self._http_server.start()
         loop = asyncio.get_running_loop()
-        shared = partial(SharedPort, self._transport, self._http_server.protocol, self._undecided, loop)
+        shared = partial(SharedPort, self._transport, self._http_server.protocol, self.admission, loop)
         tls = self._tls_context()
         for sock in self._plain_sockets:
             self._servers.append(await listen(partial(shared, tls=tls), sock))
@@ -215,7 +222,7 @@ class NamespaceServer:
     def _gateway(self, wake: Callable[[], None]) -> ConnectionGateway:
         now = self.clock.now()
         settings = ConnectionSettings(container_id=self.settings.name)
-        return ConnectionGateway(Connection(Role.SERVER, settings, now), self._view(), now, wake)
+        return ConnectionGateway(Connection(Role.SERVER, settings, now, self.reassembly), self._view(), now, wake)
 
     def _view(self) -> NamespaceView:
         return NamespaceView(
@@ -248,7 +255,7 @@ class NamespaceServer:
         for server in self._servers:
             server.close()
         self.connections.close_all()
-        for undecided in tuple(self._undecided):
+        for undecided in tuple(self.admission.undecided):
             undecided.cut()
         self.http.close()
         await self._http_server.stop()

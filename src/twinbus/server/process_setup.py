@@ -1,4 +1,4 @@
-"""What both processes of a server (a namespace, and its messaging stores) do first: configure logs and the interpreter.
+"""What both processes of a server (a namespace, and its messaging stores) do first: configure logs, limits and the interpreter.
 
 Log lines have fields: `log.info("listening", extra={"fields": {...}})` becomes one logfmt or JSON line on stderr.
 """
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from twinbus.server.admission import raise_descriptor_limit
 from twinbus.server.server_settings import LogFormat
 
 # Threads come back from the disk while others compute; at the default of 5 ms each would wait that long.
@@ -21,6 +22,7 @@ COLLECTOR_THRESHOLDS = (100_000, 20, 100)
 
 def set_up_process(log_format: LogFormat) -> None:
     configure_logs(log_format)
+    raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 

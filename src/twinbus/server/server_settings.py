@@ -8,6 +8,7 @@ from pathlib import Path
 from twinbus.errors import ArgumentError
 from twinbus.gateway.trusted_issuer import TrustedIssuer
 from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
+from twinbus.server.admission import SharedLimits
 from twinbus.server.host_names import check_host_name
 
 AMQP_PORT_DEFAULT = 5672
@@ -67,6 +68,7 @@ class ServerSettings:
     advertised_host: str | None = None  # the name that clients use; None: the address it listens on
     store_count: int = STORE_COUNT_DEFAULT
     connections_max: int = CONNECTIONS_MAX_DEFAULT
+    shared_limits: SharedLimits = field(default_factory=SharedLimits)
     tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is created
     tls_key: Path | None = None
     tls_names: tuple[str, ...] = ()  # more names for the certificate for development

@@ -15,6 +15,7 @@ from random import SystemRandom
 from typing import cast
 
 from twinbus.errors import ArgumentError
+from twinbus.server.admission import Admission
 
 # Below the ports that systems give to outgoing connections. A server that is restarted on a port of that range may find
 # it taken: a client that keeps trying to reach the server can even be given that very port, and connect to itself.
@@ -24,7 +25,6 @@ BACKLOG = 1_024
 AMQP_START = b"AMQP"
 TLS_HANDSHAKE = 0x16  # the first byte of every TLS connection; no request of HTTP starts with it
 FIRST_BYTES_WAIT_S = 20.0
-UNDECIDED_MAX = 5_000
 
 MakeProtocol = Callable[[], asyncio.Protocol]
 
@@ -117,8 +117,7 @@ class SharedPort(asyncio.Protocol):
 
     Connection strings name a single port, and SDKs take it for AMQP, for AMQP over WebSockets and for administration; some
     use TLS for the last one alone. A connection stays here until the bytes are there, then goes to its protocol with them.
-    One that sends too few in time is closed, and so are those beyond UNDECIDED_MAX at once. `undecided` has all that wait,
-    for whoever stops the server.
+    One that sends too few in time is closed, and `admission` bounds how many wait.
 
     `tls` is for connections that start with a TLS handshake. What they say inside is decided by a second one, which gets the
     first as `outer`.
@@ -128,14 +127,14 @@ class SharedPort(asyncio.Protocol):
         self,
         make_amqp: MakeProtocol,
         make_http: MakeProtocol,
-        undecided: "set[SharedPort]",
+        admission: Admission,
         loop: asyncio.AbstractEventLoop,
         tls: ssl.SSLContext | None = None,
         outer: "SharedPort | None" = None,
     ) -> None:
         self._make_amqp = make_amqp
         self._make_http = make_http
-        self._undecided = undecided
+        self._admission = admission
         self._loop = loop
         self._tls = tls
         self._outer = outer
@@ -147,9 +146,7 @@ class SharedPort(asyncio.Protocol):
         self._giving_up = self._loop.call_later(FIRST_BYTES_WAIT_S, self.cut)
         if self._outer is not None:
             self._outer._decide()
-        self._undecided.add(self)
-        if len(self._undecided) > UNDECIDED_MAX:
-            self.cut()
+        self._admission.wait_for_start(self)
 
     def data_received(self, data: bytes) -> None:
         self._start += data
@@ -169,7 +166,7 @@ class SharedPort(asyncio.Protocol):
 
     def _decide(self) -> None:
         self._giving_up.cancel()
-        self._undecided.discard(self)
+        self._admission.decided(self)
 
     def _hand_over(self, protocol: asyncio.Protocol) -> None:
         self._decide()
@@ -179,7 +176,7 @@ class SharedPort(asyncio.Protocol):
 
     def _start_tls(self, tls: ssl.SSLContext) -> None:
         """It stays undecided, and so bounded in time and number, until the handshake is over."""
-        inner = SharedPort(self._make_amqp, self._make_http, self._undecided, self._loop, outer=self)
+        inner = SharedPort(self._make_amqp, self._make_http, self._admission, self._loop, outer=self)
         # Not the loop's own `start_tls`: that one reads the handshake from its start, and we have read it already.
         layer = SSLProtocol(
             self._loop,

@@ -45,6 +45,8 @@ from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX, MESSAG
 from twinbus.model.paths import CBS, Address, parse_address, strip_authority
 
 REQUEST_SIZE_MIN = 4 * MESSAGE_SIZE_MAX
+TOKEN_SIZE_MAX = 64 * 1024
+"""A request that brings a token; those of known issuers are below 20 KB."""
 TRANSFER_DESTINATION = Symbol(wire_names.TRANSFER_DESTINATION_ADDRESS)
 BATCH_SIZE = Symbol(wire_names.BATCH_SIZE_MAX)
 
@@ -93,12 +95,16 @@ class Attachment:
     def _bind_incoming(self, link: IncomingLink, address: str, now: Millis) -> None:
         parsed, node_name = parse_address(address), strip_authority(address).lower()
         if node_name == CBS:
+            link.accept(max_message_size=TOKEN_SIZE_MAX, credit=REQUEST_CREDIT, is_for_requests=True)
             self._bind_requests(link, node_name, CBS_NAMES, self._answer_cbs)
         elif parsed.is_management:
             self._grants.require_any(strip_authority(address), now)
             node = resolve(self._namespace.entities, parsed)
             handle = self._management_of(parsed, strip_authority(address))
-            self._bind_requests(link, node_name, MANAGEMENT_NAMES, handle, node.message_size_max)
+            # A request holds whole messages and more, and the handler should be the one to refuse it.
+            size_max = max(REQUEST_SIZE_MIN, node.message_size_max + HEADER_SIZE_MAX)
+            link.accept(max_message_size=size_max, credit=REQUEST_CREDIT, is_for_requests=True)
+            self._bind_requests(link, node_name, MANAGEMENT_NAMES, handle)
         else:
             self._bind_sender(link, parsed, strip_authority(address), now)
 
@@ -161,12 +167,7 @@ class Attachment:
         self._grants.require(Right.LISTEN, path, now)
         self._receivers.bind(link, resolve(self._namespace.entities, parsed), path, now)
 
-    def _bind_requests(
-        self, link: IncomingLink, node_name: str, names: ReplyNames, handle: Handle, message_size_max: int = 0
-    ) -> None:
-        # A request holds whole messages and more, and the handler should be the one to refuse it.
-        size_max = max(REQUEST_SIZE_MIN, message_size_max + HEADER_SIZE_MAX)
-        link.accept(max_message_size=size_max, credit=REQUEST_CREDIT, is_for_requests=True)
+    def _bind_requests(self, link: IncomingLink, node_name: str, names: ReplyNames, handle: Handle) -> None:
         find, wake = self._find_response_link, self._wake
         self._bindings[link] = RequestBinding(link, node_name, names, handle, find, wake)
 

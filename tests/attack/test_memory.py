@@ -1,0 +1,375 @@
+"""Memory and descriptors under attack: what a client leaves unfinished, unread or silent is bounded, for one and for all of them."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from twinbus.amqp.codec.composites import Composite, encode_composite
+from twinbus.amqp.codec.delivery_state import Rejected
+from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, FrameReader, encode_frame
+from twinbus.amqp.codec.performatives import (
+    SENDER,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    Open,
+    Performative,
+    Transfer,
+    decode_performative,
+)
+from twinbus.amqp.codec.sasl import Init, SaslCredentials, plain_credentials
+from twinbus.amqp.codec.terminus import Source, Target
+from twinbus.client.message import encode_message
+from twinbus.client.namespace import Namespace
+from twinbus.gateway import connection_gateway
+from twinbus.http.messaging import cased_headers
+from twinbus.model.descriptions import QueueDescription
+from twinbus.server import listener
+from twinbus.server.admission import SharedLimits
+from twinbus.server.listener import AmqpTransport
+from twinbus.server.namespace import NamespaceServer
+from twinbus.server.server_settings import ServerSettings
+
+T = TypeVar("T", bound=Performative)
+
+HOST = "127.0.0.1"
+WAIT_S = 20.0
+PIECE = bytes(60_000)
+STRANGER = SaslCredentials()
+READ_ANSWERS_MAX = 4 << 20
+"""What one read can cause in answers, in these tests."""
+
+
+@asynccontextmanager
+async def serving(folder: Path, limits: SharedLimits | None = None) -> AsyncIterator[NamespaceServer]:
+    settings = ServerSettings(
+        "attacked", folder, amqp_port=0, http_port=0, store_count=1, shared_limits=limits or SharedLimits()
+    )
+    server = NamespaceServer(settings)
+    await server.start()
+    await server.control.create_queue(QueueDescription("orders"))
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def frame(performative: Composite, payload: bytes = b"") -> bytes:
+    return encode_frame(0, encode_composite(performative) + payload)
+
+
+class Attacker:
+    """Says frames without waiting for answers, and reads when it is asked to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._frames = FrameReader(1 << 20)
+
+    @classmethod
+    async def connect(cls, server: NamespaceServer, credentials: SaslCredentials = STRANGER) -> "Attacker":
+        sock = socket.socket()
+        # What the system keeps for a client that does not read would take the tests seconds to fill.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, (HOST, server.amqp_port))
+        attacker = cls(*await asyncio.open_connection(sock=sock))
+        init = Init(mechanism=credentials.mechanism, initial_response=credentials.initial_response)
+        attacker.say(SASL_HEADER, encode_frame(0, encode_composite(init), SASL_FRAME), AMQP_HEADER)
+        attacker.say(frame(Open(container_id="attacker", hostname="localhost")))
+        attacker.say(frame(Begin(next_outgoing_id=0, incoming_window=5_000, outgoing_window=5_000)))
+        await attacker.hear(Begin)
+        return attacker
+
+    def say(self, *pieces: bytes) -> None:
+        self._writer.write(b"".join(pieces))
+
+    def attach(self, address: str) -> None:
+        target = Target(address=address)
+        self.say(
+            frame(Attach(name="a", handle=0, role=SENDER, source=Source(), target=target, initial_delivery_count=0))
+        )
+
+    def begin_message(self, size: int, delivery_id: int = 0) -> None:
+        """Send the first `size` bytes of a message, in whole pieces, and no more of it."""
+        for _ in range(size // len(PIECE)):
+            self.say(frame(Transfer(handle=0, delivery_id=delivery_id, delivery_tag=b"t", more=True), PIECE))
+
+    def end_message(self, delivery_id: int = 0) -> None:
+        self.say(frame(Transfer(handle=0, delivery_id=delivery_id, delivery_tag=b"t", more=False), b""))
+
+    async def hear(self, kind: type[T]) -> T:
+        """The next performative of this kind."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                data = await self._reader.read(1 << 16)
+                assert data, "closed"
+                found = None
+                for frame_type, _, _, read, start, end in self._frames.frames(data):
+                    if frame_type == SASL_FRAME and read[start + 2] == 0x44:
+                        self._frames.expects_header = True
+                    elif frame_type == 0 and end > start and found is None:
+                        performative, _ = decode_performative(read[start:end])
+                        found = performative if isinstance(performative, kind) else None
+                if found is not None:
+                    return found
+
+    async def is_closed(self) -> bool:
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(WAIT_S):
+                while await self._reader.read(1 << 16):
+                    pass
+        return True
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def served(server: NamespaceServer, count: int = 20) -> bool:
+    """Whether a well-behaved client can send, receive and complete messages."""
+    async with asyncio.timeout(WAIT_S), await Namespace.connect(server.connection_string) as namespace:
+        sender, receiver = await namespace.sender("orders"), await namespace.receiver("orders", deletes=True)
+        sent = await sender.send([encode_message(bytes(100_000)) for _ in range(count)])
+        received = await receiver.collect(count, wait_s=WAIT_S)
+    return sent == [None] * count and len(received) == count
+
+
+def credentials_of(server: NamespaceServer) -> SaslCredentials:
+    return plain_credentials(server.root_rule.name, server.root_rule.primary_key)
+
+
+def transports(server: NamespaceServer) -> list[AmqpTransport]:
+    return [each for each in server.connections if isinstance(each, AmqpTransport)]
+
+
+# Messages that never end
+
+
+async def test_a_client_without_a_token_has_little_room_for_incomplete_messages(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        attackers = [await Attacker.connect(server) for _ in range(10)]
+        for attacker in attackers:
+            attacker.attach("$cbs")
+            await attacker.hear(Attach)
+            attacker.begin_message(60_000)
+        await until(lambda: server.reassembly.size == 10 * len(PIECE))
+        for attacker in attackers:
+            attacker.begin_message(300_000)
+            attacker.end_message()
+            refusal = await attacker.hear(Disposition)
+            assert isinstance(refusal.state, Rejected)
+        assert server.reassembly.size == 0
+        assert await served(server)
+        for attacker in attackers:
+            attacker.close()
+
+
+async def test_a_client_without_a_token_has_few_links_and_sessions(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        attacker = await Attacker.connect(server)
+        for channel in range(1, 100):
+            begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+            attacker.say(encode_frame(channel, encode_composite(begin)))
+        closed = await attacker.hear(Close)
+        assert closed.error is not None
+        assert closed.error.condition == "amqp:resource-limit-exceeded"
+        attacker.close()
+        attacker = await Attacker.connect(server)
+        for handle in range(40):
+            target = Target(address="$cbs")
+            attach = Attach(name=str(handle), handle=handle, role=SENDER, target=target, initial_delivery_count=0)
+            attacker.say(frame(attach))
+        refusal = await attacker.hear(Detach)
+        assert refusal.error is not None
+        assert refusal.error.condition == "amqp:resource-limit-exceeded"
+        attacker.close()
+
+
+async def test_incomplete_messages_of_all_connections_together_are_bounded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = 1_000_000
+    async with serving(tmp_path, SharedLimits(incomplete_size_max=limit)) as server:
+        attackers = [await Attacker.connect(server, credentials_of(server)) for _ in range(8)]
+        for attacker in attackers:
+            attacker.attach("orders")
+            await attacker.hear(Attach)
+            attacker.begin_message(240_000)
+        await until(lambda: server.reassembly.dropped_count > 0)
+        assert await served(server)
+        assert server.reassembly.size <= limit
+        outcomes = []
+        for attacker in attackers:
+            attacker.end_message()
+            outcomes.append((await attacker.hear(Disposition)).state)
+        # Those that kept their bytes are refused as well, because zeros are not a message.
+        errors = [each.error for each in outcomes if isinstance(each, Rejected)]
+        busy = [error for error in errors if error is not None and error.condition == "com.microsoft:server-busy"]
+        assert len(busy) == server.reassembly.dropped_count
+        assert server.reassembly.size == 0
+        await until(lambda: any("refused" in each.message for each in caplog.records))
+        for attacker in attackers:
+            attacker.close()
+
+
+async def test_what_a_lost_connection_left_incomplete_is_given_back(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        attacker = await Attacker.connect(server, credentials_of(server))
+        attacker.attach("orders")
+        attacker.begin_message(240_000)
+        await until(lambda: server.reassembly.size == 240_000)
+        attacker.close()
+        await until(lambda: server.reassembly.size == 0)
+
+
+# Answers that nobody reads
+
+
+async def ask_without_reading(attacker: Attacker, server: NamespaceServer) -> AmqpTransport:
+    """Send messages that are refused, each with an answer of its own, until the server stops reading."""
+    attacker.attach("orders")
+    await attacker.hear(Attach)
+    (transport,) = transports(server)
+    delivery_id = 0
+    async with asyncio.timeout(WAIT_S):
+        # Reading stops for a moment now and then, so that others have their turn.
+        while not transport.is_reading_paused or transport.unread_size < connection_gateway.UNREAD_SIZE_MAX:
+            for _ in range(500):
+                delivery_id += 2  # else the answers to neighbours would be one
+                attacker.say(frame(Transfer(handle=0, delivery_id=delivery_id, delivery_tag=b"t"), b"\0"))
+            await asyncio.sleep(0)
+    return transport
+
+
+async def test_a_client_that_does_not_read_is_not_read_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_gateway, "UNREAD_SIZE_MAX", 256 << 10)
+    async with serving(tmp_path) as server:
+        attacker = await Attacker.connect(server, credentials_of(server))
+        transport = await ask_without_reading(attacker, server)
+        assert await served(server, 3)
+        assert transport.unread_size < (256 << 10) + READ_ANSWERS_MAX
+        assert transport.is_reading_paused
+        async with asyncio.timeout(WAIT_S):
+            while transport.unread_size:
+                await attacker.hear(Disposition)
+        await until(lambda: not transport.is_reading_paused)
+        attacker.close()
+
+
+async def test_of_clients_that_do_not_read_those_that_leave_most_are_cut_when_all_leave_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_gateway, "UNREAD_SIZE_MAX", 256 << 10)
+    async with serving(tmp_path) as server:
+        attacker = await Attacker.connect(server, credentials_of(server))
+        transport = await ask_without_reading(attacker, server)
+        assert server.connections.cut_unread(1 << 30) == 0
+        assert transport in transports(server)
+        assert server.connections.cut_unread(128 << 10) == 1
+        await until(lambda: transport not in transports(server))
+        assert await served(server, 3)
+        assert await attacker.is_closed()
+
+
+async def test_a_connection_that_was_closed_ends_though_its_client_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_gateway, "UNREAD_SIZE_MAX", 256 << 10)
+    monkeypatch.setattr(listener, "CLOSE_WAIT_S", 0.1)
+    async with serving(tmp_path) as server:
+        attacker = await Attacker.connect(server, credentials_of(server))
+        transport = await ask_without_reading(attacker, server)
+        transport.close()
+        await until(lambda: not transports(server))
+        attacker.close()
+
+
+# Connections that are left open
+
+
+async def health(server: NamespaceServer) -> bytes:
+    reader, writer = await asyncio.open_connection(HOST, server.http_port)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), WAIT_S)
+    writer.close()
+    return answer[:12]
+
+
+@pytest.mark.parametrize("start", [b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+async def test_http_connections_that_are_left_open_keep_nobody_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, start: bytes
+) -> None:
+    async with serving(tmp_path, SharedLimits(http_count_max=20)) as server:
+        left_open = []
+        for _ in range(60):
+            reader, writer = await asyncio.open_connection(HOST, server.http_port)
+            writer.write(start)
+            left_open.append((reader, writer))
+        assert await health(server) == b"HTTP/1.1 200"
+        assert await served(server, 1)
+        for reader, _ in left_open[:40]:
+            with contextlib.suppress(ConnectionError):
+                await asyncio.wait_for(reader.read(), WAIT_S)
+        assert len([each for each in caplog.records if each.message == "refused"]) == 1
+        for _, writer in left_open:
+            writer.close()
+
+
+async def test_sockets_stay_free_for_the_store_and_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("twinbus.server.namespace.socket_count_max", lambda: 20)
+    async with serving(tmp_path) as server:
+        silent = [await asyncio.open_connection(HOST, server.amqp_port) for _ in range(40)]
+        silent += [await asyncio.open_connection(HOST, server.http_port) for _ in range(40)]
+        assert await health(server) == b"HTTP/1.1 200"
+        assert await served(server, 1)
+        assert server.admission.socket_count <= 20
+        (record,) = [each for each in caplog.records if each.message == "refused"]
+        assert record.levelno == logging.WARNING
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_a_request_that_goes_on_after_its_answer_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cased_headers, "HEADERS_WAIT_S", 0.1)
+    async with serving(tmp_path) as server:
+        reader, writer = await asyncio.open_connection(HOST, server.http_port)
+        writer.write(b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readline(), WAIT_S)).startswith(b"HTTP/1.1 401")
+        writer.write(b"x")
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), WAIT_S)
+        writer.close()
+
+
+async def test_an_http_client_that_does_not_read_its_answers_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cased_headers, "UNREAD_WAIT_S", 0.1)
+    async with serving(tmp_path) as server:
+        _, writer = await asyncio.open_connection(HOST, server.http_port, limit=1_024)
+        before = server.admission.socket_count
+        async with asyncio.timeout(WAIT_S):
+            while server.admission.socket_count >= before:
+                if not writer.transport.is_closing():
+                    writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+                await asyncio.sleep(0.01)
+        assert await health(server) == b"HTTP/1.1 200"
+        writer.close()

@@ -1,0 +1,87 @@
+"""Sockets and descriptors: whoever has waited longest makes room, and refusals are logged once with a count."""
+
+import subprocess
+import sys
+
+import pytest
+
+from twinbus.server.admission import Admission, SharedLimits
+from twinbus.server.refusal_log import LOG_EVERY, RefusalLog
+
+NOON = 1_000_000
+
+
+class Waiting:
+    is_cut = False
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+
+def admission(http_count_max: int = 10, socket_count_max: int = 100, amqp_count: int = 0) -> Admission:
+    limits = SharedLimits(http_count_max=http_count_max)
+    return Admission(limits, range(amqp_count), RefusalLog(), socket_count_max)
+
+
+def test_the_connection_that_is_idle_longest_makes_room_and_one_with_a_request_never_does() -> None:
+    crowd = admission(http_count_max=3)
+    busy, first, second, newcomer = (Waiting() for _ in range(4))
+    for each in (busy, first, second):
+        crowd.http_idle(each)
+    crowd.http_busy(busy)
+    crowd.http_busy(first)
+    crowd.http_idle(first)
+    crowd.http_idle(newcomer)
+    assert [each.is_cut for each in (busy, first, second, newcomer)] == [False, False, True, False]
+
+
+def test_a_newcomer_is_refused_when_all_others_have_a_request() -> None:
+    crowd = admission(http_count_max=1)
+    busy, newcomer = Waiting(), Waiting()
+    crowd.http_idle(busy)
+    crowd.http_busy(busy)
+    crowd.http_idle(newcomer)
+    assert (busy.is_cut, newcomer.is_cut) == (False, True)
+
+
+def test_all_kinds_of_connections_count_against_the_descriptors() -> None:
+    crowd = admission(socket_count_max=7, amqp_count=3)
+    silent = [Waiting() for _ in range(3)]
+    for each in silent:
+        crowd.wait_for_start(each)
+    for _ in range(2):
+        crowd.http_idle(Waiting())
+    assert [each.is_cut for each in silent] == [True, False, False]
+    assert crowd.socket_count == 7
+
+
+def test_a_refusal_is_logged_at_once_and_then_once_a_minute_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
+    refusals = RefusalLog()
+
+    def counts() -> list[int]:
+        return [record.fields["count"] for record in caplog.records]  # type: ignore[attr-defined]
+
+    for _ in range(100):
+        refusals.note("clients")
+    assert counts() == [1]
+    refusals.tick(NOON)
+    refusals.tick(NOON + LOG_EVERY - 1)
+    assert counts() == [1]
+    refusals.tick(NOON + LOG_EVERY)
+    assert counts() == [1, 99]
+    refusals.tick(NOON + 2 * LOG_EVERY)
+    refusals.note("clients")
+    assert counts() == [1, 99, 1]
+
+
+def test_the_limit_of_descriptors_is_raised_as_far_as_allowed() -> None:
+    program = (
+        "import resource as r\n"
+        "from twinbus.server.admission import raise_descriptor_limit, socket_count_max\n"
+        "hard = min(r.getrlimit(r.RLIMIT_NOFILE)[1], 4096)\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (256, hard))\n"
+        "raise_descriptor_limit()\n"
+        "assert r.getrlimit(r.RLIMIT_NOFILE) == (hard, hard)\n"
+        "assert hard // 2 < socket_count_max() < hard\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
