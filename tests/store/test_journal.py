@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -161,6 +162,33 @@ def test_a_bad_byte_anywhere_before_the_last_batch_is_damage_with_file_and_offse
         with pytest.raises(StoreDamaged, match=f"journal-0+1, offset {second_begins}:"):
             bodies_in(tmp_path)
         assert segment_path(tmp_path, 1).read_bytes() == damaged
+
+
+@pytest.mark.parametrize("ahead", [0, 5_000], ids=["cut", "with space behind"])
+def test_a_flipped_bit_anywhere_in_the_last_batch_is_damage_with_its_place(tmp_path: Path, ahead: int) -> None:
+    whole = written(tmp_path, [b"first", b"the last one"])
+    last_begins = len(whole) - BATCH_HEADER.size - len(b"the last one")
+    for position in range(8 * last_begins, 8 * len(whole)):
+        damaged = bytearray(whole + bytes(ahead))
+        damaged[position // 8] ^= 1 << position % 8
+        segment_path(tmp_path, 1).write_bytes(damaged)
+        with pytest.raises(StoreDamaged, match=f"bit {position % 8} of the byte at offset {position // 8} is wrong"):
+            bodies_in(tmp_path)
+        assert segment_path(tmp_path, 1).read_bytes() == damaged
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_batch_that_lacks_some_of_its_sectors_is_cut_off(tmp_path: Path, seed: int) -> None:
+    """Wherever they are, and whether zeros or what the file held before is found in their place."""
+    random = Random(seed)
+    whole = written(tmp_path, [b"first", random.randbytes(20_000)])
+    begins = FILE_HEADER.size + BATCH_HEADER.size + len(b"first")
+    sectors = range(begins // 512 + 1, len(whole) // 512)
+    damaged = bytearray(whole)
+    for sector in random.sample(sectors, random.randint(1, len(sectors))):
+        damaged[512 * sector : 512 * (sector + 1)] = random.choice((bytes(512), random.randbytes(512)))
+    segment_path(tmp_path, 1).write_bytes(damaged)
+    assert bodies_in(tmp_path) == [b"first"]
 
 
 def test_a_file_that_serves_again_gives_back_nothing_of_what_it_held(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ changes, change_rules       what can happen to rows, and which lists of changes 
 messaging_store, reads      the protocol of a store, and what a broker may ask of one
 memory                      a store without a disk, which the durable one is tested against
 durable, store_limits       a store in a folder: commits go to the journal, then to the overlay, and in time to the tables
-journal, journal_record     segments of batches on disk; changes as bytes
+journal, journal_record     segments of batches on disk (`flipped_bit`: damage told from a torn write); changes as bytes
 located_changes, overlay    changes whose contents stay in a segment; what they add up to (`time_index`: by time)
 checkpoint, checkpoint_thread   a sealed layer, written to the tables beside the commits
 tables, statements          SQLite, read in snapshots; its SQL by name (`private_file`: for the owner only)

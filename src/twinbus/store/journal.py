@@ -4,8 +4,13 @@
     batch header: magic 4 | crc32 4 | body length 8 | batch sequence 8 | salt 8, then the body
 
 A batch is one write and one sync, so at most the last batch of the newest segment can be torn, and it was never
-acknowledged: it is cut off. A bad batch that is followed by a good one is damage that no crash explains, and then nothing
-is changed. If a sync fails, the batch may still be readable from the page cache although it is not on the disk, and no
+acknowledged: it is cut off. Everything else is damage that no crash explains; it is reported, and nothing is changed:
+
+  * a bad batch that is followed by a good one, since that one was written after the sync of the bad one;
+  * a bad last batch of which a single bit is wrong, in its header or its body: its checksum tells which one. A torn write
+    lacks whole sectors of the disk. Of torn batches with n bits that end with what was written, n in 2^32 look the same.
+
+A last batch with more damage than one bit, and nothing behind it, cannot be told from a torn one. If a sync fails, the batch may still be readable from the page cache although it is not on the disk, and no
 later sync writes it: so before anything is appended to a segment that was opened, its last batch is written once more. The
 salt is generated for each segment, so that neither message content nor what a file held before can be taken for a batch.
 
@@ -24,6 +29,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.store.flipped_bit import flipped_bit
 
 FILE_MAGIC = b"TWINBUSJ"
 FILE_HEADER = Struct("=8sQQQI")
@@ -150,6 +156,9 @@ class Segment:
             yield Batch(place, body)
         if self._has_batch_behind(self.end, size):
             raise self._damage("a bad batch is followed by good ones")
+        if (wrong := self._wrong_bit(self.end, size)) is not None:
+            place, bit = wrong
+            raise self._damage(f"bit {bit} of the byte at offset {place} is wrong, in the last batch")
 
     def renew_tail(self) -> None:
         """Make the last whole batch durable, whether or not its own sync succeeded, and cut off everything after it,
@@ -207,6 +216,33 @@ class Segment:
         if len(body) != length or crc != zlib.crc32(body, zlib.crc32(header[CRC_COVERS_FROM:])):
             return None
         return sequence, body
+
+    def _wrong_bit(self, position: int, size: int) -> tuple[int, int] | None:
+        """Offset and bit without whose error there would be a whole batch here, the next one."""
+        header = os.pread(self._descriptor, BATCH_HEADER.size, position)
+        if len(header) < BATCH_HEADER.size:
+            return None
+        for bit in range(8 * len(header)):
+            changed = bytearray(header)
+            changed[bit // 8] ^= 1 << bit % 8
+            if (found := self._body_behind(bytes(changed), position, size)) is not None:
+                body, crc = found
+                if crc == zlib.crc32(body, zlib.crc32(changed[CRC_COVERS_FROM:])):
+                    return position + bit // 8, bit % 8
+        if (found := self._body_behind(header, position, size)) is not None:
+            body, crc = found
+            wrong = flipped_bit(crc ^ zlib.crc32(body, zlib.crc32(header[CRC_COVERS_FROM:])), len(body))
+            if wrong is not None:
+                return position + len(header) + wrong.byte, wrong.bit
+        return None
+
+    def _body_behind(self, header: bytes, position: int, size: int) -> tuple[bytes, int] | None:
+        """What lies where the body of the next batch would, if this were its header; and what its checksum should be."""
+        magic, crc, length, sequence, salt = BATCH_HEADER.unpack(header)
+        if (magic, sequence, salt) != (BATCH_MAGIC, self.next_sequence, self._salt):
+            return None
+        place = position + len(header)
+        return None if place + length > size else (os.pread(self._descriptor, length, place), crc)
 
     def _has_batch_behind(self, position: int, size: int) -> bool:
         while position < size:
