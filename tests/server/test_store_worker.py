@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from twinbus.errors import RequestRefused, StoreDamaged, StoreUnavailable
-from twinbus.server.stores import served_store
+from twinbus.server.stores import served_store, worker
 from twinbus.server.stores.served_store import REQUESTS_MAX, ServedStore, StoreCondition
 from twinbus.server.stores.threads import ThreadLine, commit_changes
 from twinbus.server.stores.worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, REOPEN_PAUSE_S, StoreWorker
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, FragmentKey, StoredMessage
+from twinbus.store.damage import Damage
 from twinbus.store.messaging_store import SessionSummary
 from twinbus.store.reads import ReadSessions
 
@@ -36,6 +37,8 @@ class Recorder:
         self.is_damaged = False
         self.opened = 0
         self.closed = 0
+        self.rested = threading.Event()
+        self.set_aside: list[Damage] = []
 
     def open(self) -> Any:
         if self.is_damaged:
@@ -59,6 +62,12 @@ class Recorder:
         assert self.catch_up_gate.wait(WAIT_S)
         if self.fails_late:
             raise StoreUnavailable("the tables are gone")
+
+    def rest(self) -> None:
+        self.rested.set()
+
+    def damage(self) -> list[Damage]:
+        return self.set_aside
 
     def sessions(self, _: FragmentKey) -> list[SessionSummary]:
         """One for each change that was committed: what a query sees."""
@@ -409,3 +418,24 @@ def test_a_store_that_cannot_be_opened_after_it_was_switched_on_again_is_lost(wo
     world.step()
     assert world.port.condition is StoreCondition.LOST
     assert world.port.fault == "the disk is gone"
+
+
+def test_a_store_that_nobody_asks_anything_rests_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "IDLE_S", 0.01)
+    world = World()
+    world.worker.start()
+    assert world.store.rested.wait(WAIT_S)
+    world.store.rested.clear()
+    world.port.stop()
+    world.worker.join(WAIT_S)
+    assert not world.store.rested.is_set()
+
+
+def test_a_store_that_opens_reports_what_it_set_aside(world: World) -> None:
+    assert not world.port.set_aside
+    world.store.set_aside = [Damage("tables.sqlite", "message 7", "it is not what was written")]
+    world.port.down()
+    world.step()
+    world.port.up()
+    world.step()
+    assert list(world.port.set_aside) == ["tables.sqlite, message 7: it is not what was written"]

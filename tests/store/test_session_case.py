@@ -17,6 +17,21 @@ from twinbus.store.statements import load_schema
 from twinbus.store.tables import FILE_NAME, SCHEMA_VERSION
 
 VERSION_1 = """
+DROP TABLE damaged;
+ALTER TABLE messages DROP COLUMN content_sum;
+ALTER TABLE messages DROP COLUMN checksum;
+ALTER TABLE duplicates DROP COLUMN checksum;
+ALTER TABLE journal DROP COLUMN schema_sum;
+ALTER TABLE journal DROP COLUMN fragment_sums;
+ALTER TABLE journal DROP COLUMN checksum;
+ALTER TABLE fragments DROP COLUMN active_count;
+ALTER TABLE fragments DROP COLUMN deferred_count;
+ALTER TABLE fragments DROP COLUMN scheduled_count;
+ALTER TABLE fragments DROP COLUMN size_bytes;
+ALTER TABLE fragments DROP COLUMN message_sums;
+ALTER TABLE fragments DROP COLUMN state_sums;
+ALTER TABLE fragments DROP COLUMN duplicate_sums;
+ALTER TABLE fragments DROP COLUMN checksum;
 DROP INDEX messages_of_session;
 ALTER TABLE messages DROP COLUMN session_key;
 CREATE INDEX messages_of_session ON messages (slot, session_id, id, state) WHERE session_id IS NOT NULL;
@@ -108,7 +123,7 @@ def test_upgraded_tables_are_those_of_a_new_store(older_folder: Path, tmp_path: 
     new = sqlite3.connect(":memory:")
     new.executescript(load_schema("sqlite"))
     assert upgraded.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
-    for table in ("messages", "session_states"):
+    for table in ("journal", "fragments", "messages", "contents", "session_states", "duplicates", "damaged"):
         columns = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?) ORDER BY name'
         assert upgraded.execute(columns, (table,)).fetchall() == new.execute(columns, (table,)).fetchall()
     indexes = "SELECT name, sql FROM sqlite_master WHERE type = 'index' ORDER BY name"

@@ -6,8 +6,10 @@ memory                      a store without a disk, which the durable one is tes
 durable, store_limits       a store in a folder: commits go to the journal, then to the overlay, and in time to the tables
 journal, journal_record     segments of batches on disk (`flipped_bit`: damage told from a torn write); changes as bytes
 located_changes, overlay    changes whose contents stay in a segment; what they add up to (`time_index`: by time)
-checkpoint, checkpoint_thread   a sealed layer, written to the tables beside the commits
+checkpoint, checkpoint_thread   a sealed layer, written to the tables beside the commits; space that is given back
 tables, statements          SQLite, read in snapshots; its SQL by name (`private_file`: for the owner only)
+checksums, damage           of rows; what the disk changed
+table_check                 the tables, checked when a store opens; damaged rows, set aside
 fragment_view               one fragment, read through all layers and the tables
 recovery                    the layers again, from the journal, when a store is opened
 """

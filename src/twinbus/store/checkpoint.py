@@ -3,39 +3,93 @@
 Messages that were enqueued and removed within the layer's segment never get here. Each statement writes a hundred rows:
 with one row each, this thread and the store's would pass the interpreter lock back and forth; with many more, commits
 would wait while the values of a statement are assembled.
+
+Checksums are computed from the segment, whose batches are checked first: what the disk changed meanwhile must not get a
+checksum that matches it.
 """
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from itertools import islice
 from typing import TypeVar
 
+from twinbus.errors import StoreDamaged
 from twinbus.model.session_key import session_key
+from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey
-from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, Row
+from twinbus.store.checksums import NO_SUM, content_sum, row_sum, values_sum
+from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row
 from twinbus.store.overlay import FragmentOverlay, Layer
-from twinbus.store.tables import COUNTER_MASK, SQL, row_id, stored_text
+from twinbus.store.tables import COUNTER_MASK, SQL, row_id, stored_text, write_journal_row
 
 ROWS_PER_STATEMENT = 100
 BYTES_PER_STATEMENT = 1 << 20
 NO_SLOT = 0
+PAGES_PER_STEP = 128
+FREE_PAGES_KEPT = 256
+FREE_PART_KEPT = 4  # a file of which less than one part in four is free stays as it is: the space is used again
 
 Item = TypeVar("Item")
 
 
 def write_checkpoint(connection: sqlite3.Connection, layer: Layer) -> None:
     """Afterwards, the tables hold the layer and the number of its segment. If this raises, they are unchanged."""
+    if any(row[PLACE] > 0 for overlay in layer.fragments.values() for row in overlay.rows.values()):
+        layer.segment.check()
     connection.execute("BEGIN IMMEDIATE")
     try:
         for fragment, overlay in layer.fragments.items():
             _FragmentCheckpoint(connection, layer, fragment, overlay).write()
-        connection.execute(SQL["set_position"], (layer.segment.number,))
+        write_journal_row(connection, layer.segment.number)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def give_back_space(connection: sqlite3.Connection, is_hurried: Callable[[], bool]) -> None:
+    """Shorten the file while a good part of it is free. Each step is a transaction of its own."""
+    has_shrunk = False
+    while not is_hurried() and _has_much_space(connection):
+        # The statement goes on while its rows are fetched, and there is one for each page.
+        connection.execute(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})").fetchall()
+        has_shrunk = True
+    if has_shrunk:
+        # The file itself gets shorter when the log is copied into it.
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _has_much_space(connection: sqlite3.Connection) -> bool:
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (can_shrink,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    return bool(can_shrink) and free > FREE_PAGES_KEPT and free * FREE_PART_KEPT > pages
+
+
+@dataclass(slots=True)
+class FragmentSums:
+    """What the rows of a fragment add up to: columns of the table `fragments`, in their order."""
+
+    active_count: int = 0
+    deferred_count: int = 0
+    scheduled_count: int = 0
+    size_bytes: int = 0
+    message_sums: int = 0
+    state_sums: int = 0
+    duplicate_sums: int = 0
+
+    def count_message(self, state: int, size: int, checksum: int, times: int) -> None:
+        if state == MessageState.ACTIVE:
+            self.active_count += times
+        elif state == MessageState.DEFERRED:
+            self.deferred_count += times
+        else:
+            self.scheduled_count += times
+        self.size_bytes += times * size
+        self.message_sums += times * checksum
 
 
 class _FragmentCheckpoint:
@@ -46,8 +100,11 @@ class _FragmentCheckpoint:
         self._segment = layer.segment
         self._fragment = fragment
         self._overlay = overlay
-        found = self._run("slot_of", fragment).fetchone()
+        found = self._run("fragment_row", fragment).fetchone()
+        if found is not None and values_sum(*found[:-1]) != found[-1]:
+            raise StoreDamaged(f"the tables are damaged: the facts of fragment {fragment} are not what was written")
         self._slot: int = found[0] if found else NO_SLOT
+        self._sums = FragmentSums(*found[3:-1]) if found else FragmentSums()
 
     def write(self) -> None:
         if self._overlay.hides_below and self._slot != NO_SLOT:
@@ -57,10 +114,11 @@ class _FragmentCheckpoint:
             return
         if self._slot == NO_SLOT:
             (self._slot,) = self._run("lowest_free_slot").fetchone()
-        self._run("put_fragment", self._slot, self._fragment, self._overlay.last_number)
         self._write_rows()
         self._write_session_states()
         self._write_duplicates()
+        facts = (self._slot, self._fragment, self._overlay.last_number, *astuple(self._sums))
+        self._run("put_fragment", *facts, values_sum(*facts))
 
     def _clear_slot(self) -> None:
         ids = (row_id(self._slot, 0), row_id(self._slot, COUNTER_MASK))
@@ -68,27 +126,46 @@ class _FragmentCheckpoint:
         self._run("delete_slot_messages", *ids)
         self._run("delete_slot_session_states", self._slot)
         self._run("delete_slot_duplicates", self._slot)
+        self._sums = FragmentSums()
 
     def _write_rows(self) -> None:
-        rows = self._overlay.rows
-        for some in _chunks(list(rows.items()), ROWS_PER_STATEMENT):
-            self._run("put_messages", self._slot, json.dumps([self._values(number, row) for number, row in some]))
+        rows, content_sums = self._overlay.rows, self._remove_rows()
         copied = [(number, row) for number, row in rows.items() if row[PLACE] < 0 and -row[PLACE] != number]
         for some in _chunks(copied, ROWS_PER_STATEMENT):
             ids = [(row_id(self._slot, number), row_id(self._slot, -row[PLACE])) for number, row in some]
             self._run("copy_contents", json.dumps(ids))
+            content_sums.update({new: content_sums[old] for new, old in ids if old in content_sums})
         for place, piece, cuts in self._pieces():
             content = self._segment.read(place, piece)
             self._run("put_contents", json.dumps(cuts), content)
+            parts = memoryview(content)
+            content_sums.update({cut[0]: content_sum(parts[cut[1] - 1 : cut[1] - 1 + cut[2]]) for cut in cuts})
+        for some in _chunks(list(rows.items()), ROWS_PER_STATEMENT):
+            values = [self._values(number, row, content_sums) for number, row in some]
+            self._run("put_messages", self._slot, json.dumps(values))
         gone = [row_id(self._slot, number) for number in sorted(self._overlay.removed - rows.keys())]
         for some_ids in _chunks(gone, ROWS_PER_STATEMENT):
-            self._run("delete_messages", json.dumps(some_ids))
             self._run("delete_contents", json.dumps(some_ids))
 
-    def _values(self, number: int, row: Row) -> tuple[object, ...]:
-        session_id = row[SESSION_ID]
-        key = None if session_id is None else stored_text(session_key(session_id))
-        return (row_id(self._slot, number), *row[:SESSION_ID], stored_text(session_id), key)
+    def _remove_rows(self) -> dict[int, int]:
+        """Delete what the layer hides, gone or changed. The checksums of the contents, by id."""
+        content_sums: dict[int, int] = {}
+        hidden = [row_id(self._slot, number) for number in sorted(self._overlay.removed)]
+        for some_ids in _chunks(hidden, ROWS_PER_STATEMENT):
+            for identity, state, size, content, checksum in self._run(
+                "delete_messages", json.dumps(some_ids)
+            ).fetchall():
+                content_sums[identity] = content
+                self._sums.count_message(state, size, checksum, -1)
+        return content_sums
+
+    def _values(self, number: int, row: Row, content_sums: Mapping[int, int]) -> tuple[object, ...]:
+        session_id, identity = stored_text(row[SESSION_ID]), row_id(self._slot, number)
+        key = None if row[SESSION_ID] is None else stored_text(session_key(row[SESSION_ID]))
+        content = content_sums.get(identity, NO_SUM)
+        checksum = row_sum(identity, *row[:SESSION_ID], content, session_id)
+        self._sums.count_message(row[STATE], row[SIZE], checksum, 1)
+        return (identity, *row[:SESSION_ID], session_id, key, content, checksum)
 
     def _pieces(self) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
         """Pieces of the segment as (place, size, cuts); a cut is one content in the piece as (id, start counted from 1, size)."""
@@ -108,23 +185,34 @@ class _FragmentCheckpoint:
 
     def _write_session_states(self) -> None:
         for key, change in self._overlay.session_states.items():
-            if change.state is None:
-                self._run("delete_session_state", self._slot, stored_text(key))
-            else:
-                values = (stored_text(key), stored_text(change.session_id), change.state, change.updated_at)
+            stored = stored_text(key)
+            for (checksum,) in self._run("delete_session_state", self._slot, stored).fetchall():
+                self._sums.state_sums -= checksum
+            if change.state is not None:
+                session_id, content = stored_text(change.session_id), content_sum(change.state)
+                checksum = values_sum(self._slot, change.updated_at, content, stored, session_id)
+                self._sums.state_sums += checksum
+                values = (stored, session_id, change.state, change.updated_at, content, checksum)
                 self._run("put_session_state", self._slot, *values)
 
     def _write_duplicates(self) -> None:
-        self._run("forget_duplicates", self._slot, self._overlay.forgotten_until)
-        kept = [(stored_text(key), until) for key, until in self._overlay.duplicates.items() if until is not None]
-        for some in _chunks(kept, ROWS_PER_STATEMENT):
-            self._run("put_duplicates", self._slot, json.dumps(some))
-        gone = [stored_text(key) for key, until in self._overlay.duplicates.items() if until is None]
-        for some_keys in _chunks(gone, ROWS_PER_STATEMENT):
-            self._run("delete_duplicates", self._slot, json.dumps(some_keys))
+        slot, sums = self._slot, self._sums
+        sums.duplicate_sums -= _sum_of(self._run("forget_duplicates", slot, self._overlay.forgotten_until))
+        changed = [stored_text(key) for key in self._overlay.duplicates]
+        for some_keys in _chunks(changed, ROWS_PER_STATEMENT):
+            sums.duplicate_sums -= _sum_of(self._run("delete_duplicates", slot, json.dumps(some_keys)))
+        seen = [(stored_text(key), until) for key, until in self._overlay.duplicates.items() if until is not None]
+        for some in _chunks(seen, ROWS_PER_STATEMENT):
+            values = [(key, until, values_sum(slot, until, key)) for key, until in some]
+            sums.duplicate_sums += sum([checksum for _, _, checksum in values])
+            self._run("put_duplicates", slot, json.dumps(values))
 
     def _run(self, name: str, *parameters: object) -> sqlite3.Cursor:
         return self._connection.execute(SQL[name], parameters)
+
+
+def _sum_of(deleted: sqlite3.Cursor) -> int:
+    return sum([checksum for (checksum,) in deleted.fetchall()])
 
 
 def _chunks(items: Sequence[Item], size: int) -> Iterator[list[Item]]:

@@ -1,4 +1,8 @@
-"""Checkpoints in a thread beside the commits: a sealed layer in, the same layer back when the tables hold it."""
+"""Checkpoints in a thread beside the commits: a sealed layer in, the same layer back when the tables hold it.
+
+After a checkpoint the thread gives the space of deleted rows back to the disk, in steps of a few megabytes, until little is
+left or the next checkpoint is wanted. Readers see the tables as before, and commits go to the journal meanwhile.
+"""
 
 import contextlib
 import sqlite3
@@ -6,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from twinbus.store.checkpoint import write_checkpoint
+from twinbus.store.checkpoint import give_back_space, write_checkpoint
 from twinbus.store.overlay import Layer
 
 
@@ -40,6 +44,7 @@ class CheckpointThread:
         self._layer: Layer | None = None
         self._task: Task | None = None
         self._failure: Exception | None = None
+        self._is_hurried = False
 
     @property
     def is_running(self) -> bool:
@@ -48,18 +53,32 @@ class CheckpointThread:
     def start(self, sealed: Layer) -> None:
         assert self._layer is None, "take the result of the previous checkpoint first"
         self._layer = sealed
+        self._is_hurried = False
         self._task = self._start_task(lambda: self._run(sealed))
 
+    def tidy(self) -> None:
+        """Give space back without a checkpoint."""
+        assert not self.is_running
+        self._is_hurried = False
+        self._task = self._start_task(self._tidy)
+
+    def hurry(self) -> None:
+        """The next checkpoint is wanted: leave what can wait."""
+        self._is_hurried = True
+
     def wait(self) -> None:
+        self.hurry()
         if self._task is not None:
             self._task.join()
 
     def take_result(self) -> Layer | None:
         """The layer that has reached the tables, once; None if there is none. Raises the error of a failed checkpoint."""
-        if self._layer is None or self.is_running:
+        if self.is_running:
             return None
         if self._failure is not None:
             raise self._failure
+        if self._layer is None:
+            return None
         done, self._layer, self._task = self._layer, None, None
         return done
 
@@ -68,11 +87,18 @@ class CheckpointThread:
         with contextlib.suppress(sqlite3.Error):
             self._connection.close()
 
+    def _tidy(self) -> None:
+        try:
+            give_back_space(self._connection, lambda: self._is_hurried)
+        except Exception as error:
+            self._failure = error
+
     def _run(self, sealed: Layer) -> None:
         try:
             write_checkpoint(self._connection, sealed)
             # The tables hold the number of this segment: if the next line is not reached, recovery deletes the file.
             sealed.segment.retire()
+            give_back_space(self._connection, lambda: self._is_hurried)
         except Exception as error:
             # Whatever it is, the layer is not in the tables: `take_result` raises it in the thread that uses the store.
             self._failure = error

@@ -23,6 +23,7 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.change_rules import LastNumbers, check_changes
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
+from twinbus.store.damage import Damage, RowsDamaged
 from twinbus.store.fragment_view import FragmentView, HiddenFront, RowsBelow, sum_fragments
 from twinbus.store.journal import Segment, make_folder
 from twinbus.store.journal_record import decode_changes, encode_changes
@@ -31,7 +32,8 @@ from twinbus.store.messaging_store import FragmentSummary, SessionSummary
 from twinbus.store.overlay import Layer
 from twinbus.store.recovery import recover_layers
 from twinbus.store.store_limits import StoreLimits
-from twinbus.store.tables import bring_home, connect, prepare, snapshot
+from twinbus.store.table_check import CheckedPage, check_rows, check_tables, damage_in, set_aside
+from twinbus.store.tables import FILE_NAME, bring_home, connect, prepare, snapshot
 
 LOCK_NAME = "lock"
 
@@ -75,6 +77,7 @@ class DurableStore:
         self._reader = connect(self._folder, self._limits.cache_bytes)
         prepare(self._reader, self._folder)
         bring_home(self._reader, self._folder)
+        check_tables(self._reader, self._folder)
         with snapshot(self._reader) as tables:
             position = tables.position
             self._last_numbers = tables.last_numbers()
@@ -158,6 +161,29 @@ class DurableStore:
         with self._view(fragment) as view:
             return view.duplicates()
 
+    def damage(self) -> list[Damage]:
+        with self._failing():
+            return damage_in(self._connection())
+
+    def check(self, after: int, count_max: int) -> CheckedPage:
+        with self._failing():
+            self._catch_up()
+            with snapshot(self._connection()):
+                return check_rows(self._connection(), after, count_max)
+
+    def rest(self) -> None:
+        """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens."""
+        with self._failing():
+            self._catch_up()
+            checkpoints = self._checkpoint_thread()
+            if checkpoints.is_running:
+                return
+            self._drop_checkpointed()
+            if self._layers[-1].fragments:
+                self._start_checkpoint()
+            else:
+                checkpoints.tidy()
+
     def checkpoint(self) -> None:
         """Write everything committed to the tables, and wait for it."""
         with self._failing():
@@ -219,6 +245,8 @@ class DurableStore:
                 self._finish_checkpoint()
             if not checkpoints.is_running:
                 self._start_checkpoint()
+            else:
+                checkpoints.hurry()
 
     def _is_full(self, factor: int) -> bool:
         top, limits = self._layers[-1], self._limits
@@ -281,6 +309,8 @@ class DurableStore:
             yield
         except ChangeRefused:
             raise
+        except RowsDamaged as damaged:
+            raise self._set_aside(damaged) from damaged
         except (OSError, sqlite3.Error) as error:
             self._failure = str(error)
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
@@ -292,6 +322,19 @@ class DurableStore:
             # Journal and overlay may differ now, and only the journal is right: recovery builds the overlay from it again.
             self._failure = str(error) or type(error).__name__
             raise
+
+    def _set_aside(self, damaged: RowsDamaged) -> StoreUnavailable:
+        """Move the rows out of the way. The store has to be opened again: others know rows and counts that are gone now."""
+        assert self._reader is not None
+        self._failure = f"{damaged}, and were set aside"
+        if self._checkpoints is not None:
+            self._checkpoints.wait()  # one writer at a time
+        try:
+            places = set_aside(self._reader, damaged.where)
+        except sqlite3.Error as error:
+            self._failure = f"{damaged}, and could not be set aside: {error}"
+            return StoreDamaged(f"{self._folder / FILE_NAME}: {self._failure}. Restore the folder from a copy.")
+        return StoreUnavailable(f"{self._folder}: {places[0]}. It was set aside; the store has to be opened again.")
 
     def _connection(self) -> sqlite3.Connection:
         assert self._reader is not None

@@ -22,6 +22,7 @@ from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
+from twinbus.store.checksums import NO_SUM
 from twinbus.store.journal import read_places
 from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row, stored_message
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
@@ -264,8 +265,12 @@ class FragmentView:
 
     def _load(self, chosen: Sequence[tuple[int, int, Row]]) -> list[StoredMessage]:
         homes = [found if found[1] == TABLES or found[2][PLACE] > 0 else self._home(*found) for found in chosen]
-        in_tables = [number for number, level, _ in homes if level == TABLES]
-        from_tables = self._snapshot.contents(in_tables) if in_tables else {}
+        sums = {
+            home: self._content_sum(home, row, is_lifted=level != TABLES)
+            for (_, level, row), (home, home_level, _) in zip(chosen, homes, strict=True)
+            if home_level == TABLES
+        }
+        from_tables = self._snapshot.contents(sums) if sums else {}
         in_segments = [
             (self._layers[level].segment, row[PLACE], row[SIZE]) for _, level, row in homes if level != TABLES
         ]
@@ -274,6 +279,11 @@ class FragmentView:
             stored_message(number, row, from_tables[home] if home_level == TABLES else next(from_segments))
             for (number, _, row), (home, home_level, _) in zip(chosen, homes, strict=True)
         ]
+
+    def _content_sum(self, home: int, row: Row, *, is_lifted: bool) -> int:
+        """Of the content that is in the tables under this number. A lifted row does not know it, the row below does."""
+        below = self._snapshot.row(home) if is_lifted else row
+        return NO_SUM if below is None else below[PLACE]
 
     def _home(self, number: int, level: int, row: Row) -> tuple[int, int, Row]:
         """Follow a row down to the layer, or the tables, that hold its content."""

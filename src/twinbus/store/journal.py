@@ -160,6 +160,17 @@ class Segment:
             place, bit = wrong
             raise self._damage(f"bit {bit} of the byte at offset {place} is wrong, in the last batch")
 
+    def check(self) -> None:
+        """Read every batch again. Raises StoreDamaged if one is not what was appended, or was found when this was opened."""
+        position = FILE_HEADER.size
+        while position < self.end:
+            batch = self._batch_at(position, self.end)
+            if batch is None:
+                raise StoreDamaged(
+                    f"{self._path}, offset {position}: a batch is not what was written. Nothing was changed."
+                )
+            position += BATCH_HEADER.size + len(batch[1])
+
     def renew_tail(self) -> None:
         """Make the last whole batch durable, whether or not its own sync succeeded, and cut off everything after it,
         including allocated space."""

@@ -32,6 +32,7 @@ SESSION_ID: Final = 7
 PLACE: Final = 8
 # PLACE above 0: the content starts at this offset of the layer's own journal segment.
 # PLACE below 0: the content is that of the row with this number, negated, in whatever is below the layer.
+# PLACE of a row of the tables: the checksum of its content.
 
 STATES = tuple(MessageState)
 CONTENT_STAYS = -1

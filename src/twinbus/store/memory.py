@@ -28,6 +28,7 @@ from twinbus.store.changes import (
     SessionStateSet,
     StoredMessage,
 )
+from twinbus.store.damage import Damage
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
 
 
@@ -142,6 +143,12 @@ class MemoryStore:
 
     def catch_up(self) -> None:
         """Nothing is ever left for later."""
+
+    def rest(self) -> None:
+        """Nor is anything to be tidied."""
+
+    def damage(self) -> list[Damage]:
+        return []
 
     def _apply(self, change: Change) -> None:
         fragment = self._fragment(change.fragment)

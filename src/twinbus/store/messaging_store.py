@@ -1,6 +1,6 @@
 """The protocol that every messaging store implements: durable memory of some fragments.
 
-Ten methods, and PostgreSQL must be able to keep each promise. `tests/contract` proves them for every
+A dozen methods, and PostgreSQL must be able to keep each promise. `tests/contract` proves them for every
 implementation.
 """
 
@@ -11,6 +11,7 @@ from typing import Protocol
 from twinbus.clock import Millis
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
+from twinbus.store.damage import Damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,14 @@ class MessagingStore(Protocol):
     def catch_up(self) -> None:
         """Do the work that commits deferred. Every other call does it first if needed, so this is for a moment in which
         nobody waits."""
+        ...
+
+    def rest(self) -> None:
+        """Nobody has asked for anything for a while: a moment for work that would delay others."""
+        ...
+
+    def damage(self) -> list[Damage]:
+        """What was found damaged, was set aside and was not accepted yet."""
         ...
 
     def summaries(self) -> list[FragmentSummary]:

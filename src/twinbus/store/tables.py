@@ -1,15 +1,16 @@
 """The tables of a store in SQLite, read one snapshot at a time.
 
 The write-ahead log lets the one writer, a checkpoint, work while others read. A snapshot sees one state of the tables and
-knows which journal segments are in it. Code that lays an overlay on a snapshot omits the layers of those segments, so a
+knows which journal segments are in it. Every row is checked against its checksum when it is read. Code that lays an overlay on a snapshot omits the layers of those segments, so a
 checkpoint may finish at any moment.
 """
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged, StoreUnavailable
@@ -17,17 +18,20 @@ from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, FragmentKey
-from twinbus.store.located_changes import SESSION_ID, Row
+from twinbus.store.checksums import content_sum, row_sum, values_sum
+from twinbus.store.damage import RowsDamaged
+from twinbus.store.located_changes import Row
 from twinbus.store.private_file import make_private
 from twinbus.store.statements import load_schema, load_statements, load_upgrade
 
 FILE_NAME = "tables.sqlite"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SQLITE_VERSION_MIN = (3, 38)
 PAGE_BYTES = 16_384  # half the cost of a row of 1 KiB in pages of 4,096
 COUNTER_MASK = (1 << COUNTER_BITS) - 1
 WAL_BYTES_KEPT = 4 << 20
 NO_STATE = -1
+INCREMENTAL = 2  # of the pragma auto_vacuum
 
 SQL = load_statements("sqlite")
 
@@ -35,7 +39,12 @@ SQL = load_statements("sqlite")
 def connect(folder: Path, cache_bytes: int) -> sqlite3.Connection:
     make_private(folder / FILE_NAME)
     connection = sqlite3.connect(folder / FILE_NAME, isolation_level=None, check_same_thread=False)
+    # What is not UTF-8 is damage, which its checksum tells; an error of the library would hide where it is.
+    connection.text_factory = _text
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    if (folder / FILE_NAME).stat().st_size == 0:
+        # Only in a new file: this writes, even if nothing changes.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA cache_size = -{cache_bytes // 1024}")
@@ -49,7 +58,9 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
         raise StoreDamaged(f"SQLite {sqlite3.sqlite_version} is too old for a store. Use 3.38 or later.")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 0:
-        connection.executescript(f"BEGIN;{load_schema('sqlite')}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
+        connection.executescript(f"BEGIN;{load_schema('sqlite')}PRAGMA user_version = {SCHEMA_VERSION};")
+        write_journal_row(connection, 0)
+        connection.execute("COMMIT")
     elif version > SCHEMA_VERSION:
         raise StoreDamaged(
             f"{folder / FILE_NAME} has schema version {version}, this twinbus reads {SCHEMA_VERSION}. "
@@ -57,9 +68,38 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
         )
     else:
         connection.create_function("session_key", 1, _stored_key, deterministic=True)
+        connection.create_function("content_sum", 1, lambda content: content_sum(content or b""), deterministic=True)
+        connection.create_function("values_sum", -1, values_sum, deterministic=True)
         for older in range(version, SCHEMA_VERSION):
             upgrade = load_upgrade("sqlite", older)
-            connection.executescript(f"BEGIN IMMEDIATE;{upgrade}PRAGMA user_version = {older + 1};COMMIT;")
+            connection.executescript(f"BEGIN IMMEDIATE;{upgrade}PRAGMA user_version = {older + 1};")
+            if older + 1 == SCHEMA_VERSION:
+                (position,) = connection.execute("SELECT position FROM journal").fetchone()
+                write_journal_row(connection, position)
+            connection.execute("COMMIT")
+    if connection.execute("PRAGMA auto_vacuum").fetchone() != (INCREMENTAL,):
+        _make_shrinkable(connection)
+
+
+def _make_shrinkable(connection: sqlite3.Connection) -> None:
+    """Write the file of an older version anew, so that it can give space back. Without space for a copy it stays as it is."""
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    with suppress(sqlite3.OperationalError):
+        connection.execute("VACUUM")
+
+
+def write_journal_row(connection: sqlite3.Connection, position: int) -> None:
+    """In the transaction of a checkpoint, after everything else."""
+    facts = (position, schema_sum(connection), *connection.execute(SQL["fragment_sums"]).fetchone())
+    connection.execute(SQL["put_journal_row"], (*facts, values_sum(*facts)))
+
+
+def schema_sum(connection: sqlite3.Connection) -> int:
+    return values_sum(*[sql for (sql,) in connection.execute(SQL["schema"])])
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _stored_key(stored_id: str) -> str:
@@ -84,9 +124,35 @@ def stored_text(text: str | None) -> str | None:
     return None if text is None else json.dumps(text)
 
 
-def _row(columns: Row) -> Row:
-    session_id = columns[SESSION_ID]
-    return columns if session_id is None else (*columns[:7], json.loads(session_id), columns[8])
+def _row(values: tuple[Any, ...]) -> Row:
+    """The row of a message that is whole; the place of its content is the checksum of its content."""
+    session_id = values[8]
+    return values[1:10] if session_id is None else (*values[1:8], json.loads(session_id), values[9])
+
+
+def is_whole(values: tuple[Any, ...]) -> bool:
+    """Whether the columns of a message, from `id` to `checksum`, are what was written."""
+    facts: tuple[int, int, int, int, int, int, int, int] = values[:8]
+    try:
+        return row_sum(*facts, values[9], values[8]) == int(values[10])
+    except (ValueError, TypeError):
+        return False
+
+
+def state_is_whole(slot: int, values: tuple[Any, ...]) -> bool:
+    """Of a session state, from `session_key` to `checksum`."""
+    key, session_id, updated_at, content, checksum = values
+    try:
+        return values_sum(slot, updated_at, content, key, session_id) == int(checksum)
+    except (ValueError, TypeError):
+        return False
+
+
+def duplicate_is_whole(slot: int, key: object, until: object, checksum: object) -> bool:
+    try:
+        return values_sum(slot, until, key) == checksum
+    except (ValueError, TypeError):
+        return False
 
 
 class Snapshot:
@@ -125,22 +191,38 @@ class Snapshot:
         }
         statement = SQL["rows_after"] if key is None else SQL["session_rows_after"]
         base = self._base
-        return [
-            (base + (values[0] & COUNTER_MASK), _row(values[1:]))
-            for values in self._connection.execute(statement, parameters)
-        ]
+        found = self._connection.execute(statement, parameters).fetchall()
+        self._require_whole(found)
+        return [(base + (values[0] & COUNTER_MASK), _row(values)) for values in found]
 
     def row(self, number: int) -> Row | None:
         if not self._owns(number):
             return None
         values = self._connection.execute(SQL["row_by_id"], (self.id(number),)).fetchone()
-        return None if values is None else _row(values[1:])
+        if values is None:
+            return None
+        self._require_whole([values])
+        return _row(values)
 
-    def contents(self, numbers: Sequence[int]) -> dict[int, bytes]:
-        identities = json.dumps([self.id(number) for number in numbers])
+    def contents(self, sums: Mapping[int, int]) -> dict[int, bytes]:
+        """The contents of rows, by number; their checksums by number are those of the rows."""
+        identities = json.dumps([self.id(number) for number in sums])
         base = self._base
         found = self._connection.execute(SQL["contents_by_id"], (identities,))
-        return {base + (identity & COUNTER_MASK): content for identity, content in found}
+        contents = {base + (identity & COUNTER_MASK): content for identity, content in found}
+        damaged = [
+            self.id(number)
+            for number, expected in sums.items()
+            if not isinstance(content := contents.get(number), bytes) or content_sum(content) != expected
+        ]
+        if damaged:
+            raise _damaged_messages(damaged)
+        return contents
+
+    def _require_whole(self, found: Sequence[tuple[Any, ...]]) -> None:
+        damaged = [values[0] for values in found if not is_whole(values)]
+        if damaged:
+            raise _damaged_messages(damaged)
 
     def scheduled_after(self, at: Millis, number: int, count_max: int) -> list[tuple[Millis, int]]:
         return self._times("scheduled_after", at, number, count_max)
@@ -164,17 +246,36 @@ class Snapshot:
 
     def session_states(self) -> list[tuple[str, Millis]]:
         """(session id that the state was set with, when)."""
-        found = self._connection.execute(SQL["session_states"], (self.slot,))
-        return [(json.loads(session_id), updated_at) for session_id, updated_at in found]
+        found = self._connection.execute(SQL["session_states"], (self.slot,)).fetchall()
+        damaged = [
+            ("session_states", (self.slot, values[0])) for values in found if not state_is_whole(self.slot, values)
+        ]
+        if damaged:
+            raise RowsDamaged("states of message sessions are damaged", damaged)
+        return [(json.loads(values[1]), values[2]) for values in found]
 
     def session_state(self, key: str) -> bytes | None:
         parameters = (self.slot, stored_text(key))
         found = self._connection.execute(SQL["session_state"], parameters).fetchone()
-        return None if found is None else bytes(found[0])
+        if found is None:
+            return None
+        *facts, state = found
+        if (
+            not state_is_whole(self.slot, tuple(facts))
+            or not isinstance(state, bytes)
+            or content_sum(state) != facts[3]
+        ):
+            raise RowsDamaged("the state of a message session is damaged", [("session_states", parameters)])
+        return state
 
     def duplicates(self) -> dict[str, Millis]:
-        found = self._connection.execute(SQL["duplicates"], (self.slot,))
-        return {json.loads(key): until for key, until in found}
+        found = self._connection.execute(SQL["duplicates"], (self.slot,)).fetchall()
+        damaged = [
+            ("duplicates", (self.slot, values[0])) for values in found if not duplicate_is_whole(self.slot, *values)
+        ]
+        if damaged:
+            raise RowsDamaged("keys of duplicate detection are damaged", damaged)
+        return {json.loads(key): until for key, until, _ in found}
 
     def _owns(self, number: int) -> bool:
         return 0 < number - self._base <= COUNTER_MASK
@@ -183,6 +284,10 @@ class Snapshot:
         identity = self.id(number) if number else 0
         parameters = {"slot": self.slot, "at": at, "id": identity, "count_max": count_max}
         return [(when, self.number(found)) for when, found in self._connection.execute(SQL[name], parameters)]
+
+
+def _damaged_messages(identities: Sequence[int]) -> RowsDamaged:
+    return RowsDamaged("messages are damaged", [("messages", (identity,)) for identity in identities])
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from twinbus.clock import Millis
 from twinbus.errors import RequestRefused, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
+from twinbus.store.damage import Damage
 from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
 
 Result = TypeVar("Result")
@@ -69,6 +70,12 @@ class FaultyStore:
 
     def catch_up(self) -> None:
         self._store.catch_up()
+
+    def rest(self) -> None:
+        self._store.rest()
+
+    def damage(self) -> list[Damage]:
+        return self._store.damage()
 
     def summaries(self) -> list[FragmentSummary]:
         return self._call(self._store.summaries)

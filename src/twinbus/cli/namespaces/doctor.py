@@ -141,12 +141,12 @@ def _namespaces(data: Path) -> Iterator[Finding]:
             continue
         is_good = health["status"] == "healthy"
         unhealthy = ", ".join(map(str, health["ill_stores"]))
-        yield Finding(
-            name,
-            is_good,
-            health["status"],
-            "" if is_good else f"twinbus store up {running.name}  (unhealthy: {unhealthy})",
-        )
+        advice = ""
+        if health["status"] == "damaged":
+            advice = f"twinbus store check {running.name}"
+        elif not is_good:
+            advice = f"twinbus store up {running.name}  (unhealthy: {unhealthy})"
+        yield Finding(name, is_good, health["status"], advice)
 
 
 def _pipeline() -> Iterator[Finding]:

@@ -22,7 +22,7 @@ IndexArgument = Annotated[
 def list_stores(namespace: NamespaceArgument, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
     """Show every messaging store and its condition."""
     stores = find_running(data, namespace).ask("GET", "/$stores")
-    Output(as_json=as_json).table(("index", "condition", "slow_ms", "acks_to_lose", "fault"), stores)
+    Output(as_json=as_json).table(("index", "condition", "slow_ms", "acks_to_lose", "set_aside", "fault"), stores)
 
 
 @app.command("down")

@@ -23,6 +23,7 @@ from twinbus.http.access import HttpAccess
 from twinbus.http.own.health import StoreHealth
 
 DIGITS_MAX = 9
+DAMAGE_SHOWN = 100
 
 
 class NoSuchSwitch(MessagingError):
@@ -107,6 +108,8 @@ def _record(store: SwitchedStore) -> dict[str, Any]:
         "index": store.index,
         "condition": store.condition.value,
         "fault": store.fault or None,
+        "set_aside": len(store.set_aside),
+        "damage": list(store.set_aside[:DAMAGE_SHOWN]),
         "slow_ms": round(store.delay_s * 1000),
         "acks_to_lose": store.acks_to_lose,
     }

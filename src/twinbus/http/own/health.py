@@ -1,4 +1,8 @@
-"""GET /health: 200 while some store works, with a list of those that do not; 503 while none does."""
+"""GET /health: 200 while some store works, with a list of those that do not; 503 while none does.
+
+Stores that work without rows that were found damaged are listed with how many they set aside. Which those are is for callers
+with a right: `GET /$stores`.
+"""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -17,6 +21,8 @@ class StoreHealth(Protocol):
     def condition(self) -> Enum: ...
     @property
     def is_up(self) -> bool: ...
+    @property
+    def set_aside(self) -> Sequence[str]: ...
 
 
 class HealthPage:
@@ -26,6 +32,9 @@ class HealthPage:
 
     async def show(self, _: Request) -> Response:
         down = {store.index: store.condition.value for store in self._stores if not store.is_up}
-        status = "limited" if down else "healthy"
+        damaged = {store.index: len(store.set_aside) for store in self._stores if store.set_aside}
+        status = "limited" if down else "damaged" if damaged else "healthy"
         body: dict[str, Any] = {"namespace": self._namespace, "status": status, "ill_stores": down}
+        if damaged:
+            body["set_aside"] = damaged
         return JSONResponse(body, status_code=503 if len(down) == len(self._stores) else 200)

@@ -32,6 +32,9 @@ class StorePool:
 
     def _returned(self, index: int) -> None:
         log.debug("store_opened", extra={"fields": {"store": index}})
+        if set_aside := self.stores[index].set_aside:
+            fields = {"store": index, "set_aside": len(set_aside), "first": set_aside[0]}
+            log.error("store_damaged", extra={"fields": fields})
         self.brokers[index].store_returned()
 
     async def start(self) -> None:

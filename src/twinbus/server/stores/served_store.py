@@ -78,7 +78,9 @@ class Lost(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """The store is open."""
+    """The store is open. `set_aside`: what it found damaged and serves without, each with its file and place."""
+
+    set_aside: Sequence[str] = ()
 
 
 Event: TypeAlias = Done | Answer | Failed | Lost | Returned
@@ -108,6 +110,7 @@ class ServedStore:
         self.index = index
         self.condition = StoreCondition.OPENING
         self.fault = ""  # why the store was lost
+        self.set_aside: Sequence[str] = ()  # what it found damaged, as it was when it was opened
         self.delay_s = 0.0
         self.acks_to_lose = 0
         self._on_lost = on_lost
@@ -228,7 +231,7 @@ class ServedStore:
                 self._lose(event.condition, event.fault)
                 self._switch("loss_told")
             else:
-                self.condition, self.fault = StoreCondition.UP, ""
+                self.condition, self.fault, self.set_aside = StoreCondition.UP, "", event.set_aside
                 tell(self._on_returned, self.index)
         if self._is_overrun and not self._waiting:
             # The broker took the refusal for a loss, and nothing else reports that the store can be used again.

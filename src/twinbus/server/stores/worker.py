@@ -33,6 +33,8 @@ EVENTS_TOGETHER_MAX = 16
 REOPEN_PAUSE_S = 1.0
 DAMAGED_PAUSE_S = 30.0
 """Longer, because each try reads the whole journal and cannot succeed before a person has repaired it."""
+IDLE_S = 20.0
+"""How long nothing is asked of a store before it tidies up."""
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +95,7 @@ class StoreWorker(Generic[Store, Part]):
         self._is_loss_told = True
         self._is_stopping = False
         self._reopen_at = 0.0
+        self._idle_s: float | None = IDLE_S  # until the store may rest; None once it did
         self._delay_s = 0.0
         self._acks_to_lose = 0
 
@@ -102,7 +105,13 @@ class StoreWorker(Generic[Store, Part]):
             if self._store is None and self._wait_to_open() == 0.0:
                 self._open()
             requests, self._ahead = self._ahead, []
-            self._serve(requests or self._receive(self._wait_to_open() if self._store is None else None))
+            requests = requests or self._receive(self._wait_to_open() if self._store is None else self._idle_s)
+            if requests or self._store is None:
+                self._idle_s = IDLE_S
+            else:
+                self._idle_s = None
+                self._try(self._store, self._store.rest)
+            self._serve(requests)
         if self._store is not None:
             self._close(self._store)
 
@@ -129,6 +138,7 @@ class StoreWorker(Generic[Store, Part]):
     def _open(self) -> None:
         try:
             self._store = self._open_store()
+            set_aside = [str(damage) for damage in self._store.damage()]
         except StoreUnavailable as fault:
             self._not_opened(str(fault), REOPEN_PAUSE_S if fault.is_transient else DAMAGED_PAUSE_S)
         except Exception as broken:  # a bug; requests that wait must still be answered
@@ -136,7 +146,7 @@ class StoreWorker(Generic[Store, Part]):
             self._not_opened(f"{self._name} cannot be opened: {broken!r}", REOPEN_PAUSE_S)
         else:
             self._condition, self._fault = StoreCondition.UP, ""
-            self._events.append(Returned())
+            self._events.append(Returned(set_aside))
         self._send()
 
     def _not_opened(self, fault: str, pause_s: float) -> None:

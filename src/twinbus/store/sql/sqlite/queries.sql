@@ -8,17 +8,17 @@ SELECT position, (SELECT slot FROM fragments WHERE fragment = ?) FROM journal;
 SELECT fragment, last_number FROM fragments;
 
 -- name: rows_after
-SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, 0 FROM messages
-WHERE id > :after AND id <= :last AND state IN (:active, :deferred, :scheduled) ORDER BY id LIMIT :count_max;
+SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum
+FROM messages WHERE id > :after AND id <= :last AND state IN (:active, :deferred, :scheduled) ORDER BY id LIMIT :count_max;
 
 -- name: session_rows_after
-SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, 0 FROM messages
-WHERE slot = :slot AND session_key = :session_key AND id > :after AND id <= :last
+SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum
+FROM messages WHERE slot = :slot AND session_key = :session_key AND id > :after AND id <= :last
 AND state IN (:active, :deferred, :scheduled) ORDER BY id LIMIT :count_max;
 
 -- name: row_by_id
-SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, 0 FROM messages
-WHERE id = ?;
+SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum
+FROM messages WHERE id = ?;
 
 -- name: contents_by_id
 SELECT id, content FROM contents WHERE id IN (SELECT value FROM json_each(?));
@@ -42,13 +42,13 @@ SELECT (SELECT session_id FROM messages WHERE id = first), active_count, first F
 );
 
 -- name: session_states
-SELECT session_id, updated_at FROM session_states WHERE slot = ?;
+SELECT session_key, session_id, updated_at, content_sum, checksum FROM session_states WHERE slot = ?;
 
 -- name: session_state
-SELECT state FROM session_states WHERE slot = ? AND session_key = ?;
+SELECT session_key, session_id, updated_at, content_sum, checksum, state FROM session_states WHERE slot = ? AND session_key = ?;
 
 -- name: duplicates
-SELECT key, until FROM duplicates WHERE slot = ?;
+SELECT key, until, checksum FROM duplicates WHERE slot = ?;
 
 -- name: slot_of
 SELECT slot FROM fragments WHERE fragment = ?;
@@ -57,9 +57,13 @@ SELECT slot FROM fragments WHERE fragment = ?;
 SELECT min(slot) + 1 FROM (SELECT 0 AS slot UNION ALL SELECT slot FROM fragments) AS used
 WHERE NOT EXISTS (SELECT 1 FROM fragments AS next WHERE next.slot = used.slot + 1);
 
+-- name: fragment_row
+SELECT slot, fragment, last_number, active_count, deferred_count, scheduled_count, size_bytes, message_sums, state_sums,
+  duplicate_sums, checksum FROM fragments WHERE fragment = ?;
+
 -- name: put_fragment
-INSERT INTO fragments (slot, fragment, last_number) VALUES (?, ?, ?)
-ON CONFLICT (fragment) DO UPDATE SET last_number = excluded.last_number;
+INSERT OR REPLACE INTO fragments (slot, fragment, last_number, active_count, deferred_count, scheduled_count, size_bytes,
+  message_sums, state_sums, duplicate_sums, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_fragment
 DELETE FROM fragments WHERE fragment = ?;
@@ -77,10 +81,10 @@ DELETE FROM session_states WHERE slot = ?;
 DELETE FROM duplicates WHERE slot = ?;
 
 -- name: put_messages
-INSERT OR REPLACE INTO messages (slot, id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id,
-  session_key)
+INSERT INTO messages (slot, id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id,
+  session_key, content_sum, checksum)
 SELECT ?1, value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
-  value->>9 FROM json_each(?2);
+  value->>9, value->>10, value->>11 FROM json_each(?2);
 
 -- name: put_contents
 -- The second parameter is a piece of the journal, from which the contents of the rows are cut; substr of an empty piece is NULL.
@@ -93,26 +97,89 @@ INSERT OR REPLACE INTO contents (id, content)
 SELECT value->>0, contents.content FROM json_each(?) JOIN contents ON contents.id = value->>1;
 
 -- name: delete_messages
-DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?));
+DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?)) RETURNING id, state, size, content_sum, checksum;
 
 -- name: delete_contents
 DELETE FROM contents WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: put_session_state
-INSERT OR REPLACE INTO session_states (slot, session_key, session_id, state, updated_at) VALUES (?, ?, ?, ?, ?);
+INSERT INTO session_states (slot, session_key, session_id, state, updated_at, content_sum, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_session_state
-DELETE FROM session_states WHERE slot = ? AND session_key = ?;
+DELETE FROM session_states WHERE slot = ? AND session_key = ? RETURNING checksum;
 
 -- name: forget_duplicates
-DELETE FROM duplicates WHERE slot = ? AND until <= ?;
+DELETE FROM duplicates WHERE slot = ? AND until <= ? RETURNING checksum;
 
 -- name: put_duplicates
-INSERT OR REPLACE INTO duplicates (slot, key, until)
-SELECT ?1, value->>0, value->>1 FROM json_each(?2);
+INSERT INTO duplicates (slot, key, until, checksum)
+SELECT ?1, value->>0, value->>1, value->>2 FROM json_each(?2);
 
 -- name: delete_duplicates
-DELETE FROM duplicates WHERE slot = ? AND key IN (SELECT value FROM json_each(?));
+DELETE FROM duplicates WHERE slot = ? AND key IN (SELECT value FROM json_each(?)) RETURNING checksum;
 
--- name: set_position
-UPDATE journal SET position = ?;
+-- name: journal_row
+SELECT position, schema_sum, fragment_sums, checksum FROM journal;
+
+-- name: put_journal_row
+UPDATE journal SET position = ?, schema_sum = ?, fragment_sums = ?, checksum = ?;
+
+-- name: fragment_sums
+SELECT coalesce(sum(checksum), 0) FROM fragments;
+
+-- name: schema
+SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name;
+
+-- name: check_structure
+SELECT integrity_check FROM pragma_integrity_check(?);
+
+-- name: check_everything
+SELECT integrity_check FROM pragma_integrity_check;
+
+-- name: all_fragments
+SELECT slot, fragment, last_number, active_count, deferred_count, scheduled_count, size_bytes, message_sums, state_sums,
+  duplicate_sums, checksum FROM fragments ORDER BY slot;
+
+-- name: counted_messages
+SELECT slot, sum(state = 0), sum(state = 1), sum(state = 2), sum(size), sum(checksum) FROM messages NOT INDEXED GROUP BY slot;
+
+-- name: counted_states
+SELECT slot, sum(checksum) FROM session_states GROUP BY slot;
+
+-- name: counted_duplicates
+SELECT slot, sum(checksum) FROM duplicates NOT INDEXED GROUP BY slot;
+
+-- name: all_messages
+SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum,
+  slot, session_key FROM messages NOT INDEXED WHERE id > ? ORDER BY id LIMIT ?;
+
+-- name: all_states
+SELECT slot, session_key, session_id, updated_at, content_sum, checksum, state FROM session_states;
+
+-- name: all_duplicates
+SELECT slot, key, until, checksum FROM duplicates NOT INDEXED;
+
+-- name: raw_message
+SELECT * FROM messages NOT INDEXED WHERE id = ?;
+
+-- name: raw_content
+SELECT content FROM contents WHERE id = ?;
+
+-- name: raw_session_state
+SELECT * FROM session_states WHERE slot = ? AND session_key = ?;
+
+-- name: raw_duplicate
+SELECT * FROM duplicates NOT INDEXED WHERE slot = ? AND key = ?;
+
+-- name: note_damage
+INSERT INTO damaged (place, what, facts, content) VALUES (?, ?, ?, ?);
+
+-- name: damage
+SELECT place, what FROM damaged WHERE NOT is_accepted ORDER BY found;
+
+-- name: damage_of_fragment
+SELECT count(*) FROM damaged WHERE place LIKE ? AND NOT is_accepted;
+
+-- name: accept_damage
+UPDATE damaged SET is_accepted = 1 WHERE NOT is_accepted;

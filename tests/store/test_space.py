@@ -1,0 +1,78 @@
+"""Disk space comes back when messages are gone, in steps that keep nobody waiting."""
+
+from pathlib import Path
+
+from tests.contract.rows import HERE, everything, holding, row
+from tests.store.held_tasks import HeldTasks
+from twinbus.store.changes import Enqueued, Removed
+from twinbus.store.checkpoint import FREE_PAGES_KEPT
+from twinbus.store.durable import DurableStore
+from twinbus.store.tables import FILE_NAME, PAGE_BYTES
+
+LARGE = b"x" * 200_000
+COUNT = 100
+
+
+def size_of(folder: Path) -> int:
+    return (folder / FILE_NAME).stat().st_size
+
+
+def with_backlog(folder: Path, tasks: HeldTasks) -> DurableStore:
+    store = DurableStore(folder, start_task=tasks)
+    holding(store, *(row(number, LARGE) for number in range(1, COUNT + 1)))
+    store.checkpoint()
+    assert size_of(folder) > COUNT * len(LARGE)
+    return store
+
+
+def test_the_space_of_removed_messages_comes_back(tmp_path: Path) -> None:
+    tasks = HeldTasks()
+    store = with_backlog(tmp_path, tasks)
+    store.commit([Removed(HERE, list(range(1, COUNT)))])
+    store.rest()
+    tasks.run()
+    store.rest()
+    assert size_of(tmp_path) <= (FREE_PAGES_KEPT + 40) * PAGE_BYTES
+    assert everything(store) == [row(COUNT, LARGE)]
+    store.close()
+    store = DurableStore(tmp_path)
+    assert everything(store) == [row(COUNT, LARGE)]
+    store.close()
+
+
+def test_a_checkpoint_that_is_wanted_does_not_wait_until_space_is_given_back(tmp_path: Path) -> None:
+    tasks = HeldTasks()
+    store = with_backlog(tmp_path, tasks)
+    store.commit([Removed(HERE, list(range(1, COUNT)))])
+    store.checkpoint()
+    assert size_of(tmp_path) > COUNT * len(LARGE) // 2, "who waits for a checkpoint does not wait for space"
+    store.commit([Enqueued(HERE, [row(COUNT + 1)])])
+    store.rest()
+    tasks.run()
+    assert size_of(tmp_path) <= (FREE_PAGES_KEPT + 40) * PAGE_BYTES
+    assert everything(store) == [row(COUNT, LARGE), row(COUNT + 1)]
+    store.close()
+
+
+def test_space_that_was_not_given_back_before_a_store_closed_comes_back_when_it_rests(tmp_path: Path) -> None:
+    store = with_backlog(tmp_path, HeldTasks())
+    store.commit([Removed(HERE, list(range(1, COUNT)))])
+    store.close()
+    assert size_of(tmp_path) > COUNT * len(LARGE) // 2
+    tasks = HeldTasks()
+    store = DurableStore(tmp_path, start_task=tasks)
+    store.rest()
+    tasks.run()
+    assert size_of(tmp_path) <= (FREE_PAGES_KEPT + 40) * PAGE_BYTES
+    store.close()
+
+
+def test_space_that_will_be_used_again_is_kept(tmp_path: Path) -> None:
+    tasks = HeldTasks()
+    store = with_backlog(tmp_path, tasks)
+    before = size_of(tmp_path)
+    store.commit([Removed(HERE, list(range(1, COUNT // 10)))])
+    store.rest()
+    tasks.run()
+    assert size_of(tmp_path) == before
+    store.close()
