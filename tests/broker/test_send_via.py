@@ -10,7 +10,8 @@ from twinbus.errors import NotAllowed
 from twinbus.management.counts import queue_counts
 from twinbus.model.content import annotation, application_properties
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
-from twinbus.model.message import Message
+from twinbus.model.message import Message, sent_size
+from twinbus.model.message_limits import LARGE_MESSAGE_KB_MAX, MESSAGE_SIZE_MAX
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, EachReply, Simulation
 
@@ -158,6 +159,15 @@ def test_what_waits_for_its_transfer_survives_a_restart(sim: Simulation) -> None
     sim.restart()
     sim.advance(2_000, 500)
     assert sim.receiver(sim.entities.queue("target").main, 9).ids() == ["m"]
+
+
+def test_where_a_message_is_to_go_does_not_make_it_too_large_for_it(sim: Simulation) -> None:
+    via = sim.queue(QueueDescription("via", max_message_size_kb=LARGE_MESSAGE_KB_MAX))
+    target = sim.queue(QueueDescription("target"))
+    message = make_message("m", body=bytes(MESSAGE_SIZE_MAX - 100))
+    spare = MESSAGE_SIZE_MAX - sent_size(message.content)
+    send_via(sim, via, "target", make_message("m", body=bytes(MESSAGE_SIZE_MAX - 100 + spare)))
+    assert sim.receiver(target.main, 1).ids() == ["m"]
 
 
 @pytest.mark.parametrize("lost", [0, 1])

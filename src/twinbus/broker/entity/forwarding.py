@@ -143,10 +143,11 @@ class ForwardingRun:
             self._move(delivery, target, HOP_COUNT_EXCEEDED, text, self._now)
 
     def _set_aside_large(self, target: EntitySettings) -> None:
-        """What the broker writes on messages on their way, such as why they are dead letters, does not make them too
-        large for a target that takes what this entity takes."""
-        size_max = target.message_size_max
-        allowance = HEADER_SIZE_MAX if self._fragment.settings.message_size_max <= size_max else 0
+        """What the broker writes on messages on their way, such as why they are dead letters or where they are to go, does
+        not make them too large: neither for a target that takes what this entity takes, nor for the one they were sent to."""
+        size_max, here = target.message_size_max, self._fragment
+        is_known_to_fit = here.settings.message_size_max <= size_max or here.sub_queue is SubQueue.TRANSFER
+        allowance = HEADER_SIZE_MAX if is_known_to_fit else 0
         large = [each for each in self._sent if sent_size(each.message.content) > size_max + allowance]
         if large:
             self._sent = [each for each in self._sent if each not in large]
