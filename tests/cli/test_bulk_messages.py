@@ -74,7 +74,7 @@ def test_sessions_are_shown_with_their_messages_the_fullest_first(commands: Comm
         {"session": "a", "messages": 1, "is_held": False},
     ]
     shown = commands.json("sessions", "talks")
-    assert shown == {"sessions": 2, "held": 0, "active_messages": 4, "busiest": expected}
+    assert shown == {"sessions": 2, "held": 0, "active_messages": 4, "is_all": True, "busiest": expected}
     assert commands.json("sessions", "talks", "--count", "1")["busiest"] == expected[:1]
     assert commands.text("sessions", "talks").splitlines()[-1] == "4 messages in 2 sessions, of which 0 held."
     commands.json("queue", "create", "without-sessions")

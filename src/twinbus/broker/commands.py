@@ -196,6 +196,7 @@ class SessionCounts(NamedTuple):
     held: int
     active: int
     page: list[SessionCount]
+    is_all: bool  # False: a part of the queue could not be asked
 
 
 @dataclass(frozen=True, slots=True)

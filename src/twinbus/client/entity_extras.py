@@ -61,6 +61,7 @@ class SessionCounts(NamedTuple):
     held: int
     active: int
     page: list[SessionCount]
+    is_all: bool  # False: a part of the entity could not be reached, and is not counted
 
 
 class EntityExtras:
@@ -178,7 +179,11 @@ class EntityExtras:
             for found in answer["sessions"]
         ]
         return SessionCounts(
-            int(answer["session-count"]), int(answer["held-session-count"]), int(answer["active-message-count"]), page
+            int(answer["session-count"]),
+            int(answer["held-session-count"]),
+            int(answer["active-message-count"]),
+            page,
+            is_all=bool(answer["is-all"]),
         )
 
     async def _request(self, operation: str, body: dict[str, Value]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def test_sessions_are_counted_those_with_most_messages_first(front: Front) -> No
         "session-count": Long(3),
         "held-session-count": Long(0),
         "active-message-count": Long(7),
+        "is-all": True,
         "sessions": [row("c", 3), row("a", 2), row("b", 2)],
     }
 
@@ -67,7 +68,7 @@ def test_a_session_without_active_messages_is_not_counted(front: Front) -> None:
     assert ask(client)["session-count"] == 3
 
 
-def test_sessions_of_a_store_that_is_down_are_left_out(front: Front) -> None:
+def test_sessions_of_a_store_that_is_down_are_left_out_and_the_answer_says_so(front: Front) -> None:
     queue = front.sim.entities.queue("talks").main
     stores = {name: queue.sessions().place(name).broker for name in "abc"}
     front.sim.lose_store(front.sim.brokers.index(stores["c"]))
@@ -77,6 +78,7 @@ def test_sessions_of_a_store_that_is_down_are_left_out(front: Front) -> None:
     else:
         left = [name for name in "ab" if stores[name] is not stores["c"]]
         assert body(reply)["sessions"] == [row(name, 2) for name in left]
+        assert body(reply)["is-all"] is False
 
 
 async def test_a_scaler_gets_the_counts_as_json(tmp_path: Path) -> None:

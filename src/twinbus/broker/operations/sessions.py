@@ -10,6 +10,7 @@ from twinbus.broker.commands import (
 )
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import check_any_available
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.steps import Steps, commit, read_each, read_one
 from twinbus.clock import Millis
@@ -42,14 +43,14 @@ def check_held(queue: AskedQueue, session_id: str | None, now: Millis) -> str:
 
 
 def list_sessions(queue: AskedQueue, command: ListSessions, now: Millis) -> Steps[list[str]]:
-    found = yield from _summaries(queue)
+    found, _ = yield from _summaries(queue)
     names = [session.session_id for _, session in found if _is_listed(session, command)]
     # By name, so that pages fit together while sessions come and go.
     return sorted(names)[command.skip : command.skip + command.top]
 
 
 def count_sessions(queue: AskedQueue, command: CountSessions, now: Millis) -> Steps[SessionCounts]:
-    found = yield from _summaries(queue)
+    found, is_all = yield from _summaries(queue)
     counts = [
         SessionCount(session.session_id, session.active_count, _is_held(queue, fragment, session.session_id, now))
         for fragment, session in found
@@ -61,6 +62,7 @@ def count_sessions(queue: AskedQueue, command: CountSessions, now: Millis) -> St
         held=sum([each.is_held for each in counts]),
         active=sum([each.active for each in counts]),
         page=counts[command.skip : command.skip + command.top],
+        is_all=is_all,
     )
 
 
@@ -68,12 +70,12 @@ def _is_held(queue: AskedQueue, fragment: Fragment, session_id: str, now: Millis
     return queue.sessions().sessions_of(fragment).lock_of(session_id, now) is not None
 
 
-def _summaries(queue: AskedQueue) -> Steps[list[tuple[Fragment, SessionSummary]]]:
-    """The message sessions with their fragments. Unavailable ones are skipped; raises if none is available."""
+def _summaries(queue: AskedQueue) -> Steps[tuple[list[tuple[Fragment, SessionSummary]], bool]]:
+    """The message sessions with their fragments, and whether these are all fragments of the queue: unavailable ones are
+    skipped. Raises if none is available."""
     queue.sessions()
+    check_any_available(queue.fragments)
     asked = [fragment for fragment in queue.fragments if fragment.is_available]
-    if not asked:
-        raise queue.fragments[0].broker.unavailable()
     answers = yield from read_each([(fragment, ReadSessions(fragment.key)) for fragment in asked])
     heard = [
         (fragment, sessions)
@@ -82,7 +84,8 @@ def _summaries(queue: AskedQueue) -> Steps[list[tuple[Fragment, SessionSummary]]
     ]
     if not heard:
         raise asked[0].broker.unavailable()
-    return [(fragment, session) for fragment, sessions in heard for session in sessions]
+    found = [(fragment, session) for fragment, sessions in heard for session in sessions]
+    return found, len(heard) == len(queue.fragments)
 
 
 def _is_listed(session: SessionSummary, command: ListSessions) -> bool:

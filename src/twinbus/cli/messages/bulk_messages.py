@@ -105,13 +105,13 @@ def sessions(
         found = namespace.run(namespace.extras(path).count_sessions(top=count))
     rows = [{"session": each.session_id, "messages": each.active, "is_held": each.is_held} for each in found.page]
     if call.output.as_json:
-        call.output.record(
-            {"sessions": found.sessions, "held": found.held, "active_messages": found.active, "busiest": rows}
-        )
+        sums = {"sessions": found.sessions, "held": found.held, "active_messages": found.active, "is_all": found.is_all}
+        call.output.record({**sums, "busiest": rows})
         return
     call.output.table(("session", "messages", "is_held"), rows)
     names = "session" if found.sessions == 1 else "sessions"
-    call.output.done(f"{counted(found.active)} in {found.sessions} {names}, of which {found.held} held.")
+    partial = "" if found.is_all else " A messaging store is down: its messages are not counted."
+    call.output.done(f"{counted(found.active)} in {found.sessions} {names}, of which {found.held} held.{partial}")
 
 
 def _ask(question: str) -> None:

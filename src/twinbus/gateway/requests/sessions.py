@@ -69,6 +69,7 @@ def count_sessions(call: Call) -> None:
                 "session-count": Long(found.sessions),
                 "held-session-count": Long(found.held),
                 "active-message-count": Long(found.active),
+                "is-all": found.is_all,
                 "sessions": page,
             }
         )

@@ -37,13 +37,13 @@ class SessionCountsPage:
         path, top = _path_of(request), _top_of(request)
         if not path:
             raise ArgumentError("Name the queue or subscription: /$sessions?entity=PATH.")
-        found, is_all = await self._count(path, top)
+        found = await self._count(path, top)
         return JSONResponse(
             {
                 "sessions": found.sessions,
                 "held": found.held,
                 "active_messages": found.active,
-                "is_all": is_all,
+                "is_all": found.is_all,
                 "busiest": [
                     {"session_id": each.session_id, "active_messages": each.active, "is_held": each.is_held}
                     for each in found.page
@@ -51,7 +51,7 @@ class SessionCountsPage:
             }
         )
 
-    async def _count(self, path: str, top: int) -> tuple[SessionCounts, bool]:
+    async def _count(self, path: str, top: int) -> SessionCounts:
         queue = resolve(self._entities, parse_address(path)).queue
         if queue is None:
             raise NotAllowed(f"'{path}' is a topic: ask one of its subscriptions.")
@@ -60,7 +60,7 @@ class SessionCountsPage:
         found: SessionCounts = await answer_of(
             lambda reply: queue.ask(command, self._clock.now(), reply), ANSWER_WAIT_S, late
         )
-        return found, not queue.counts().is_limited
+        return found
 
 
 def _path_of(request: Request) -> str:
