@@ -24,10 +24,10 @@ from twinbus.amqp.codec.types import Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.model import wire_names
+from twinbus.model.content import DESCRIPTOR_SIZE
 from twinbus.model.wire_names import MessageState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DESCRIPTOR_SIZE = 3
 _HEADER_FIELD_COUNT = len(fields(Header))
 # Code of the section and constructor of its value.
 _DATA_SHORT, _DATA_LONG = b"\x75\xa0", b"\x75\xb0"
@@ -154,7 +154,7 @@ class ReceivedMessage:
         """The value of a section, None if there is none."""
         payload, bounds = self._ordered
         start = bounds[place]
-        return None if start == bounds[place + 1] else decode_value(payload, start + _DESCRIPTOR_SIZE)[0]
+        return None if start == bounds[place + 1] else decode_value(payload, start + DESCRIPTOR_SIZE)[0]
 
 
 def only_data(payload: bytes, pos: int) -> bytes | None:

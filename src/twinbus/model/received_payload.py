@@ -9,8 +9,7 @@ from twinbus.amqp.codec.section_bounds import ordered_sections
 from twinbus.amqp.codec.sections import Header, Sections, decode_properties
 from twinbus.amqp.codec.types import Value
 from twinbus.model import wire_names
-
-DESCRIPTOR_SIZE = 3
+from twinbus.model.content import DESCRIPTOR_SIZE
 
 # What a broker writes into a delivery; to the destination it would be somebody else's bookkeeping.
 BROKER_ANNOTATIONS = frozenset(

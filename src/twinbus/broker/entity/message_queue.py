@@ -11,7 +11,13 @@ from twinbus.broker.entity.receive_merge import ReceiveMerge
 from twinbus.broker.entity.session_desk import NO_WAITER, SessionDesk
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.fragment_group import counts_of, fragment_at, fragment_of_tokens, places_by_fragment
+from twinbus.broker.fragment.fragment_group import (
+    check_any_store,
+    counts_of,
+    fragment_at,
+    fragment_of_tokens,
+    places_by_fragment,
+)
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.settlement import check_live, lock_lost, settle_all, settle_each
 from twinbus.broker.operations import bulk, by_number, overview, peek, sessions
@@ -84,7 +90,7 @@ class MessageQueue:
         self.settings.check_can_receive()
         self.settings.last_used_at = now
         self._check_not_forwarding()
-        self._check_any_store()
+        check_any_store(self.fragments)
         if self._desk is not None:
             if receiver.session is None:
                 raise NotAllowed(f"'{self.settings.path}' requires message sessions. Accept a session to receive.")
@@ -150,14 +156,9 @@ class MessageQueue:
         if self._desk is not None:
             self._desk.fragment_lost(fragment)
         try:
-            self._check_any_store()
+            check_any_store(self.fragments)
         except FragmentUnavailable as error:
             self.close(error)
-
-    def _check_any_store(self) -> None:
-        """Raises FragmentUnavailable while all stores of the queue are lost."""
-        if not any(fragment.broker.is_available for fragment in self.fragments):
-            raise self.fragments[0].broker.unavailable()
 
     def _forward_all(self, now: Millis) -> None:
         if self.fragments[0].forwards_to is not None:
@@ -234,7 +235,7 @@ class MessageQueue:
         self.settings.last_used_at = now
         try:
             self.settings.check_can_receive()
-            self._check_any_store()
+            check_any_store(self.fragments)
             return self.sessions().accept(request, deadline, now, reply)
         except MessagingError as error:
             reply(error)

@@ -13,6 +13,7 @@ from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock, SessionR
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take_and_delete
 from twinbus.broker.fragment.message_sessions import MessageSessions
+from twinbus.broker.fragment.settlement import session_lost
 from twinbus.broker.replies import Reply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
@@ -22,10 +23,6 @@ from twinbus.model.partition_key import candidates
 DETACH_SLACK: Millis = 2_000
 """A receiver that waits for exactly the duration of its lock does not meet an error on a quiet link; one that waits a few
 seconds longer finds its link closed."""
-
-
-def session_lost() -> SessionLockLost:
-    return SessionLockLost("The lock on the message session is gone. Accept the session again.")
 
 
 class _Waiter:

@@ -11,7 +11,7 @@ written on them as an annotation, which the destination does not get to see.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from twinbus.broker.entity.forwarding import Find, ForwardingRun
+from twinbus.broker.entity.forwarding import RUN_MAX, Find, ForwardingRun
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
@@ -25,8 +25,6 @@ from twinbus.model import wire_names
 from twinbus.model.content import annotation, with_annotations
 from twinbus.model.message import Message
 from twinbus.store.changes import StoredMessage
-
-RUN_MAX = 64
 
 
 class ViaPlacement(Placement):

@@ -87,6 +87,13 @@ def check_all_available(fragments: Sequence[Fragment]) -> None:
 
 
 def check_any_available(fragments: Sequence[Fragment]) -> None:
-    """Raises FragmentUnavailable if none of them is available."""
+    """Raises FragmentUnavailable if none of them is available. For what needs an answer now."""
     if not any(fragment.is_available for fragment in fragments):
+        raise fragments[0].broker.unavailable()
+
+
+def check_any_store(fragments: Sequence[Fragment]) -> None:
+    """Raises FragmentUnavailable if all of their stores are lost. For receivers, which can wait until a fragment is read
+    from a store that has returned."""
+    if not any(fragment.broker.is_available for fragment in fragments):
         raise fragments[0].broker.unavailable()

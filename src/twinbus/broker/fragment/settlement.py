@@ -144,10 +144,14 @@ def refusal_of(fragment: Fragment, outcome: Outcome, now: Millis) -> MessagingEr
 def lock_lost(fragment: Fragment, session: SessionLock | None = None, now: Millis = 0) -> MessagingError:
     """Why a message cannot be settled. Whoever still holds its message session, `session`, has lost that message alone."""
     if fragment.sessions is not None and not (session is not None and session.is_held and session.locked_until > now):
-        return SessionLockLost("The lock on the message session is gone. Accept the session again.")
+        return session_lost()
     return MessageLockLost(
         "The lock on the message is gone: it ended, or the message was settled before. Receive the message again."
     )
+
+
+def session_lost() -> SessionLockLost:
+    return SessionLockLost("The lock on the message session is gone. Accept the session again.")
 
 
 def in_transaction() -> MessagingError:

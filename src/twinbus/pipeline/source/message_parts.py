@@ -13,11 +13,11 @@ from twinbus.amqp.codec.section_bounds import ordered_sections
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.client.received_message import ReceivedMessage, only_data
+from twinbus.model.content import DESCRIPTOR_SIZE
 
 HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, BODY = 0, 2, 3, 4, 5
 """Places of the sections, as `section_bounds` counts them."""
 
-_DESCRIPTOR_SIZE = 3
 _HEADER_FIELDS = [None] * 5
 _PROPERTIES_FIELDS = [None] * 13
 
@@ -62,7 +62,7 @@ def _fields(payload: bytes, start: int, end: int, empty: list[None]) -> list[Val
     if start == end:
         return empty
     try:
-        found: list[Any] = decode_value(payload, start + _DESCRIPTOR_SIZE)[0]
+        found: list[Any] = decode_value(payload, start + DESCRIPTOR_SIZE)[0]
     except DecodeError:
         return None
     return found + empty[len(found) :]
@@ -72,7 +72,7 @@ def _map(payload: bytes, start: int, end: int) -> dict[str, Value] | None:
     if start == end:
         return {}
     try:
-        found: dict[str, Value] = decode_value(payload, start + _DESCRIPTOR_SIZE)[0]
+        found: dict[str, Value] = decode_value(payload, start + DESCRIPTOR_SIZE)[0]
     except DecodeError:
         return None
     return found
