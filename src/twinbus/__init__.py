@@ -1,0 +1,1 @@
+"""twinbus: a Service Bus compatible broker, paired namespaces, and a Spark pipeline. docs/ARCHITECTURE.md says what is where."""

@@ -4,6 +4,7 @@ control_plane      creates, changes and deletes entities and rules of subscripti
 access_control     the same for SAS rules
 idle_sweep         deletes entities that nobody uses
 validation, quotas what is allowed
+forward_targets    where entities may forward to
 catalog            what exists, durable; records and typed_values are its rows
 runtime, counts    what runs, and how full it is
 waiting            for the turn of a name and for the brokers

@@ -1,0 +1,1 @@
+"""Commands about money: estimates and prices, and questions to operations logs."""

@@ -1,0 +1,1 @@
+"""Commands about entities: queues, topics, subscriptions and their rules."""

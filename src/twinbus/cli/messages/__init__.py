@@ -1,0 +1,1 @@
+"""Commands about messages: one by one, and many at once."""

@@ -1,0 +1,1 @@
+"""Commands about namespaces: run them, look after them, break them, and describe them as files."""

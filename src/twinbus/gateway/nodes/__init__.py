@@ -5,4 +5,5 @@ request_links     a client's two links to a node
 cbs_node          `$cbs`: tokens to grants
 management_node   `$management`: requests to handlers, with a timeout
 coordinator       transactions: declare, discharge, and who they belong to
+transaction_homes the entity that the transactions of an AMQP session are on
 """

@@ -1,1 +1,1 @@
-"""Pages that only we have, as JSON: health, metrics, faults on purpose, SAS rules, the backlog, counts of message sessions, the operations log."""
+"""Pages that only we have, mostly as JSON; the docstring of `twinbus.http` says which module has which."""
