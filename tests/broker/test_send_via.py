@@ -2,8 +2,8 @@
 
 import pytest
 
-from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.forwarding import RUN_MAX
+from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.errors import NotAllowed
