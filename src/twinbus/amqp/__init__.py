@@ -7,7 +7,7 @@ connection           the whole machine: what a server or a client drives (`conne
 handshake            protocol headers and SASL, up to the first AMQP frame
 channels, session    the sessions of a connection; frames of one channel, numbering, windows (`windows`)
 link_table, link     the links of a session; how every link begins and ends
-incoming_link        transfers in, whole deliveries out, credit granted (`credit`)
+incoming_link        transfers in, whole deliveries out (`reassembly`), credit granted (`credit`)
 outgoing_link        deliveries in, transfers out, within credit and window
 dispositions         settling what was sent and received
 events               what all of this reports to the application

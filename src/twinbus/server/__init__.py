@@ -8,6 +8,8 @@ sockets           ports: bind, listen, AMQP, HTTP and TLS on one port
 host_names        the names of a listener, for connection strings and certificates
 tls               certificates
 trusted_keys      the keys of issuers whose JSON web tokens count
+admission         how many sockets may be open, and which is closed when there are too many (`refusal_log`: what the log says)
+overload          how much memory all connections may cost, and which is closed when it is too much
 listener          AMQP on a socket
 http_server       HTTP on a socket
 timers            the beat that ticks brokers and connections
