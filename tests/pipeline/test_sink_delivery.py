@@ -127,7 +127,7 @@ async def test_retries_end_with_one_line_that_names_entity_and_condition(
 ) -> None:
     twinbus_namespace.create_queue("q")
     twinbus_namespace.store_down(twinbus_namespace.store_of("q"))
-    with pytest.raises(WriteFailed, match=r"'q': 2 messages were refused in 3 attempts \(com.microsoft:server-busy\)"):
+    with pytest.raises(WriteFailed, match=r"'q': 2 messages were refused in 3 attempts \(amqp:internal-error\)"):
         await delivery(links, Waits(), Patience(2, 20)).send(numbered(2))
 
 

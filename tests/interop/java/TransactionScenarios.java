@@ -22,6 +22,7 @@ import com.azure.messaging.servicebus.models.DeadLetterOptions;
 import com.azure.messaging.servicebus.models.DeferOptions;
 import java.time.OffsetDateTime;
 import java.util.List;
+import java.util.Set;
 
 /** Transactions, in one entity and across several. */
 final class TransactionScenarios {
@@ -39,7 +40,8 @@ final class TransactionScenarios {
             sender.sendMessages(List.of(new ServiceBusMessage("two"), new ServiceBusMessage("three")), transaction);
             takeNone(receiver);
             sender.commitTransaction(transaction);
-            equal(List.of("one", "two", "three"), bodies(take(receiver, 3)));
+            // As a set: the SDK gives back what reaches it just after a receive has ended, and that comes again behind the others.
+            equal(Set.of("one", "two", "three"), Set.copyOf(bodies(take(receiver, 3))));
         });
 
         scenarioAlone("transactions", "a rollback leaves nothing of what was sent and everything that was received", s -> {
