@@ -39,8 +39,8 @@ DEAD_LETTER = Sections(
 )
 
 
-def copy(sections: Sections) -> Sections:
-    return decode_sections(copy_of(encode_sections(sections), NOW))
+def copy(sections: Sections, renamed_from: str | None = None) -> Sections:
+    return decode_sections(copy_of(encode_sections(sections), NOW, renamed_from))
 
 
 def test_what_the_sender_gave_stays_and_what_the_broker_added_goes() -> None:

@@ -10,6 +10,8 @@ from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import SystemClock
 from twinbus.pipeline.connection_options import ConnectionOptions
+from twinbus.pipeline.copy_ids import COPY_OF
+from twinbus.pipeline.replay.copies import copy_of
 from twinbus.pipeline.replay.dead_letter_job import BUDGET_S, BUDGET_S_MAX, ReplayFailed, _Queue, note
 from twinbus.pipeline.replay.dead_letter_task import MovePlan, MoveReport, numbers_in, run_move
 from twinbus.pipeline.replay.replay_tally import Tally
@@ -120,11 +122,41 @@ def test_what_the_destination_refuses_stays_in_the_dead_letter_queue(bus: LocalN
     assert bus.message_count(f"{queue}/$DeadLetterQueue") == COUNT
 
 
-def test_a_partitioned_destination_that_detects_duplicates_takes_them_once(bus: LocalNamespace, queue: str) -> None:
-    target = bus.create_queue(f"{queue}-p", enable_partitioning=True, requires_duplicate_detection=True)
-    run_move(plan(bus, queue, numbers(bus, queue), to=target), SystemClock())
-    fill(bus, queue, COUNT)
-    run_move(plan(bus, queue, numbers(bus, queue), to=target), SystemClock())
+@pytest.mark.rule("C1.3")
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_a_queue_that_detects_duplicates_gets_its_own_dead_letters_back(
+    bus: LocalNamespace, queue: str, is_partitioned: bool
+) -> None:
+    """The queue has had their ids, as it has after any dead-lettering within its window."""
+    home = bus.create_queue(f"{queue}-d", enable_partitioning=is_partitioned, requires_duplicate_detection=True)
+    fill(bus, home, COUNT)
+    chosen = [message.sequence_number or 0 for message in peek_all(bus, f"{home}/$DeadLetterQueue")]
+    report = run_move(replace(plan(bus, home, chosen), is_renaming=True), SystemClock())
+    assert (report.moved, report.error) == (runs(chosen), None)
+    copies = peek_all(bus, home)
+    assert len({message.message_id for message in copies}) == COUNT
+    originals = [(message.application_properties or {})[COPY_OF] for message in copies]
+    assert sorted(originals) == sorted(str(n) for n in range(COUNT))
+    assert bus.message_count(f"{home}/$DeadLetterQueue") == 0
+
+
+@pytest.mark.rule("C1.3")
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_a_job_that_was_killed_before_it_could_remove_makes_the_same_copies_again(
+    bus: LocalNamespace, queue: str, is_partitioned: bool
+) -> None:
+    target = bus.create_queue(f"{queue}-p", enable_partitioning=is_partitioned, requires_duplicate_detection=True)
+    with BlockingNamespace.connect(bus.connection_string) as namespace:
+        dead = f"{queue}/$DeadLetterQueue"
+        receiver = namespace.receiver(dead)
+        taken = receiver.collect(COUNT, 5)
+        copies = [copy_of(message.payload, 0, dead) for message in taken]
+        assert not any(namespace.sender(target).send(copies))
+        assert not any(receiver.abandon(taken))
+        receiver.close()
+    chosen = numbers(bus, queue)
+    report = run_move(replace(plan(bus, queue, chosen, to=target), is_renaming=True), SystemClock())
+    assert report.moved == runs(chosen)
     assert bus.message_count(target) == COUNT
 
 

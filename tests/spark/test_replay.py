@@ -84,6 +84,22 @@ def test_chosen_dead_letters_go_home_and_the_others_stay(
     assert "--to" in said
 
 
+@pytest.mark.rule("C1.3")
+def test_dead_letters_come_home_to_a_queue_that_has_had_their_ids(
+    spark: "SparkSession", entities: Entities, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = entities.queue(requires_duplicate_detection=True)
+    dead_letters(entities, queue, 5, "Tired")
+    code, said = replay(capsys, entities, queue, "--dead-letters", "--message-ids", "keep")
+    assert (code, "--message-ids new" in said) == (2, True), said
+    code, done = replay(capsys, entities, queue, "--dead-letters")
+    assert code == 0
+    assert [(each["replayed"], each["left"]) for each in done] == [(5, 0)]
+    home = [message.application_properties or {} for message in peek(entities, queue)]
+    assert sorted(each["CopyOfMessageId"] for each in home) == [f"Tired{n}" for n in range(5)]
+    assert peek(entities, f"{queue}/$DeadLetterQueue") == []
+
+
 @pytest.fixture
 def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The zone of this process, which is the driver's; the session has its own."""
@@ -138,6 +154,16 @@ def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
         assert numbers == sorted(numbers)
     assert found[0].application_properties == {"n": 5}
     assert found[0].header.ttl == 60_000
+
+    for _ in range(2):
+        code, done = replay(capsys, entities, queue, "--lake", lake, "--message-ids", "new")
+        assert code == 0
+    copies = peek(entities, queue)[36:]
+    assert len({message.message_id for message in copies}) == len(copies) == 40
+    assert {(message.application_properties or {}).get("CopyOfMessageId") for message in copies} == {
+        *(f"m{number}" for number in range(40) if number != 7),
+        None,
+    }
 
 
 def test_a_replay_that_is_stopped_goes_no_further(spark: "SparkSession", entities: Entities, tmp_path: Path) -> None:

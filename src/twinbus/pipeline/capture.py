@@ -5,6 +5,9 @@
 
 Browsing leaves the messages where they are; consuming removes those that are in the lake. A capture that was stopped or
 killed continues where it stopped, by the checkpoint beside its messages.
+
+A capture sends nothing, so nothing of it can be dropped as a duplicate, and it tells messages apart by their sequence
+numbers: two messages with one id are both in the lake.
 """
 
 import logging

@@ -1,10 +1,12 @@
 """The two ways to access an entity say the same, as far as both can know it; and which of them is taken."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.pipeline.source.bus import Bus, names, rows
+from tests.pipeline.source.bus import Bus, bodies, names, rows
 from twinbus.client.entity_extras import RangePage
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
@@ -140,19 +142,25 @@ async def claim_and_release(access: EntityAccess) -> int:
     return await access.release((await access.claim({0: 2}, None, "me")).ranges)
 
 
+@pytest.mark.parametrize("is_detecting", [False, True])
 @pytest.mark.parametrize(("detect", "order"), [(own, names(3)), (plain, ["m2", "m0", "m1"])])
 def test_claims_are_released_in_their_places_or_as_copies_at_the_end(
-    bus: Bus, detect: Detect, order: list[str]
+    bus: Bus, detect: Detect, order: list[str], is_detecting: bool
 ) -> None:
-    path = bus.queue()
+    """Also where the ids of the messages are known already, and a copy with such an id would be dropped."""
+    path = bus.queue(requires_duplicate_detection=is_detecting)
     bus.send(path, names(3), subject="kept", application_properties={"n": 1}, partition_key="k")
     assert bus.ask(path, claim_and_release, detect) == 2
     assert bus.counts(path) == (3, 0)
     reader = bus.batch(path)
     found = rows(reader, reader.partitions())
-    assert [row["messageId"] for row in found] == order
+    assert bodies(found) == order
     for row in found:
-        assert (row["subject"], row["partitionKey"], row["properties"]) == ("kept", "k", [("n", "1")])
+        assert (row["subject"], row["partitionKey"]) == ("kept", "k")
+        properties = dict(row["properties"])
+        assert properties.pop("n") == "1"
+        original = json.loads(properties.pop("CopyOfMessageId", json.dumps(row["messageId"])))
+        assert (original, properties) == (row["body"].decode(), {})
 
 
 def test_claims_of_dead_letters_cannot_be_sent_again(bus: Bus) -> None:

@@ -14,6 +14,8 @@ from twinbus.cli.output import Output
 from twinbus.cli.pipeline.spark_job import MasterOption, SettingsOption, spark_job, stop_by_signal
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.connection_options import CONNECTION_STRING, ConnectionOptions, OptionError
+from twinbus.pipeline.replay.message_ids import OPTION as MESSAGE_IDS_OPTION
+from twinbus.pipeline.replay.message_ids import MessageIds, dropping_destinations, renamed_dead_letters
 from twinbus.pipeline.session import require_spark
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from twinbus.pipeline.replay.dead_letter_job import DeadLetterReplay
     from twinbus.pipeline.replay.lake_job import LakeReplay
+    from twinbus.pipeline.replay.message_ids import Detects
     from twinbus.pipeline.stop_request import StopRequest
 
     Job = LakeReplay | DeadLetterReplay
@@ -56,6 +59,14 @@ def replay(
         str | None,
         typer.Option("--to", help="Queue or topic to send all of them to; otherwise each goes where it was before."),
     ] = None,
+    message_ids: Annotated[
+        MessageIds,
+        typer.Option(
+            MESSAGE_IDS_OPTION,
+            help="keep: copies have the ids of the originals. new: ids of their own, and the original id in the property "
+            "CopyOfMessageId. auto: dead letters get new ones if the destination detects duplicates.",
+        ),
+    ] = MessageIds.AUTO,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.1, help="At most this many messages per second.")
     ] = None,
@@ -68,7 +79,7 @@ def replay(
 ) -> None:
     """Send messages again: a dead letter is removed once its copy is acknowledged; a lake stays as it is.
 
-    Message ids are kept: if the destination detects duplicates, a second run of a replay adds nothing.
+    A destination that detects duplicates drops a message whose id it has had: see --message-ids.
     """
     require_spark()
     from twinbus.pipeline.replay.destinations import destinations_of
@@ -84,9 +95,9 @@ def replay(
             return
         stop = StopRequest()
         if lake is None:
-            _move_dead_letters(spark, call, chosen, destinations_of(paths, to), stop, rate)
+            _move_dead_letters(spark, call, chosen, destinations_of(paths, to), message_ids, stop, rate)
         else:
-            _send_captured(spark, call, chosen, to, stop, rate)
+            _send_captured(spark, call, chosen, to, message_ids, stop, rate)
 
 
 def _dead_letter_paths(call: Call, entities: Sequence[str]) -> list[str]:
@@ -123,25 +134,43 @@ def _check_destinations(call: Call, destinations: set[str]) -> None:
             raise CommandFailed(str(wrong)) from None
 
 
+def _detects(call: Call) -> "Detects":
+    def detects(path: str) -> bool | None:
+        from twinbus.pipeline.replay.duplicate_detection import detects_duplicates
+
+        with call.administration() as administration:
+            return detects_duplicates(administration, path)
+
+    return detects
+
+
 def _move_dead_letters(
     spark: "SparkSession",
     call: Call,
     chosen: "DataFrame",
     destinations: dict[str, str],
+    message_ids: MessageIds,
     stop: "StopRequest",
     rate: float | None,
 ) -> None:
     from twinbus.pipeline.replay.dead_letter_job import DeadLetterReplay
 
     _check_destinations(call, set(destinations.values()))
+    renamed = renamed_dead_letters(destinations.values(), message_ids, _detects(call))
     connection = ConnectionOptions.from_options({CONNECTION_STRING: call.connection_string})
     job = DeadLetterReplay(spark, connection, stop, rate)
     with _reported(job, stop, call.output):
-        job.run(chosen, destinations)
+        job.run(chosen, destinations, renamed)
 
 
 def _send_captured(
-    spark: "SparkSession", call: Call, chosen: "DataFrame", to: str | None, stop: "StopRequest", rate: float | None
+    spark: "SparkSession",
+    call: Call,
+    chosen: "DataFrame",
+    to: str | None,
+    message_ids: MessageIds,
+    stop: "StopRequest",
+    rate: float | None,
 ) -> None:
     from twinbus.pipeline.replay.destinations import destinations_of
     from twinbus.pipeline.replay.lake_job import LakeReplay, entities_in, hours_of
@@ -149,7 +178,14 @@ def _send_captured(
     hours = hours_of(chosen)
     destinations = destinations_of(entities_in(hours), to)
     _check_destinations(call, set(destinations.values()))
-    job = LakeReplay(spark, {CONNECTION_STRING: call.connection_string}, stop, rate)
+    for path in dropping_destinations(destinations.values(), message_ids, _detects(call)):
+        typer.echo(
+            f"'{path}' detects duplicates: it drops messages whose ids it has had within its window, and they count as "
+            f"replayed. To send them all, use {MESSAGE_IDS_OPTION} new; {MESSAGE_IDS_OPTION} keep omits this line.",
+            err=True,
+        )
+    is_renaming = message_ids is MessageIds.NEW
+    job = LakeReplay(spark, {CONNECTION_STRING: call.connection_string}, stop, rate, is_renaming)
     with _reported(job, stop, call.output):
         job.run(chosen, hours, destinations)
 

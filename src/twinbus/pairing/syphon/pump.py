@@ -7,6 +7,11 @@ dead-lettered in the backlog queue with destination and reason.
 
 A message is completed only after its destination accepted it, so a crash at any point repeats
 messages and loses none.
+
+A message goes home with the id that its sender gave it. If its destination detects duplicates
+and drops it, it has had this very message: from the sender, who got no answer and turned to the
+backlog, or from a pump that died before it could complete it. Dropping it is right then, and the
+pump completes it as accepted.
 """
 
 from collections.abc import Callable, Generator, Sequence

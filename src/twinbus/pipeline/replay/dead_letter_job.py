@@ -46,6 +46,7 @@ class _Queue:
 
     tally: Tally
     chosen: set[int]
+    is_renaming: bool = False
     sent: set[int] = field(default_factory=set)
     is_drained: bool = False
     budget_s: float = BUDGET_S
@@ -66,9 +67,12 @@ class DeadLetterReplay:
     show: Callable[[], None] = lambda: None
     tallies: list[Tally] = field(default_factory=list)
 
-    def run(self, chosen: "DataFrame", destinations: Mapping[str, str]) -> None:
-        """`chosen` is what `choice.dead_letters` found. Raises ReplayFailed."""
-        queues = self._queues(chosen, destinations)
+    def run(self, chosen: "DataFrame", destinations: Mapping[str, str], renamed: Mapping[str, bool]) -> None:
+        """`chosen` is what `choice.dead_letters` found; `renamed` is what `message_ids` says about the destinations.
+
+        Raises ReplayFailed.
+        """
+        queues = self._queues(chosen, destinations, renamed)
         self.tallies = [queue.tally for queue in queues]
         retry = 0
         while not self.stop.is_asked and (waiting := [queue for queue in queues if not queue.is_done]):
@@ -85,14 +89,17 @@ class DeadLetterReplay:
                 self.stop.wait(RETRY_S[retry])
                 retry += 1
 
-    def _queues(self, chosen: "DataFrame", destinations: Mapping[str, str]) -> list[_Queue]:
+    def _queues(
+        self, chosen: "DataFrame", destinations: Mapping[str, str], renamed: Mapping[str, bool]
+    ) -> list[_Queue]:
         numbers: dict[str, set[int]] = {}
         with one_line_failures():
             found = chosen.select(ENTITY, NUMBER).toArrow()
         for entity, number in zip(found[ENTITY].to_pylist(), found[NUMBER].to_pylist(), strict=True):
             numbers.setdefault(entity, set()).add(number)
         return [
-            _Queue(Tally(entity, destinations[entity], len(each)), each) for entity, each in sorted(numbers.items())
+            _Queue(Tally(entity, destinations[entity], len(each)), each, renamed[destinations[entity]])
+            for entity, each in sorted(numbers.items())
         ]
 
     def _plan(self, queue: _Queue, task_count: int) -> MovePlan:
@@ -102,6 +109,7 @@ class DeadLetterReplay:
             queue.tally.destination,
             runs(queue.chosen),
             runs(queue.sent),
+            queue.is_renaming,
             None if self.rate is None else self.rate / task_count,
             queue.budget_s,
         )

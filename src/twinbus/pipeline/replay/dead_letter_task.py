@@ -5,8 +5,9 @@
 
 A message can be received by its number only if it is deferred, so all are received and the chosen ones are picked out.
 One whose copy was acknowledged but which could not be removed is remembered: the next round removes it and does not
-send it again. A crash in between sends it again; a destination that detects duplicates drops that copy, since the
-message id is the same.
+send it again. A crash in between sends it again, with the same id as before; a destination that detects duplicates drops
+that second copy. It must not drop the first: there copies have ids of their own (`is_renaming`), or the message would be
+acknowledged, dropped because of its original, and removed.
 
 When nothing more comes, what was chosen may be gone, or locked: by somebody else, or by a round that lost its
 connection. So it is looked for before it is given up.
@@ -54,13 +55,17 @@ class StillLocked(MessagingError):
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """`sent` are those whose copies were acknowledged before; they are only removed. Both do not overlap."""
+    """`sent` are those whose copies were acknowledged before; they are only removed. Both do not overlap.
+
+    `is_renaming`: copies get ids of their own. It has to be true where the destination detects duplicates.
+    """
 
     connection: ConnectionOptions
     path: str
     destination: str
     chosen: Sequence[Range]
     sent: Sequence[Range] = ()
+    is_renaming: bool = False
     rate: float | None = None
     budget_s: float = 30.0
 
@@ -194,7 +199,7 @@ class _Mover:
 
     def _copy(self, message: ReceivedMessage) -> bytes | None:
         try:
-            return copy_of(message.payload, self._clock.now())
+            return copy_of(message.payload, self._clock.now(), self._plan.path if self._plan.is_renaming else None)
         except DecodeError as wrong:
             self._refuse(message, f"It cannot be read: {wrong}")
             return None

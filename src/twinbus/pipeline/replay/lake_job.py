@@ -4,7 +4,8 @@ An hour is one round, or several slices of time if it is large: between rounds t
 round is older than what is sent in the next. Within a round, messages of one key are written by one task in their old
 order.
 
-Message ids are those of the lake. So a replay that was stopped, or failed, can be run again from its start: a
+Message ids are those of the lake, unless new ones are asked for: a destination that detects duplicates drops what it has
+had within its window, and the lake keeps it. New ids are made of what is in the lake. Either way a replay that was stopped, or failed, can be run again from its start: a
 destination that detects duplicates keeps each message once, as long as its window reaches back to the first attempt. One
 that does not has the messages twice; for it the tallies say from which time to continue, which repeats one round at most.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from twinbus.pipeline.copy_ids import COPY_OF, DIGEST_LENGTH, PREFIX
 from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.lake import BATCH, DATE, ENTITY, HOUR, TIME
 from twinbus.pipeline.replay.choice import NUMBER
@@ -23,7 +25,7 @@ from twinbus.pipeline.stop_request import StopRequest
 from twinbus.pipeline.syphon.driver import count_cores
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 ROUND_COUNT_MAX = 200_000
 ROUND_S_MAX = 20.0
@@ -54,6 +56,7 @@ class LakeReplay:
     options: Mapping[str, str] = field(repr=False)
     stop: StopRequest
     rate: float | None = None
+    is_renaming: bool = False
     show: Callable[[], None] = lambda: None
     tallies: list[Tally] = field(default_factory=list)
 
@@ -75,7 +78,7 @@ class LakeReplay:
                 part = part_of(chosen, hour, *span)
                 counts = hour.counts if len(spans) == 1 else counts_in(part)
                 if counts:
-                    self._write(prepared(part, destinations), task_count)
+                    self._write(prepared(part, destinations, is_renaming=self.is_renaming), task_count)
                 self._note(counts)
 
     def _go_on_from(self, start: datetime) -> None:
@@ -127,20 +130,46 @@ def slices(total: int, rate: float | None) -> Iterator[tuple[int, int]]:
         yield number * _HOUR_US // count, (number + 1) * _HOUR_US // count
 
 
-def prepared(part: "DataFrame", destinations: Mapping[str, str]) -> "DataFrame":
-    """With destinations as entities, an id in every row, and without the columns of dead letters and of the lake."""
+def prepared(part: "DataFrame", destinations: Mapping[str, str], *, is_renaming: bool = False) -> "DataFrame":
+    """With destinations as entities, an id in every row, and without the columns of dead letters and of the lake.
+
+    `is_renaming`: every row gets an id of its own, as `copy_ids` describes it.
+    """
     from pyspark.sql import functions as f
 
     to = f.create_map(*(f.lit(text) for pair in destinations.items() for text in pair))
-    named = f.coalesce(f.nullif("messageId", f.lit("")), f.md5(f.concat_ws("/", ENTITY, f.col(NUMBER).cast("string"))))
+    given = f.nullif("messageId", f.lit(""))
     kept = f.map_filter("properties", lambda name, _: ~name.isin(*DEAD_LETTER_PROPERTIES))
+    if is_renaming:
+        named, kept = _new_id(given), _with_original(kept, given)
+    else:
+        named = f.coalesce(given, f.md5(f.concat_ws("/", ENTITY, f.col(NUMBER).cast("string"))))
     return (
         part.where(f.col(ENTITY).isin(*destinations))
+        .withColumn("properties", kept)  # first: it may hold the id that is replaced
         .withColumn("messageId", named)
-        .withColumn("properties", kept)
         .withColumn(ENTITY, to[f.col(ENTITY)])
         .drop(DATE, HOUR, BATCH)
     )
+
+
+def _new_id(given: "Column") -> "Column":
+    from pyspark.sql import functions as f
+
+    # A path has no line break, and a number has none; the id is the last.
+    facts = f.concat_ws("\n", f.lower(ENTITY), f.col(NUMBER).cast("string"), f.unix_micros(TIME).cast("string"), given)
+    return f.concat(f.lit(PREFIX), f.substring(f.sha2(facts, 256), 1, DIGEST_LENGTH))
+
+
+def _with_original(properties: "Column", given: "Column") -> "Column":
+    """Values are JSON, as the sink reads them; a copy of a copy keeps the id of the first original."""
+    from pyspark.sql import functions as f
+
+    known = f.coalesce(properties, f.create_map().cast("map<string,string>"))
+    # There is JSON of arrays and not of texts: the brackets go.
+    text = f.to_json(f.array(given))
+    added = f.map_concat(known, f.create_map(f.lit(COPY_OF), f.substring(text, 2, f.length(text) - 2)))
+    return f.when(given.isNull() | f.map_contains_key(known, COPY_OF), known).otherwise(added)
 
 
 def part_of(chosen: "DataFrame", hour: Hour, first_us: int, end_us: int) -> "DataFrame":

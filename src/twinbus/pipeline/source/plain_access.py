@@ -21,6 +21,7 @@ from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import SubQueue, parse_address
 from twinbus.model.received_payload import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.pipeline.copy_ids import rename
 from twinbus.pipeline.source.entity_access import Claim, Head
 from twinbus.pipeline.source.ranges import Range, by_fragment, fragment_of, in_pieces, runs
 
@@ -142,7 +143,8 @@ class PlainAccess:
 
     async def release(self, ranges: Sequence[Range]) -> int:
         """By copies, sent to the end of the entity: a deferred message never becomes active again here. Where it is
-        interrupted, a message may be there twice, and none is lost."""
+        interrupted, a message may be there twice, and none is lost: a copy has an id of its own (`copy_ids`), since the
+        entity has had that of the original, and would drop the copy if it detects duplicates."""
         address = parse_address(self.path)
         if address.subscription is not None or address.sub_queue is not SubQueue.MAIN:
             raise NotAllowed(
@@ -157,8 +159,6 @@ class PlainAccess:
             await sender.close()
 
     async def _send_again(self, sender: Sender, numbers: list[int]) -> int:
-        # Here and not above: it needs the official SDK, which executors that only read need not have.
-
         try:
             messages = await self._entity.receive_deferred(numbers)
         except MessageNotFound:
@@ -166,7 +166,7 @@ class PlainAccess:
                 return 0
             middle = len(numbers) // 2
             return await self._send_again(sender, numbers[:middle]) + await self._send_again(sender, numbers[middle:])
-        outcomes = await sender.send([_fresh_copy(message.payload) for message in messages])
+        outcomes = await sender.send([_fresh_copy(message.payload, self.path) for message in messages])
         sent = [message for message, error in zip(messages, outcomes, strict=True) if error is None]
         await self._entity.complete(sent)
         refused = next((error for error in outcomes if error is not None), None)
@@ -225,10 +225,12 @@ def _number(message: ReceivedMessage) -> int:
     return message.sequence_number or 0
 
 
-def _fresh_copy(payload: bytes) -> bytes:
-    """A payload to send again: without what the broker wrote and without the mark of a claim. Delivery count and time to live start
-    over; body and footer pass byte for byte. Raises DecodeError if the bytes are not a message."""
+def _fresh_copy(payload: bytes, path: str) -> bytes:
+    """A payload from this path to send again: with an id of its own, without what the broker wrote and without the mark of a
+    claim. Delivery count and time to live start over; body and footer pass byte for byte. Raises DecodeError if the bytes
+    are not a message."""
     sections, rest = read_front(payload)
+    rename(sections, path)
     header = sections.header or Header()
     header.delivery_count = header.first_acquirer = None
     front = Sections(
