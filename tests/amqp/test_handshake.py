@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tests.amqp.wire import NOON, Script, Wire
+from tests.amqp.wire import NOON, Script, Wire, frames_in
 from twinbus.amqp.codec import sasl
 from twinbus.amqp.codec.composites import Composite, encode_composite
 from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
@@ -71,6 +71,35 @@ def test_a_client_gives_up_if_its_mechanism_is_not_offered() -> None:
     error = wire.client.only(ConnectionClosed).error
     assert error is not None
     assert "MSSBCBS, PLAIN, ANONYMOUS" in str(error)
+
+
+def test_a_client_with_credentials_opens_after_the_outcome_and_not_before() -> None:
+    settings = ConnectionSettings(container_id="client", hostname="here", sasl_credentials=SaslCredentials())
+    client = Connection(Role.CLIENT, settings, NOON)
+    client.open()
+    assert client.data_to_send() == SASL_HEADER
+    client.receive_data(SASL_HEADER, NOON)
+    assert client.data_to_send() == b""
+    client.receive_data(sasl_frame(sasl.Mechanisms(sasl_server_mechanisms=("ANONYMOUS",))), NOON)
+    answer = client.data_to_send()
+    assert decode_sasl(answer[8:]) == sasl.Init(mechanism="ANONYMOUS", initial_response=b"", hostname="here")
+    client.receive_data(sasl_frame(sasl.Outcome(code=SaslCode.OK)), NOON)
+    start = client.data_to_send()
+    assert start.startswith(AMQP_HEADER)
+    ((_, performative, _),) = frames_in(start[len(AMQP_HEADER) :])
+    assert isinstance(performative, Open)
+    client.receive_data(AMQP_HEADER, NOON)
+    assert client.data_to_send() == b""
+
+
+def test_a_client_without_credentials_opens_at_once_and_once() -> None:
+    client = Connection(Role.CLIENT, ConnectionSettings(container_id="client", sasl_credentials=None), NOON)
+    client.open()
+    start = client.data_to_send()
+    assert start.startswith(AMQP_HEADER)
+    assert [type(performative) for _, performative, _ in frames_in(start[len(AMQP_HEADER) :])] == [Open]
+    client.receive_data(AMQP_HEADER, NOON)
+    assert client.data_to_send() == b""
 
 
 def test_the_server_offers_its_mechanisms_with_its_header() -> None:

@@ -2,8 +2,10 @@ from typing import Any
 
 import pytest
 
-from tests.amqp.wire import Script, Wire
+from tests.amqp.wire import Script, Wire, frames_in
+from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.delivery_state import ACCEPTED
+from twinbus.amqp.codec.frames import encode_frame
 from twinbus.amqp.codec.performatives import (
     RECEIVER,
     SENDER,
@@ -107,6 +109,33 @@ def test_a_sender_gets_credit_at_once() -> None:
     assert isinstance(flow, Flow)
     assert attach.max_message_size == 262_144
     assert (flow.handle, flow.delivery_count, flow.link_credit, flow.next_incoming_id) == (0, 0, 500, 0)
+
+
+@pytest.mark.parametrize("start", [0, 7, 0xFFFFFFFF])
+def test_deliveries_are_counted_from_where_their_sender_starts(start: int) -> None:
+    script = started()
+    link = script.attach(role=SENDER, initial_delivery_count=start)
+    assert isinstance(link, IncomingLink)
+    link.accept(credit=10)
+    _, flow = script.heard()
+    assert isinstance(flow, Flow)
+    assert (flow.delivery_count, flow.link_credit) == (start, 10)
+    script.flow(handle=0, delivery_count=(start + 4) & 0xFFFFFFFF, link_credit=6)
+    assert link.credit == 6
+
+
+def test_a_receiver_of_ours_counts_from_where_the_answer_starts() -> None:
+    wire = Wire().open()
+    session, _ = wire.session()
+    link = session.attach("receiver", is_sender=False, source=Source(address="queue"), target=Target(address="me"))
+    assert isinstance(link, IncomingLink)
+    wire.client.connection.data_to_send()
+    answer = Attach(name="receiver", handle=0, role=SENDER, source=Source(), target=Target(), initial_delivery_count=7)
+    wire.feed(wire.client, encode_frame(0, encode_composite(answer)))
+    link.grant(10)
+    ((_, flow, _),) = frames_in(wire.client.connection.data_to_send())
+    assert isinstance(flow, Flow)
+    assert (flow.delivery_count, flow.link_credit) == (7, 10)
 
 
 def test_a_refusal_is_an_attach_without_terminus_and_a_detach_in_one_write() -> None:

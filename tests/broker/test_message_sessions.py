@@ -12,6 +12,7 @@ from twinbus.clock import Millis
 from twinbus.errors import (
     FragmentUnavailable,
     MessageLockLost,
+    MessageNotFound,
     MessagingError,
     NotAllowed,
     OperationTimeout,
@@ -442,6 +443,21 @@ def test_a_deferred_message_of_a_session_needs_the_session(sim: Simulation, queu
     (again,) = fetch("x").value
     assert again.message.delivery_count == 0
     assert sim.settle(queue.main, [again]).good == {0}
+
+
+@pytest.mark.rule("A9")
+def test_deferred_messages_belong_to_their_session_however_its_id_is_written(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", requires_session=True))
+    send(sim, queue, "Order-7", "a")
+    deliveries = session_receiver(sim, queue, "order-7").take()
+    number = deliveries[0].message.sequence_number
+    sim.settle(queue.main, deliveries, Defer())
+    session_receiver(sim, queue, "order-8")
+    for mode in ReceiveMode:
+        other = sim.ask(queue.main, ReceiveDeferred([number], mode, "order-8"))
+        assert isinstance(other.error, MessageNotFound)
+    (taken,) = sim.ask(queue.main, ReceiveDeferred([number], ReceiveMode.PEEK_LOCK, "ORDER-7")).value
+    assert message_id_of(taken.message.content) == "a"
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

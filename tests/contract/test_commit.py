@@ -1,5 +1,7 @@
 """What a commit promises."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.contract.rows import (
@@ -232,3 +234,27 @@ def test_a_closed_store_is_unavailable_and_closing_twice_is_fine(store: Messagin
         store.summaries()
     with pytest.raises(StoreUnavailable):
         everything(store)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda store: store.scan(HERE, 0, 1, UNLIMITED, EVERY_STATE),
+        lambda store: store.read(HERE, [1]),
+        lambda store: store.due(HERE, NOON, 1),
+        lambda store: store.expired(HERE, NOON, 1),
+        lambda store: store.sessions(HERE),
+        lambda store: store.session_state(HERE, "s"),
+        lambda store: store.duplicates(HERE),
+    ],
+    ids=["scan", "read", "due", "expired", "sessions", "session_state", "duplicates"],
+)
+@pytest.mark.parametrize("is_there", [True, False], ids=["fragment", "no fragment"])
+def test_nothing_can_be_read_from_a_closed_store(
+    store: MessagingStore, read: Callable[[MessagingStore], object], is_there: bool
+) -> None:
+    if is_there:
+        holding(store, row(1))
+    store.close()
+    with pytest.raises(StoreUnavailable):
+        read(store)

@@ -241,6 +241,36 @@ def test_what_is_not_a_message_is_rejected_alone(front: Front) -> None:
     client.run()
     states = {type(answer.state) for answer in client.take(Dispositions)}
     assert states == {Rejected, type(ACCEPTED)}
+    assert (front.traffic.of("orders").refused, front.traffic.of("orders").messages_in) == (1, 1)
+
+
+def test_traffic_is_counted_by_messages_and_bytes_each_way(front: Front) -> None:
+    client = front.client()
+    sent = [payload("a"), payload("b" * 1_000)]
+    client.sender("orders").transfers([(b"%d" % number, each) for number, each in enumerate(sent)])
+    client.run()
+    traffic = front.traffic.of("ORDERS")
+    assert (traffic.messages_in, traffic.bytes_in, traffic.refused) == (2, sum(map(len, sent)), 0)
+    assert (traffic.messages_out, traffic.bytes_out) == (0, 0)
+    receiver = client.receiver("orders", credit=1)
+    (first,) = client.received()
+    assert (traffic.messages_out, traffic.bytes_out) == (1, len(first.payload))
+    receiver.grant(1)
+    client.run()
+    (second,) = client.received()
+    assert (traffic.messages_out, traffic.bytes_out) == (2, len(first.payload) + len(second.payload))
+    assert traffic.settled == 0
+    receiver.settle(first.delivery_id, second.delivery_id, ACCEPTED)
+    client.run()
+    assert traffic.settled == 2
+
+
+def test_tokens_are_counted_by_whether_they_were_accepted(front: Front) -> None:
+    node = front.client(None).node("$cbs")
+    node.ask("put-token", front.token("orders"), name="sb://host/orders")
+    for _ in range(2):
+        node.ask("put-token", "SharedAccessSignature sr=x", name="sb://host/orders")
+    assert (front.traffic.tokens_accepted, front.traffic.tokens_refused) == (1, 2)
 
 
 def test_a_batch_is_taken_whole(front: Front) -> None:

@@ -268,6 +268,33 @@ def test_a_request_that_names_the_link_of_a_session_and_no_session_is_about_that
     assert group_of(taken["message"]) == "s2"
 
 
+@pytest.mark.rule("A9")
+@pytest.mark.parametrize("named", ["s1", "S1", None], ids=["as accepted", "in another case", "by its link"])
+def test_a_link_that_lost_its_session_takes_no_deferred_messages_of_it_even_if_another_link_holds_it(
+    front: Front, named: str | None
+) -> None:
+    put(front, "a", "talks", group_id="s1")
+    first, second = front.client(), front.client()
+    session_filter = {Symbol("com.microsoft:session-filter"): "s1"}
+    lost = first.receiver("talks", credit=1, session_filter=session_filter)
+    (delivery,) = first.received()
+    node = first.node("talks/$management")
+    token = UUID(bytes_le=delivery.delivery_tag)
+    deferring = {"lock-tokens": Array([token]), "disposition-status": "defered", "session-id": "s1"}
+    assert status(node.ask("com.microsoft:update-disposition", deferring, associated_link_name=lost.name))[0] == 200
+    first.advance(60_500)
+    held = second.receiver("talks", session_filter=session_filter)
+    taking: dict[str, Value] = {"sequence-numbers": Array([Long(1)]), "receiver-settle-mode": UInt(1)}
+    if named is not None:
+        taking["session-id"] = named
+    refused = node.ask("com.microsoft:receive-by-sequence-number", taking, associated_link_name=lost.name)
+    assert status(refused) == (410, "com.microsoft:session-lock-lost")
+    taken = second.node("talks/$management").ask(
+        "com.microsoft:receive-by-sequence-number", taking, associated_link_name=held.name
+    )
+    assert [group_of(each["message"]) for each in body(taken)["messages"]] == ["s1"]
+
+
 def test_a_message_session_is_accepted_listed_renewed_and_remembered(front: Front) -> None:
     put(front, "a", "talks", group_id="s1")
     client = front.client()

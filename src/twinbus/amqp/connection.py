@@ -240,7 +240,6 @@ class Connection:
     def _frame_received(self, frame_type: int, channel: int, body: bytes) -> None:
         if frame_type == PROTOCOL_HEADER:
             self._handshake.header_received(body)
-            self._open_if_possible()
         elif frame_type == SASL_FRAME:
             self._handshake.frame_received(decode_sasl(body))
             self._reader.expects_header = self._handshake.expects_header

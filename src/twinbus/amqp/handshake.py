@@ -47,7 +47,7 @@ class Handshake:
     @property
     def is_amqp_next(self) -> bool:
         """What we send next is AMQP: header and open."""
-        return self.stage in (Stage.AMQP_HEADER, Stage.DONE) or (
+        return self.stage is Stage.AMQP_HEADER or (
             self.stage is Stage.FIRST_HEADER and self._settings.sasl_credentials is None
         )
 

@@ -144,6 +144,26 @@ def test_true_filters_do_not_decode_the_message() -> None:
     assert copied(index, FilterView(b"no content at all")) == [("s", False), ("t", False)]
 
 
+@pytest.mark.rule("A16")
+@pytest.mark.parametrize("removed", ["both", "b", "b and c"])
+def test_a_rule_that_is_removed_leaves_those_that_are_found_by_the_same_property(removed: str) -> None:
+    """Three kinds of filters, all found by the property b, because a has one of its own."""
+    wanted = {"a": ("a",), "both": ("a", "b"), "b": ("b",), "b and c": ("b", "c")}
+    index = index_of(
+        *[
+            (name, RuleDescription("r", CorrelationFilter(properties=tuple((field, 1) for field in fields))))
+            for name, fields in wanted.items()
+        ]
+    )
+    view = view_of({"a": 1, "b": 1, "c": 1})
+    assert {name for name, _ in copied(index, view)} == set(wanted)
+    index.remove_rule(removed, "r")
+    assert {name for name, _ in copied(index, view)} == set(wanted) - {removed}
+    for name in wanted.keys() - {removed}:
+        index.remove_rule(name, "r")
+    assert copied(index, view) == []
+
+
 def test_a_subscription_without_rules_gets_nothing() -> None:
     index = index_of(("s", RuleDescription("$Default")))
     index.remove_rule("s", "$default")
