@@ -8,7 +8,7 @@ READY := $(VENV)/ready-$(WANTED)
 SPARK_READY := $(VENV)/spark-ready-$(WANTED)
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo check test test-core test-spark test-outages nightly lint bench docs compatibility clean setup
+.PHONY: run demo check test test-core test-spark test-outages nightly mutants lint bench docs compatibility clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -44,6 +44,11 @@ print_at_end = @$(BIN)/python -m pytest $(2) > $(VENV)/$@.log 2>&1; status=$$?; 
 # Crashes at random points, again and again; for hours if you like: make nightly ROUNDS=100
 nightly: $(SPARK_READY)
 	@TWINBUS_SOAK_ROUNDS=$(or $(ROUNDS),3) $(BIN)/python -m pytest -m nightly --timeout 900
+	@$(MAKE) --no-print-directory mutants
+
+# Random single changes to the broker, and which of them no quick test notices: make mutants SEED=7 COUNT=200 MINUTES=60
+mutants: $(SPARK_READY)
+	@$(BIN)/python -m tests.mutants $(SEED:%=--seed %) $(COUNT:%=--count %) $(MINUTES:%=--minutes %)
 
 lint: $(SPARK_READY)
 	@$(BIN)/ruff check --quiet .

@@ -1,0 +1,100 @@
+"""The changes that `make mutants` makes, and the list of those that nobody can notice."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import ROOT, Mutant, every_mutant, sample
+from tests.mutants.equivalent import Equivalent, Equivalents
+from tests.mutants.mutations import KINDS, is_valid, mutations
+from tests.mutants.reach import function_name
+from tests.mutants.trial import Callers
+
+
+def changed(source: str, kind: str) -> list[str]:
+    text = source.encode()
+    return [found.apply(text).decode() for found in mutations(text) if found.kind == kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        ("compare", "a < b", ["a <= b"]),
+        ("compare", "(a) is  not (b)", ["(a) is (b)"]),
+        ("compare", "0 <= a < b", ["0 < a < b", "0 <= a <= b"]),
+        ("compare", "'é' == a", ["'é' != a"]),
+        ("constant", "a = f(41)", ["a = f(42)"]),
+        ("constant", "a = True", ["a = False"]),
+        ("constant", "a = 'text'", []),
+        ("condition", "x = a if b else c", ["x = a if not (b) else c"]),
+        ("condition", "x = [a for a in b if a.c]", ["x = [a for a in b if not (a.c)]"]),
+        ("condition", "if TYPE_CHECKING:\n    a = 1", []),
+        ("logic", "a and (b or c)", ["a or (b or c)", "a and (b and c)"]),
+        ("arithmetic", "a + b", ["a - b"]),
+        ("arithmetic", "a + 'text'", []),
+        ("statement", "a.b(c)", ["pass"]),
+        ("statement", "a = b", []),
+        ("statement", "def f():\n    a.b = c", ["def f():\n    pass"]),
+        ("statement", "a += 1", ["pass"]),
+        ("statement", "'a docstring'", []),
+        ("result", "def f() -> int:\n    return a", ["def f() -> int:\n    return None"]),
+        ("result", "def f() -> bool:\n    return a", ["def f() -> bool:\n    return not (a)"]),
+        ("result", "def f():\n    return None", []),
+        ("argument", "f(a, b=c)", ["f(a)"]),
+        ("argument", "f(a)", ["f()"]),
+        ("argument", "assert f(a)", []),
+    ],
+)
+def test_a_change_of_each_kind(kind: str, before: str, after: list[str]) -> None:
+    assert changed(before, kind) == after
+
+
+def test_a_change_knows_its_line_and_the_function_that_it_is_in() -> None:
+    source = b"A = 1\n\n\nclass C:\n    B = 2\n\n    def f(self):\n        def g():\n            return lambda: 3\n"
+    numbers = [found for found in mutations(source) if found.kind == "constant"]
+    assert [(found.line, found.function) for found in numbers] == [(1, ""), (5, ""), (9, "C.f.g")]
+    assert function_name("a.py", "C.f.<locals>.g.<locals>.<lambda>") == "a.py:C.f.g"
+
+
+def test_a_sample_has_every_kind_is_valid_and_the_same_for_its_seed(tmp_path: Path) -> None:
+    code = "def f(a, b):\n    a.c(b, 1)\n    if a < b and b + 2:\n        return f(a)\n"
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "a.py").write_text(code * 5)
+
+    def drawn(seed: int) -> list[Mutant]:
+        return sample(every_mutant(tmp_path, ["broker"], None), 16, seed)
+
+    first = drawn(1)
+    assert len(set(first)) == 16
+    assert {mutant.mutation.kind for mutant in first} == set(KINDS)
+    assert all(is_valid(mutant.mutation.apply(mutant.source)) for mutant in first)
+    assert first == drawn(1) != drawn(2)
+
+
+def test_the_tests_of_a_change_call_its_function_and_the_nearest_and_quickest_come_first() -> None:
+    report = """{"failed": [], "tests": {
+        "tests/gateway/t.py::far": {"seconds": 1, "functions": ["broker/a.py:f"]},
+        "tests/broker/t.py::slow": {"seconds": 2, "functions": ["broker/a.py:f", "broker/a.py:g"]},
+        "tests/broker/t.py::quick": {"seconds": 1, "functions": ["broker/a.py:f"]},
+        "tests/broker/t.py::other": {"seconds": 1, "functions": ["broker/b.py:f"]}}}"""
+    tests = Callers(report)
+
+    def names(function: str) -> list[list[str]]:
+        return [[test.node_id.rpartition(":")[2] for test in group] for group in tests.of("broker/a.py", function)]
+
+    assert names("f") == [["quick", "slow"], ["far"]]
+    assert names("g") == [["slow"]]
+    assert names("") == [["quick", "slow"], ["far"]]
+    assert names("h") == []
+
+
+def test_every_change_that_is_listed_as_equivalent_can_still_be_made_and_has_a_reason() -> None:
+    listed = Equivalents.load().reasons
+    source = ROOT / "src" / "twinbus"
+    possible = {
+        Equivalent.of(file, found, content)
+        for file, content in {name.file: (source / name.file).read_bytes() for name in listed}.items()
+        for found in mutations(content)
+    }
+    assert set(listed) - possible == set()
+    assert all(reason.strip().endswith(".") for reason in listed.values())
