@@ -162,6 +162,7 @@ def test_what_is_not_a_message_or_too_large_is_refused_inside_the_transaction(fr
     sender.transfer(payload("x" * MESSAGE_SIZE_MAX), b"t", state=TransactionalState(txn_id=txn_id))
     client.run()
     assert [condition(state) for state in answers(client)] == ["amqp:link:message-size-exceeded"]
+    assert front.traffic.of("orders").refused == 2
 
 
 def test_messages_are_scheduled_in_a_transaction(front: Front) -> None:
