@@ -254,6 +254,28 @@ def test_an_entity_nobody_uses_is_idle_after_its_duration(sim: Simulation) -> No
     assert idle_names(sim) == ["forgotten"]
 
 
+def test_a_new_entity_is_used_by_nobody_and_a_restored_one_as_of_the_restart(sim: Simulation) -> None:
+    queue, topic = sim.queue(QueueDescription("q")), sim.topic(TopicDescription("t"))
+    assert (queue.last_used_at, topic.last_used_at) == (0, 0)
+    sim.advance(5)
+    sim.receiver(queue.main, 1)
+    sim.send(topic, make_message("m"))
+    assert (queue.last_used_at, topic.last_used_at) == (sim.now, sim.now)
+    sim.advance(5)
+    sim.restart()
+    assert (sim.entities.queue("q").last_used_at, sim.entities.topic("t").last_used_at) == (sim.now, sim.now)
+
+
+def test_what_nobody_uses_after_a_restart_is_idle_after_its_duration(sim: Simulation) -> None:
+    sim.queue(QueueDescription("q", auto_delete_on_idle=300_000))
+    sim.advance(200_000)
+    sim.restart()
+    sim.advance(299_999)
+    assert idle_names(sim) == []
+    sim.advance(1)
+    assert idle_names(sim) == ["q"]
+
+
 def test_a_topic_is_in_use_while_one_of_its_subscriptions_is(sim: Simulation) -> None:
     sim.topic(TopicDescription("t", auto_delete_on_idle=300_000))
     busy = sim.subscription(SubscriptionDescription("t", "busy", auto_delete_on_idle=300_000))

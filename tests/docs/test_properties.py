@@ -28,7 +28,7 @@ PAGE = (ROOT / "docs" / "reference" / "properties.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 NAME = re.compile(r"`([A-Za-z0-9]+)`")
 LEAF = re.compile(r'leaf\("(\w+)"')
-VIEW = View(FILTER_COUNTS_SINCE, "sb://localhost/")
+VIEW = View(FILTER_COUNTS_SINCE, "localhost")
 ACCESS = (AuthorizationRule("send", "k", "k", frozenset({Right.SEND})),)
 PAIRS = (("size", 1),)
 QUEUE = QueueDescription(

@@ -1,3 +1,4 @@
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 from tests.management.conftest import NOON
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, InternalError
 from twinbus.management.catalog import Catalog
+from twinbus.management.records import read_entity, write_entity
 from twinbus.model.descriptions import (
     AuthorizationRule,
     CorrelationFilter,
@@ -43,7 +45,11 @@ def reopened(catalog: Catalog, tmp_path: Path) -> Catalog:
 
 def test_everything_in_the_catalog_survives_a_restart(catalog: Catalog, tmp_path: Path) -> None:
     queue = QueueDescription(
-        "Orders/In", authorization_rules=(ACCESS,), status=EntityStatus.SEND_DISABLED, forward_to="t"
+        "Orders/In",
+        authorization_rules=(ACCESS,),
+        status=EntityStatus.SEND_DISABLED,
+        forward_to="t",
+        forward_to_scheme="https",
     )
     catalog.add(catalog.new_id(), queue, NOON)
     catalog.add(catalog.new_id(), TopicDescription("t", user_metadata="über"), NOON)
@@ -174,3 +180,9 @@ def test_the_first_store_of_an_entity_is_kept_and_unknown_in_catalogs_of_before(
             catalog.update(QueueDescription("after", enable_partitioning=True, max_delivery_count=2), NOON)
         assert [catalog.get(name).first_store for name in ("before", "after")] == [None, 3]
         catalog.close()
+
+
+def test_an_entity_that_was_written_before_targets_had_a_scheme_shows_sb() -> None:
+    record = json.loads(write_entity(QueueDescription("q", forward_to="t")))
+    del record["forward_to_scheme"], record["forward_dead_letters_to_scheme"]
+    assert read_entity(QueueDescription, json.dumps(record)).forward_to_scheme == "sb"

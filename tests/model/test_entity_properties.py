@@ -18,7 +18,7 @@ from twinbus.model.entity_properties import (
 )
 from twinbus.model.iso8601 import write_duration
 
-OTHER_FIELDS = {"topic", "name", "authorization_rules"}
+OTHER_FIELDS = {"topic", "name", "authorization_rules", "forward_to_scheme", "forward_dead_letters_to_scheme"}
 
 
 @pytest.mark.parametrize("kind", ENTITY_KINDS)

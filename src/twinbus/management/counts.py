@@ -20,7 +20,7 @@ class EntityCounts:
     size_bytes: int = 0
     is_limited: bool = False  # the counts are partial
     is_unknown: bool = False  # nothing of it can be reached: the zeros mean nothing
-    last_used_at: Millis = 0  # 0: it does not run
+    last_used_at: Millis = 0  # 0: nobody has used it
 
     @property
     def messages(self) -> int:

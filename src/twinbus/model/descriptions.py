@@ -19,6 +19,7 @@ DUPLICATE_WINDOW_DEFAULT: Millis = 10 * MINUTE
 MAX_DELIVERY_COUNT_DEFAULT = 10
 SIZE_MB_DEFAULT = 1024
 FRAGMENT_COUNT = 16
+FORWARD_SCHEME_DEFAULT = "sb"
 
 
 class EntityStatus(Enum):
@@ -73,7 +74,9 @@ class QueueDescription:
     enable_partitioning: bool = False
     enable_express: bool = False
     forward_to: str | None = None
+    forward_to_scheme: str = FORWARD_SCHEME_DEFAULT
     forward_dead_letters_to: str | None = None
+    forward_dead_letters_to_scheme: str = FORWARD_SCHEME_DEFAULT
     user_metadata: str | None = None
     max_message_size_kb: int = MESSAGE_SIZE_KB_DEFAULT
 
@@ -111,7 +114,9 @@ class SubscriptionDescription:
     status: EntityStatus = EntityStatus.ACTIVE
     auto_delete_on_idle: Millis = NEVER
     forward_to: str | None = None
+    forward_to_scheme: str = FORWARD_SCHEME_DEFAULT
     forward_dead_letters_to: str | None = None
+    forward_dead_letters_to_scheme: str = FORWARD_SCHEME_DEFAULT
     user_metadata: str | None = None
 
 

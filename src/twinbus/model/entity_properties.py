@@ -195,7 +195,8 @@ PROPERTIES = (
     Property(
         "ForwardTo", "forward_to", Kind.TARGET, queue=24, subscription=10,
         option="--forward-to", metavar="ENTITY", help="Forward all messages to this entity; '' ends it",
-        meaning="A path, or a URL whose path counts. The target has to exist and must not lead back, and the caller needs Send on it. No effect "
+        meaning="A path, or a URL whose path counts. Shown as a URL with the host that the reader used and the scheme that was sent, "
+        "`sb` for a path. The target has to exist and must not lead back, and the caller needs Send on it. No effect "
         "with `RequiresSession`: such an entity can be created, as the SDK's own tests do, and keeps its messages",
     ),
     Property(
@@ -253,7 +254,8 @@ OTHER_ELEMENTS = (
     Element("UpdatedAt", use=Use.REPORTED, queue=16, topic=12, subscription=12),
     Element(
         "AccessedAt", use=Use.REPORTED, queue=17, topic=13, subscription=13,
-        meaning="When a client last sent, received or peeked",
+        meaning="When a client last sent, received or peeked. A queue or topic that nobody has used since it was created shows "
+        "`0001-01-01T00:00:00Z`. Not kept over a restart: until it is used again, the moment of the restart is shown",
     ),
     Element(
         "EntityAvailabilityStatus", use=Use.REPORTED, queue=22, topic=21, subscription=17,
@@ -294,6 +296,11 @@ def elements_of(kind: EntityKind) -> tuple[Element, ...]:
 
 def property_of(field: str) -> Property:
     return _BY_FIELD[field]
+
+
+def scheme_field(target: str) -> str:
+    """The field with the scheme in which the forwarding target of the field `target` is shown."""
+    return f"{target}_scheme"
 
 
 def default_of(wanted: Property) -> Any:

@@ -198,6 +198,34 @@ def test_access_rules_keep_their_keys_unless_the_request_speaks_of_them(client: 
     assert gone.child("AuthorizationRules").children == []  # type: ignore[union-attr]
 
 
+def test_access_rules_keep_their_times_and_do_not_show_them(client: TestClient, control: ControlPlane) -> None:
+    def rules(*names: str, right: str = "Listen") -> str:
+        each = "".join(
+            f"<AuthorizationRule><Rights><AccessRights>{right}</AccessRights></Rights><KeyName>{name}</KeyName>"
+            "<PrimaryKey>p</PrimaryKey><SecondaryKey>s</SecondaryKey></AuthorizationRule>"
+            for name in names
+        )
+        return entry("QueueDescription", f"<AuthorizationRules>{each}</AuthorizationRules>")
+
+    def times() -> list[tuple[int, int]]:
+        queue = control.catalog.get("q").description
+        assert isinstance(queue, QueueDescription)
+        return [(rule.created_at, rule.modified_at) for rule in queue.authorization_rules]
+
+    shown = described(put(client, "/q", rules("one"))).child("AuthorizationRules")
+    assert shown is not None
+    assert [child.name for child in shown.children[0].children if child.name.endswith("Time")] == []
+    ((created, modified),) = times()
+    assert created == modified > 0
+    put(client, "/q", rules("one", "two"), if_match="*")
+    same, added = times()
+    assert same == (created, created)
+    assert added[0] == added[1] > created
+    put(client, "/q", rules("one", right="Send"), if_match="*")
+    ((created_again, modified_again),) = times()
+    assert created_again == created < modified_again
+
+
 async def test_an_update_keeps_the_access_rule_that_is_created_at_the_same_time(
     api: AdministrationApi, control: ControlPlane
 ) -> None:
@@ -254,6 +282,26 @@ def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
     details = description.child("CountDetails")
     assert details is not None
     assert [child.text for child in details.children] == ["5", "7", "3", "0", "0"]
+
+
+def test_queues_and_topics_that_nobody_has_used_show_the_zero_time(client: TestClient, runtime: MemoryRuntime) -> None:
+    put(client, "/q", entry("QueueDescription"))
+    put(client, "/t", entry("TopicDescription"))
+    put(client, "/t/subscriptions/s", entry("SubscriptionDescription"))
+
+    def accessed(path: str) -> str | None:
+        return described(client.get(f"/{path}?{VERSION}")).text_of("AccessedAt")
+
+    assert (accessed("q"), accessed("t")) == ("0001-01-01T00:00:00Z",) * 2
+    subscription = described(client.get(f"/t/subscriptions/s?{VERSION}"))
+    assert subscription.text_of("AccessedAt") == subscription.text_of("CreatedAt")
+    for path, entity in (
+        ("q", runtime.queue("q")),
+        ("t", runtime.topic("t")),
+        ("t/subscriptions/s", runtime.subscription("t", "s")),
+    ):
+        entity.last_used_at = NOON + DAY
+        assert accessed(path) == write_time(NOON + DAY)
 
 
 @pytest.mark.rule("A6.7", "A4")
@@ -399,6 +447,25 @@ def test_a_target_that_was_shown_may_come_back_as_the_path_of_another_url(client
     put(client, "/a/target", entry("QueueDescription"))
     body = entry("QueueDescription", "<ForwardTo>https://testserver/sb://testserver/a/target</ForwardTo>")
     assert described(put(client, "/q", body)).text_of("ForwardTo") == "sb://testserver/a/target"
+
+
+@pytest.mark.parametrize("scheme", ["https", "http", "sb"])
+def test_forwarding_targets_are_shown_with_the_scheme_that_the_client_sent(client: TestClient, scheme: str) -> None:
+    put(client, "/target", entry("QueueDescription"))
+    put(client, "/t", entry("TopicDescription"))
+    targets = (
+        f"<ForwardTo>{scheme}://elsewhere/target</ForwardTo>"
+        "<ForwardDeadLetteredMessagesTo>target</ForwardDeadLetteredMessagesTo>"
+    )
+    for path, kind in (("/q", "QueueDescription"), ("/t/subscriptions/s", "SubscriptionDescription")):
+        for answer in (put(client, path, entry(kind, targets)), client.get(f"{path}?{VERSION}")):
+            shown = described(answer)
+            assert shown.text_of("ForwardTo") == f"{scheme}://testserver/target"
+            assert shown.text_of("ForwardDeadLetteredMessagesTo") == "sb://testserver/target"
+        dead_letters = f"<ForwardDeadLetteredMessagesTo>{scheme}://testserver/target</ForwardDeadLetteredMessagesTo>"
+        changed = described(put(client, path, entry(kind, dead_letters), if_match="*"))
+        assert changed.text_of("ForwardTo") is None
+        assert changed.text_of("ForwardDeadLetteredMessagesTo") == f"{scheme}://testserver/target"
 
 
 def test_without_a_host_header_forwarding_targets_are_shown_with_the_address_of_the_namespace(

@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -136,6 +136,7 @@ def test_topics_subscriptions_and_rules_come_back_as_they_were_made(client: Serv
     assert rules["sql"].filter.parameters == {"@p": 5}
     assert rules["sql"].action is None
     counts = client.get_topic_runtime_properties("t")
+    assert counts.accessed_at_utc == datetime(1, 1, 1, tzinfo=UTC)
     assert (counts.subscription_count, counts.sql_filter_count, counts.correlation_filter_count) == (1, 3, 1)
     assert client.get_subscription("t", "s").dead_lettering_on_filter_evaluation_exceptions is False
     assert client.get_subscription_runtime_properties("t", "s").total_message_count == 0

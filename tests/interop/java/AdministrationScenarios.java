@@ -79,7 +79,8 @@ final class AdministrationScenarios {
             equal(EntityStatus.SEND_DISABLED, shown.getStatus());
             equal(Duration.ofMinutes(10), shown.getAutoDeleteOnIdle());
             equal("some <metadata> & more", shown.getUserMetadata());
-            truth(shown.getForwardDeadLetteredMessagesTo().endsWith("/" + target), shown.getForwardDeadLetteredMessagesTo());
+            String shownTarget = shown.getForwardDeadLetteredMessagesTo();
+            truth(shownTarget.startsWith("https://") && shownTarget.endsWith("/" + target), shownTarget);
             SharedAccessAuthorizationRule rule = (SharedAccessAuthorizationRule) shown.getAuthorizationRules().get(0);
             equal(List.of("reader", "primary", "secondary"), List.of(rule.getKeyName(), rule.getPrimaryKey(), rule.getSecondaryKey()));
             equal(List.of(AccessRights.LISTEN), rule.getAccessRights());
@@ -88,6 +89,7 @@ final class AdministrationScenarios {
             QueueProperties updated = client.updateQueue(
                 shown.setLockDuration(Duration.ofMinutes(1)).setStatus(EntityStatus.ACTIVE).setMaxDeliveryCount(5));
             equal(Duration.ofMinutes(1), updated.getLockDuration());
+            equal(shownTarget, updated.getForwardDeadLetteredMessagesTo());
             equal(EntityStatus.ACTIVE, client.getQueue(name).getStatus());
             client.deleteQueue(name);
             truth(!client.getQueueExists(name), "it still exists");
@@ -161,6 +163,7 @@ final class AdministrationScenarios {
             ServiceBusAdministrationClient client = s.administration();
             String queue = s.queue();
             OffsetDateTime before = OffsetDateTime.now().minusSeconds(5);
+            equal(1, client.getQueueRuntimeProperties(queue).getAccessedAt().getYear());
             s.send(queue, "one", "two", "three");
             ServiceBusReceiverClient receiver = s.receiver(queue);
             receiver.deadLetter(takeOne(receiver));

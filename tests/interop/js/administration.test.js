@@ -111,6 +111,8 @@ test("a list comes in pages of the size asked for", async () => {
 
 test("runtime properties count messages by what became of them", async () => {
   const queue = await newQueue(administration);
+  const unused = await administration.getQueueRuntimeProperties(queue);
+  assert.equal(unused.accessedAt.toISOString(), "0001-01-01T00:00:00.000Z");
   const client = openClient();
   const sender = client.createSender(queue);
   await sender.sendMessages([{ body: "a" }, { body: "b" }, { body: "c" }]);
@@ -124,7 +126,9 @@ test("runtime properties count messages by what became of them", async () => {
   assert.equal(runtime.scheduledMessageCount, 1);
   assert.equal(runtime.totalMessageCount, 4);
   assert.ok(runtime.sizeInBytes > 0);
-  assert.ok(Math.abs(runtime.createdAt.getTime() - Date.now()) < 600_000);
+  for (const moment of [runtime.createdAt, runtime.accessedAt]) {
+    assert.ok(Math.abs(moment.getTime() - Date.now()) < 600_000);
+  }
   const listed = [];
   for await (const each of administration.listQueuesRuntimeProperties()) listed.push(each);
   assert.equal(listed.find((each) => each.name === queue).activeMessageCount, 2);

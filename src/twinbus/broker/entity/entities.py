@@ -75,7 +75,7 @@ class Entities:
             first_store = first_store_of(entity_id, description.enable_partitioning, len(self._brokers))
         entity = QueueEntity(entity_id, description, self._brokers, self.find, now, first_store)
         self._entities[path_key(description.name)] = entity
-        _serve(entity.fragments)
+        _restored(entity, now)
         return entity
 
     def restore_topic(
@@ -85,7 +85,7 @@ class Entities:
             first_store = first_store_of(entity_id, description.enable_partitioning, len(self._brokers))
         entity = TopicEntity(entity_id, description, self._brokers, self.find, now, first_store)
         self._entities[path_key(description.name)] = entity
-        _serve(entity.fragments)
+        _restored(entity, now)
         return entity
 
     def restore_subscription(
@@ -100,7 +100,7 @@ class Entities:
                 # One rule must not keep a whole namespace from starting.
                 fields = {"subscription": subscription.settings.path, "rule": rule.name, "reason": str(fault)}
                 log.error("rule_faulty", extra={"fields": fields})
-        _serve(subscription.fragments)
+        _restored(subscription, now)
         return subscription
 
     # Creating
@@ -243,6 +243,12 @@ class Entities:
         """EntityNotFound if there is none of that name."""
         found = self.subscription(topic, subscription)
         found.topic.rules.remove_rule(found, name)
+
+
+def _restored(entity: QueueEntity | TopicEntity | SubscriptionEntity, now: Millis) -> None:
+    # When it was last used is not kept: what was there before may have been used until a moment ago.
+    entity.settings.last_used_at = now
+    _serve(entity.fragments)
 
 
 def _serve(fragments: Sequence[Fragment]) -> None:

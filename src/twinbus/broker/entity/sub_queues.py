@@ -67,7 +67,7 @@ class SubQueues:
     ) -> None:
         self.id = entity_id
         self.settings = settings
-        settings.last_used_at = now
+        settings.running_since = now
         transfer = make_fragments(entity_id, SubQueue.TRANSFER_DEAD_LETTER, settings, brokers)
         dead_letter = make_fragments(entity_id, SubQueue.DEAD_LETTER, settings, brokers, transfer_dead_letters=transfer)
         main = make_fragments(
@@ -93,7 +93,7 @@ class SubQueues:
     def is_idle(self, now: Millis, duration: Millis) -> bool:
         """Whether nobody has used it for this long."""
         is_received_from = any(queue.receiver_count for queue in self.queues)
-        return not is_received_from and now - self.settings.last_used_at >= duration
+        return not is_received_from and self.settings.is_unused(now, duration)
 
     def close(self) -> None:
         """The entity has been deleted."""

@@ -67,7 +67,7 @@ class TopicEntity:
         self.description = description
         self.first_store = first_store
         self.settings = settings = topic_settings(description)
-        settings.last_used_at = now
+        settings.running_since = now
         own_brokers = brokers_of(settings, brokers, first_store)
         self.main_fragments = make_fragments(entity_id, SubQueue.MAIN, settings, own_brokers, self._keep_up)
         undelivered = make_fragments(entity_id, SubQueue.TRANSFER_DEAD_LETTER, settings, own_brokers)
@@ -88,7 +88,7 @@ class TopicEntity:
 
     def is_idle(self, now: Millis, duration: Millis) -> bool:
         """Whether nobody has sent to it, or used one of its subscriptions, for this long."""
-        is_used = now - self.settings.last_used_at < duration or self.transfer_dead_letter.receiver_count > 0
+        is_used = not self.settings.is_unused(now, duration) or self.transfer_dead_letter.receiver_count > 0
         return not is_used and all(each.is_idle(now, duration) for each in self.subscriptions.values())
 
     def close(self) -> None:

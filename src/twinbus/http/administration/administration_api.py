@@ -89,7 +89,7 @@ class AdministrationApi:
         self._access.require(request, request.scope["path"].strip("/"), Right.MANAGE)
         resource = read_resource(request.scope["path"])
         version = read_api_version(request.query_params.get("api-version"))
-        view = View(version, self._forward_base(request))
+        view = View(version, self._host(request))
         response = await self._perform(request, resource, Presenter(self._catalog, self._control.runtime, view))
         who = who_of_agent(request.headers.get("user-agent", ""))
         self._meter.record(management_operation(resource, who, self._control.clock.now()))
@@ -215,9 +215,9 @@ class AdministrationApi:
             if target is not None:
                 self._access.require(request, target, Right.SEND, header)
 
-    def _forward_base(self, request: Request) -> str:
+    def _host(self, request: Request) -> str:
         """Clients compare a target with one that they make of their own address: it is shown with the host they used."""
-        return f"sb://{request.headers.get('host') or self._settings.amqp_authority}/"
+        return request.headers.get("host") or self._settings.amqp_authority
 
     def _context(self, view: View) -> RequestContext:
         settings = self._settings

@@ -101,10 +101,10 @@ def _read_access(
 ) -> None:
     """Keys are not lost because a request does not speak of them; an empty list removes them."""
     access = element.child("AuthorizationRules")
+    rules = before.authorization_rules if isinstance(before, QueueDescription | TopicDescription) else ()
     if access is not None:
-        fields["authorization_rules"] = read_access_rules(access, context.now, context.new_key)
-    elif isinstance(before, QueueDescription | TopicDescription):
-        fields["authorization_rules"] = before.authorization_rules
+        rules = read_access_rules(access, rules, context.now, context.new_key)
+    fields["authorization_rules"] = rules
 
 
 def _check_version(fields: dict[str, Any], before: EntityDescription | None, api_version: str) -> None:

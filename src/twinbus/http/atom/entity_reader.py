@@ -9,11 +9,12 @@ from typing import Any
 
 from twinbus.errors import ArgumentError
 from twinbus.http.atom.xml_reader import Element
-from twinbus.model.descriptions import EntityStatus
-from twinbus.model.entity_properties import EntityKind, Kind, properties_of
+from twinbus.model.descriptions import FORWARD_SCHEME_DEFAULT, EntityStatus
+from twinbus.model.entity_properties import EntityKind, Kind, properties_of, scheme_field
 from twinbus.model.iso8601 import read_duration
 
 INTEGER_DIGITS_MAX = 18
+TARGET_SCHEMES = (FORWARD_SCHEME_DEFAULT, "http", "https")
 
 
 def read_integer(text: str, what: str) -> int:
@@ -39,16 +40,22 @@ def read_status(text: str, what: str) -> EntityStatus:
 
 def read_target(text: str, what: str) -> str:
     """A forwarding target: a bare path, or a URL whose path it is. That may be a URL once more: the Java client does not see
-    that a target which it was shown is one."""
+    that a target with `sb`, which it was shown, is one."""
     path = text
     while "://" in path:
         scheme, _, rest = path.partition("://")
         path = rest.partition("/")[2]
-        if scheme not in ("sb", "http", "https") or not path.strip("/"):
+        if scheme not in TARGET_SCHEMES or not path.strip("/"):
             raise ArgumentError(
                 f"{what} is '{text[:128]}', which does not name an entity. Write its path, or sb://HOST/PATH."
             )
     return path.strip("/")
+
+
+def read_target_scheme(text: str) -> str:
+    """With which a forwarding target that `read_target` takes is shown: that of the URL whose path names the entity."""
+    before, separator, _ = text.rpartition("://")
+    return before.rpartition("/")[2] if separator else FORWARD_SCHEME_DEFAULT
 
 
 def _read_text(text: str, _: str) -> str:
@@ -72,4 +79,6 @@ def read_fields(element: Element, kind: EntityKind) -> dict[str, Any]:
         text = element.text_of(each.element)
         if text is not None:
             values[each.field] = READERS[each.kind](text, each.element)
+            if each.kind is Kind.TARGET:
+                values[scheme_field(each.field)] = read_target_scheme(text)
     return values

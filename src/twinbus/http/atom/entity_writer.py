@@ -11,12 +11,13 @@ from twinbus.management.counts import EntityCounts
 from twinbus.management.quotas import FilterCounts
 from twinbus.management.validation import shown_size_mb
 from twinbus.model.descriptions import EntityDescription, QueueDescription, SubscriptionDescription, TopicDescription
-from twinbus.model.entity_properties import Kind, Property, elements_of
+from twinbus.model.entity_properties import Kind, Property, elements_of, scheme_field
 from twinbus.model.iso8601 import write_duration, write_time
 
 Values: TypeAlias = dict[str, str | int | bool | None]
 """None: the element is omitted."""
 
+NEVER_USED = "0001-01-01T00:00:00Z"
 COUNTS_NAMESPACE = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 
 
@@ -25,7 +26,7 @@ class View:
     """How the reader of an answer sees the namespace."""
 
     api_version: str
-    forward_base: str  # the prefix of forwarding targets: sb://HOST:PORT/
+    host: str  # HOST:PORT, with which forwarding targets are shown
 
 
 def write_queue(entry: Entry, queue: QueueDescription, counts: EntityCounts, view: View) -> str:
@@ -56,7 +57,9 @@ def write_topic(
 def write_subscription(entry: Entry, subscription: SubscriptionDescription, counts: EntityCounts, view: View) -> str:
     # Rules have a list of their own, so the first one of a subscription is read and never written.
     nodes = {"CountDetails": _write_counts(counts), "DefaultRuleDescription": ""}
-    return _write(subscription, _reported(entry, counts), nodes, view)
+    # The service shows a new subscription as used when it was created, unlike queues and topics.
+    used: Values = {"AccessedAt": write_time(max(entry.created_at, counts.last_used_at))}
+    return _write(subscription, _reported(entry, counts) | used, nodes, view)
 
 
 def _write(description: EntityDescription, values: Values, nodes: dict[str, str], view: View) -> str:
@@ -72,20 +75,21 @@ def _write(description: EntityDescription, values: Values, nodes: dict[str, str]
             content.append(leaf(name, values[name]))
         else:
             assert isinstance(each, Property)
-            content.append(leaf(name, _value(each.kind, getattr(description, each.field), view)))
+            content.append(leaf(name, _value(each, description, view)))
     return description_node(type(description).__name__, "".join(content))
 
 
-def _value(kind: Kind, value: Any, view: View) -> Any:
+def _value(each: Property, description: EntityDescription, view: View) -> Any:
+    value = getattr(description, each.field)
     if value is None:
         return None
-    match kind:
+    match each.kind:
         case Kind.DURATION:
             return write_duration(value)
         case Kind.STATUS:
             return value.value
         case Kind.TARGET:
-            return view.forward_base + value
+            return f"{getattr(description, scheme_field(each.field))}://{view.host}/{value}"
     return value
 
 
@@ -94,7 +98,7 @@ def _reported(entry: Entry, counts: EntityCounts) -> Values:
         "MessageCount": None if counts.is_unknown else counts.messages,
         "CreatedAt": write_time(entry.created_at),
         "UpdatedAt": write_time(entry.updated_at),
-        "AccessedAt": write_time(max(entry.created_at, counts.last_used_at)),
+        "AccessedAt": write_time(counts.last_used_at) if counts.last_used_at else NEVER_USED,
         "EntityAvailabilityStatus": counts.availability,
     }
 
