@@ -420,6 +420,12 @@ class Separate:
         self.wire.say(2, "attach", "control", UInt(0), False, *rest)
         self.wire.take()
 
+    def hold_session(self, address: str, session_id: str) -> None:
+        self.wire.put_token(address)
+        origin = source(address, *[None] * 6, {Symbol("com.microsoft:session-filter"): session_id}, *[None] * 3)
+        self.wire.say(1, "attach", "holder", UInt(2), True, UByte(0), None, origin, target("here"), *[None] * 7)
+        self.wire.take()
+
     def discharge(self, txn_id: bytes | None, *, fails: bool = False) -> Value:
         """Without an id: declare."""
         self._control_id += 1
@@ -474,7 +480,9 @@ def test_a_session_state_and_deferred_messages_take_part_in_a_transaction_and_re
     lock = front.sim.accept(queue.main, "s").value
     receiver = front.sim.receiver(queue.main, 1, session=lock)
     front.sim.settle(queue.main, receiver.take(), Defer())
+    queue.main.release_session(lock, front.sim.now)
     client = Separate(front, "sessions/$management")
+    client.hold_session("sessions", "s")
     txn_id, session = client.declare(), {"session-id": "s"}
     assert client.ask("set-session-state", {**session, "session-state": b"new"}, txn_id)[0] == 200
     assert client.ask("get-session-state", session, txn_id) == (200, {"session-state": None})

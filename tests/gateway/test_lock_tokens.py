@@ -7,7 +7,8 @@ import pytest
 
 from tests.gateway.front import Client, Front, text_of
 from tests.gateway.test_nodes import body, lock_one, put, status
-from twinbus.amqp.codec.types import Array, Symbol, Timestamp, Value
+from twinbus.amqp.codec.types import Array, Long, Symbol, Timestamp, UInt, Value
+from twinbus.amqp.events import Deliveries
 from twinbus.broker.replies import QueueCounts
 from twinbus.model.descriptions import QueueDescription
 
@@ -97,11 +98,47 @@ def test_a_message_of_a_session_is_settled_by_its_token_as_long_as_somebody_hold
 
 def test_the_lock_of_a_message_in_a_session_is_renewed_with_the_session(front: Front) -> None:
     put(front, "a", "work", group_id="one")
-    token = lock_one(front.client(), "work", session_filter={Symbol("com.microsoft:session-filter"): "one"})
-    node = front.client().node("work/$management")
+    client = front.client()
+    token = lock_one(client, "work", session_filter={Symbol("com.microsoft:session-filter"): "one"})
+    node = client.node("work/$management")
     reply = node.ask("com.microsoft:renew-lock", {"lock-tokens": Array([token])})
     assert status(reply) == (400, "amqp:not-allowed")
     assert status(node.ask("com.microsoft:renew-session-lock", {"session-id": "one"}))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("operation", "more"),
+    [
+        ("renew-session-lock", {}),
+        ("get-session-state", {}),
+        ("set-session-state", {"session-state": b"mine"}),
+        ("receive-by-sequence-number", {"sequence-numbers": Array([Long(1)]), "receiver-settle-mode": UInt(0)}),
+    ],
+)
+@pytest.mark.rule("A9.16")
+def test_a_session_is_for_the_connection_that_holds_it(front: Front, operation: str, more: dict[str, Value]) -> None:
+    put(front, "a", "work", group_id="one")
+    holder, other = front.client(), front.client()
+    token = lock_one(holder, "work", session_filter={Symbol("com.microsoft:session-filter"): "one"})
+    assert settle(holder, "work", token, "defered") == (200, None)
+    request: dict[str, Value] = {"session-id": "one", **more}
+    stranger = other.node("work/$management")
+    for names in ({}, {"associated_link_name": "receiver"}):
+        reply = stranger.ask(f"com.microsoft:{operation}", request, **names)
+        assert status(reply) == (410, "com.microsoft:session-lock-lost")
+    assert counts(front, "work").deferred == 1
+    assert status(holder.node("work/$management").ask(f"com.microsoft:{operation}", request)) == (200, None)
+
+
+def test_a_lock_token_says_nothing_about_others(front: Front) -> None:
+    for text in ("a", "b", "c"):
+        put(front, text)
+    client = front.client()
+    client.receiver("orders", credit=3)
+    tokens = [each.delivery_tag for event in client.take(Deliveries) for each in event.deliveries]
+    assert len({token[:1] for token in tokens}) == 1  # the fragment, by which a settlement finds its way
+    for start in range(1, 16, 5):
+        assert len({token[start : start + 5] for token in tokens}) == 3
 
 
 def test_an_abandoned_message_goes_to_the_receiver_that_waits(front: Front) -> None:

@@ -1,9 +1,7 @@
 """Locks on messages: leases in memory, never written to a store. After a restart the messages are delivered again.
 
-A token names its fragment in its first byte, so that a settlement finds its way, and is unique by a salt of the
-fragment's run and a counter: a token from before a restart matches nothing.
-
-    byte 0  index of the fragment      bytes 1-7  salt      bytes 8-15  counter
+A token names its fragment in its first byte, so that a settlement finds its way, and the rest of it is random: whoever has it may
+settle the message, so nobody can guess one from others, and a token from before a restart matches nothing.
 
 Locks end in bursts as they began: one heap entry for all messages handed over together. Entries of locks that were
 settled or renewed stay until they are due or until they make up most of the heap.
@@ -19,7 +17,7 @@ from twinbus.clock import NEVER, Millis
 from twinbus.store.changes import StoredMessage
 
 TOKEN_SIZE = 16
-SALT_SIZE = 7
+DRAWN_SIZE = TOKEN_SIZE - 1
 STALE_TOKENS_MAX = 4_096
 
 Held = tuple[StoredMessage, Millis]
@@ -37,7 +35,8 @@ class LockTable:
         """Locks that a transaction settles, and so nobody else can; they end and are renewed as all others."""
         self.deferred: set[int] = set()
         """Numbers of the locked messages that are deferred: nobody else can take them by number."""
-        self._prefix = bytes([index]) + random.randbytes(SALT_SIZE)
+        self._prefix = bytes([index])
+        self._draw = random.randbytes
         self._counter = 0
         self._bursts: list[tuple[Millis, int, Sequence[bytes]]] = []
         self._token_count = 0
@@ -49,10 +48,10 @@ class LockTable:
         self, messages: Sequence[StoredMessage], until: Millis, shown_until: Millis | None = None
     ) -> list[TakenMessage]:
         """Lock them all until then. `shown_until` is what receivers see, if that is something else."""
-        first = self._counter
-        self._counter = last = first + len(messages)
-        prefix = self._prefix
-        tokens = [prefix + number.to_bytes(8, "big") for number in range(first, last)]
+        self._counter += 1
+        size = DRAWN_SIZE * len(messages)
+        prefix, drawn = self._prefix, self._draw(size)
+        tokens = [prefix + drawn[start : start + DRAWN_SIZE] for start in range(0, size, DRAWN_SIZE)]
         self.held.update(zip(tokens, zip(messages, repeat(until), strict=False), strict=True))
         if until < NEVER:
             self._watch(until, tokens)

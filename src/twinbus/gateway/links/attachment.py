@@ -16,6 +16,7 @@ from twinbus.amqp.codec.types import Long, Symbol, Value
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.link import Link
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
@@ -72,7 +73,7 @@ class Attachment:
             bindings, namespace.traffic, self._meter_of, self._transactions, self._homes, wake
         )
         self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic, namespace.web_tokens)
-        self._management = ManagementNode(grants, namespace, self._transactions)
+        self._management = ManagementNode(grants, namespace, self._transactions, self._is_held_here)
 
     def bind(self, link: Link, now: Millis) -> None:
         """Accept the link, now or once a message session is free. Raises MessagingError if it must be refused."""
@@ -191,6 +192,9 @@ class Attachment:
             self._management.handle(request, node, path, named, self._meter_of(node), now, respond)
 
         return handle
+
+    def _is_held_here(self, lock: SessionLock) -> bool:
+        return any(isinstance(each, ReceiverBinding) and each.session is lock for each in self._bindings.values())
 
     def _receiver_named(self, link_name: str) -> ReceiverBinding | None:
         if link_name:

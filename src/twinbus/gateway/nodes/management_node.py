@@ -7,6 +7,7 @@ timeout, and a later answer of the broker is dropped.
 from collections.abc import Callable
 from functools import partial
 
+from twinbus.broker.consumer import SessionLock
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout, ServerBusy
 from twinbus.gateway.addresses import EntityNode
@@ -46,10 +47,18 @@ class PendingResponse:
 class ManagementNode:
     """Serves the management requests of one connection."""
 
-    def __init__(self, grants: Grants, namespace: NamespaceView, transactions: Transactions) -> None:
+    def __init__(
+        self,
+        grants: Grants,
+        namespace: NamespaceView,
+        transactions: Transactions,
+        is_held_here: Callable[[SessionLock], bool],
+    ) -> None:
+        """`is_held_here`: whether a receiver of the connection has a message session."""
         self._grants = grants
         self._namespace = namespace
         self._transactions = transactions
+        self._is_held_here = is_held_here
         self._pending: set[PendingResponse] = set()
 
     def handle(
@@ -102,6 +111,7 @@ class ManagementNode:
             now=now,
             control=namespace.control,
             named=named,
+            is_held_here=self._is_held_here,
             meter=meter,
             billed_as=handler.billed_as,
             new_id=namespace.new_id,

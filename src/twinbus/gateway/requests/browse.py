@@ -144,7 +144,7 @@ def receive_by_sequence_number(call: Call) -> None:
     mode = ReceiveMode.PEEK_LOCK if is_peek_lock else ReceiveMode.RECEIVE_AND_DELETE
     session_id = call.session_id()
     if session_id is not None:
-        call.require_session(session_id)
+        call.require_own_session(session_id)
     if call.transaction is not None and not is_peek_lock:
         # Its messages are removed at the commit. Nobody has their locks, which end by themselves after a rollback.
         call.ask(

@@ -64,6 +64,7 @@ class Call:
     after_commit: AfterCommit  # runs something when the transaction is committed
     check_room: Callable[[int], None]  # raises if the transactions cannot hold this many bytes more
     named: NamedReceiver | None  # the receiver whose link the request names
+    is_held_here: Callable[[SessionLock], bool]  # whether a receiver of the same connection has this session
     new_id: Callable[[], str]
     respond: Respond
     transaction: FragmentTransaction | None = None  # that the request is part of
@@ -126,6 +127,19 @@ class Call:
         """Raise SessionLockLost if the link that the request names has lost this session."""
         if self.session is not None and self.is_of_link(session_id) and not self.session.is_held:
             raise SessionLockLost(f"The lock on session '{session_id}' is lost. Accept the session again.")
+
+    def require_own_session(self, session_id: str) -> None:
+        """Raise SessionLockLost if the link that the request names has lost this session, or another connection has it.
+
+        Not every client names its link, so any receiver of the connection will do. Whether anybody has the session is for
+        the broker to say.
+        """
+        self.require_session(session_id)
+        lock = self.queue().session_lock(session_id, self.now)
+        if lock is not None and lock is not self.session and not self.is_held_here(lock):
+            raise SessionLockLost(
+                f"The message session '{session_id}' is held by a receiver of another connection. Accept it here first."
+            )
 
 
 def lock_tokens(arguments: Arguments) -> list[bytes]:

@@ -19,7 +19,7 @@ NO_SESSIONS = Response(204, "No sessions", None, "com.microsoft:session-not-foun
 
 def renew_session_lock(call: Call) -> None:
     session_id = call.arguments.text("session-id")
-    call.require_session(session_id)
+    call.require_own_session(session_id)
 
     def body(end: Millis) -> Response:
         return Response.ok({"expiration": Timestamp(end)})
@@ -29,7 +29,7 @@ def renew_session_lock(call: Call) -> None:
 
 def get_session_state(call: Call) -> None:
     session_id = call.arguments.text("session-id")
-    call.require_session(session_id)
+    call.require_own_session(session_id)
 
     def body(state: bytes | None) -> Response:
         return Response.ok({"session-state": state})
@@ -39,7 +39,7 @@ def get_session_state(call: Call) -> None:
 
 def set_session_state(call: Call) -> None:
     session_id = call.arguments.text("session-id")
-    call.require_session(session_id)
+    call.require_own_session(session_id)
     state = call.arguments.binary("session-state") or None  # the Go client clears a state by sending none of its bytes
     size, size_max = 0 if state is None else len(state), call.node.message_size_max
     if size > size_max:
