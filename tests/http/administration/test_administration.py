@@ -421,6 +421,21 @@ def test_the_namespace_describes_itself(client: TestClient) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("shop.servicebus.windows.net", "shop"),
+        ("Shop.ServiceBus.usgovcloudapi.net:5671", "Shop"),
+        ("localhost:5672", "contoso"),
+        ("servicebus.windows.net", "contoso"),
+        ("bus.example.com", "contoso"),
+        ("[::1]:5672", "contoso"),
+    ],
+)
+def test_a_namespace_is_called_what_a_host_name_of_the_service_says(client: TestClient, host: str, name: str) -> None:
+    assert described(client.get(f"/$namespaceinfo?{VERSION}", headers={"host": host})).text_of("Name") == name
+
+
 def test_forwarding_is_shown_as_a_url_and_needs_its_target(client: TestClient) -> None:
     body = entry("QueueDescription", "<ForwardTo>sb://localhost:5672/target</ForwardTo>")
     missing = put(client, "/q", body)

@@ -1,5 +1,6 @@
 """Catalog entries on their way out: an entry goes in, the Atom entry with its counts of the moment comes out."""
 
+import re
 from dataclasses import dataclass
 
 from twinbus.clock import Millis
@@ -21,6 +22,8 @@ from twinbus.model.descriptions import (
 )
 from twinbus.model.iso8601 import write_time
 from twinbus.model.paths import subscription_path
+
+SERVICE_HOST = re.compile(r"([a-z0-9-]+)\.servicebus\.", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +76,23 @@ class Presenter:
         return AtomEntry(path, rule.name, rule.created_at, rule.created_at, write_rule_description(rule))
 
     def namespace(self, info: NamespaceInfo) -> AtomEntry:
+        name = _name_in_host(self.view.host) or info.name
         content = [
             leaf("Alias", ""),
             leaf("CreatedTime", write_time(info.created_at)),
             leaf("MessagingSKU", "Standard"),
             leaf("ModifiedTime", write_time(info.modified_at)),
-            leaf("Name", info.name),
+            leaf("Name", name),
             leaf("NamespaceType", "Messaging"),
         ]
         xml = description_node("NamespaceInfo", "".join(content))
-        return AtomEntry("$namespaceinfo", info.name, info.created_at, info.modified_at, xml)
+        return AtomEntry("$namespaceinfo", name, info.created_at, info.modified_at, xml)
+
+
+def _name_in_host(host: str) -> str | None:
+    """A client that knows a namespace as `shop.servicebus.windows.net` expects that it is called `shop`."""
+    found = SERVICE_HOST.match(host)
+    return None if found is None else found[1]
 
 
 def etag_of(updated_at: Millis) -> str:
