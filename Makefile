@@ -21,7 +21,7 @@ demo: $(SPARK_READY)
 check: lint
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(QUICK:%=tests/%)
 
-QUICK := amqp broker contract contract_a definitions docs gateway management meter model store
+QUICK := amqp broker contract contract_a definitions docs gateway management meter model mutants store
 
 # Three parts, two at a time: each spends most of its time waiting for processes to start and for the disk.
 test: lint

@@ -86,3 +86,13 @@ def test_messages_of_earlier_credit_use_up_no_more_than_there_is() -> None:
     assert not window.told(2, drain=False)
     assert not window.told(3, drain=False)
     assert window.told(4, drain=False)
+
+
+def test_credit_after_a_drain_replaces_nothing_that_came_before_it() -> None:
+    window = ReceiveWindow(deletes=True)
+    window.told(10, drain=False)
+    window.delivered(5)
+    window.told(0, drain=True)
+    assert not window.ended()
+    assert not window.told(6, drain=False)
+    assert window.told(8, drain=False)

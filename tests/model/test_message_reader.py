@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.messages import annotations, application, body, header, properties_section, section
-from twinbus.amqp.codec.types import Symbol, UInt
+from twinbus.amqp.codec.types import Decimal128, Symbol, UInt
 from twinbus.errors import MessagingError
 from twinbus.model import message_reader, wire_names
 from twinbus.model.message import Message, read_message
@@ -69,6 +69,26 @@ def test_a_message_like_the_one_before_with_a_damaged_byte_is_read_as_it_would_b
     damaged = bytearray(usual)
     damaged[data.draw(st.integers(0, len(usual) - 1))] = data.draw(st.integers(0, 255))
     assert outcome(lambda: reader.read(bytes(damaged))) == read(bytes(damaged))
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("size", [10, 300])
+def test_a_message_like_the_one_before_that_ends_early_is_read_as_it_would_be_alone(
+    front: Callable[[str], bytes], size: int
+) -> None:
+    usual = front("abcdef") + body(b"x" * size)
+    reader = MessageReader(lambda: "new")
+    reader.read(usual)
+    for end in range(len(usual) - size - 10, len(usual)):
+        assert outcome(lambda end=end: reader.read(usual[:end])) == read(usual[:end])  # type: ignore[misc]
+
+
+def test_decimals_are_stored_in_the_layout_that_receivers_read_in_every_message() -> None:
+    decimal = Decimal128(bytes.fromhex("303e" + "00" * 13 + "7b"))  # as the Python SDK writes it
+    reader = MessageReader(lambda: "new")
+    for name in "abc":
+        payload = properties_section(name) + application({"price": decimal}) + body(b"x")
+        assert reader.read(payload) == read(payload)
 
 
 def test_a_message_like_the_one_before_is_not_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

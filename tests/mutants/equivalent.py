@@ -1,8 +1,10 @@
 """Changes that change nothing anybody could notice, listed by hand with the reason: `equivalent.toml`.
 
-A change is recognised by its file, function, kind and the line before and after, so that it stays listed when lines move.
+A change is recognised by its file, function, kind and the line before and after, so that it stays listed when lines move. A
+constant that is listed as tunable may have any value near its own.
 """
 
+import re
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -28,18 +30,25 @@ class Equivalent(NamedTuple):
 
 
 class Equivalents:
-    def __init__(self, reasons: dict[Equivalent, str]) -> None:
+    def __init__(self, reasons: dict[Equivalent, str], tunable: dict[tuple[str, str], str]) -> None:
         self.reasons = reasons
+        self.tunable = tunable  # by file and name
 
     @staticmethod
     def load(path: Path = LIST) -> "Equivalents":
-        entries = tomllib.loads(path.read_text())["equivalent"]
+        found = tomllib.loads(path.read_text())
+        entries, constants = found["equivalent"], found["tunable"]
         return Equivalents(
-            {Equivalent(*[entry[name] for name in Equivalent._fields]): entry["reason"] for entry in entries}
+            {Equivalent(*[entry[name] for name in Equivalent._fields]): entry["reason"] for entry in entries},
+            {(entry["file"], entry["name"]): entry["reason"] for entry in constants},
         )
 
     def has(self, file: str, mutation: Mutation, source: bytes) -> bool:
-        return Equivalent.of(file, mutation, source) in self.reasons
+        change = Equivalent.of(file, mutation, source)
+        name = re.match(r"\w*", change.before)
+        assert name is not None
+        is_tuned = not mutation.function and (file, name[0]) in self.tunable
+        return is_tuned or change in self.reasons
 
 
 def _lines_around(text: bytes, start: int, end: int) -> str:

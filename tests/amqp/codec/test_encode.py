@@ -80,6 +80,16 @@ def test_a_value_has_its_shortest_encoding(value: Value, encoded: str) -> None:
     assert encode_value(value).hex() == encoded.replace(" ", "")
 
 
+@pytest.mark.parametrize(("value", "code"), [("x", 0xA1), (Symbol("x"), 0xA3), ("é", 0xA1)])
+def test_texts_of_256_bytes_take_the_form_with_the_long_size(value: str, code: int) -> None:
+    width = len(value.encode())
+    for count in range(250 // width, 260 // width):
+        text = type(value)(value * count)
+        encoded = encode_value(text)
+        assert encoded[0] == (code if count * width < 256 else code + 0x10)
+        assert decode_value(encoded, 0) == (text, len(encoded))
+
+
 @pytest.mark.parametrize(("size", "code"), [(255, 0xA0), (256, 0xB0)])
 def test_a_binary_of_256_bytes_takes_the_form_with_the_long_size(size: int, code: int) -> None:
     encoded = encode_value(b"x" * size)
