@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.model.rules.naive import like
 from tests.model.rules.strategies import patterns
 from twinbus.errors import ArgumentError
+from twinbus.model.rules import like as like_module
 from twinbus.model.rules.like import like_matcher
 
 
@@ -56,3 +57,34 @@ def test_many_wildcards_on_a_long_text_do_not_explode() -> None:
     started = time.process_time()
     assert not matches("ab" * 250 + "b" * 32_000)
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "%" + "_" * 960 + "%",
+        "%" + "_" * 960 + "x%",
+        "%x" + "_" * 960 + "%",
+        "%a" + "_" * 955 + "x%",
+        "%" + "a_" * 480 + "x%",
+        "%" + "aa_%" * 240 + "x",
+        "_" * 960 + "x%",
+    ],
+)
+def test_underscores_cost_no_more_than_the_text_is_long(pattern: str) -> None:
+    """Seven messages with a property of 32 KB took five seconds, in which nobody else was served."""
+    matches, text = like_matcher(pattern, None), "a" * 32_000
+    started = time.process_time()
+    for _ in range(7):
+        matches(text)
+    assert time.process_time() - started < 0.7
+
+
+@given(st.text(alphabet="ab\n", max_size=40), st.text(alphabet="ab%_", max_size=12))
+@settings(max_examples=500)
+def test_long_searches_find_what_short_ones_find(text: str, pattern: str) -> None:
+    before, like_module.STEPS_FEW = like_module.STEPS_FEW, 0
+    try:
+        assert like_matcher(pattern, None)(text) == like(text, pattern, None)
+    finally:
+        like_module.STEPS_FEW = before
