@@ -10,5 +10,6 @@
 /{entity}/messages...                      messaging/: send, receive and settle, the service's REST API
 any other path                             administration/: the service's administration API, whose XML is in atom/
 
-`access` checks the right of every request, `request_body` reads its body, `refusals` writes every error.
+`access` checks the right of every request, `request_body` reads its body, `refusals` writes every error, `pace` cuts long answers
+into steps.
 """

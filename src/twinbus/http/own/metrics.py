@@ -1,10 +1,13 @@
 """GET /metrics: Prometheus metrics of a namespace, computed from its counters and counts when they are scraped.
 
-Nothing on the way of a message knows of this module.
+Nothing on the way of a message knows of this module. A namespace may have ten thousand entities, so a scrape is made in steps, and the
+loop goes on between them. Who asks meanwhile gets the same scrape.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Sized
-from typing import NamedTuple
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import islice
+from typing import NamedTuple, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,10 +22,13 @@ from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.namespace_view import Traffic
 from twinbus.http.own.health import StoreHealth
+from twinbus.http.pace import Pace
 from twinbus.meter.operation import Cause
 from twinbus.model.paths import subscription_path
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+SAMPLES_TOGETHER = 50
 
 _TRAFFIC = [
     ("messages_in", "Messages sent to the entity and accepted for processing"),
@@ -47,7 +53,18 @@ class SubQueueCounts(NamedTuple):
     counts: QueueCounts
 
 
-class NamespaceMetrics(Collector):
+class Family(NamedTuple):
+    kind: type[CounterMetricFamily | GaugeMetricFamily]
+    name: str
+    help_text: str
+    labels: Sequence[str]
+
+
+Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
+"""Values of labels, and what was counted."""
+
+
+class NamespaceMetrics:
     def __init__(
         self,
         namespace: str,
@@ -63,87 +80,134 @@ class NamespaceMetrics(Collector):
         self._entities = entities
         self._connections = connections
         self._operations = operations
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
+        self._scrape: asyncio.Task[bytes] | None = None
 
     async def show(self, _: Request) -> Response:
-        return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE})
+        if self._scrape is None:
+            self._scrape = asyncio.create_task(self._scraped())
+            self._scrape.add_done_callback(self._forget_scrape)
+        # A client that goes away must not take the scrape from the others.
+        return Response(await asyncio.shield(self._scrape), headers={"content-type": CONTENT_TYPE})
 
-    def collect(self) -> Iterator[Metric]:
+    def _forget_scrape(self, _: object) -> None:
+        self._scrape = None
+
+    async def _scraped(self) -> bytes:
+        pace, rows = Pace(), list[SubQueueCounts]()
+        # Entities may come and go between two steps.
+        for each in list(self._with_messages()):
+            rows += _sub_queues_of(*each)
+            await pace.rest()
+        parts = list[bytes]()
+        for family, samples in self._families(rows):
+            is_first = True
+            for chunk in _chunks(samples):
+                parts.append(_text(family, chunk, has_head=is_first))
+                is_first = False
+                await pace.rest()
+            if is_first:
+                parts.append(_text(family, [], has_head=True))
+        return b"".join(parts)
+
+    def _families(self, rows: Sequence[SubQueueCounts]) -> Iterator[tuple[Family, Samples]]:
         yield from self._of_gateway()
         yield from self._of_entities()
-        yield from self._of_queues()
+        yield from self._of_queues(rows)
         yield self._of_placement()
         yield self._of_the_bill()
-        up = GaugeMetricFamily("twinbus_store_up", "Whether the messaging store works", labels=["namespace", "store"])
-        for store in self._stores:
-            up.add_metric([self._namespace, f"{store.index:02}"], float(store.is_up))
-        yield up
+        yield (
+            Family(GaugeMetricFamily, "twinbus_store_up", "Whether the messaging store works", ("namespace", "store")),
+            [((self._namespace, f"{store.index:02}"), float(store.is_up)) for store in self._stores],
+        )
 
-    def _of_gateway(self) -> Iterator[Metric]:
-        labels, values = ["namespace"], [self._namespace]
-        open_now = GaugeMetricFamily("twinbus_connections", "Open AMQP connections", labels=labels)
-        open_now.add_metric(values, len(self._connections))
-        yield open_now
+    def _of_gateway(self) -> Iterator[tuple[Family, Samples]]:
+        labels, values = ("namespace",), (self._namespace,)
+        open_now = Family(GaugeMetricFamily, "twinbus_connections", "Open AMQP connections", labels)
+        yield open_now, [(values, len(self._connections))]
         for name, help_text in [
             ("connections_opened", "AMQP connections opened"),
             ("tokens_accepted", "Tokens accepted on $cbs"),
             ("tokens_refused", "Tokens refused on $cbs"),
         ]:
-            counter = CounterMetricFamily(f"twinbus_{name}", help_text, labels=labels)
-            counter.add_metric(values, getattr(self._traffic, name))
-            yield counter
+            counter = Family(CounterMetricFamily, f"twinbus_{name}", help_text, labels)
+            yield counter, [(values, getattr(self._traffic, name))]
 
-    def _of_the_bill(self) -> Metric:
-        family = CounterMetricFamily(
-            "twinbus_operations", "Operations in the operations log", labels=["namespace", "cause"]
+    def _of_the_bill(self) -> tuple[Family, Samples]:
+        text = "Operations in the operations log"
+        return (
+            Family(CounterMetricFamily, "twinbus_operations", text, ("namespace", "cause")),
+            [((self._namespace, cause.value), count) for cause, count in self._operations.items()],
         )
-        for cause, count in self._operations.items():
-            family.add_metric([self._namespace, cause.value], count)
-        return family
 
-    def _of_entities(self) -> Iterator[Metric]:
+    def _of_entities(self) -> Iterator[tuple[Family, Samples]]:
+        known = list(self._traffic.entities.items())
         for name, help_text in _TRAFFIC:
-            family = CounterMetricFamily(f"twinbus_entity_{name}", help_text, labels=["namespace", "entity"])
-            for entity, traffic in self._traffic.entities.items():
-                family.add_metric([self._namespace, entity], getattr(traffic, name))
-            yield family
+            family = Family(CounterMetricFamily, f"twinbus_entity_{name}", help_text, ("namespace", "entity"))
+            yield family, (((self._namespace, entity), getattr(traffic, name)) for entity, traffic in known)
 
-    def _of_queues(self) -> Iterator[Metric]:
-        labels = ["namespace", "entity", "sub_queue"]
-        rows = list(self._sub_queues())
+    def _of_queues(self, rows: Sequence[SubQueueCounts]) -> Iterator[tuple[Family, Samples]]:
+        labels = ("namespace", "entity", "sub_queue")
         for name, help_text in _COUNTS:
-            family = GaugeMetricFamily(f"twinbus_queue_{name}", help_text, labels=labels)
-            for entity, sub_queue, counts in rows:
-                if not counts.is_unknown:
-                    family.add_metric([self._namespace, entity, sub_queue], getattr(counts, name))
-            yield family
-        limited = GaugeMetricFamily("twinbus_queue_limited", "Whether a fragment is unavailable", labels=labels)
-        for entity, sub_queue, counts in rows:
-            limited.add_metric([self._namespace, entity, sub_queue], float(counts.is_limited))
-        yield limited
+            yield (
+                Family(GaugeMetricFamily, f"twinbus_queue_{name}", help_text, labels),
+                (
+                    ((self._namespace, entity, sub_queue), getattr(counts, name))
+                    for entity, sub_queue, counts in rows
+                    if not counts.is_unknown
+                ),
+            )
+        yield (
+            Family(GaugeMetricFamily, "twinbus_queue_limited", "Whether a fragment is unavailable", labels),
+            (((self._namespace, entity, sub_queue), float(counts.is_limited)) for entity, sub_queue, counts in rows),
+        )
 
-    def _of_placement(self) -> Metric:
+    def _of_placement(self) -> tuple[Family, Samples]:
         text = "Messages without a key that were tried in another fragment than the one whose turn it was"
-        family = CounterMetricFamily("twinbus_entity_rerouted", text, labels=["namespace", "entity", "cause"])
         entities: list[QueueEntity | TopicEntity] = [*self._entities.queues(), *self._entities.topics()]
-        for entity in entities:
-            if entity.settings.is_partitioned:
-                for detour in Detour:
-                    labels = [self._namespace, entity.description.name, detour.value]
-                    family.add_metric(labels, entity.placement.detours[detour])
-        return family
+        return (
+            Family(CounterMetricFamily, "twinbus_entity_rerouted", text, ("namespace", "entity", "cause")),
+            [
+                ((self._namespace, entity.description.name, detour.value), entity.placement.detours[detour])
+                for entity in entities
+                if entity.settings.is_partitioned
+                for detour in Detour
+            ],
+        )
 
-    def _sub_queues(self) -> Iterator[SubQueueCounts]:
+    def _with_messages(self) -> Iterator[tuple[str, QueueEntity | SubscriptionEntity]]:
         for queue in self._entities.queues():
-            yield from _sub_queues_of(queue.description.name, queue)
+            yield queue.description.name, queue
         for topic in self._entities.topics():
             for subscription in topic.subscriptions.values():
-                path = subscription_path(topic.description.name, subscription.description.name)
-                yield from _sub_queues_of(path, subscription)
+                yield subscription_path(topic.description.name, subscription.description.name), subscription
 
 
 def _sub_queues_of(path: str, entity: QueueEntity | SubscriptionEntity) -> Iterator[SubQueueCounts]:
     yield SubQueueCounts(path, "main", entity.main.counts())
     yield SubQueueCounts(path, "dead_letter", entity.dead_letter.counts())
     yield SubQueueCounts(path, "transfer_dead_letter", entity.transfer_dead_letter.counts())
+
+
+def _chunks(samples: Samples) -> Iterator[list[tuple[Sequence[str], float]]]:
+    rest = iter(samples)
+    while chunk := list(islice(rest, SAMPLES_TOGETHER)):
+        yield chunk
+
+
+def _text(family: Family, samples: Samples, *, has_head: bool) -> bytes:
+    metric = family.kind(family.name, family.help_text, labels=family.labels)
+    for values, value in samples:
+        metric.add_metric(values, value)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(metric))
+    text = generate_latest(registry)
+    # The head is two lines: the help and the type.
+    return text if has_head else text.split(b"\n", 2)[2]
+
+
+class _Once(Collector):
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._metric

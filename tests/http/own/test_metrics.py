@@ -1,0 +1,69 @@
+"""A scrape of many entities is made in steps."""
+
+import asyncio
+from typing import cast
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.requests import Request
+
+from twinbus.gateway.namespace_view import Traffic
+from twinbus.http import pace
+from twinbus.http.own.metrics import SAMPLES_TOGETHER, NamespaceMetrics
+from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.simulation import Simulation
+
+QUEUE_COUNT = 2 * SAMPLES_TOGETHER + 1
+ANYBODY = cast(Request, None)
+
+
+@pytest.fixture
+def metrics() -> NamespaceMetrics:
+    sim, traffic = Simulation(1), Traffic()
+    for number in range(QUEUE_COUNT):
+        sim.queue(QueueDescription(f"q{number}"))
+        traffic.of(f"q{number}").messages_in += number
+    sim.run()
+    return NamespaceMetrics("test", traffic, [], sim.entities, [], {})
+
+
+async def text_of(metrics: NamespaceMetrics) -> str:
+    return bytes((await metrics.show(ANYBODY)).body).decode()
+
+
+async def test_every_family_is_whole_and_has_one_head(metrics: NamespaceMetrics) -> None:
+    text = await text_of(metrics)
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert text.count("# TYPE") == text.count("# HELP") == len(families)
+    assert len(families["twinbus_queue_active"].samples) == 3 * QUEUE_COUNT
+    counted = {sample.labels["entity"]: sample.value for sample in families["twinbus_entity_messages_in"].samples}
+    assert counted == {f"q{number}": number for number in range(QUEUE_COUNT)}
+
+
+async def test_the_loop_goes_on_while_a_scrape_is_made(
+    metrics: NamespaceMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "STEP_S", 0.0)
+    scrape = asyncio.create_task(text_of(metrics))
+    turn_count = 0
+    while not scrape.done():
+        await asyncio.sleep(0)
+        turn_count += 1
+    assert turn_count > QUEUE_COUNT
+
+
+async def test_who_asks_meanwhile_gets_the_same_scrape(metrics: NamespaceMetrics) -> None:
+    first, second = asyncio.create_task(metrics.show(ANYBODY)), asyncio.create_task(metrics.show(ANYBODY))
+    assert (await first).body is (await second).body
+    assert (await metrics.show(ANYBODY)).body is not (await first).body
+
+
+async def test_who_goes_away_does_not_take_the_scrape_from_others(
+    metrics: NamespaceMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "STEP_S", 0.0)
+    impatient, other = asyncio.create_task(text_of(metrics)), asyncio.create_task(text_of(metrics))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert "twinbus_queue_active" in await other
