@@ -19,7 +19,7 @@ from twinbus.store.changes import Altered, Enqueued, FragmentCreated, FragmentDe
 from twinbus.store.durable import DurableStore
 from twinbus.store.journal import segment_numbers, segment_path
 from twinbus.store.store_limits import StoreLimits
-from twinbus.store.tables import FILE_NAME
+from twinbus.store.tables import FILE_NAME, SQL, connect, prepare
 
 EIGHT_ENTRIES = StoreLimits(segment_entries_max=8)
 
@@ -387,3 +387,16 @@ def test_a_value_that_fits_in_no_row_fails_the_commit_whole_and_ends_the_opening
         everything(store)
     store.close()
     assert contents(folder) == [1]
+
+
+def test_many_rows_of_one_time_are_found_without_passing_over_those_before(tmp_path: Path) -> None:
+    """A million messages may be scheduled for the same moment: each piece would read all pieces before it."""
+    connection = connect(tmp_path, 1 << 20)
+    prepare(connection, tmp_path)
+    parameters = {"slot": 1, "at": 5, "id": 7, "count_max": 10}
+    for name in ("scheduled_after", "mortal_after"):
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", parameters)]
+        time_column = "due_at" if name == "scheduled_after" else "expires_at"
+        assert any(f"(slot=? AND {time_column}=? AND id>?)" in step for step in plan)
+        assert not any("messages" in step and "SCAN" in step for step in plan)
+    connection.close()

@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from twinbus.broker.store_port import StorePort
 from twinbus.broker.telling import tell
-from twinbus.broker.wakeups import Deadlines, Wakeups
+from twinbus.broker.wakeups import Deadlines, OneByOne, Wakeups
 from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, OutcomeUnknown, RequestRefused, ServerBusy, StoreUnavailable
 from twinbus.meter.operation import NO_METER, Meter
@@ -88,6 +88,7 @@ class MessageBroker:
         self.random = random
         self.wakeups = Wakeups()
         self.transaction_deadlines = Deadlines(self.wakeups)
+        self.upkeep = OneByOne()
         self.meter: Meter = NO_METER  # counts what the fragments do without a client
         self._port = port
         self._fragments: dict[FragmentKey, ServedFragment] = {}

@@ -1,5 +1,6 @@
-"""Calls at a time: a heap that the server's timer drives through `MessageBroker.tick`."""
+"""Calls at a time: a heap that the server's timer drives through `MessageBroker.tick`; and calls one after the other."""
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
@@ -60,3 +61,41 @@ class Deadlines:
             del self._due[call]
             tell(call, now)
         self._plan()
+
+
+class OneByOne:
+    """Work in the background that takes several turns of the loop: one piece at a time, in the order it was asked for.
+
+    A fragment with a million messages that are due asks for its next piece when it has its last one, and stands behind the others
+    then. Without this, all fragments of a store would work in the same turn, and every client would wait for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_busy = self._is_starting = False
+
+    def add(self, begin: Callable[[], None]) -> None:
+        """`begin` is called when it is its turn, and leads to one call of `done`, sooner or later."""
+        self._waiting.append(begin)
+        self._start()
+
+    def done(self) -> None:
+        self._is_busy = False
+        self._start()
+
+    def _start(self) -> None:
+        # Not from inside: pieces that end at once, as all do when the store is lost, would be calls within calls.
+        if self._is_starting:
+            return
+        self._is_starting = True
+        while self._waiting and not self._is_busy:
+            self._is_busy = True
+            tell(self._begin, self._waiting.popleft())
+        self._is_starting = False
+
+    def _begin(self, begin: Callable[[], None]) -> None:
+        try:
+            begin()
+        except BaseException:
+            self._is_busy = False
+            raise

@@ -21,13 +21,13 @@ from twinbus.clock import Millis
 from twinbus.errors import ChangeRefused, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.change_rules import LastNumbers, check_changes
-from twinbus.store.changes import Change, FragmentKey, StoredMessage
+from twinbus.store.changes import Activated, Change, FragmentKey, StoredMessage
 from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
 from twinbus.store.damage import Damage, RowsDamaged
 from twinbus.store.fragment_view import FragmentView, HiddenFront, RowsBelow, sum_fragments
 from twinbus.store.journal import Segment, make_folder
 from twinbus.store.journal_record import decode_changes, encode_changes
-from twinbus.store.located_changes import LocatedChange
+from twinbus.store.located_changes import LocatedChange, RowAltered
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
 from twinbus.store.overlay import Layer
 from twinbus.store.recovery import recover_layers
@@ -224,6 +224,8 @@ class DurableStore:
         """Apply changes to the top layer. Raises only if the tables cannot be read."""
         *below, top = self._layers
         with RowsBelow(self._connection(), below) as rows_below:
+            if len(changes) > 1:
+                rows_below.prepare(_rows_needed(changes, top))
             for change in changes:
                 top.apply(change, self._last_numbers.get(change.fragment), rows_below.find)
 
@@ -367,3 +369,15 @@ def _lock_folder(folder: Path) -> int:
         os.close(descriptor)
         raise StoreInUse(f"{folder} is open in another process. Stop that process, or use another folder.") from None
     return descriptor
+
+
+def _rows_needed(changes: Sequence[LocatedChange], top: Layer) -> dict[FragmentKey, list[int]]:
+    """Rows below the top layer that changes depend on, where there are several of a fragment."""
+    needed: dict[FragmentKey, list[int]] = {}
+    for change in changes:
+        if isinstance(change, Activated | RowAltered):
+            number = change.scheduled_number if isinstance(change, Activated) else change.number
+            overlay = top.fragments.get(change.fragment)
+            if overlay is None or number not in overlay.rows:
+                needed.setdefault(change.fragment, []).append(number)
+    return {fragment: numbers for fragment, numbers in needed.items() if len(numbers) > 1}

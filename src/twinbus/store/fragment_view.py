@@ -71,15 +71,37 @@ class FragmentView:
         self._layers = [layer for layer, _ in stack[bottom or 0 :]]
         self._overlays = [overlay for _, overlay in stack[bottom or 0 :]]
 
-    def find(self, number: int) -> Found | None:
+    def find_all(self, numbers: Sequence[int]) -> list[Found]:
+        """Those that exist, in the order asked. One statement for all that are in the tables."""
+        in_layers = {number: self._find_in_layers(number) for number in numbers}
+        below = [number for number, found in in_layers.items() if found == TABLES]
+        in_tables = self._snapshot.rows(below) if below and self.has_tables else {}
+        found_all = list[Found]()
+        for number in numbers:
+            found = in_layers[number]
+            if isinstance(found, Found):
+                found_all.append(found)
+            elif number in in_tables:
+                found_all.append(Found(number, TABLES, in_tables[number]))
+        return found_all
+
+    def _find_in_layers(self, number: int) -> Found | int | None:
+        """TABLES if no layer says anything about it, None if one says that it is gone."""
         for level in range(len(self._overlays) - 1, TABLES, -1):
             row = self._overlays[level].rows.get(number)
             if row is not None:
                 return Found(number, level, row)
             if number in self._overlays[level].removed:
                 return None
-        row = self._snapshot.row(number) if self.has_tables else None
-        return None if row is None else Found(number, TABLES, row)
+        return TABLES
+
+    def find(self, number: int) -> Found | None:
+        found = self._find_in_layers(number)
+        if found == TABLES:
+            row = self._snapshot.row(number) if self.has_tables else None
+            return None if row is None else Found(number, TABLES, row)
+        assert not isinstance(found, int)
+        return found
 
     def scan(
         self, after: int, count_max: int, bytes_max: int, states: Collection[MessageState], session_id: str | None
@@ -95,7 +117,7 @@ class FragmentView:
         return self._load(chosen)
 
     def read(self, numbers: Sequence[int], bytes_max: int | None) -> list[StoredMessage]:
-        chosen = [found for number in numbers if (found := self.find(number)) is not None]
+        chosen = self.find_all(numbers)
         if bytes_max is not None:
             sizes = accumulate([row[SIZE] for _, _, row in chosen])
             chosen = chosen[: max(1, sum([size <= bytes_max for size in sizes]))]
@@ -217,22 +239,18 @@ class FragmentView:
 
     def _first(
         self,
-        in_layer: Callable[[FragmentOverlay], Iterator[tuple[Millis, int]]],
+        in_layer: Callable[[FragmentOverlay, Callable[[int], bool]], Iterator[tuple[Millis, int]]],
         in_tables: Iterator[tuple[Millis, int]],
         now: Millis,
         count_max: int,
     ) -> tuple[list[int], Millis]:
-        streams = [self._seen(level, in_layer(overlay)) for level, overlay in enumerate(self._overlays)]
+        streams = [in_layer(overlay, self._hides(level)) for level, overlay in enumerate(self._overlays)]
         numbers: list[int] = []
         for at, number in heapq.merge(in_tables, *streams):
             if at > now or len(numbers) >= count_max:
                 return numbers, at
             numbers.append(number)
         return numbers, NEVER
-
-    def _seen(self, level: int, times: Iterator[tuple[Millis, int]]) -> Iterator[tuple[Millis, int]]:
-        hidden = self._hides(level)
-        return (pair for pair in times if not hidden(pair[1]))
 
     def _table_times(
         self, query: Callable[[Millis, int, int], list[tuple[Millis, int]]], count_max: int, front: HiddenFront
@@ -308,15 +326,28 @@ class RowsBelow:
         self._layers = layers
         self._tables: Snapshot | None = None
         self._views: dict[FragmentKey, FragmentView] = {}
+        self._known: dict[tuple[FragmentKey, int], Row | None] = {}
         self._exit = ExitStack()
 
+    def prepare(self, wanted: Mapping[FragmentKey, Sequence[int]]) -> None:
+        """These will be asked for: read them together."""
+        for fragment, numbers in wanted.items():
+            self._known.update({(fragment, number): None for number in numbers})
+            for found in self._view(fragment).find_all(numbers):
+                self._known[fragment, found.number] = found.row
+
     def find(self, fragment: FragmentKey, number: int) -> Row | None:
-        if fragment not in self._views:
-            self._views[fragment] = self._view(fragment)
-        found = self._views[fragment].find(number)
+        if (fragment, number) in self._known:
+            return self._known[fragment, number]
+        found = self._view(fragment).find(number)
         return None if found is None else found.row
 
     def _view(self, fragment: FragmentKey) -> FragmentView:
+        if fragment not in self._views:
+            self._views[fragment] = self._made_view(fragment)
+        return self._views[fragment]
+
+    def _made_view(self, fragment: FragmentKey) -> FragmentView:
         if self._tables is None:
             self._tables = self._exit.enter_context(snapshot(self._connection))
         position = self._tables.position

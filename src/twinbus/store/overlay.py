@@ -143,11 +143,17 @@ class FragmentOverlay:
             if end is not None and end <= until:
                 self.duplicates[key] = None
 
-    def due(self) -> Iterator[tuple[Millis, int]]:
-        return self.scheduled.in_order(lambda at, number: self._is(number, STATE, SCHEDULED, DUE_AT, at))
+    def due(self, hidden: Callable[[int], bool]) -> Iterator[tuple[Millis, int]]:
+        """Without the numbers that a layer above hides. They stay hidden, so they are not looked at again."""
+        return self.scheduled.in_order(
+            lambda at, number: not hidden(number) and self._is(number, STATE, SCHEDULED, DUE_AT, at)
+        )
 
-    def mortal(self) -> Iterator[tuple[Millis, int]]:
-        return self.expiring.in_order(lambda at, number: self._is(number, STATE, ACTIVE, EXPIRES_AT, at))
+    def mortal(self, hidden: Callable[[int], bool]) -> Iterator[tuple[Millis, int]]:
+        """As `due`."""
+        return self.expiring.in_order(
+            lambda at, number: not hidden(number) and self._is(number, STATE, ACTIVE, EXPIRES_AT, at)
+        )
 
     def after(self, number: int, key: str | None) -> Iterator[int]:
         """Numbers of the rows added here above `number`, in order; with a key, those of that message session."""

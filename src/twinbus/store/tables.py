@@ -204,6 +204,13 @@ class Snapshot:
         self._require_whole([values])
         return _row(values)
 
+    def rows(self, numbers: Sequence[int]) -> dict[int, Row]:
+        """Those of them that exist, by number."""
+        identities = json.dumps([self.id(number) for number in numbers if self._owns(number)])
+        found = self._connection.execute(SQL["rows_by_id"], (identities,)).fetchall()
+        self._require_whole(found)
+        return {self.number(values[0]): _row(values) for values in found}
+
     def contents(self, sums: Mapping[int, int]) -> dict[int, bytes]:
         """The contents of rows, by number; their checksums by number are those of the rows."""
         identities = json.dumps([self.id(number) for number in sums])

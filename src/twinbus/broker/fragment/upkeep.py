@@ -12,6 +12,9 @@ when it is free again; a deferred one never, and neither does anything in a dead
 What is due and what has expired is known to the store alone. It answers as of when it was asked: rows that were changed
 since are in flight, and those that were locked since are in the lock table. Both are left alone; without that, a message
 that a receiver has just got would expire under its lock, or one that has just been cancelled would become active.
+
+A million messages may be due at once. They are taken in pieces, each asked for when the last one is decided, and one for all
+fragments of a store at a time (`OneByOne`).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +28,7 @@ from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.dead_letter_reasons import TTL_EXPIRED, TTL_EXPIRED_TEXT
 from twinbus.store.changes import DuplicatesForgotten, StoredMessage
-from twinbus.store.reads import DueRows, ExpiredRows, Timely
+from twinbus.store.reads import DueRows, ExpiredRows, Read, Timely
 
 DUE_COUNT_MAX = 256
 SWEEP_COUNT_MAX = 256
@@ -55,18 +58,37 @@ def keep_up_with(fragment: Fragment, now: Millis, activate_due: Activate) -> Non
 def _look_for_due(fragment: Fragment, now: Millis, activate: Activate) -> None:
     if fragment.agenda.start_activating(now):
         read = DueRows(fragment.key, now, DUE_COUNT_MAX)
-        fragment.broker.query(read, partial(_found_due, fragment, activate))
+        _ask(fragment, read, partial(_found_due, fragment, activate))
 
 
-def _found_due(fragment: Fragment, activate: Activate, answer: Timely | FragmentUnavailable, now: Millis) -> None:
-    if isinstance(answer, FragmentUnavailable):
-        return
+def _found_due(fragment: Fragment, activate: Activate, answer: Timely, now: Millis) -> None:
     fragment.agenda.stop_activating(answer.next_at)
-    fragment.wake()
     changing = fragment.in_flight()
     rows = [row for row in answer.rows if row.sequence_number not in changing]
     if rows:
         activate(fragment, rows, now)
+        _look_for_due(fragment, now, activate)
+    fragment.wake()
+
+
+def _ask(fragment: Fragment, read: Read[Timely], found: Callable[[Timely, Millis], None]) -> None:
+    """When it is this fragment's turn. Nothing is found if its store is lost: a new agenda replaces the one that asked."""
+    broker, agenda = fragment.broker, fragment.agenda
+
+    def begin() -> None:
+        if fragment.agenda is agenda:
+            broker.query(read, answered)
+        else:
+            broker.upkeep.done()
+
+    def answered(answer: Timely | FragmentUnavailable, now: Millis) -> None:
+        try:
+            if not isinstance(answer, FragmentUnavailable):
+                found(answer, now)
+        finally:
+            broker.upkeep.done()
+
+    broker.upkeep.add(begin)
 
 
 def activate(fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
@@ -96,12 +118,10 @@ def _sweep(fragment: Fragment, now: Millis) -> None:
         locked = [message for message, _ in fragment.locks.held.values()]
         held = frozenset([message.sequence_number for message in locked if message.expires_at <= now])
         read = ExpiredRows(fragment.key, now, SWEEP_COUNT_MAX, held, retry_at=now + RETRY_AFTER)
-        fragment.broker.query(read, partial(_found_expired, fragment))
+        _ask(fragment, read, partial(_found_expired, fragment))
 
 
-def _found_expired(fragment: Fragment, answer: Timely | FragmentUnavailable, now: Millis) -> None:
-    if isinstance(answer, FragmentUnavailable):
-        return
+def _found_expired(fragment: Fragment, answer: Timely, now: Millis) -> None:
     rows, next_expiry = answer
     out_of_lane = fragment.out_of_lane()
     expired = [row for row in rows if row.sequence_number not in out_of_lane]
@@ -113,6 +133,8 @@ def _found_expired(fragment: Fragment, answer: Timely | FragmentUnavailable, now
         expire(fragment, expired)
     for lane in lanes:
         fragment.announce(lane, now)
+    if expired:
+        _sweep(fragment, now)
     fragment.wake()
 
 

@@ -16,6 +16,10 @@ SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_numb
 FROM messages WHERE slot = :slot AND session_key = :session_key AND id > :after AND id <= :last
 AND state IN (:active, :deferred, :scheduled) ORDER BY id LIMIT :count_max;
 
+-- name: rows_by_id
+SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum
+FROM messages WHERE id IN (SELECT value FROM json_each(?));
+
 -- name: row_by_id
 SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum
 FROM messages WHERE id = ?;
@@ -24,12 +28,24 @@ FROM messages WHERE id = ?;
 SELECT id, content FROM contents WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: scheduled_after
-SELECT due_at, id FROM messages WHERE slot = :slot AND state = 2 AND (due_at, id) > (:at, :id)
-ORDER BY due_at, id LIMIT :count_max;
+-- In two parts, and not as (due_at, id) > (:at, :id): that reads all rows of the same time from the first one on, and a
+-- million messages may be scheduled for the same moment.
+SELECT * FROM (
+    SELECT due_at, id FROM messages WHERE slot = :slot AND state = 2 AND due_at = :at AND id > :id
+    ORDER BY id LIMIT :count_max)
+UNION ALL SELECT * FROM (
+    SELECT due_at, id FROM messages WHERE slot = :slot AND state = 2 AND due_at > :at ORDER BY due_at, id LIMIT :count_max)
+ORDER BY 1, 2 LIMIT :count_max;
 
 -- name: mortal_after
-SELECT expires_at, id FROM messages WHERE slot = :slot AND state = 0 AND expires_at < 9223372036854775807
-AND (expires_at, id) > (:at, :id) ORDER BY expires_at, id LIMIT :count_max;
+-- In two parts, as above. Without the likelihood the planner takes the condition of the index for the better one.
+SELECT * FROM (
+    SELECT expires_at, id FROM messages WHERE slot = :slot AND state = 0 AND expires_at < 9223372036854775807
+    AND likelihood(expires_at = :at, 0.0001) AND id > :id ORDER BY expires_at, id LIMIT :count_max)
+UNION ALL SELECT * FROM (
+    SELECT expires_at, id FROM messages WHERE slot = :slot AND state = 0 AND expires_at < 9223372036854775807
+    AND expires_at > :at ORDER BY expires_at, id LIMIT :count_max)
+ORDER BY 1, 2 LIMIT :count_max;
 
 -- name: counts_without
 SELECT slot, state, count(*), sum(size) FROM messages WHERE id NOT IN (SELECT value FROM json_each(?)) GROUP BY slot, state;
