@@ -1,4 +1,4 @@
-"""The Python of the page on connecting works with what a namespace prints. Its JavaScript is in tests/interop."""
+"""The Python of the page on connecting works with what a namespace prints. Its JavaScript, Java and Go are in tests/interop."""
 
 import os
 import re

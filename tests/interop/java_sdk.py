@@ -36,7 +36,16 @@ def sdk_version() -> str:
 
 
 def suite_command() -> list[str]:
-    """What runs the suite. Raises SuiteUnavailable where a JDK or Maven is missing, or Maven cannot get the SDK."""
+    """What runs the suite. Raises SuiteUnavailable as `sdk_libraries` does."""
+    libraries = sdk_libraries()
+    classes = BUILD / f"java-suite-{_digest([FOLDER / 'pom.xml', *SOURCES])}"
+    if not (classes / "complete").exists():
+        _compile(classes, libraries)
+    return ["java", *JVM, "-cp", f"{classes}{os.pathsep}{libraries}/*", "twinbus.interop.Suite"]
+
+
+def sdk_libraries() -> Path:
+    """The folder of the SDK. Raises SuiteUnavailable where a JDK or Maven is missing, or Maven cannot get the SDK."""
     for program in ("java", "javac", "mvn"):
         if shutil.which(program) is None:
             raise SuiteUnavailable(f"{program} is not installed; a JDK {JAVA_MAJOR_MIN} or later and Maven are needed")
@@ -47,10 +56,7 @@ def suite_command() -> list[str]:
     libraries = BUILD / f"java-sdk-{_digest([FOLDER / 'pom.xml'])}"
     if not (libraries / "complete").exists():
         _get_sdk(libraries)
-    classes = BUILD / f"java-suite-{_digest([FOLDER / 'pom.xml', *SOURCES])}"
-    if not (classes / "complete").exists():
-        _compile(classes, libraries)
-    return ["java", *JVM, "-cp", f"{classes}{os.pathsep}{libraries}/*", "twinbus.interop.Suite"]
+    return libraries
 
 
 def _digest(paths: Iterable[Path]) -> str:
