@@ -134,6 +134,38 @@ async def test_a_url_that_answers_nonsense_leaves_us_without_keys_until_it_is_as
     assert accepts(tokens)
 
 
+async def test_issuers_may_share_a_key_set(publisher: Publisher) -> None:
+    """As the two versions of an Entra tenant do."""
+    tokens = WebTokens([replace(TRUSTED, keys=publisher.url, issuer=issuer) for issuer in ("other", TRUSTED.issuer)])
+    await TrustedKeys(tokens, SimClock(NOW)).start()
+    assert accepts(tokens)
+
+
+async def test_a_url_that_never_ends_its_answer_holds_one_thread_that_nothing_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each byte comes in time, so no timeout of the socket ends it."""
+    monkeypatch.setattr(trusted_keys, "WAIT_MAX_S", 0.05)
+    clock, is_over = SimClock(NOW), asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK")
+        await is_over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    tokens, keys = trust(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys", clock)
+    await keys.start()
+    for _ in range(3):
+        clock.advance(REREAD_AFTER)
+        assert await reread(tokens, sign(claims(NOW)), clock.now())
+    threads = [thread for thread in threading.enumerate() if thread.name == "twinbus-keys"]
+    assert [thread.daemon for thread in threads] == [True]
+    keys.close()
+    is_over.set()
+    server.close()
+
+
 @pytest.mark.parametrize("says", [b"SSH-2.0-x\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"])
 async def test_a_url_where_something_else_listens_leaves_us_without_keys(says: bytes) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

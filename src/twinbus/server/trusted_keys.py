@@ -2,10 +2,15 @@
 
 When a namespace starts, a file must be readable; a URL may be down, and is asked again when a token needs it. Later a key set
 that cannot be read leaves the keys as they are. A URL is https, except at the loopback address, and redirects are not followed.
+
+A server that answers byte by byte holds its thread for as long as it likes. So each key set has a thread of its own, one at a
+time, which neither the other work of the namespace nor its end waits for.
 """
 
 import asyncio
+import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
@@ -33,6 +38,9 @@ class TrustedKeys:
         self._tokens = tokens
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
+        self._unanswered: set[int] = (
+            set()
+        )  # identities of the issuers whose thread is reading; several may share a key set
 
     async def start(self) -> None:
         """Raises ArgumentError if a file cannot be read or is not a key set."""
@@ -61,13 +69,38 @@ class TrustedKeys:
     async def _read(self, issuer: TrustedIssuer, *, is_first: bool) -> None:
         keys: tuple[SigningKey, ...] | None = None
         try:
-            keys = await asyncio.wait_for(asyncio.to_thread(_keys_at, issuer.keys), WAIT_MAX_S)
+            keys = await asyncio.wait_for(self._keys_of(issuer), WAIT_MAX_S)
         except (OSError, HTTPException, ValueError, ArgumentError) as fault:  # TimeoutError is an OSError
             if is_first and not _is_url(issuer.keys):
                 raise ArgumentError(f"The key set {issuer.keys} cannot be read: {fault}") from None
             fields = {"issuer": issuer.issuer, "keys": issuer.keys, "fault": str(fault)}
             log.warning("key set not read", extra={"fields": fields})
         self._tokens.set_keys(issuer, keys, self._clock.now())
+
+    def _keys_of(self, issuer: TrustedIssuer) -> "asyncio.Future[tuple[SigningKey, ...]]":
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[tuple[SigningKey, ...]] = loop.create_future()
+        if id(issuer) in self._unanswered:
+            answer.set_exception(TimeoutError("it has yet to answer the last request"))
+            return answer
+
+        def read() -> None:
+            try:
+                keys = _keys_at(issuer.keys)
+            except Exception as fault:  # whatever it is, it belongs to whoever waits
+                tell(answer.set_exception, fault)
+            else:
+                tell(answer.set_result, keys)
+
+        def tell(call: Callable[..., None], result: object) -> None:
+            # The loop may be closed by now, and whoever waited may have given up.
+            self._unanswered.discard(id(issuer))
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: None if answer.done() else call(result))
+
+        self._unanswered.add(id(issuer))
+        threading.Thread(target=read, name="twinbus-keys", daemon=True).start()
+        return answer
 
 
 def check_location(location: str) -> None:
