@@ -50,6 +50,13 @@ def test_it_is_used_again_until_shortly_before_its_end(tmp_path: Path) -> None:
     assert not contents(tmp_path).items() & first.items()
 
 
+@pytest.mark.parametrize("name", ["fe80::1%eth0", "*.Bus.test", "10.0.0.7"])
+def test_it_is_used_again_whatever_name_it_has(tmp_path: Path, name: str) -> None:
+    """A new one would have to be trusted anew."""
+    first = development_certificate(tmp_path, [name], NOON).authority.read_bytes()
+    assert development_certificate(tmp_path, [name], NOON).authority.read_bytes() == first
+
+
 def test_another_name_needs_another_certificate(tmp_path: Path) -> None:
     development_certificate(tmp_path, [], NOON)
     first = contents(tmp_path)

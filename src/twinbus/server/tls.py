@@ -190,7 +190,8 @@ def _name(common_name: str) -> x509.Name:
 
 def _general_name(name: str) -> x509.GeneralName:
     try:
-        return x509.IPAddress(ipaddress.ip_address(name))
+        # A certificate has no interface: with one, the address that is read from it would never be the one wanted.
+        return x509.IPAddress(ipaddress.ip_address(name.partition("%")[0]))
     except ValueError:
         return x509.DNSName(name)
 
