@@ -91,6 +91,13 @@ def test_decimals_are_stored_in_the_layout_that_receivers_read_in_every_message(
         assert reader.read(payload) == read(payload)
 
 
+@pytest.mark.parametrize("fields", ["c00100", "d00000000400000000", "c0020140"])
+def test_a_message_may_end_with_properties_that_say_nothing(fields: str) -> None:
+    payload = bytes.fromhex("005373" + fields)
+    assert outcome(lambda: MessageReader(lambda: "new").read(payload)) == read(payload)
+    assert read(payload) == read(b"")
+
+
 def test_a_message_like_the_one_before_is_not_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = MessageReader(lambda: "new")
     reader.read(header(True) + properties_section("one") + body(b"first"))

@@ -94,13 +94,13 @@ def _front_of(payload: bytes, message: Message) -> _Front | None:
         return None
     _, _, _, properties_at, application_at, rest_at = bounds
     form = payload[properties_at + DESCRIPTOR_SIZE] if application_at > properties_at else 0
-    if form not in (_LIST8, _LIST32):
+    if form not in (_LIST8, _LIST32) or len(payload) < rest_at + 5:
         return None
     field_at = properties_at + DESCRIPTOR_SIZE + (3 if form == _LIST8 else 9)
     id_at = field_at + 2
     id_size = payload[field_at + 1]
     is_usual = payload[field_at] == _STRING8 and 0 < id_size <= ID_LENGTH_MAX
-    if not is_usual or len(payload) < rest_at + 5 or payload[rest_at + 2] != DATA:
+    if not is_usual or payload[rest_at + 2] != DATA:
         return None
     size_at = rest_at + 4
     is_long = payload[rest_at + 3] == _BINARY32
