@@ -89,7 +89,7 @@ def status_of(server: RunningServer, asked: Asked, token: str | None, address: s
     async def ask() -> int:
         transport = httpx.ASGITransport(server.server.http.asgi, client=(address, 5000))
         headers = {} if token is None else {"Authorization": token}
-        async with httpx.AsyncClient(transport=transport, base_url="http://h", headers=headers) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             return (await client.request(asked.method, asked.url)).status_code
 
     return server.run(ask())

@@ -17,15 +17,17 @@ from twinbus.model.descriptions import QueueDescription
 from twinbus.server.namespace import serve
 from twinbus.server.server_settings import ServerSettings
 
-async def ready(server):
+async def prepare(server):
     for name, is_partitioned in (("ordinary", False), ("partitioned", True)):
         try:
             await server.control.create_queue(QueueDescription(name, enable_partitioning=is_partitioned))
         except EntityAlreadyExists:
             pass
+
+def ready(server):
     print(server.amqp_port, server.http_port, server.connection_string, flush=True)
 
-serve(ServerSettings("crash", Path(sys.argv[1]), amqp_port=int(sys.argv[2]), http_port=0, store_count=4), ready)
+serve(ServerSettings("crash", Path(sys.argv[1]), amqp_port=int(sys.argv[2]), http_port=0, store_count=4), ready, prepare)
 """
 
 

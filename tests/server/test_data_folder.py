@@ -6,6 +6,7 @@ import pytest
 
 from twinbus.errors import ArgumentError, StoreInUse
 from twinbus.server.data_folder import DataFolder
+from twinbus.store.durable import DurableStore
 
 
 def test_a_folder_in_use_is_refused_with_the_process_that_has_it(tmp_path: Path) -> None:
@@ -64,3 +65,16 @@ def test_what_is_decided_at_the_first_start_survives_a_power_loss(
     assert "above" in durable[tmp_path]
     assert "data" in durable[place.parent]
     assert {"key", "store-count", "stores"} <= durable[place]
+
+
+def test_what_is_created_is_open_to_the_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        folder = DataFolder(tmp_path / "above" / "data")
+        (store,) = folder.store_paths(1)
+        DurableStore(store).close()
+        folder.close()
+    finally:
+        os.umask(mask)
+    for path in (tmp_path / "above", folder.path, store.parent, store):
+        assert path.stat().st_mode & 0o777 == 0o700

@@ -1,5 +1,6 @@
 """A whole namespace in a process: HTTP side, stores that break, restarts."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -122,6 +123,35 @@ async def test_both_ports_take_connections_as_soon_as_the_namespace_has_started(
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
     finally:
         await server.stop()
+
+
+async def test_ports_open_when_the_entities_that_were_asked_for_exist(tmp_path: Path) -> None:
+    server = NamespaceServer(ServerSettings("test", tmp_path, amqp_port=0, http_port=0, store_count=1))
+
+    async def prepare(starting: NamespaceServer) -> None:
+        for port in (starting.amqp_port, starting.http_port):
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+        await starting.control.create_queue(QueueDescription("asked-for"))
+
+    await server.start(prepare)
+    assert server.entities.queue("asked-for")
+    _, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
+    writer.close()
+    await server.stop()
+
+
+async def test_a_namespace_whose_entities_cannot_be_created_leaves_nothing_open(tmp_path: Path) -> None:
+    settings = ServerSettings("test", tmp_path, amqp_port=0, http_port=0, store_count=1)
+
+    async def prepare(_: NamespaceServer) -> None:
+        raise ArgumentError("not these")
+
+    with pytest.raises(ArgumentError, match="not these"):
+        await NamespaceServer(settings).start(prepare)
+    again = NamespaceServer(settings)
+    await again.start()
+    await again.stop()
 
 
 async def test_a_restart_finds_entities_and_key(tmp_path: Path) -> None:

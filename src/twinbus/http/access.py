@@ -4,7 +4,7 @@ The token is in the `Authorization` header, and `gateway.authorization` says wha
 Manage; the APIs of messages and of administration call `require`. These need no token:
 
 GET /health                    which stores work, and no more
-GET /metrics                   from this machine: whoever is on it could read the data folder as well
+GET /metrics                   from this machine, by one of its names: whoever is on it could read the data folder as well
 /$servicebus/websocket         AMQP, whose clients put their tokens on $cbs
 """
 
@@ -15,16 +15,18 @@ from typing import TypeAlias
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError, Unauthorized
 from twinbus.gateway.authorization import AccessRules, TokenGate, WebTokenRules, is_web_token, without_scheme
+from twinbus.http.own_hosts import OwnHosts
 from twinbus.http.refusals import json_refusal
 from twinbus.model.descriptions import Right
 
 AUTHORIZATION = "authorization"
+MISDIRECTED = 421  # RFC 9110, section 15.5.20
 
 Answer: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -88,12 +90,21 @@ class HttpAccess:
 
         return respond
 
-    def page_open_here(self, answer: Answer) -> Answer:
-        """As `page`, but requests from this machine need no token."""
+    def page_open_here(self, answer: Answer, hosts: OwnHosts) -> Answer:
+        """As `page`, but requests from this machine need no token if they name one of these hosts."""
         guarded = self.page(answer)
 
         async def respond(request: Request) -> Response:
-            return await (answer if _is_from_here(request) else guarded)(request)
+            if not _is_from_here(request):
+                return await guarded(request)
+            if hosts.include_host_of(request):
+                return await answer(request)
+            if AUTHORIZATION not in request.headers:
+                text = (
+                    "This name is not known here. Ask for localhost, or tell the namespace its name with --advertise."
+                )
+                return JSONResponse({"error": text}, status_code=MISDIRECTED)
+            return await guarded(request)
 
         return respond
 

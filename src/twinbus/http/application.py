@@ -1,6 +1,6 @@
 """Everything a namespace answers over HTTP, put together. The package's docstring says which module answers what."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
@@ -21,6 +21,7 @@ from twinbus.http.own.health import HealthPage
 from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
 from twinbus.http.own.session_counts import SessionCountsPage
+from twinbus.http.own_hosts import OwnHosts
 from twinbus.http.websocket import websocket_routes
 from twinbus.management.access_control import AccessControl
 from twinbus.meter.operation import NO_METER
@@ -39,6 +40,7 @@ class HttpParts:
     make_gateway: MakeGateway
     turns: Turns
     amqp_authority: str  # host:port for requests that name no host
+    host_names: Collection[str]  # of the namespace, beside localhost and addresses
     new_key: Callable[[], str]
     operations_log: OperationsLog | None  # None: operations are not logged
 
@@ -46,6 +48,7 @@ class HttpParts:
 class HttpApplication:
     def __init__(self, parts: HttpParts) -> None:
         view, clock = parts.view, parts.clock
+        hosts = OwnHosts(parts.host_names)
         access = HttpAccess(view.rules, clock, view.web_tokens)
         totals = view.book.totals if view.book is not None else {}
         metrics = NamespaceMetrics(parts.name, view.traffic, parts.stores, view.entities, parts.connections, totals)
@@ -53,8 +56,8 @@ class HttpApplication:
         administration = AdministrationApi(view.control, access, settings, view.book or NO_METER)
         self._messaging = MessagingApi(view, access, clock, behind=administration)
         routes: list[BaseRoute] = [
-            _OwnPage("/health", HealthPage(parts.name, parts.stores).show),
-            _OwnPage("/metrics", access.page_open_here(metrics.show)),
+            _OwnPage("/health", HealthPage(parts.name, parts.stores, hosts).show),
+            _OwnPage("/metrics", access.page_open_here(metrics.show, hosts)),
             *websocket_routes(parts.make_gateway, parts.connections, parts.turns, clock),
             *FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, access).routes(),
             *AccessRulesApi(AccessControl(view.control, parts.new_key, clock), access).routes(),

@@ -99,7 +99,7 @@ class _HourFile:
     """A file that is being written."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o750, parents=True, exist_ok=True)
         self._path = folder / f"{name}.parquet"
         self._draft = folder / f"_tmp-{name}.parquet"
         self._writer = pq.ParquetWriter(self._draft, SCHEMA, compression="zstd")

@@ -51,7 +51,7 @@ class Spool:
 
     def __init__(self, operations: Path, facts: SpoolFacts) -> None:
         folder = operations / FOLDER_NAME
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o750, parents=True, exist_ok=True)
         self.path = folder / (facts.name + SUFFIX)
         self.facts = facts
         self.size = 0

@@ -1,4 +1,4 @@
-"""The folder that holds all data of a namespace, locked by one process at a time.
+"""The folder that holds all data of a namespace, locked by one process at a time and open to its owner alone.
 
 lock             flock of the process that serves the namespace
 key              the key of RootManageSharedAccessKey, mode 600, generated at the first start
@@ -18,7 +18,7 @@ from pathlib import Path
 from twinbus.errors import ArgumentError, StoreInUse, StoreUnavailable
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
-from twinbus.store.journal import make_folder, sync_folder
+from twinbus.store.journal import FOLDER_MODE, make_folder, sync_folder
 
 KEY_BYTES = 32
 OPERATIONS_FOLDER = "operations"
@@ -62,7 +62,7 @@ class DataFolder:
     def store_paths(self, wanted_count: int) -> list[Path]:
         file, stores = self.path / "store-count", self.path / "stores"
         if not file.exists():
-            stores.mkdir(exist_ok=True)
+            stores.mkdir(FOLDER_MODE, exist_ok=True)
             write_private(file, str(wanted_count))
         count = int(file.read_text())
         if count != wanted_count:

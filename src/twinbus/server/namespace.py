@@ -1,6 +1,6 @@
 """A namespace as a running server: settings in; folder, stores, brokers, catalog and listeners started and stopped in order.
 
-start   hold the data folder > bind ports > catalog > restore entities > open stores > listen
+start   hold the data folder > bind ports > catalog > restore entities > open stores > create new entities > listen
 stop    close connections > stop listening > finish and close the stores > write the last operations > close the catalog
         > unlock the folder
 """
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 import uvloop
@@ -94,15 +94,18 @@ class NamespaceServer:
         self.admission = Admission(settings.shared_limits, self.connections, self.refusals, socket_count_max())
         self._closers: list[Callable[[], None]] = []
 
-    async def start(self) -> None:
-        """Raises MessagingError, with nothing left open, if the namespace cannot be served."""
+    async def start(self, prepare: "Prepare | None" = None) -> None:
+        """Raises MessagingError, with nothing left open, if the namespace cannot be served.
+
+        `prepare` is called when everything but the ports is ready, to create entities that clients expect.
+        """
         try:
-            await self._start()
+            await self._start(prepare)
         except BaseException:
             self._close_rest()
             raise
 
-    async def _start(self) -> None:
+    async def _start(self, prepare: "Prepare | None") -> None:
         settings, loop = self.settings, asyncio.get_running_loop()
         self._turns = Turns(loop.call_soon, loop.time, time.thread_time)
         folder = DataFolder(settings.data_folder)
@@ -127,6 +130,9 @@ class NamespaceServer:
             ticking.append(self.metering)
         self._beat = Beat(loop, self.clock, ticking, lambda: self.connections)
         self._beat.start()
+        self._closers.append(self._beat.stop)
+        if prepare is not None:
+            await prepare(self)
         await self._listen()
         log.info(
             "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
@@ -209,12 +215,15 @@ class NamespaceServer:
         settings = self.settings
         if settings.tls_certificate is not None and settings.tls_key is not None:
             return server_context(settings.tls_certificate, settings.tls_key)
-        names = [*names_of_listener(settings.host), *settings.tls_names]
-        if settings.advertised_host is not None:
-            names.append(settings.advertised_host)
-        made = development_certificate(tls_folder(settings.data_folder), names, self.clock.now())
+        made = development_certificate(tls_folder(settings.data_folder), self._host_names, self.clock.now())
         self.tls_authority = made.authority
         return server_context(made.certificate, made.key)
+
+    @property
+    def _host_names(self) -> list[str]:
+        settings = self.settings
+        advertised = [] if settings.advertised_host is None else [settings.advertised_host]
+        return [*names_of_listener(settings.host), *settings.tls_names, *advertised]
 
     def _transport(self) -> AmqpTransport:
         return AmqpTransport(self._gateway, self.connections, self.clock, asyncio.get_running_loop(), self._turns)
@@ -246,6 +255,7 @@ class NamespaceServer:
             make_gateway=self._gateway,
             turns=self._turns,
             amqp_authority=authority(self._plain_name, self.amqp_port),
+            host_names=self._host_names,
             new_key=new_key,
             operations_log=self.metering,
         )
@@ -293,24 +303,31 @@ class NamespaceServer:
         return f"Endpoint=sb://{authority(host, port)};SharedAccessKeyName={name};SharedAccessKey={key};"
 
 
-def serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], Awaitable[None]]) -> None:
+Prepare: TypeAlias = Callable[[NamespaceServer], Awaitable[None]]
+
+
+def serve(
+    settings: ServerSettings, on_ready: Callable[[NamespaceServer], None], prepare: Prepare | None = None
+) -> None:
     """Serve a namespace until SIGINT or SIGTERM.
 
-    Raises MessagingError if the namespace cannot be served, or whatever `on_ready` raises.
+    Raises MessagingError if the namespace cannot be served, or whatever `on_ready` or `prepare` raises.
     """
     set_up_process(settings.log_format)
-    uvloop.run(_serve(settings, on_ready))
+    uvloop.run(_serve(settings, on_ready, prepare))
 
 
-async def _serve(settings: ServerSettings, on_ready: Callable[[NamespaceServer], Awaitable[None]]) -> None:
+async def _serve(
+    settings: ServerSettings, on_ready: Callable[[NamespaceServer], None], prepare: Prepare | None
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     server = NamespaceServer(settings, has_store_process=True)
-    await server.start()
+    await server.start(prepare)
     try:
-        await on_ready(server)
+        on_ready(server)
         await stop.wait()
     finally:
         await server.stop()

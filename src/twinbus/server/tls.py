@@ -76,7 +76,7 @@ def development_certificate(folder: Path, names: Sequence[str], now: Millis) -> 
     wanted = list(dict.fromkeys((*NAMES_ALWAYS, *names)))
     moment = datetime.fromtimestamp(now / 1000, UTC)
     if not _is_usable(files, wanted, moment):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
         _create(files, wanted, moment)
         log.info("certificate_created", extra={"fields": {"authority": files.authority, "names": ",".join(wanted)}})
     return files

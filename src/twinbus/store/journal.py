@@ -301,10 +301,14 @@ def _cut(segment: Segment, run: list[tuple[int, int]]) -> Iterator[bytes]:
         yield piece[place - start : place - start + size]
 
 
+FOLDER_MODE = 0o700
+
+
 def make_folder(folder: Path) -> None:
-    """Create the folder and its parents if they are missing, and make their names durable."""
+    """Create the folder and its parents if they are missing, for the owner alone, and make their names durable."""
     missing = [above for above in folder.parents if not above.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    for each in (*reversed(missing), folder):
+        each.mkdir(FOLDER_MODE, exist_ok=True)
     for above in (folder, *missing):
         # A folder that we may enter but not read cannot be synced, and was not created here.
         with contextlib.suppress(PermissionError):

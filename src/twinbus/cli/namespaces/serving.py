@@ -162,8 +162,10 @@ def serve(
         exact_operations_max=exact_operations,
     )
 
-    async def ready(server: NamespaceServer) -> None:
+    async def prepare(server: NamespaceServer) -> None:
         await create_entities(server.control, wanted, new_key)
+
+    def ready(server: NamespaceServer) -> None:
         running = RunningNamespace(
             name,
             os.getpid(),
@@ -180,7 +182,7 @@ def serve(
         _print_ready(Output(as_json=as_json), running)
 
     try:
-        serve_namespace(settings, ready)
+        serve_namespace(settings, ready, prepare)
     finally:
         withdraw(folder)
 
@@ -238,7 +240,7 @@ def _check_name(name: str) -> None:
 def _create_folder(operations: Path) -> None:
     """At start: a namespace goes on if its log cannot be written later, such as on a full disk."""
     try:
-        operations.mkdir(parents=True, exist_ok=True)
+        operations.mkdir(0o750, parents=True, exist_ok=True)
     except OSError as fault:
         raise ArgumentError(
             f"The folder {operations} cannot be created: {fault.strerror}. Name another one with --operations."

@@ -1,7 +1,7 @@
 """GET /health: 200 while some store works, with a list of those that do not; 503 while none does.
 
 Stores that work without rows that were found damaged are listed with how many they set aside. Which those are is for callers
-with a right: `GET /$stores`.
+with a right: `GET /$stores`. Probes may ask by any host name; one that is not ours gets the status and nothing else.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+
+from twinbus.http.own_hosts import OwnHosts
 
 
 class StoreHealth(Protocol):
@@ -26,15 +28,18 @@ class StoreHealth(Protocol):
 
 
 class HealthPage:
-    def __init__(self, namespace: str, stores: Sequence[StoreHealth]) -> None:
+    def __init__(self, namespace: str, stores: Sequence[StoreHealth], hosts: OwnHosts) -> None:
         self._namespace = namespace
         self._stores = stores
+        self._hosts = hosts
 
-    async def show(self, _: Request) -> Response:
+    async def show(self, request: Request) -> Response:
         down = {store.index: store.condition.value for store in self._stores if not store.is_up}
         damaged = {store.index: len(store.set_aside) for store in self._stores if store.set_aside}
         status = "limited" if down else "damaged" if damaged else "healthy"
         body: dict[str, Any] = {"namespace": self._namespace, "status": status, "ill_stores": down}
         if damaged:
             body["set_aside"] = damaged
+        if not self._hosts.include_host_of(request):
+            body = {"status": status}
         return JSONResponse(body, status_code=503 if len(down) == len(self._stores) else 200)
