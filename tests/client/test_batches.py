@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.client.batches import BATCH_FORMAT, plan_batches, read_identity_of
+from twinbus.client.batches import plan_batches, read_identity_of
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError
 from twinbus.model.message import read_message, split_batch
+from twinbus.model.wire_names import BATCH_FORMAT
 
 SIZE_MAX = 2_000
 

@@ -11,9 +11,8 @@ from twinbus.amqp.codec.types import Long, Symbol
 from twinbus.amqp.events import Dispositions
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from twinbus.model.message import BATCH_FORMAT
 from twinbus.model.message_limits import BATCH_SIZE_MAX, MESSAGE_SIZE_CEILING, MESSAGE_SIZE_MAX
-from twinbus.model.wire_names import TRANSFER_DESTINATION_ADDRESS
+from twinbus.model.wire_names import BATCH_FORMAT, TRANSFER_DESTINATION_ADDRESS
 from twinbus.testing.simulation import Answer
 
 TOO_LARGE = "amqp:link:message-size-exceeded"

@@ -12,10 +12,12 @@ import pytest
 
 from tests.gateway.web_token_keys import TRUSTED, claims, jwk, key_set, sign
 from tests.interop.running_server import RunningServer
-from twinbus.clock import Millis
+from twinbus.client.trust import CA_FILE_VARIABLE
+from twinbus.clock import Millis, SystemClock
 from twinbus.errors import ArgumentError, Unauthorized
 from twinbus.gateway.web_tokens import KEY_SET_SIZE_MAX, REREAD_AFTER, WebTokens
 from twinbus.server import trusted_keys
+from twinbus.server.tls import development_certificate, server_context
 from twinbus.server.trusted_keys import TrustedKeys, check_location
 from twinbus.testing.sim_clock import SimClock
 
@@ -116,6 +118,19 @@ async def test_keys_come_from_a_url(publisher: Publisher) -> None:
     tokens, keys = trust(publisher.url)
     await keys.start()
     assert accepts(tokens)
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_an_issuer_is_trusted_over_tls_as_every_other_peer_is(
+    publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_trusted: bool
+) -> None:
+    files = development_certificate(tmp_path, (), SystemClock().now())
+    publisher.socket = server_context(files.certificate, files.key).wrap_socket(publisher.socket, server_side=True)
+    if is_trusted:
+        monkeypatch.setenv(CA_FILE_VARIABLE, str(files.authority))
+    tokens, keys = trust(publisher.url.replace("http:", "https:"))
+    await keys.start()
+    assert accepts(tokens) is is_trusted
 
 
 @pytest.mark.parametrize(("status", "document"), [(302, None), (500, None), (200, b"x" * (KEY_SET_SIZE_MAX + 1))])

@@ -1,6 +1,6 @@
 """Which messages travel in one transfer: encoded messages in, batches out, none larger than the peer accepts.
 
-A batch is a message of its own (message-format 0x80013700) whose data sections each hold a whole message. The service accepts or
+A batch is a message of its own (`wire_names.BATCH_FORMAT`) whose data sections each hold a whole message. The service accepts or
 refuses it as a whole, and a partitioned entity accepts only messages with one key together. So messages are grouped by key, which
 keeps the order within each key but not between keys.
 """
@@ -21,7 +21,6 @@ from twinbus.model.identity import read_identity
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.model.partition_key import folded
 
-BATCH_FORMAT = 0x80013700
 BATCH_SIZE_DEFAULT = MESSAGE_SIZE_MAX
 """If the peer announces no limit."""
 PARTITION_KEY = Symbol(wire_names.PARTITION_KEY)
@@ -112,7 +111,7 @@ def _close(group: _Group, payloads: Sequence[bytes]) -> Batch:
     for place in group.places:
         payload = payloads[place]
         parts += (_SECTION.pack(_DATA_DESCRIPTOR, _BINARY32, len(payload)), payload)
-    return Batch(group.places, b"".join(parts), BATCH_FORMAT)
+    return Batch(group.places, b"".join(parts), wire_names.BATCH_FORMAT)
 
 
 def _envelope(identity: Identity, key: str | None) -> bytes:

@@ -2,7 +2,7 @@
 
 A row drives the Atom reader and writer, the checks of the control plane, the options and the output of the command
 line, the keys of definition files and `docs/reference/properties.md`. A new property is a field in `descriptions`, a row
-here, and its meaning where the broker uses the field; `make docs` does the pages.
+here, and, where the broker uses it, a field in `broker/entity_settings` and its meaning; `make docs` does the pages.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,9 @@ class Property(Element):
     """An element that can be set: a field of the descriptions, which hold its default.
 
     `least` and `most` bound numbers and durations; `most` of a text is its length. `choices` are allowed as well, or
-    alone where there are no bounds. A property without `option` is not on the command line. `short` is a second key in definition files, `shown` the name in what commands print.
+    alone where there are no bounds. A property without `option` is not on the command line, and one that the official client
+    does not know cannot be: commands use that client. `short` is a second key in definition files, `shown` the name in what
+    commands print.
     """
 
     field: str

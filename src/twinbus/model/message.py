@@ -22,7 +22,6 @@ from twinbus.model.header import NO_HEADER, read_header
 from twinbus.model.identity import is_ping, lifetime, read_identity, with_message_id
 from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX, PROPERTY_SIZE_MAX, TIME_TO_LIVE_MAX
 
-BATCH_FORMAT = 0x80013700
 """message-format of a transfer whose data sections are whole messages."""
 
 _pack_prefix = PREFIX.pack

@@ -61,6 +61,8 @@ SESSION_LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 SESSION_TIMEOUT = "com.microsoft:timeout"
 TRANSFER_DESTINATION_ADDRESS = "com.microsoft:transfer-destination-address"
 BATCH_SIZE_MAX = "com.microsoft:max-message-batch-size"
+BATCH_FORMAT = 0x80013700
+"""The message-format of a batch: a message whose data sections each hold a whole message."""
 
 DEAD_LETTER_CONDITION = "com.microsoft:dead-letter"
 """Condition of a rejected outcome by which a receiver dead-letters a message."""

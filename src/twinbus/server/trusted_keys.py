@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import IO
 from urllib.error import URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
+from twinbus.client.trust import tls_context
 from twinbus.clock import Clock, Millis
 from twinbus.errors import ArgumentError
 from twinbus.gateway.trusted_issuer import TrustedIssuer
@@ -122,7 +123,8 @@ def _keys_at(location: str) -> tuple[SigningKey, ...]:
             return read_key_set(file.read(KEY_SET_SIZE_MAX + 1))
     request = Request(location, headers={"Accept": "application/json"})
     deadline = time.monotonic() + READ_TIMEOUT_S
-    with build_opener(_NoRedirects).open(request, timeout=READ_TIMEOUT_S) as response:
+    opener = build_opener(_NoRedirects, HTTPSHandler(context=tls_context()))
+    with opener.open(request, timeout=READ_TIMEOUT_S) as response:
         return read_key_set(_body(response, deadline))
 
 

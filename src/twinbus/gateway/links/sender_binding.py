@@ -22,8 +22,9 @@ from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import ranges
 from twinbus.gateway.namespace_view import EntityTraffic
 from twinbus.gateway.nodes.coordinator import Transactions, in_transaction
-from twinbus.model.message import BATCH_FORMAT, Message, check_batch_size, split_batch
+from twinbus.model.message import Message, check_batch_size, split_batch
 from twinbus.model.message_reader import MessageReader
+from twinbus.model.wire_names import BATCH_FORMAT
 
 CREDIT = 2_000
 

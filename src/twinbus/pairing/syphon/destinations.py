@@ -10,14 +10,15 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from twinbus.clock import Millis
+from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.pairing.syphon.transport import Chunk, Taken, Transfer
 
 RETRY_MIN: Millis = 1_000
 RETRY_MAX: Millis = 120_000
 CLOCK_SKEW_MAX: Millis = 1_000
 NO_BARRIER = 2**63
-CHUNK_SIZE_MAX = 240 * 1024
-"""Of one batch; the rest of 256 KB is for the envelope."""
+CHUNK_SIZE_MAX = MESSAGE_SIZE_MAX - 16 * 1024
+"""Of one batch; the rest is for the envelope."""
 
 Group: TypeAlias = list[tuple[Taken, Transfer]]
 
