@@ -5,16 +5,20 @@ JSON for each as it ends; pytest shows each as a test. Some scenarios move the c
 have a second namespace, and ask for it over HTTP.
 """
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple, cast
+
+import pytest
 
 from tests.interop.results import Feature, Outcome, Recorder
 from tests.interop.running_server import RunningServer
@@ -29,6 +33,22 @@ class SuiteUnavailable(Exception):
     """This machine cannot run the suite; the text says what is missing."""
 
 
+def build_folder(name: str, sources: Iterable[Path]) -> Path:
+    """Where to keep what is built from these files, in the build folder, which git ignores. Another one when they change."""
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.read_bytes())
+    return BUILD / f"{name}-{digest.hexdigest()[:12]}"
+
+
+def start_anew(folder: Path) -> Path:
+    """The folder, empty, and none that was built from files as they were before."""
+    for older in BUILD.glob(f"{folder.name.rpartition('-')[0]}-*"):
+        shutil.rmtree(older)
+    folder.mkdir(parents=True)
+    return folder
+
+
 class Scenario(NamedTuple):
     feature: Feature
     name: str
@@ -37,9 +57,13 @@ class Scenario(NamedTuple):
 def scenarios_in(sources: Sequence[Path]) -> list[Scenario]:
     """In the order of the sources. Two of one name cannot be told apart and are refused."""
     found = [Scenario(cast(Feature, feature), name) for path in sources for feature, name in _named_in(path)]
-    names = [scenario.name for scenario in found]
+    names = [each.name for each in found]
     assert len(set(names)) == len(names), f"two scenarios have one name: {sorted(names)}"
     return found
+
+
+def name_of(scenario: Scenario) -> str:
+    return f"{scenario.feature}: {scenario.name}"
 
 
 def _named_in(path: Path) -> list[tuple[str, str]]:
@@ -111,6 +135,27 @@ class SuiteRun:
 
 
 @contextmanager
+def playing(
+    recorder: Recorder,
+    scenarios: Sequence[Scenario],
+    command: Callable[[], Sequence[str]],
+    variables: Mapping[str, str],
+) -> Iterator[SuiteRun]:
+    """The process that plays them. Where it cannot be built, its tests are skipped with the reason."""
+    try:
+        built = command()
+    except SuiteUnavailable as missing:
+        for scenario in scenarios:
+            recorder.record(scenario.feature, scenario.name, "skip", str(missing))
+        pytest.skip(f"it cannot be run: {missing}")
+    run = SuiteRun(built, variables, recorder)
+    try:
+        yield run
+    finally:
+        run.end()
+
+
+@contextmanager
 def stage(folder: Path) -> Iterator[dict[str, str]]:
     """The two namespaces of a suite, as the variables that describe them to its process."""
     with ExitStack() as stack:
@@ -159,15 +204,16 @@ class _OwnNamespace:
 
 
 @contextmanager
-def taking_orders(obey: Callable[[str], None]) -> Iterator[str]:
-    """An address that takes orders: POST /ORDER answers when it is done."""
+def taking_orders(obey: Callable[[str], str | None]) -> Iterator[str]:
+    """An address that takes orders: POST /ORDER answers when it is done, with what `obey` returns."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            obey(self.path[1:])
+            answer = (obey(self.path[1:]) or "").encode()
             self.send_response(200)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
+            self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
             """Nobody reads it."""

@@ -3,13 +3,12 @@
 Suites of frameworks in Go are built the same way, from folders of their own.
 """
 
-import hashlib
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
-from tests.interop.foreign_suite import BUILD, SuiteUnavailable
+from tests.interop.foreign_suite import SuiteUnavailable, build_folder, start_anew
 
 FOLDER = Path(__file__).parent / "go"
 SOURCES = sorted(FOLDER.glob("*.go"))
@@ -33,14 +32,11 @@ def built_suite(folder: Path = FOLDER, shared: Path | None = None, timeout_s: fl
     """
     if shutil.which("go") is None:
         raise SuiteUnavailable("go is not installed")
-    digest = hashlib.sha256()
     common = () if shared is None else sorted(shared.glob("*.go"))
-    for path in (*sorted(folder.glob("*.go")), folder / "go.mod", folder / "go.sum", *common):
-        digest.update(path.read_bytes())
-    program = BUILD / f"{folder.name}-{digest.hexdigest()[:12]}" / "suite"
+    sources = (*sorted(folder.glob("*.go")), folder / "go.mod", folder / "go.sum", *common)
+    program = build_folder(folder.name, sources) / "suite"
     if not program.exists():
-        for older in BUILD.glob(f"{folder.name}-*"):
-            shutil.rmtree(older)
+        start_anew(program.parent)
         _build(program, folder, timeout_s)
     return program
 

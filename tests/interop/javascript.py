@@ -3,44 +3,35 @@
 The packages are installed once into the build folder, which git ignores; a change of package.json installs them again.
 """
 
-import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from tests.interop.foreign_suite import SuiteUnavailable, build_folder, start_anew, taking_orders
 from tests.interop.results import Feature, Recorder
 from tests.interop.running_server import RunningServer
 
 SCRIPTS = Path(__file__).parent / "js"
-BUILD = Path(__file__).parents[2] / "build"
 NODE_MAJOR_MIN = 20
 INSTALL_TIMEOUT_S = 90.0
 RUN_TIMEOUT_S = 60.0
 
 
-class JavaScriptUnavailable(Exception):
-    """This machine cannot run the SDK; the text says what is missing."""
-
-
 def installed_packages() -> Path:
-    """The folder of the installed packages. Raises JavaScriptUnavailable where node or npm are missing or cannot get them."""
+    """The folder of the installed packages. Raises SuiteUnavailable where node or npm are missing or cannot get them."""
     if shutil.which("node") is None or shutil.which("npm") is None:
-        raise JavaScriptUnavailable(f"node and npm are not installed; Node {NODE_MAJOR_MIN} or later is needed")
+        raise SuiteUnavailable(f"node and npm are not installed; Node {NODE_MAJOR_MIN} or later is needed")
     version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
     if int(version.removeprefix("v").split(".")[0]) < NODE_MAJOR_MIN:
-        raise JavaScriptUnavailable(f"Node {version.strip()} is too old; {NODE_MAJOR_MIN} or later is needed")
+        raise SuiteUnavailable(f"Node {version.strip()} is too old; {NODE_MAJOR_MIN} or later is needed")
     manifest = SCRIPTS / "package.json"
-    folder = BUILD / f"javascript-{hashlib.sha256(manifest.read_bytes()).hexdigest()[:12]}"
+    folder = build_folder("javascript", [manifest])
     if not (folder / "installed").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(manifest, folder)
+        shutil.copy(manifest, start_anew(folder))
         _install(folder)
         (folder / "installed").touch()
     return folder / "node_modules"
@@ -51,9 +42,9 @@ def _install(folder: Path) -> None:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise JavaScriptUnavailable("npm could not get the packages of the JavaScript SDK in time") from None
+        raise SuiteUnavailable("npm could not get the packages of the JavaScript SDK in time") from None
     if done.returncode != 0:
-        raise JavaScriptUnavailable(f"npm could not install the JavaScript SDK: {done.stderr.strip()[-500:]}")
+        raise SuiteUnavailable(f"npm could not install the JavaScript SDK: {done.stderr.strip()[-500:]}")
 
 
 FEATURES: dict[str, Feature] = {
@@ -134,28 +125,11 @@ class TestRun:
             recorder.record(FEATURES[self._script], f"{name} ({self._transport})", "fail" if is_failed else "pass")
 
 
-@contextmanager
-def clock_control(server: RunningServer) -> Iterator[str]:
+def clock_control(server: RunningServer) -> AbstractContextManager[str]:
     """An address that moves the server's clock: POST /SECONDS answers what the clock shows then."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            server.clock.advance(float(self.path[1:]))
-            shown = str(server.clock.now()).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(shown)))
-            self.end_headers()
-            self.wfile.write(shown)
+    def advance(seconds: str) -> str:
+        server.clock.advance(float(seconds))
+        return str(server.clock.now())
 
-        def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_port}"
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
+    return taking_orders(advance)

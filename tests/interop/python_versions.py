@@ -11,11 +11,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.interop.foreign_suite import BUILD
 from tests.interop.results import Feature, Recorder
 from tests.interop.running_server import RunningServer
 
 SCENARIOS = Path(__file__).parent / "python" / "scenarios.py"
-BUILD = Path(__file__).parents[2] / "build"
 INSTALL_TIMEOUT_S = 90.0
 RUN_TIMEOUT_S = 60.0
 

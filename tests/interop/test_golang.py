@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_connect_page import examples
-from tests.interop.foreign_suite import RUN_TIMEOUT_S, Scenario, SuiteRun, SuiteUnavailable, scenarios_in, stage
+from tests.interop.foreign_suite import (
+    RUN_TIMEOUT_S,
+    Scenario,
+    SuiteRun,
+    SuiteUnavailable,
+    name_of,
+    playing,
+    scenarios_in,
+    stage,
+)
 from tests.interop.golang import FOLDER, SOURCES, built_suite, sdk_version
 from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
@@ -20,19 +29,14 @@ SCENARIOS = scenarios_in(SOURCES)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuiteRun]:
     recorder = Recorder("Go SDK", sdk_version())
-    try:
-        program = built_suite()
-    except SuiteUnavailable as missing:
-        for scenario in SCENARIOS:
-            recorder.record(scenario.feature, scenario.name, "skip", str(missing))
-        pytest.skip(f"the Go SDK cannot be run: {missing}")
-    with stage(tmp_path_factory.mktemp("go")) as variables:
-        suite = SuiteRun([str(program)], variables, recorder)
+    with (
+        stage(tmp_path_factory.mktemp("go")) as variables,
+        playing(recorder, SCENARIOS, lambda: [str(built_suite())], variables) as suite,
+    ):
         yield suite
-        suite.end()
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: f"{scenario.feature}: {scenario.name}")
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)
 def test_the_sdk_gets_what_it_expects(run: SuiteRun, scenario: Scenario) -> None:
     assert not (failure := run.failure(scenario)), failure
 

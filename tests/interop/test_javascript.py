@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_connect_page import examples
+from tests.interop.foreign_suite import SuiteUnavailable
 from tests.interop.javascript import (
     RUN_TIMEOUT_S,
-    JavaScriptUnavailable,
     TestRun,
     clock_control,
     installed_packages,
@@ -36,7 +36,7 @@ SCRIPTS = (
 def packages() -> Path:
     try:
         return installed_packages()
-    except JavaScriptUnavailable as missing:
+    except SuiteUnavailable as missing:
         pytest.skip(f"the JavaScript SDK cannot be run: {missing}")
 
 

@@ -1,38 +1,13 @@
-"""Frameworks as suites: what plays the scenarios, against which namespace, and what becomes of it where it cannot run."""
+"""The namespaces that frameworks are tested against, as their processes need to know them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from tests.interop.foreign_suite import Scenario, SuiteRun, SuiteUnavailable
-from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
 
 NETWORK = Path(__file__).parent / "python" / "network"
 AZURE_NAME = "twinbus-tests.servicebus.windows.net"
-
-
-@contextmanager
-def playing(
-    recorder: Recorder,
-    scenarios: Sequence[Scenario],
-    command: Callable[[], Sequence[str]],
-    variables: Mapping[str, str],
-) -> Iterator[SuiteRun]:
-    """The process that plays them. Where it cannot be built, its tests are skipped with the reason."""
-    try:
-        built = command()
-    except SuiteUnavailable as missing:
-        for scenario in scenarios:
-            recorder.record(scenario.feature, scenario.name, "skip", str(missing))
-        pytest.skip(f"it cannot be run: {missing}")
-    run = SuiteRun(built, variables, recorder)
-    try:
-        yield run
-    finally:
-        run.end()
 
 
 def described(server: RunningServer) -> dict[str, str]:
@@ -48,10 +23,6 @@ def described(server: RunningServer) -> dict[str, str]:
         "TWINBUS_KEY_NAME": namespace.root_rule.name,
         "TWINBUS_KEY": namespace.root_rule.primary_key,
     }
-
-
-def name_of(scenario: Scenario) -> str:
-    return f"{scenario.feature}: {scenario.name}"
 
 
 @contextmanager

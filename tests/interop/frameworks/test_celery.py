@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.interop.foreign_suite import Scenario, SuiteRun, scenarios_in
-from tests.interop.frameworks.suites import azure_named_server, described, name_of, network, playing
+from tests.interop.foreign_suite import Scenario, SuiteRun, name_of, playing, scenarios_in
+from tests.interop.frameworks.suites import azure_named_server, described, network
 from tests.interop.frameworks.venvs import PYTHON, Environment
 from tests.interop.results import Recorder
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.foreign_suite import Scenario, SuiteRun, scenarios_in
-from tests.interop.frameworks.suites import name_of, playing
+from tests.interop.foreign_suite import Scenario, SuiteRun, name_of, playing, scenarios_in
 from tests.interop.golang import built_suite, module_version
 from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer

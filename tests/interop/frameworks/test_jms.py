@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.foreign_suite import Scenario, SuiteRun, scenarios_in
-from tests.interop.frameworks.maven import MavenProject, trust_store
-from tests.interop.frameworks.suites import described, name_of, playing
+from tests.interop.foreign_suite import Scenario, SuiteRun, name_of, playing, scenarios_in
+from tests.interop.frameworks.suites import described
+from tests.interop.maven import JVM, MavenProject, trust_store
 from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
 from twinbus.model.descriptions import RuleDescription, SqlFilter
 
-PROJECT = MavenProject("jms", "JmsScenarios")
+PROJECT = MavenProject(JVM / "jms", "JmsScenarios")
 SCENARIOS = scenarios_in(PROJECT.sources)
 QUEUES = [
     "anonymous",

@@ -5,14 +5,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.interop.foreign_suite import Scenario, SuiteRun, scenarios_in, taking_orders
-from tests.interop.frameworks.maven import MavenProject, trust_store
+from tests.interop.foreign_suite import Scenario, SuiteRun, name_of, playing, scenarios_in, taking_orders
 from tests.interop.frameworks.relay import relayed
-from tests.interop.frameworks.suites import AZURE_NAME, azure_named_server, described, name_of, playing
+from tests.interop.frameworks.suites import AZURE_NAME, azure_named_server, described
+from tests.interop.maven import JVM, MavenProject, trust_store
 from tests.interop.results import Recorder
 from tests.interop.running_server import RunningServer
 
-PROJECT = MavenProject("spring", "SpringScenarios")
+PROJECT = MavenProject(JVM / "spring", "SpringScenarios")
 SCENARIOS = scenarios_in(PROJECT.sources)
 QUEUES = ["answers", "failing", "from", "messages", "queue", "questions", "template", "to"]
 

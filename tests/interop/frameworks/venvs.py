@@ -3,15 +3,13 @@
 Installed once into the build folder, which git ignores; a change of the file installs it again.
 """
 
-import hashlib
 import re
-import shutil
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
-from tests.interop.foreign_suite import BUILD, SuiteUnavailable
+from tests.interop.foreign_suite import SuiteUnavailable, build_folder, start_anew
 
 PYTHON = Path(__file__).parent / "python"
 INSTALL_TIMEOUT_S = 110.0
@@ -31,12 +29,10 @@ class Environment:
 
     def python(self) -> Path:
         """Raises SuiteUnavailable where pip cannot get the packages."""
-        folder = BUILD / f"python-{self._name}-{hashlib.sha256(self._packages.read_bytes()).hexdigest()[:12]}"
+        folder = build_folder(f"python-{self._name}", [self._packages])
         python = folder / "bin" / "python"
         if not (folder / "installed").exists():
-            for older in BUILD.glob(f"python-{self._name}-*"):
-                shutil.rmtree(older)
-            venv.create(folder, symlinks=True)
+            venv.create(start_anew(folder), symlinks=True)
             _install(python, self._packages)
             (folder / "installed").touch()
         return python

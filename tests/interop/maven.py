@@ -3,29 +3,37 @@
 Built once into the build folder, which git ignores; a change of the pom or the sources builds it again.
 """
 
-import hashlib
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
-from tests.interop.foreign_suite import BUILD, SuiteUnavailable
+from tests.interop.foreign_suite import SuiteUnavailable, build_folder, start_anew
 
-JVM = Path(__file__).parent / "jvm"
+JVM = Path(__file__).parent / "frameworks" / "jvm"
+COMMON = JVM / "common"
 JAVA_MAJOR_MIN = 17
 BUILD_TIMEOUT_S = 110.0
 
+# Processes that live for seconds: code that is compiled once, and no second thread for the garbage.
+OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Dfile.encoding=UTF-8",
+    "-Dstdout.encoding=UTF-8",
+)
+
 
 class MavenProject:
-    """`main`: the class to run. The folder is below `jvm`; what is in `jvm/common` is part of every project."""
+    """`main`: the class to run. `common`: a folder of sources that several projects share."""
 
-    def __init__(self, folder: str, main: str) -> None:
-        self._name = folder
+    def __init__(self, folder: Path, main: str, common: Path | None = COMMON) -> None:
+        self._name = folder.name
         self._main = main
-        self._pom = JVM / folder / "pom.xml"
-        self.sources = sorted((JVM / folder).glob("*.java"))
-        self._all_sources = [*self.sources, *sorted((JVM / "common").glob("*.java"))]
+        self._pom = folder / "pom.xml"
+        self.sources = sorted(folder.glob("*.java"))
+        self._all_sources = [*self.sources, *([] if common is None else sorted(common.glob("*.java")))]
 
     def version_of(self, artifact: str) -> str:
         found = re.search(rf"<artifactId>{artifact}</artifactId>\s*<version>([^<]+)<", self._pom.read_text())
@@ -33,20 +41,22 @@ class MavenProject:
         return found[1]
 
     def command(self, *options: str) -> list[str]:
-        """Raises SuiteUnavailable where Java or Maven are missing, or Maven cannot get the packages."""
+        """What runs it. Raises SuiteUnavailable as `libraries` does."""
+        path = f"{self.libraries()}/*"
+        classes = build_folder(f"jvm-classes-{self._name}", [self._pom, *self._all_sources])
+        if not (classes / "complete").exists():
+            self._compile(path, start_anew(classes))
+            (classes / "complete").touch()
+        return ["java", *OPTIONS, *options, "-cp", f"{classes}:{path}", self._main]
+
+    def libraries(self) -> Path:
+        """The folder of what the pom asks for. Raises SuiteUnavailable where Java or Maven are missing, or Maven cannot get it."""
         _check_tools()
-        libraries = BUILD / f"jvm-libraries-{self._name}-{_digest([self._pom])}"
-        classes = BUILD / f"jvm-classes-{self._name}-{_digest([self._pom, *self._all_sources])}"
-        if not (libraries / "complete").exists():
-            _remove_older(libraries)
-            self._get_libraries(libraries)
-            (libraries / "complete").touch()
-        path = f"{libraries}/*"
-        if not classes.exists():
-            _remove_older(classes)
-            self._compile(path, classes)
-        # The processes live for seconds: compiling well is not worth it.
-        return ["java", "-XX:TieredStopAtLevel=1", "-Xshare:auto", *options, "-cp", f"{classes}:{path}", self._main]
+        folder = build_folder(f"jvm-libraries-{self._name}", [self._pom])
+        if not (folder / "complete").exists():
+            self._get_libraries(start_anew(folder))
+            (folder / "complete").touch()
+        return folder
 
     def _get_libraries(self, folder: Path) -> None:
         goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -61,11 +71,10 @@ class MavenProject:
             raise SuiteUnavailable(f"mvn could not get the packages: {done.stdout.strip()[-500:]}")
 
     def _compile(self, path: str, classes: Path) -> None:
-        draft = classes.with_suffix(".new")
-        command = ["javac", "-nowarn", "-proc:none", "-cp", path, "-d", str(draft), *map(str, self._all_sources)]
+        command = ["javac", "-Xlint:all,-serial,-processing,-classfile", "-proc:none", "-encoding", "UTF-8"]
+        command += ["-cp", path, "-d", str(classes), *map(str, self._all_sources)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
         assert done.returncode == 0, f"{self._name} does not compile: {done.stderr}"
-        draft.rename(classes)
 
 
 def trust_store(authority: Path, folder: Path) -> Path:
@@ -85,15 +94,3 @@ def _check_tools() -> None:
     found = re.search(r"javac (\d+)", said)
     if found is None or int(found[1]) < JAVA_MAJOR_MIN:
         raise SuiteUnavailable(f"{said.strip()} is too old; Java {JAVA_MAJOR_MIN} or later is needed")
-
-
-def _remove_older(folder: Path) -> None:
-    for older in BUILD.glob(f"{folder.name.rpartition('-')[0]}-*"):
-        shutil.rmtree(older)
-
-
-def _digest(files: Sequence[Path]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
