@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from twinbus.__main__ import main
-from twinbus.cli.pipeline.spark_job import stop_by_signal
+from twinbus.cli.pipeline.spark_job import INTERRUPTED_TEXT, interruptible, stop_by_signal
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -28,3 +28,34 @@ def test_an_interrupt_ends_a_command_that_has_hardly_begun(monkeypatch: pytest.M
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_work_begins_interrupts_a_job_and_so_does_a_second_one(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        os.kill(os.getpid(), number)
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        _get_twice(number)
+    assert signal.getsignal(number) is before
+    assert capsys.readouterr().err.splitlines() == [INTERRUPTED_TEXT] * 2
+
+
+def _get_twice(number: signal.Signals) -> None:
+    with stop_by_signal() as stop:
+        os.kill(os.getpid(), number)
+        assert stop.wait(10)
+        os.kill(os.getpid(), number)
+
+
+def test_an_ignored_signal_does_not_stop_a_job() -> None:
+    """As with nohup, or in the background of a shell script."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_by_signal() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.is_set()
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -247,3 +248,14 @@ def test_a_round_that_does_not_come_to_what_is_chosen_is_followed_by_a_longer_on
     for _ in range(9):
         note(queue, MoveReport("q"))
     assert queue.budget_s == BUDGET_S_MAX
+
+
+def test_a_task_that_sees_the_stop_file_gives_back_what_it_has_not_moved(
+    bus: LocalNamespace, queue: str, tmp_path: Path
+) -> None:
+    (tmp_path / "stop").touch()
+    stopped = replace(plan(bus, queue, numbers(bus, queue)), stop_file=str(tmp_path / "stop"))
+    report = run_move(stopped, SystemClock())
+    assert (report.moved, report.error, report.is_drained) == ([], None, False)
+    with BlockingNamespace.connect(bus.connection_string) as namespace:
+        assert len(namespace.receiver(f"{queue}/$DeadLetterQueue", deletes=True).collect(COUNT, 5)) == COUNT

@@ -152,10 +152,16 @@ class Capture:
             self.tally.state = CaptureState.WAITING
 
     def stop(self) -> None:
-        """The batch that is being written is finished; if that takes too long, it will be written again next time."""
+        """The batch that is being written is finished; if that takes too long, it will be written again next time.
+
+        So will one that has begun since: a capture that is behind has batch after batch, and never rests.
+        """
         if self._query is not None and self.tally.state is CaptureState.RUNNING:
             deadline = time.monotonic() + FINISH_WAIT_S
+            under_way = _last_batch(self._query)
             while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
+                if _last_batch(self._query) != under_way:
+                    break
                 time.sleep(LOOK_EVERY_S)
             self._count(self._query)
             self._query.stop()
@@ -184,6 +190,12 @@ class Capture:
         if settings.interval_s is None:
             return writer.trigger(availableNow=True)
         return writer.trigger(processingTime=f"{int(settings.interval_s * 1000)} milliseconds")
+
+
+def _last_batch(query: "StreamingQuery") -> int | None:
+    """The number of the last batch that is committed."""
+    last = query.lastProgress
+    return None if last is None else last.batchId
 
 
 class BatchWriter:

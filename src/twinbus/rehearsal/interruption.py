@@ -1,4 +1,4 @@
-"""Interrupting a rehearsal: signals that end it, cleaning up undisturbed, and threads that can be waited for again.
+"""Interrupting a rehearsal or a job: signals that end it, cleaning up undisturbed, and threads that can be waited for again.
 
 Every signal that asks a program to end becomes KeyboardInterrupt in the main thread, which unwinds everything in order.
 """
@@ -16,8 +16,12 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasatt
 
 def ending_signals_interrupt() -> contextlib.AbstractContextManager[None]:
     """For the duration of the context. A signal that is ignored stays ignored: `nohup` is meant to keep a program running."""
-    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    return _handling(heard, signal.default_int_handler)
+    return _handling([number for number in heard_signals() if number in ENDING], signal.default_int_handler)
+
+
+def heard_signals() -> list[signal.Signals]:
+    """Those that ask this program to end, Ctrl-C among them, without those that are ignored."""
+    return [number for number in (signal.SIGINT, *ENDING) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def uninterrupted() -> contextlib.AbstractContextManager[None]:

@@ -58,7 +58,14 @@ def capture(
     Without --available-now, entities that are created later and match a pattern are captured too, within a minute.
     """
     require_spark()
-    from twinbus.pipeline.capture import AT_ONCE_DEFAULT, Capture, CaptureMode, CaptureSettings, run_captures
+    from twinbus.pipeline.capture import (
+        AT_ONCE_DEFAULT,
+        Capture,
+        CaptureMode,
+        CaptureSettings,
+        CaptureState,
+        run_captures,
+    )
     from twinbus.pipeline.captured_entities import chosen_entities
     from twinbus.pipeline.newcomers import Newcomers
 
@@ -81,6 +88,9 @@ def capture(
                 newcomers = Newcomers(captures, matching, lambda path: Capture(spark, path, settings))
                 run_captures(captures, stop, show, newcomers=newcomers)
     _print_result(captures, call.output)
+    if available_now and any(each.tally.state is CaptureState.STOPPED for each in captures):
+        # A capture without end is meant to be stopped; this one was to be complete.
+        raise typer.Abort
 
 
 def _all_paths(call: Call) -> list[str]:

@@ -1,8 +1,11 @@
 """`twinbus pipeline replay`: captured messages and dead letters back to entities."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +19,7 @@ from twinbus.errors import ArgumentError
 from twinbus.pipeline.connection_options import CONNECTION_STRING, ConnectionOptions, OptionError
 from twinbus.pipeline.replay.message_ids import OPTION as MESSAGE_IDS_OPTION
 from twinbus.pipeline.replay.message_ids import MessageIds, dropping_destinations, renamed_dead_letters
-from twinbus.pipeline.session import require_spark
+from twinbus.pipeline.session import choose_master, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,12 +91,13 @@ def replay(
     if (lake is None) != dead_letters:
         raise ArgumentError("Choose what to replay: --lake FOLDER, or --dead-letters and entities.")
     paths = _dead_letter_paths(call, entities or ()) if dead_letters else list(entities or ())
-    with spark_job("replay", master, conf) as spark:
+    is_local = (choose_master(master, os.environ) or "").startswith("local")
+    with TemporaryDirectory(prefix="twinbus-replay-") as folder, spark_job("replay", master, conf) as spark:
         chosen = _chosen(spark, call, lake, paths, where, with_bodies=dry_run and sample > 0)
         if dry_run:
             _show_plan(chosen, to, sample, call.output)
             return
-        stop = StopRequest()
+        stop = StopRequest(Path(folder) / "stop" if is_local else None)
         if lake is None:
             _move_dead_letters(spark, call, chosen, destinations_of(paths, to), message_ids, stop, rate)
         else:

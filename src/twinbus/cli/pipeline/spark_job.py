@@ -1,5 +1,9 @@
 """Commands that run a Spark job: the options all of them have, the session they run in, and how a signal stops them.
 
+    signal   before the work begins, and in jobs that have no rounds   KeyboardInterrupt, exit code 130
+             while it runs                                             the round is finished, then the command ends
+             a second one                                              KeyboardInterrupt, exit code 130
+
 Nothing of Spark is imported before a job starts: the other commands need neither it nor Java.
 """
 
@@ -18,6 +22,7 @@ import typer
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.session import LOG_LEVEL_VARIABLE, MASTER_VARIABLE, require_spark, spark_session
+from twinbus.rehearsal.interruption import ending_signals_interrupt, heard_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,16 +38,32 @@ SettingsOption = Annotated[
     typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=4g; repeatable."),
 ]
 
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED_TEXT = "twinbus: interrupted. What was finished before stays finished."
 
 
 @contextmanager
 def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> "Iterator[SparkSession]":
     """A session for one command. A session that already runs in this process is used and left running.
 
-    Errors of Spark become one line.
+    Errors of Spark become one line. Signals that end a program interrupt it in order: the session is stopped.
     """
+    with interruptible(), _session(name, master, settings) as session:
+        yield session
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Every signal that asks a program to end interrupts it, which is said in a line."""
+    try:
+        with ending_signals_interrupt():
+            yield
+    except KeyboardInterrupt:
+        typer.echo(INTERRUPTED_TEXT, err=True)
+        raise
+
+
+@contextmanager
+def _session(name: str, master: str | None, settings: Sequence[str] | None) -> "Iterator[SparkSession]":
     # The command reports errors in one line; Spark would print them as well.
     os.environ.setdefault(LOG_LEVEL_VARIABLE, "off")
     is_ours = not _is_running()
@@ -61,13 +82,13 @@ def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> 
 
 @contextmanager
 def stop_by_signal(ask: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets, so that the job finishes what is under way; a second signal ends
-    the process as usual.
+    """An event that the first signal sets, so that the job finishes what is under way; a second one does what it did
+    before.
 
     The first one also calls `ask`, for work that the main thread waits for and that cannot see the event.
     """
     stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in heard_signals()}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -78,7 +99,7 @@ def stop_by_signal(ask: Callable[[], None] = lambda: None) -> Iterator[threading
         restore()
         ask()
 
-    for number in SIGNALS:
+    for number in before:
         signal.signal(number, ask_to_stop)
     try:
         yield stop

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BUDGET_S = 10.0
-"""Of a round, which is how late the job notices that it is to stop."""
+"""Of a round, which is how late the job notices that it is to stop where its tasks cannot see the file that says so."""
 BUDGET_S_MAX = 120.0
 """For a queue whose selected messages are behind so many others that a shorter round does not reach them."""
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
@@ -112,6 +112,7 @@ class DeadLetterReplay:
             queue.is_renaming,
             None if self.rate is None else self.rate / task_count,
             queue.budget_s,
+            None if self.stop.file is None else str(self.stop.file),
         )
 
     def _last_error(self) -> str:

@@ -15,6 +15,7 @@ connection. So it is looked for before it is given up.
 
 import asyncio
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -68,6 +69,8 @@ class MovePlan:
     is_renaming: bool = False
     rate: float | None = None
     budget_s: float = 30.0
+    stop_file: str | None = None
+    """The task ends early when this file appears; see `stop_request`."""
 
 
 @dataclass(slots=True)
@@ -144,10 +147,10 @@ class _Mover:
         return cls(plan, access, namespace.entity(plan.path), receiver, sender, clock)
 
     async def run(self) -> bool:
-        """Until all is done or the time is over; true where nothing more came."""
+        """Until all is done, the time is over or the job is to stop; true where nothing more came."""
         deadline = time.monotonic() + self._plan.budget_s
         try:
-            while self._left > 0 and time.monotonic() < deadline:
+            while self._left > 0 and not self._is_over(deadline):
                 page = await self._receiver.receive(PAGE_COUNT, WAIT_S)
                 if not page:
                     await self._require_gone()
@@ -156,6 +159,10 @@ class _Mover:
             return False
         finally:
             await self._give_back()
+
+    def _is_over(self, deadline: float) -> bool:
+        stop_file = self._plan.stop_file
+        return time.monotonic() >= deadline or (stop_file is not None and os.path.exists(stop_file))
 
     async def _require_gone(self) -> None:
         """Raises StillLocked where one of those that did not come is there."""
@@ -190,7 +197,7 @@ class _Mover:
         """As many together as the rate allows; those whose turn does not come in time stay."""
         together = PAGE_COUNT if self._pace is None else self._pace.count_max
         try:
-            while chosen and time.monotonic() < deadline:
+            while chosen and not self._is_over(deadline):
                 piece = [chosen.popleft() for _ in range(min(together, len(chosen)))]
                 await self._remove(await self._send(piece))
         finally:
