@@ -52,7 +52,7 @@ def hello(credentials: SaslCredentials) -> bytes:
     )
 
 
-def _attach(name: str, handle: int, target: Target | Coordinator) -> bytes:
+def attach(name: str, handle: int, target: Target | Coordinator) -> bytes:
     return frame(
         Attach(name=name, handle=handle, role=SENDER, source=Source(), target=target, initial_delivery_count=0)
     )
@@ -71,11 +71,11 @@ NOISES: dict[str, tuple[bytes, bytes]] = {
     "flows": (b"", _repeated(frame(Flow(incoming_window=5_000, next_outgoing_id=0, outgoing_window=5_000, echo=True)))),
     "refused attaches": (
         b"",
-        _repeated(_attach("a", 0, Target(address="nothing")) + frame(Detach(handle=0, closed=True))),
+        _repeated(attach("a", 0, Target(address="nothing")) + frame(Detach(handle=0, closed=True))),
     ),
-    "cbs attaches": (b"", _repeated(_attach("c", 0, Target(address="$cbs")) + frame(Detach(handle=0, closed=True)))),
+    "cbs attaches": (b"", _repeated(attach("c", 0, Target(address="$cbs")) + frame(Detach(handle=0, closed=True)))),
     "declares": (
-        _attach("t", 0, Coordinator()),
+        attach("t", 0, Coordinator()),
         _repeated(frame(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", settled=True), _DECLARE)),
     ),
     "dispositions": (b"", _repeated(frame(Disposition(role=RECEIVER, first=7, last=1_000, settled=True)))),
