@@ -5,7 +5,14 @@ import pytest
 from twinbus.broker.commands import CancelScheduled, GetSessionState
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment_transaction import FragmentTransaction
-from twinbus.errors import FragmentUnavailable, MessageNotFound, MessagingError, NotAllowed, SessionLockLost
+from twinbus.errors import (
+    FragmentUnavailable,
+    MessageNotFound,
+    MessagingError,
+    NotAllowed,
+    SessionLockLost,
+    TransactionUnknown,
+)
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
@@ -94,6 +101,18 @@ def test_a_message_that_is_not_scheduled_or_cancelled_twice_is_not_part_of_it(si
     assert isinstance(cancel(sim, transaction, queue, number).error, MessageNotFound)
     assert isinstance(cancel(sim, transaction, queue, 77).error, MessageNotFound)
     assert (commit(sim, transaction), queue.main.counts().scheduled) == (None, 0)
+
+
+def test_a_cancellation_that_the_commit_overtakes_is_refused_and_not_forgotten(sim: Simulation) -> None:
+    """Both look at the store first, and a client need not wait for one before it asks for the other."""
+    queue, transaction = sim.queue(QueueDescription("q")), FragmentTransaction()
+    first, second = scheduled(sim, queue, "first"), scheduled(sim, queue, "second")
+    assert cancel(sim, transaction, queue, first).value is None
+    late: Answer[None] = Answer()
+    transaction.cancel_scheduled(queue.placement, [second], sim.now, late)
+    assert commit(sim, transaction) is None
+    assert isinstance(late.error, TransactionUnknown)
+    assert queue.main.counts().scheduled == 1
 
 
 def test_on_a_partitioned_entity_cancelled_messages_have_the_key_of_the_transaction(sim: Simulation) -> None:

@@ -191,7 +191,9 @@ class FragmentTransaction:
         if not cancellations:
             self._finish(reply, ([], now))
             return
-        # All of them are of one fragment. Nothing else is asked of the transaction until the answer comes.
+        # All of them are of one fragment. It is over until the answer comes: a cancellation whose own answer comes first would
+        # be confirmed, and not done.
+        self._fault = _over()
         self._forget_deadline()
         steps = scheduled_rows(cancellations[0].fragment, self._work.cancelled_numbers)
         run(steps, now, partial(self._finish, reply))
@@ -217,7 +219,7 @@ class FragmentTransaction:
 
     def rollback(self) -> None:
         """Forget everything; allowed even if it is over already."""
-        self._end(self._fault or TransactionUnknown("The transaction is over. Declare another one."))
+        self._end(self._fault or _over())
 
     def _end(self, fault: MessagingError) -> None:
         self._fault = fault
@@ -299,6 +301,10 @@ class FragmentTransaction:
                 "without a session id or partition key. Use one transaction for each of them."
             )
         return _Place(settings, place, key, is_fixed=not is_transfer)
+
+
+def _over() -> TransactionUnknown:
+    return TransactionUnknown("The transaction is over. Declare another one.")
 
 
 def _key_behind(fragment: Fragment, row: StoredMessage) -> str | None:
