@@ -193,7 +193,7 @@ def test_a_fault_of_the_connection_closes_it_with_its_condition(data: bytes, con
     assert script.connection.should_disconnect
 
 
-def test_a_fault_before_the_open_is_told_after_ours() -> None:
+def test_a_fault_before_the_open_is_reported_after_ours() -> None:
     script = Script()
     script.feed(AMQP_HEADER)
     script.say(BEGIN)

@@ -161,7 +161,9 @@ def test_a_purge_takes_steps_that_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert queue.main.counts().active == 0
 
 
-def test_a_purge_goes_on_without_an_ill_fragment_and_says_so_in_the_end(sim: Simulation, queue: QueueEntity) -> None:
+def test_a_purge_goes_on_without_an_unhealthy_fragment_and_says_so_in_the_end(
+    sim: Simulation, queue: QueueEntity
+) -> None:
     send(sim, queue, 32)
     sim.lose_store(1)
     assert purge(sim, queue) == 24
@@ -171,7 +173,7 @@ def test_a_purge_goes_on_without_an_ill_fragment_and_says_so_in_the_end(sim: Sim
     assert purge(sim, queue) == 8
 
 
-def test_claimed_messages_are_deferred_and_told_by_number(sim: Simulation, queue: QueueEntity) -> None:
+def test_claimed_messages_are_deferred_and_reported_by_number(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, 40)
     numbers = claim(sim, queue, 25)
     assert len(numbers) == len(set(numbers)) == 25

@@ -63,7 +63,7 @@ def test_what_is_not_there_is_not_found(sim: Simulation) -> None:
 
 
 @pytest.mark.rule("A6.1")
-def test_creating_fails_whole_while_a_store_is_ill(sim: Simulation) -> None:
+def test_creating_fails_whole_while_a_store_is_unhealthy(sim: Simulation) -> None:
     sim.lose_store(2)
     answer = create(sim, QueueDescription("p", enable_partitioning=True))
     assert isinstance(answer.error, FragmentUnavailable)
@@ -90,7 +90,7 @@ def test_deleting_takes_everything_with_it(sim: Simulation) -> None:
 
 
 @pytest.mark.rule("A6.2")
-def test_deleting_fails_whole_while_a_store_is_ill(sim: Simulation) -> None:
+def test_deleting_fails_whole_while_a_store_is_unhealthy(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("p", enable_partitioning=True))
     sim.send(queue, make_message("m"))
     sim.lose_store(1)
@@ -108,7 +108,7 @@ def test_who_holds_on_to_a_deleted_queue_finds_it_gone(sim: Simulation) -> None:
         sim.receiver(queue.main, 1)
 
 
-def test_who_waits_for_a_session_of_a_deleted_queue_is_told(sim: Simulation) -> None:
+def test_who_waits_for_a_session_of_a_deleted_queue_gets_an_error(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("s", requires_session=True))
     receiver = sim.receiver(queue.main, 5, session=sim.accept(queue.main, "x").value)
     waiting = sim.accept(queue.main, wait=60_000)
@@ -212,7 +212,7 @@ def test_a_queue_that_was_deleted_twice_at_once_in_vain_loses_nothing_that_is_se
 
 
 @pytest.mark.parametrize("is_reloaded_first", [False, True])
-def test_who_holds_a_session_of_a_queue_whose_deletion_failed_is_told_and_can_accept_it_again(
+def test_who_holds_a_session_of_a_queue_whose_deletion_failed_gets_an_error_and_can_accept_it_again(
     sim: Simulation, is_reloaded_first: bool
 ) -> None:
     queue = sim.queue(QueueDescription("s", enable_partitioning=True, requires_session=True))

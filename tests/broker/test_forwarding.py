@@ -137,7 +137,7 @@ def test_what_the_broker_writes_on_a_message_does_not_make_it_too_large(sim: Sim
     assert sim.receiver(target.main, 1).ids() == ["m"]
 
 
-def test_a_target_whose_store_is_ill_gets_the_message_when_it_is_back(sim: Simulation) -> None:
+def test_a_target_whose_store_is_unhealthy_gets_the_message_when_it_is_back(sim: Simulation) -> None:
     target = sim.queue(QueueDescription("target"))
     source = sim.queue(QueueDescription("source", forward_to="target"))
     store = target.main.fragments[0].broker.index

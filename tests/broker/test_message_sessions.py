@@ -161,7 +161,7 @@ def test_losing_the_session_lock_raises_delivery_counts(sim: Simulation, queue: 
     assert isinstance(sim.settle(queue.main, receiver.take()).errors[0], SessionLockLost)
 
 
-def test_a_receiver_that_lost_its_session_is_told_after_some_slack(sim: Simulation, queue: QueueEntity) -> None:
+def test_a_receiver_that_lost_its_session_is_detached_after_some_slack(sim: Simulation, queue: QueueEntity) -> None:
     receiver = session_receiver(sim, queue, "x")
     sim.advance(LOCK)
     sim.advance(DETACH_SLACK - 1)
@@ -170,7 +170,7 @@ def test_a_receiver_that_lost_its_session_is_told_after_some_slack(sim: Simulati
     assert isinstance(receiver.lost, SessionLockLost)
 
 
-def test_a_receiver_that_closed_is_told_nothing(sim: Simulation, queue: QueueEntity) -> None:
+def test_a_receiver_that_closed_hears_nothing(sim: Simulation, queue: QueueEntity) -> None:
     receiver = session_receiver(sim, queue, "x")
     sim.advance(LOCK)
     queue.main.detach(receiver, sim.now)

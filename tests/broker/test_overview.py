@@ -56,7 +56,7 @@ def test_a_long_backlog_is_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> Non
     assert counts(ask(sim, queue.main).value) == {"orders": 9, "bills": 9}
 
 
-def test_a_fragment_that_is_ill_is_left_out_and_with_all_of_them_ill_the_request_fails() -> None:
+def test_a_fragment_that_is_unhealthy_is_left_out_and_with_all_of_them_unhealthy_the_request_fails() -> None:
     sim = Simulation(2)
     queue = sim.queue(QueueDescription("p/x-servicebus-transfer/0", enable_partitioning=True))
     for message in bound_for("orders", 16):

@@ -205,6 +205,6 @@ def test_a_range_that_leaves_its_fragment_is_refused(
     assert isinstance(asked(sim, queue, first, last).error, ArgumentError)
 
 
-def test_a_fragment_that_is_ill_says_so(sim: Simulation, queue: QueueEntity) -> None:
+def test_a_fragment_that_is_unhealthy_says_so(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(queue.main.fragments[0].broker.index)
     assert isinstance(asked(sim, queue, 1, 10).error, FragmentUnavailable)

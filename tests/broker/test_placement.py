@@ -114,7 +114,7 @@ def test_a_long_burst_is_split_into_runs(sim: Simulation, queue: QueueEntity) ->
 
 
 @pytest.mark.rule("A4.1")
-def test_a_message_without_a_key_passes_by_a_fragment_that_is_ill(sim: Simulation, queue: QueueEntity) -> None:
+def test_a_message_without_a_key_passes_by_a_fragment_that_is_unhealthy(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(0)
     sim.lose_store(1)
     assert sim.send(queue, make_message("m")).good == {0}
@@ -122,7 +122,7 @@ def test_a_message_without_a_key_passes_by_a_fragment_that_is_ill(sim: Simulatio
 
 
 @pytest.mark.rule("A4.3")
-def test_a_message_with_a_key_fails_while_its_fragment_is_ill(sim: Simulation, queue: QueueEntity) -> None:
+def test_a_message_with_a_key_fails_while_its_fragment_is_unhealthy(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(13)
     reply = sim.send(queue, make_message("a", partition_key="order-1"), make_message("b", partition_key="order-2"))
     assert isinstance(reply.errors[0], FragmentUnavailable)
@@ -169,7 +169,7 @@ def test_a_store_that_answers_after_all_serves_again(sim: Simulation, queue: Que
     assert sim.receiver(queue.main, 10).ids() == ["m", "m"]
 
 
-def test_nothing_is_left_to_try_when_all_stores_are_ill(sim: Simulation, queue: QueueEntity) -> None:
+def test_nothing_is_left_to_try_when_all_stores_are_unhealthy(sim: Simulation, queue: QueueEntity) -> None:
     for index in range(16):
         sim.lose_store(index)
     assert isinstance(sim.send(queue, make_message("m")).errors[0], FragmentUnavailable)

@@ -88,7 +88,7 @@ def test_fragments_with_messages_share_the_turns_of_those_without() -> None:
 
 
 @pytest.mark.rule("A4.8")
-def test_an_ill_fragment_does_not_hold_up_the_others() -> None:
+def test_an_unhealthy_fragment_does_not_hold_up_the_others() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     for number in range(16):
@@ -232,7 +232,7 @@ def test_an_ordinary_queue_lives_in_one_store_and_a_partitioned_one_in_all() -> 
 
 
 @pytest.mark.rule("A6.2")
-def test_an_update_fails_while_a_fragment_is_ill() -> None:
+def test_an_update_fails_while_a_fragment_is_unhealthy() -> None:
     sim = Simulation(4)
     sim.queue(QueueDescription("p", enable_partitioning=True))
     sim.lose_store(2)

@@ -172,7 +172,7 @@ def test_commits_of_many_senders_are_joined(sim: Simulation, queue: QueueEntity)
 
 
 @pytest.mark.rule("A12")
-def test_a_reader_is_told_when_no_part_of_a_queue_can_be_reached(sim: Simulation) -> None:
+def test_a_reader_gets_an_error_when_no_part_of_a_queue_can_be_reached(sim: Simulation) -> None:
     """An empty answer would look like an empty queue."""
     queue = sim.queue(QueueDescription("talks", requires_session=True))
     sim.send(queue, make_message("m", session_id="s"))

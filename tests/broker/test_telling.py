@@ -44,7 +44,7 @@ def broken(_: object) -> None:
     raise ZeroDivisionError
 
 
-def test_everybody_else_who_waits_is_told_that_the_store_is_lost(sim: Simulation) -> None:
+def test_everybody_else_who_waits_learns_that_the_store_is_lost(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.ports[0].is_hung = True
     queue.send_each([make_message("a")], sim.now, BrokenReply())
@@ -54,7 +54,7 @@ def test_everybody_else_who_waits_is_told_that_the_store_is_lost(sim: Simulation
 
 
 @pytest.mark.parametrize("is_silent", [True, False])
-def test_everybody_else_who_holds_a_session_is_told_that_it_is_lost(sim: Simulation, is_silent: bool) -> None:
+def test_everybody_else_who_holds_a_session_learns_that_it_is_lost(sim: Simulation, is_silent: bool) -> None:
     queues = [sim.queue(QueueDescription(name, requires_session=True)) for name in ("a", "b")]
     breaking = BrokenReceiver(1, session=sim.accept(queues[0].main, "s").value)
     queues[0].main.attach(breaking, sim.now)
@@ -69,7 +69,7 @@ def test_everybody_else_who_holds_a_session_is_told_that_it_is_lost(sim: Simulat
     assert isinstance(waiting.errors[0], FragmentUnavailable)
 
 
-def test_everybody_else_is_told_that_an_entity_is_gone(sim: Simulation) -> None:
+def test_everybody_else_learns_that_an_entity_is_gone(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     queue.main.attach(BrokenReceiver(1), sim.now)
     good = sim.receiver(queue.main, 1)
@@ -103,7 +103,7 @@ def test_who_waits_for_a_session_is_served_after_one_who_breaks(sim: Simulation)
     assert waiting.value.session_id == "b"
 
 
-def test_every_part_of_a_joint_commit_is_told(sim: Simulation) -> None:
+def test_every_part_of_a_joint_commit_is_answered(sim: Simulation) -> None:
     broker = sim.brokers[0]
     told: list[str] = []
     with broker.joined(lambda _: told.append("whole"), lambda *_: None):

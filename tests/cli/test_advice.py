@@ -53,7 +53,7 @@ def test_a_folder_that_two_namespaces_cannot_write_is_named_too(
 
 
 @pytest.mark.parametrize("command", [["rehearse", "--engine", "spark"], ["doctor"]])
-def test_a_java_that_is_not_there_is_told(
+def test_a_java_that_is_not_there_is_reported(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def test_a_java_that_is_not_there_is_told(
 @pytest.mark.parametrize(
     "words", [["queue", "list"], ["send", "q", "x"], ["peek", "q"], ["syphon"], ["rehearse", "--engine", "process"]]
 )
-def test_a_wrong_key_is_told_with_what_to_check(
+def test_a_wrong_key_is_reported_with_what_to_check(
     words: list[str], served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
     right = served.ready["connection_string"]

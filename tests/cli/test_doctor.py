@@ -32,7 +32,7 @@ def test_a_java_that_does_not_fit_is_a_fault_with_advice(
     assert found["advice"] == f"JAVA_HOME is {tmp_path}, which has no bin/java. Correct it or unset it."
 
 
-def test_a_job_without_spark_is_told_what_to_install_in_one_line(
+def test_a_job_without_spark_says_in_one_line_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)

@@ -49,7 +49,7 @@ AZURE_LIKE = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;
         (["serve", "x", "--operations", "/dev/null/log"], "/dev/null/log"),
     ],
 )
-def test_wrong_use_is_told_in_one_line(
+def test_wrong_use_is_reported_in_one_line(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWINBUS_CONNECTION_STRING", AZURE_LIKE.replace(":1;", ":5999;"))
@@ -80,7 +80,7 @@ def test_a_namespace_of_another_user_is_told_apart(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("words", [["queue", "show", "q"], ["namespace", "export"], ["send", "q", "x"]])
-def test_a_namespace_that_does_not_answer_is_told_without_a_pause(
+def test_a_namespace_that_does_not_answer_is_reported_without_a_pause(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pause(_: object, seconds: float) -> None:
@@ -95,7 +95,7 @@ def test_a_namespace_that_does_not_answer_is_told_without_a_pause(
     assert said.count("\n") == 1
 
 
-def test_a_connection_string_that_asks_a_plain_namespace_for_tls_is_told(
+def test_a_connection_string_that_asks_a_plain_namespace_for_tls_is_reported(
     served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asks_for_tls = served.ready["connection_string"].replace("UseDevelopmentEmulator=true", "")

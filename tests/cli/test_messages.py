@@ -46,7 +46,7 @@ def test_every_line_of_standard_input_is_a_message(commands: Commands, monkeypat
     commands.json("queue", "delete", "lines")
 
 
-def test_how_many_lines_were_sent_is_told_though_the_next_one_is_refused(
+def test_how_many_lines_were_sent_is_reported_though_the_next_one_is_refused(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands.json("queue", "create", "refused")

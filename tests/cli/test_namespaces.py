@@ -223,9 +223,7 @@ def test_a_file_that_makes_no_sense_is_one_line_and_exit_code_two(
     assert "lock_duration" in said
 
 
-def test_the_shell_is_told_how_a_command_goes_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_shell_completes_a_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("_TWINBUS_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "twinbus namespace e")
     monkeypatch.setenv("COMP_CWORD", "2")

@@ -261,7 +261,7 @@ def test_the_command_is_shown_as_it_can_be_typed(started: str, on_path: str | No
     assert shown_command(Path(started), on_path, Path("/work-folder")) == shown
 
 
-def test_when_one_namespace_ends_the_other_is_stopped_and_the_reason_told(tmp_path: Path) -> None:
+def test_when_one_namespace_ends_the_other_is_stopped_and_the_reason_reported(tmp_path: Path) -> None:
     command = [*TWO, "--data", str(tmp_path), "--no-meter", "--json"]
     up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert up.stdout is not None
@@ -273,7 +273,7 @@ def test_when_one_namespace_ends_the_other_is_stopped_and_the_reason_told(tmp_pa
     assert read_running(tmp_path / "primary") is None
 
 
-def test_what_keeps_a_namespace_from_starting_is_told(tmp_path: Path) -> None:
+def test_what_keeps_a_namespace_from_starting_is_reported(tmp_path: Path) -> None:
     for name in ("primary", "secondary"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "store-count").write_text("3\n")

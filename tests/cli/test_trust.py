@@ -103,7 +103,7 @@ def test_a_namespace_without_a_generated_certificate_has_no_file(
     assert "Start it first" in capsys.readouterr().err
 
 
-def test_debian_gets_a_file_of_its_own_and_is_told_to_read_it(tmp_path: Path) -> None:
+def test_debian_gets_a_file_of_its_own_and_the_command_that_reads_it(tmp_path: Path) -> None:
     folders = [(tmp_path / "none", ".pem", ("other",)), (tmp_path, ".crt", ("update-ca-certificates",))]
     found = system_trust(Path("/data/primary/tls/authority.pem"), "primary", "linux", folders, lambda name: name)
     assert found is not None
@@ -120,7 +120,7 @@ def test_debian_gets_a_file_of_its_own_and_is_told_to_read_it(tmp_path: Path) ->
     assert other.copy != found.copy
 
 
-def test_macos_is_told_by_its_keychain() -> None:
+def test_macos_trusts_by_its_keychain() -> None:
     found = system_trust(Path("/data/a b/authority.pem"), "primary", "darwin")
     assert found is not None
     (line,) = found.lines_to_add(Path("/data/a b/authority.pem"))

@@ -77,7 +77,7 @@ async def test_what_was_acknowledged_before_the_cut_is_in_the_queue(
         found += len(messages)
 
 
-async def test_whoever_waits_is_told_when_the_connection_is_cut(server: RunningServer, relay: Relay) -> None:
+async def test_whoever_waits_gets_an_error_when_the_connection_is_cut(server: RunningServer, relay: Relay) -> None:
     server.put(server.create_queue("waiting"), "a")
     namespace = await through(relay, server)
     receiver = await namespace.receiver("waiting", credit=1)
@@ -203,7 +203,7 @@ async def test_a_wait_that_is_cancelled_harms_nobody_else(server: RunningServer,
     assert len(await receiver.receive(1, WAIT_S)) == 1
 
 
-async def test_nobody_listening_is_told_as_such() -> None:
+async def test_nobody_listening_is_reported_as_such() -> None:
     unused = Relay(0)
     await unused.start()
     await unused.stop()

@@ -170,7 +170,7 @@ async def test_a_token_keeps_the_time_that_the_credential_gave_it_and_is_not_sho
         (ValueError("a tenant is needed"), Unauthorized),
     ],
 )
-async def test_a_credential_that_fails_is_told_in_one_line(failure: Exception, kind: type[Unauthorized]) -> None:
+async def test_a_credential_that_fails_is_reported_in_one_line(failure: Exception, kind: type[Unauthorized]) -> None:
     with pytest.raises(Unauthorized, match="The credential gave no token") as caught:
         await CredentialTokens(Credential(failure=failure), WAIT_S).token(AUDIENCE, NOON)
     assert type(caught.value) is kind

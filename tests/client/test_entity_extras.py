@@ -48,7 +48,7 @@ async def test_a_dead_letter_queue_is_purged_by_itself(server: RunningServer, na
     assert sum(head.active for head in await namespace.extras("deadly").fragment_heads()) == COUNT - 5
 
 
-async def test_claims_are_told_by_ranges_and_deleted_by_them(server: RunningServer, namespace: Namespace) -> None:
+async def test_claims_are_reported_by_ranges_and_deleted_by_them(server: RunningServer, namespace: Namespace) -> None:
     extras = await filled(server, namespace, "claimed")
     (head, *others) = await extras.fragment_heads()
     assert sum(each.active for each in (head, *others)) == COUNT

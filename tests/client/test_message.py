@@ -161,7 +161,7 @@ def test_times_of_other_zones_are_converted_and_times_without_a_zone_refused() -
         encode_message(scheduled_at=datetime(2030, 1, 1))
 
 
-def test_a_life_of_more_than_49_days_is_told_as_a_span_of_dates() -> None:
+def test_a_life_of_more_than_49_days_is_reported_as_a_span_of_dates() -> None:
     payload = encode_message(time_to_live=timedelta(days=60), created_at=NOON)
     assert read_message(payload, lambda: "").time_to_live == 60 * 86_400_000
     with pytest.raises(ArgumentError, match="created_at"):

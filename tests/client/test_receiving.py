@@ -118,7 +118,7 @@ async def test_messages_may_be_settled_in_any_order_and_share(server: RunningSer
     assert await is_empty(namespace, "any-order")
 
 
-async def test_a_lock_that_expired_is_told_for_the_message_and_the_others_settle(
+async def test_a_lock_that_expired_is_reported_for_the_message_and_the_others_settle(
     server: RunningServer, namespace: Namespace
 ) -> None:
     server.put(server.create_queue("expired"), "a")

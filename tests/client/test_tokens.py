@@ -54,7 +54,7 @@ async def test_a_wrong_key_or_name_is_refused(server: RunningServer, name: str, 
         assert key not in str(caught.value)
 
 
-async def test_an_entity_that_does_not_exist_is_told_to_who_has_a_key(namespace: Namespace) -> None:
+async def test_an_entity_that_does_not_exist_is_reported_to_whoever_has_a_key(namespace: Namespace) -> None:
     with pytest.raises(EntityNotFound, match="missing"):
         await namespace.sender("missing")
 

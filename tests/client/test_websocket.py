@@ -151,7 +151,7 @@ async def test_without_tls_too_it_is_the_port_of_the_connection_string(server: R
         assert await (await namespace.sender("one-port")).send([encode_message("a")]) == [None]
 
 
-async def test_a_node_without_the_package_is_told_to_install_it(
+async def test_a_node_without_the_package_says_that_it_has_to_be_installed(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "twinbus.client.websocket")

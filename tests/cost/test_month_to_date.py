@@ -39,7 +39,7 @@ def test_a_month_begins_anew_and_so_does_another_namespace() -> None:
     assert bills == dict.fromkeys([("a", "2026-11"), ("a", "2026-12"), ("b", "2026-11")], Decimal("0.8"))
 
 
-def test_the_order_in_which_hours_are_told_does_not_matter() -> None:
+def test_the_order_in_which_hours_are_given_does_not_matter() -> None:
     hours = [HourCount("a", "2026-11-01", hour, 6 * MILLION, 0) for hour in range(5)]
     assert list(hour_prices(hours, PLAN)) == list(hour_prices(reversed(hours), PLAN))
 

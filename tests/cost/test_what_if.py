@@ -106,7 +106,7 @@ def test_each_month_and_namespace_has_its_own_tiers(tmp_path: Path) -> None:
     assert [bill.operations_money for bill in found.bills] == [Decimal("0.8"), Decimal("0.8")]
 
 
-def test_options_that_change_nothing_in_a_log_are_told(
+def test_options_that_change_nothing_in_a_log_are_reported(
     counted: Counted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change = Change(syphons=3, ping_interval=timedelta(seconds=10))

@@ -69,7 +69,7 @@ def test_a_subscription_without_rules_keeps_the_default_one(tmp_path: Path) -> N
         ({"UserConfig": 5}, "'UserConfig'"),
     ],
 )
-def test_mistakes_are_told_with_file_and_key(tmp_path: Path, document: object, said: str) -> None:
+def test_mistakes_are_reported_with_file_and_key(tmp_path: Path, document: object, said: str) -> None:
     file = written(tmp_path, document)
     with pytest.raises(ArgumentError, match=said) as refused:
         read_entity_file(file)

@@ -70,7 +70,7 @@ def test_the_sdk_gets_what_it_expects_over_every_transport(
 
 
 @pytest.mark.parametrize("script", ["scheduling.test.js", "faults.test.js"])
-def test_the_sdk_is_told_what_time_has_ended_and_goes_on_after_faults(
+def test_the_sdk_learns_what_has_ended_and_goes_on_after_faults(
     tmp_path: Path, packages: Path, script: str, recorder: Recorder
 ) -> None:
     """On servers of their own: the scripts move the clock and cut connections."""

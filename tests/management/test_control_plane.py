@@ -36,7 +36,7 @@ from twinbus.testing.simulation import Simulation
 
 
 @pytest.mark.rule("A6.1")
-async def test_an_ill_fragment_fails_creation_and_nothing_exists_afterwards(
+async def test_an_unhealthy_fragment_fails_creation_and_nothing_exists_afterwards(
     control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
 ) -> None:
     runtime.is_ill = True
@@ -46,7 +46,7 @@ async def test_an_ill_fragment_fails_creation_and_nothing_exists_afterwards(
 
 
 @pytest.mark.rule("A6.2")
-async def test_an_ill_fragment_fails_update_and_deletion_and_everything_stays(
+async def test_an_unhealthy_fragment_fails_update_and_deletion_and_everything_stays(
     control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
 ) -> None:
     before = await control.create_queue(QueueDescription("q"))

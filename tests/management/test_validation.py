@@ -151,7 +151,7 @@ def test_a_property_of_a_correlation_filter_may_have_a_name_as_long_as_its_value
 
 
 @pytest.mark.rule("A11")
-def test_an_entity_with_message_sessions_may_be_told_to_forward() -> None:
+def test_an_entity_with_message_sessions_may_forward() -> None:
     # The service takes such a description, and the official SDK's own tests create one.
     for sessions in (
         QueueDescription("q", requires_session=True),

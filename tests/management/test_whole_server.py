@@ -52,7 +52,7 @@ def test_an_entity_may_have_the_name_of_a_page_of_ours(server: RunningServer, na
         client.delete_queue(name)
 
 
-def test_an_ill_store_limits_the_entities_it_holds_and_fails_their_changes(server: RunningServer) -> None:
+def test_an_unhealthy_store_limits_the_entities_it_holds_and_fails_their_changes(server: RunningServer) -> None:
     server.create_queue("split", enable_partitioning=True)
     # Ids are given in order, so these four lie in the four stores.
     for number in range(STORE_COUNT):

@@ -18,7 +18,7 @@ def test_everything_is_billed_but_settlements_and_copies() -> None:
     assert {cause for cause in Cause if not cause.is_billed} == {Cause.SETTLE, Cause.COPY}
 
 
-def test_the_path_is_told_by_who_acts_and_then_by_where() -> None:
+def test_the_path_is_decided_by_who_acts_and_then_by_where() -> None:
     assert path_of("orders", "anybody") is Path.PRIMARY
     assert path_of("contoso/X-ServiceBus-Transfer/3", "anybody") is Path.BACKLOG
     assert path_of("contoso/x-servicebus-transfer/3", SYPHON_PRODUCT) is Path.SYPHON

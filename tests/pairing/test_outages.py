@@ -165,7 +165,7 @@ def test_with_both_namespaces_down_the_caller_gets_the_error(spaces: Spaces) -> 
 
 
 @pytest.mark.rule("B7", "B8")
-def test_a_deleted_entity_is_told_to_the_sender_and_its_backlog_dead_lettered(spaces: Spaces) -> None:
+def test_a_deleted_entity_is_raised_to_the_sender_and_its_backlog_dead_lettered(spaces: Spaces) -> None:
     trial = Trial(spaces)
     with trial.paired() as client, trial.sender(client) as sender:
         spaces.primary.hang()
@@ -311,7 +311,7 @@ def test_a_key_revoked_on_an_open_link_is_raised_and_fills_no_backlog(spaces: Sp
 
 
 @pytest.mark.rule("B7")
-def test_a_key_revoked_during_the_outage_is_told_to_the_sender_instead_of_filling_the_backlog(spaces: Spaces) -> None:
+def test_a_key_revoked_during_the_outage_is_raised_to_the_sender_instead_of_filling_the_backlog(spaces: Spaces) -> None:
     trial = Trial(spaces)
     name = f"app{uuid.uuid4().hex[:8]}"
     own_key = spaces.primary.make_key(name)

@@ -203,7 +203,7 @@ async def test_a_secondary_that_cannot_say_how_much_waits_does_not_end_the_drain
         await draining
 
 
-async def test_a_secondary_that_refuses_to_say_how_much_waits_is_told_as_it_is(spaces: Spaces) -> None:
+async def test_a_secondary_that_refuses_to_say_how_much_waits_is_reported_as_it_is(spaces: Spaces) -> None:
     stranger = spaces.secondary.connection_string_with("SharedAccessKey=d3Jvbmc=")
     with spaces.secondary.administration_with(stranger) as refused:
         pair = Backlog(spaces).pair(refused)
@@ -264,7 +264,7 @@ def test_a_syphon_started_by_names_waits_for_a_primary_that_is_down(spaces: Spac
     assert sorted(spaces.primary.take_all(path)) == sorted(bodies)
 
 
-def test_why_nothing_moves_is_told_while_the_syphon_waits(spaces: Spaces) -> None:
+def test_why_nothing_moves_is_reported_while_the_syphon_waits(spaces: Spaces) -> None:
     backlog = Backlog(spaces)
     backlog.fill(spaces.primary.create_queue(), count=2)
     stranger = spaces.primary.connection_string_with("SharedAccessKey=d3Jvbmc=")

@@ -245,7 +245,7 @@ def test_the_longest_life_there_is_ends_with_the_last_date(bus: LocalNamespace, 
 
 
 @pytest.mark.parametrize("option", ["queue", "deadLetterQueue"])
-def test_an_entity_that_is_not_there_is_told_when_the_write_is_planned(
+def test_an_entity_that_is_not_there_is_reported_when_the_write_is_planned(
     bus: LocalNamespace, queue: str, option: str
 ) -> None:
     named = {"queue": queue, "onOversize": "deadLetter", "deadLetterQueue": queue, option: "nowhere"}
@@ -254,7 +254,7 @@ def test_an_entity_that_is_not_there_is_told_when_the_write_is_planned(
         writer(options(bus, **named), schema, False)
 
 
-def test_a_missing_right_is_told_when_the_write_is_planned(bus: LocalNamespace, queue: str) -> None:
+def test_a_missing_right_is_reported_when_the_write_is_planned(bus: LocalNamespace, queue: str) -> None:
     wrong = bus.connection_string.replace("SharedAccessKey=", "SharedAccessKey=wrong")
     table = pa.table({"body": ["a"]})
     with pytest.raises(OptionError, match="cannot be written to") as caught:

@@ -39,7 +39,7 @@ def test_entities_that_did_not_fail_over_have_no_outage() -> None:
     assert outages(moments, Span(0.0, 5.0), 9.0).keys() == {"other"}
 
 
-def test_pings_and_backlog_sends_are_counted_and_the_rest_is_told() -> None:
+def test_pings_and_backlog_sends_are_counted_and_the_rest_is_reported() -> None:
     heard: list[Moment] = []
     ticks = count(1)
     chronicle = Chronicle(lambda: float(next(ticks)), heard.append)

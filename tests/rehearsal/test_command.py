@@ -109,7 +109,7 @@ def test_ctrl_c_in_an_outage_leaves_no_process_and_no_folder_behind(tmp_path: Pa
         (["--primary", EXISTING, "--secondary", EXISTING, "--allow", "kill"], "only kills a namespace that it started"),
     ],
 )
-def test_wrong_use_is_told_in_one_line_before_anything_starts(
+def test_wrong_use_is_reported_in_one_line_before_anything_starts(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -29,14 +29,14 @@ def test_what_is_gone_already_is_no_fault() -> None:
     assert deletions.tried == ["a", "b"]
 
 
-def test_one_that_is_refused_keeps_no_other_and_is_told() -> None:
+def test_one_that_is_refused_keeps_no_other_and_is_reported() -> None:
     deletions = Deletions(a=None, b=HttpResponseError("locked"), c=None)
     with pytest.raises(LeftBehind, match=r"The primary still has b\. .*locked"):
         deletions.remove()
     assert deletions.tried == ["a", "b", "c"]
 
 
-def test_where_nobody_answers_one_is_waited_for_and_all_are_told() -> None:
+def test_where_nobody_answers_one_is_waited_for_and_all_are_reported() -> None:
     deletions = Deletions(a=ServiceRequestError("refused"), b=None)
     with pytest.raises(LeftBehind, match=r"The primary still has a, b\. "):
         deletions.remove()

@@ -152,7 +152,7 @@ def test_sick_files_are_named_and_skipped_and_a_later_run_heals(bench: Bench) ->
     assert bench.totals("daily") == counted([*good, *half, *damaged])
 
 
-def test_a_bill_that_was_damaged_is_told_in_one_line(bench: Bench) -> None:
+def test_a_bill_that_was_damaged_is_reported_in_one_line(bench: Bench) -> None:
     write_log(bench.log, [operation(START, Cause.SEND)])
     bench.run()
     (counts,) = (bench.out / "counts").rglob("*.parquet")

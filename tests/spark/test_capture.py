@@ -87,7 +87,7 @@ def test_an_entity_that_is_not_there_fails_alone_and_in_one_line(
     assert found["nowhere"]["last_error"].startswith("The messaging entity 'nowhere' could not be found.")
 
 
-def test_a_lake_that_cannot_be_is_told_in_one_line(spark: "SparkSession", entities: Entities) -> None:
+def test_a_lake_that_cannot_be_is_reported_in_one_line(spark: "SparkSession", entities: Entities) -> None:
     settings = CaptureSettings("s4://lake", CaptureMode.BROWSE, entities.options)
     capture = Capture(spark, entities.queue(), settings)
     run_captures([capture], threading.Event(), lambda: None)

@@ -35,7 +35,7 @@ def test_what_is_named_twice_is_captured_once() -> None:
     assert chosen_entities(["orders-eu", "orders*"], lambda: ALL) == ["Orders-eu", "orders"]
 
 
-def test_a_pattern_that_matches_nothing_is_told() -> None:
+def test_a_pattern_that_matches_nothing_is_reported() -> None:
     with pytest.raises(EntityNotFound, match="No queue or subscription matches 'x\\*'"):
         chosen_entities(["x*"], lambda: ALL)
     assert chosen_entities(["x*", "orders"], lambda: ALL, is_each_matched=False) == ["orders"]

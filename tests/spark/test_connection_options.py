@@ -69,7 +69,7 @@ def test_a_namespace_and_a_key_make_a_connection_string() -> None:
         ({"namespace": "bus:port", "credential": "default"}, "namespace: The Endpoint of the connection string has no"),
     ],
 )
-def test_wrong_options_are_told_in_one_line_without_secrets(options: dict[str, str], complaint: str) -> None:
+def test_wrong_options_are_reported_in_one_line_without_secrets(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(OptionError) as refused:
         ConnectionOptions.from_options(options)
     text = str(refused.value)

@@ -22,12 +22,12 @@ def test_the_reason_is_what_our_code_raised_deepest() -> None:
     assert reason_of(RuntimeError(STREAM)) == ("The messaging entity 'orders' could not be found. Create it.", False)
 
 
-def test_what_spark_says_itself_is_told_without_its_codes() -> None:
+def test_what_spark_says_itself_is_reported_without_its_codes() -> None:
     text = "[PATH_NOT_FOUND] Path does not exist: file:/lake. SQLSTATE: 42K03"
     assert reason_of(RuntimeError(text)) == ("Path does not exist: file:/lake.", False)
 
 
-def test_what_java_says_is_told_without_its_classes() -> None:
+def test_what_java_says_is_reported_without_its_classes() -> None:
     text = (
         "An error occurred while calling o42.getFileSystem.\n"
         ': org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s4"\n'

@@ -26,7 +26,7 @@ def event(*sources: SimpleNamespace) -> SimpleNamespace:
     return SimpleNamespace(progress=progress, id=ID)
 
 
-def test_lag_is_told_by_entity_and_fragment() -> None:
+def test_lag_is_reported_by_entity_and_fragment() -> None:
     assert lag_of([BROWSING, CONSUMING]) == {"orders": {0: 0, 3: 10}, "prices": {0: 4}}
 
 

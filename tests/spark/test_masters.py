@@ -48,7 +48,7 @@ def test_what_is_no_master_is_refused(master: str) -> None:
 @pytest.mark.parametrize(
     "form", ["spark://127.0.0.1:{0}", "spark://127.0.0.1:{0},127.0.0.1:{0}", "sc://127.0.0.1:{0}/;x=y"]
 )
-def test_a_master_that_does_not_listen_is_told(form: str, closed_port: int) -> None:
+def test_a_master_that_does_not_listen_is_reported(form: str, closed_port: int) -> None:
     with pytest.raises(MasterUnavailable, match=rf"Nothing listens at 127\.0\.0\.1:{closed_port}"):
         check_master(form.format(closed_port))
 
@@ -69,7 +69,7 @@ def test_a_host_that_cannot_be_asked_from_here_is_left_to_spark() -> None:
         (["--conf", "spark.sql.shuffle.partitions=x"], 1, "spark.sql.shuffle.partitions"),
     ],
 )
-def test_a_session_that_cannot_start_is_told_in_one_line(
+def test_a_session_that_cannot_start_is_reported_in_one_line(
     spark: "SparkSession", tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str], code: int, told: str
 ) -> None:
     write_log(tmp_path / "log", busy_hours(millis("2026-11-15 06:00"), 1, seed=1, a_hour=3))

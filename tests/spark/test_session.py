@@ -33,7 +33,7 @@ def test_times_are_in_utc(spark: "SparkSession") -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
-def test_what_py4j_logs_when_a_command_is_interrupted_is_not_told_as_well(
+def test_what_py4j_logs_when_a_command_is_interrupted_is_not_reported_as_well(
     spark: "SparkSession", caplog: pytest.LogCaptureFixture
 ) -> None:
     with spark_job("test", "local[2,4]", None):

@@ -63,7 +63,7 @@ def test_a_subscription_is_read_with_columns_of_ones_choice(spark: "SparkSession
         ({}, "No option says which entity to read"),
     ],
 )
-def test_what_is_wrong_is_told_when_the_query_is_written_down(
+def test_what_is_wrong_is_reported_when_the_query_is_written_down(
     spark: "SparkSession", entities: Entities, given: dict[str, str], said: str
 ) -> None:
     from pyspark.errors import AnalysisException

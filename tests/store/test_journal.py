@@ -96,7 +96,7 @@ def test_a_decoded_record_is_the_change_with_its_contents_left_in_the_segment(ch
             assert first == change
 
 
-def test_the_overlay_is_told_where_contents_are() -> None:
+def test_the_overlay_learns_where_contents_are() -> None:
     body = b"".join(encode_changes(EVERY_KIND))
     contents = []
     for located in decode_changes(body, place=0):

@@ -42,7 +42,7 @@ def shown_header(header: bytes, time_to_live: Millis) -> bytes:
 
 
 def _after(section: bytes, pos: int, count: int) -> int:
-    """The position after so many fields, most of which are null or short texts."""
+    """The position after this many fields, most of which are null or short texts."""
     for _ in range(count):
         code = section[pos]
         if code == _NULL[0]:

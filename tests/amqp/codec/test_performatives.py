@@ -169,7 +169,7 @@ def test_a_composite_has_all_its_fields_on_the_wire(composite: Composite, count:
     assert len(written.value) == count
 
 
-def test_an_error_of_ours_is_told_with_its_condition_and_text() -> None:
+def test_an_error_of_ours_is_reported_with_its_condition_and_text() -> None:
     rejected = Rejected.because(MessageLockLost("The lock ran out."))
     assert rejected.error == ErrorCondition(
         condition="com.microsoft:message-lock-lost", description="The lock ran out."

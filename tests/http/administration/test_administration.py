@@ -267,7 +267,7 @@ def test_rules_are_listed_in_the_order_of_their_names(client: TestClient) -> Non
 
 
 @pytest.mark.rule("A6.5", "A6.6")
-def test_counts_are_summed_and_an_ill_fragment_makes_the_queue_limited(
+def test_counts_are_summed_and_an_unhealthy_fragment_makes_the_queue_limited(
     client: TestClient, runtime: MemoryRuntime
 ) -> None:
     put(client, "/q", entry("QueueDescription"))
@@ -331,7 +331,7 @@ def test_an_entity_of_which_nothing_can_be_reached_has_no_counts_instead_of_zero
     assert details.children == []
 
 
-def test_a_topic_counts_its_scheduled_messages_and_is_as_ill_as_its_subscriptions(
+def test_a_topic_counts_its_scheduled_messages_and_is_as_unhealthy_as_its_subscriptions(
     client: TestClient, runtime: MemoryRuntime
 ) -> None:
     put(client, "/t", entry("TopicDescription"))

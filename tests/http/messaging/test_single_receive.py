@@ -33,7 +33,7 @@ def test_the_first_message_ends_it_and_the_second_stays() -> None:
     assert scene.sim.receiver(scene.queue.main, credit=5).ids() == ["b"]
 
 
-def test_whoever_waits_is_told_at_once_that_the_entity_is_gone() -> None:
+def test_whoever_waits_learns_at_once_that_the_entity_is_gone() -> None:
     scene = Scene()
     scene.receive.start(scene.sim.now)
     deleted: Answer[None] = Answer()

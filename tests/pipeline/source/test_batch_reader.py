@@ -185,12 +185,12 @@ def source(bus: Bus, **given: str) -> ServiceBusDataSource:
     return ServiceBusDataSource({"connectionString": bus.namespace.connection_string, **given})
 
 
-def test_the_schema_is_told_for_an_entity_that_is_there(bus: Bus) -> None:
+def test_the_schema_is_known_for_an_entity_that_is_there(bus: Bus) -> None:
     schema = source(bus, queue=bus.queue()).schema()
     assert [part.split("`")[1] for part in schema.split(", ")] == list(NAMES)
 
 
-def test_an_entity_that_is_not_there_is_told_by_name_and_in_one_line(bus: Bus) -> None:
+def test_an_entity_that_is_not_there_is_reported_by_name_and_in_one_line(bus: Bus) -> None:
     with pytest.raises(SourceFailed, match="'no-such-queue' could not be found") as refused:
         source(bus, queue="no-such-queue").schema()
     assert "\n" not in str(refused.value)
@@ -198,7 +198,7 @@ def test_an_entity_that_is_not_there_is_told_by_name_and_in_one_line(bus: Bus) -
     assert refused.value.__suppress_context__
 
 
-def test_missing_rights_are_told_when_the_query_is_planned(bus: Bus) -> None:
+def test_missing_rights_are_reported_when_the_query_is_planned(bus: Bus) -> None:
     from azure.servicebus.management import AccessRights, AuthorizationRule
 
     key = "bm90LWEtcmVhbC1rZXktYnV0LWxvbmctZW5vdWdoLWZvci1pdA=="
@@ -219,7 +219,7 @@ def test_missing_rights_are_told_when_the_query_is_planned(bus: Bus) -> None:
     assert key not in str(refused.value)
 
 
-def test_nobody_listening_is_told_when_the_query_is_planned() -> None:
+def test_nobody_listening_is_reported_when_the_query_is_planned() -> None:
     given = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
     with pytest.raises(SourceFailed, match=r"Nothing answers at 127\.0\.0\.1:1"):
         ServiceBusDataSource({"connectionString": given, "queue": "q", "retryTotal": "0"}).schema()

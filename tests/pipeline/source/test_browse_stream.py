@@ -137,7 +137,7 @@ def test_fragments_can_be_chosen_and_have_to_be_there(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("mode", ["browse", "consume"])
-def test_a_run_that_is_to_read_all_reads_what_it_can_and_fails_if_a_fragment_is_ill(bus: Bus, mode: str) -> None:
+def test_a_run_that_is_to_read_all_reads_what_it_can_and_fails_if_a_fragment_is_unhealthy(bus: Bus, mode: str) -> None:
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, names(64))
     query = Query(lambda: bus.stream(path, mode=mode, retryTotal="0"))
@@ -156,7 +156,7 @@ def test_a_run_that_is_to_read_all_reads_what_it_can_and_fails_if_a_fragment_is_
 
 
 @pytest.mark.parametrize("mode", ["browse", "consume"])
-def test_a_fragment_that_becomes_ill_during_a_run_fails_it_if_there_is_more_to_read(bus: Bus, mode: str) -> None:
+def test_a_fragment_that_becomes_unhealthy_during_a_run_fails_it_if_there_is_more_to_read(bus: Bus, mode: str) -> None:
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, names(64))
     query = Query(lambda: bus.stream(path, mode=mode, retryTotal="0", maxMessagesPerTrigger="32"))
@@ -175,7 +175,7 @@ def test_a_fragment_that_becomes_ill_during_a_run_fails_it_if_there_is_more_to_r
 
 
 @pytest.mark.parametrize("mode", ["browse", "consume"])
-def test_an_empty_fragment_that_becomes_ill_during_a_run_does_not_fail_it(bus: Bus, mode: str) -> None:
+def test_an_empty_fragment_that_becomes_unhealthy_during_a_run_does_not_fail_it(bus: Bus, mode: str) -> None:
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, ["only"])
     (head,) = (each for each in bus.ask(path, lambda access: access.heads()) if each.waiting)
@@ -193,7 +193,7 @@ def test_an_empty_fragment_that_becomes_ill_during_a_run_does_not_fail_it(bus: B
     assert query.kept == ["only"]
 
 
-def test_a_stream_without_end_goes_on_without_a_fragment_that_is_ill_and_reads_it_later(bus: Bus) -> None:
+def test_a_stream_without_end_goes_on_without_a_fragment_that_is_unhealthy_and_reads_it_later(bus: Bus) -> None:
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, names(64))
     reader = bus.stream(path)
@@ -210,7 +210,7 @@ def test_a_stream_without_end_goes_on_without_a_fragment_that_is_ill_and_reads_i
     assert sorted(found) == sorted(names(64))
 
 
-def test_a_fragment_that_was_ill_at_first_starts_where_the_options_say(bus: Bus) -> None:
+def test_a_fragment_that_was_unhealthy_at_first_starts_where_the_options_say(bus: Bus) -> None:
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, names(64))
     ahead = str(4_000_000_000_000)  # behind all messages
@@ -303,7 +303,7 @@ def test_a_checkpoint_of_another_entity_is_refused(bus: Bus) -> None:
         bus.stream(second).latestOffset(end)
 
 
-def test_data_loss_cannot_be_told_by_other_namespaces(bus: Bus) -> None:
+def test_data_loss_cannot_be_detected_in_other_namespaces(bus: Bus) -> None:
     with pytest.raises(MessagingError, match="failOnDataLoss needs a twinbus namespace"):
         bus.stream(bus.queue(), plain, failOnDataLoss="true").latestOffset()
 

@@ -238,7 +238,7 @@ def test_a_limit_in_bytes_is_kept_by_mean_size(bus: Bus) -> None:
     assert max(query.sizes) <= 11
 
 
-def test_lost_claims_in_a_fragment_that_is_ill_are_found_when_it_is_well_again(bus: Bus) -> None:
+def test_lost_claims_in_a_fragment_that_is_unhealthy_are_found_when_it_is_healthy_again(bus: Bus) -> None:
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, names(64))
     reader = bus.stream(path, mode="consume")
@@ -351,7 +351,7 @@ def test_claims_that_were_lost_are_looked_for_until_none_is_left_however_long_th
     assert bus.counts(path) == (0, 0)
 
 
-def test_what_a_fragment_claimed_while_it_became_ill_is_found(bus: Bus) -> None:
+def test_what_a_fragment_claimed_while_it_became_unhealthy_is_found(bus: Bus) -> None:
     """A store that fails may have done what it was asked for: it only cannot tell."""
     path = bus.queue()
     bus.send(path, names(5))

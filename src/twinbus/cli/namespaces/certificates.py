@@ -102,7 +102,7 @@ def _system_trust(authority: Path, namespace: str) -> SystemTrust:
     found = system_trust(authority, namespace)
     if found is None:
         raise ArgumentError(
-            f"twinbus does not know how this system is told to trust an authority. Add {authority} by hand."
+            f"twinbus does not know how to make this system trust an authority. Add {authority} by hand."
         )
     return found
 

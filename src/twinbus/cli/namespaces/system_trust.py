@@ -65,7 +65,7 @@ def system_trust(
     folders: Sequence[tuple[Path, str, tuple[str, ...]]] = FOLDERS,
     find: Callable[[str], str | None] = shutil.which,
 ) -> SystemTrust | None:
-    """How this system is told to trust the authority of a namespace; None if we do not know."""
+    """What makes this system trust the authority of a namespace; None if we do not know."""
     if platform == "darwin":
         add = ("security", "add-trusted-cert", "-d", "-r", "trustRoot", "-k", KEYCHAIN, str(file.absolute()))
         return SystemTrust(None, add, ("security", "remove-trusted-cert", "-d", str(file.absolute())))

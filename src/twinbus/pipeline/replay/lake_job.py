@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROUND_COUNT_MAX = 200_000
 ROUND_S_MAX = 20.0
-"""At a capped rate a round takes about so long, which is how late the job notices that it is to stop."""
+"""At a capped rate a round takes about this long, which is how late the job notices that it is to stop."""
 _HOUR_US = 3_600_000_000
 
 
