@@ -106,14 +106,21 @@ class _Finder(ast.NodeVisitor):
     def _replace_between(self, kind: str, left: ast.AST, right: ast.AST, old: str, new: str) -> None:
         """The operator, among the spaces, parentheses and comments between its operands."""
         start, end = self._bounds(left)[1], self._bounds(right)[0]
-        pattern = re.escape(old.encode()).replace(rb"\ ", rb"\s+")
-        match = re.search(pattern, self._source[start:end])
-        if match is not None:
-            self._replace(kind, start + match.start(), start + match.end(), new.encode())
+        operator = re.escape(old.encode()).replace(rb"\ ", rb"\s+")
+        for match in re.finditer(rb"#.*|(%s)" % operator, self._source[start:end]):
+            if match[1]:
+                self._replace(kind, start + match.start(), start + match.end(), new.encode())
+                return
 
     # What is visited
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._visit_function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._visit_function(node)
+
+    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if node.name in UNTESTED_METHODS or any(_name(each) == "overload" for each in node.decorator_list):
             return
         before = self._is_in_function, self._returns_truth

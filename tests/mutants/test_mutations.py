@@ -31,6 +31,7 @@ def changed(source: str, kind: str) -> list[str]:
         ("condition", "x = [a for a in b if a.c]", ["x = [a for a in b if not (a.c)]"]),
         ("condition", "if TYPE_CHECKING:\n    a = 1", []),
         ("logic", "a and (b or c)", ["a or (b or c)", "a and (b and c)"]),
+        ("logic", "(a  # this and that\n and b)", ["(a  # this and that\n or b)"]),
         ("arithmetic", "a + b", ["a - b"]),
         ("arithmetic", "a + 'text'", []),
         ("statement", "a.b(c)", ["pass"]),
