@@ -66,6 +66,19 @@ def test_the_token_takes_the_session_over_and_stays_the_same(sim: Simulation, qu
     assert isinstance(first.lost, SessionLockLost)
 
 
+def test_the_former_holder_is_handed_nothing_more_whatever_credit_it_gives(sim: Simulation, queue: QueueEntity) -> None:
+    first = holder(sim, queue)
+    assert first.session is not None
+    second = sim.receiver(queue.main, 0, session=share(sim, queue, first.session.token))
+    send(sim, queue, "a")
+    first.credit = 10
+    queue.main.pump(sim.now, first)
+    assert first.take() == []
+    second.credit = 10
+    queue.main.pump(sim.now, second)
+    assert second.ids() == ["a"]
+
+
 def test_what_the_former_holder_was_handed_stays_locked_for_the_new_one_to_settle(
     sim: Simulation, queue: QueueEntity
 ) -> None:

@@ -3,7 +3,7 @@ from uuid import UUID
 import pytest
 
 from tests.model.rules.views import content_of
-from twinbus.amqp.codec.types import Float, Int, Long, Short, Symbol, Timestamp, UInt
+from twinbus.amqp.codec.types import Byte, Float, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from twinbus.errors import ArgumentError, FilterError
 from twinbus.model.content import application_properties, properties
 from twinbus.model.delivery import encode_delivery
@@ -133,6 +133,7 @@ def test_an_id_may_be_set_to_128_characters() -> None:
         ("x", 5, "5"),
         ("x", True, "True"),
         (True, "false", False),
+        (False, "True", True),
         (True, 5, 5),
         (SOME_ID, str(UUID(int=7)), UUID(int=7)),
         (SOME_ID, "no id", "no id"),
@@ -155,3 +156,24 @@ def test_halving_an_int_leaves_an_int_on_the_wire() -> None:
     after = user_after("SET quantity = quantity / 2", quantity=UInt(9))
     assert after == {"quantity": 4}
     assert type(after["quantity"]) is UInt
+
+
+@pytest.mark.parametrize(
+    ("kind", "lowest", "highest"),
+    [
+        (UByte, 0, 255),
+        (UShort, 0, 65_535),
+        (UInt, 0, 4_294_967_295),
+        (ULong, 0, 18_446_744_073_709_551_615),
+        (Byte, -128, 127),
+        (Short, -32_768, 32_767),
+        (Int, -2_147_483_648, 2_147_483_647),
+        (Long, -9_223_372_036_854_775_808, 9_223_372_036_854_775_807),
+    ],
+)
+def test_a_number_takes_an_integer_type_up_to_its_limits(kind: type[int], lowest: int, highest: int) -> None:
+    for number in (lowest, highest):
+        assert type(converted_like(kind(1), str(number))) is kind
+        assert converted_like(kind(1), str(number)) == number
+    for number in (lowest - 1, highest + 1):
+        assert converted_like(kind(1), str(number)) == str(number)
