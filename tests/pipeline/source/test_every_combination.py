@@ -15,6 +15,7 @@ from tests.pipeline.source.bus import Bus, rows
 from tests.pipeline.source.micro_batches import Query
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source import planning
 from twinbus.pipeline.source.connections import Detect
 from twinbus.pipeline.source.live_entity import own, plain
@@ -49,10 +50,17 @@ class Filled:
             assert not any(client.sender(self.path).send_batches(payloads))
         bus.take(self.path, COUNT // 8)
         with BlockingNamespace.connect(bus.namespace.connection_string) as client:
+            # Somebody has deferred every third of them: claims lie around those, in many ranges.
+            receiver = client.receiver(self.path, credit=COUNT)
+            held = receiver.collect(COUNT - COUNT // 8, 5)
+            assert not any(receiver.defer(held[::3]))
+            assert not any(receiver.release([message for place, message in enumerate(held) if place % 3]))
+            receiver.close()
             found = client.run(client.extras(self.path).peek_merged(COUNT))
-        self.bodies = {message.sequence_number or 0: bytes(message.body).decode() for message in found}
+        active = [message for message in found if message.state is MessageState.ACTIVE]
+        self.bodies = {message.sequence_number or 0: bytes(message.body).decode() for message in active}
         self.numbers = sorted(self.bodies)
-        assert len(self.numbers) == COUNT - COUNT // 8
+        assert len(self.numbers) == len(held) - len(held[::3]) == 56
 
 
 @pytest.fixture(scope="module")
