@@ -15,19 +15,23 @@ from twinbus.amqp.codec.composites import Composite, encode_composite
 from twinbus.amqp.codec.delivery_state import Rejected
 from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, FrameReader, encode_frame
 from twinbus.amqp.codec.performatives import (
+    RECEIVER,
     SENDER,
     Attach,
     Begin,
     Close,
     Detach,
     Disposition,
+    Flow,
     Open,
     Performative,
     Transfer,
     decode_performative,
 )
 from twinbus.amqp.codec.sasl import Init, SaslCredentials, plain_credentials
+from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
+from twinbus.amqp.codec.types import Int, Long
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.gateway import connection_gateway
@@ -295,6 +299,44 @@ async def test_a_connection_that_was_closed_ends_though_its_client_reads_nothing
         transport = await ask_without_reading(attacker, server)
         transport.close()
         await until(lambda: not transports(server))
+        attacker.close()
+
+
+async def test_large_answers_are_not_piled_up_for_a_client_that_asks_and_does_not_read(tmp_path: Path) -> None:
+    size, request_count = 200_000, 500
+    async with serving(tmp_path) as server:
+        async with await Namespace.connect(server.connection_string) as namespace:
+            assert await (await namespace.sender("orders")).send([encode_message(bytes(size))]) == [None]
+        attacker = await Attacker.connect(server, credentials_of(server))
+        attacker.attach("orders/$management")
+        source = Source(address="orders/$management")
+        attacker.say(frame(Attach(name="r", handle=1, role=RECEIVER, source=source, target=Target(address="replies"))))
+        credit = Flow(
+            handle=1,
+            link_credit=request_count,
+            delivery_count=0,
+            next_incoming_id=0,
+            incoming_window=1_000_000,
+            next_outgoing_id=0,
+            outgoing_window=5_000,
+        )
+        attacker.say(frame(credit))
+        peek = Sections(
+            properties=MessageProperties(message_id="1", reply_to="replies"),
+            application_properties={"operation": "com.microsoft:peek-message"},
+            body=ValueBody({"from-sequence-number": Long(0), "message-count": Int(1)}),
+        )
+        for number in range(request_count):
+            request = Transfer(handle=0, delivery_id=number, delivery_tag=b"t", settled=True)
+            attacker.say(frame(request, encode_sections(peek)))
+        (transport,) = transports(server)
+        await until(lambda: transport.is_reading_paused and transport.unread_size > 1 << 20)
+        most = transport.unread_size
+        for _ in range(50):
+            assert await health(server) == b"HTTP/1.1 200"
+            most = max(most, transport.unread_size)
+        assert most < 26 * size  # those that are worked on at a time, and what was written before
+        assert await served(server, 1)
         attacker.close()
 
 

@@ -91,8 +91,8 @@ class ConnectionGateway:
 
     @property
     def is_flooded(self) -> bool:
-        """More has arrived than the stores have taken: reading must wait."""
-        return self.connection.is_flooded
+        """More has arrived than the stores have taken, or than is answered at once: reading must wait."""
+        return self.connection.is_flooded or self._attachment.is_behind
 
     @property
     def is_behind(self) -> bool:
@@ -111,12 +111,14 @@ class ConnectionGateway:
     def pause(self) -> None:
         """The socket's buffer is full: hand over no more messages until `resume`."""
         self._is_paused = True
+        self._attachment.pause()
         for binding in self._bindings.values():
             if isinstance(binding, ReceiverBinding):
                 binding.pause()
 
     def resume(self, now: Millis) -> None:
         self._is_paused = False
+        self._attachment.resume(now)
         for binding in list(self._bindings.values()):
             if isinstance(binding, ReceiverBinding):
                 binding.resume(now)

@@ -9,6 +9,7 @@ receiver with a session filter              PendingSession, and a ReceiverBindin
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from twinbus.amqp.codec.terminus import Coordinator, Source
 from twinbus.amqp.codec.terminus import Target as TargetTerminus
@@ -34,12 +35,14 @@ from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.cbs_node import CbsNode
 from twinbus.gateway.nodes.coordinator import CREDIT as COORDINATOR_CREDIT
 from twinbus.gateway.nodes.coordinator import CoordinatorBinding, Transactions
-from twinbus.gateway.nodes.management_node import ASSOCIATED_LINK, ManagementNode
+from twinbus.gateway.nodes.management_node import ASSOCIATED_LINK, ManagementNode, timeout_of
+from twinbus.gateway.nodes.read_turns import ReadTurns
 from twinbus.gateway.nodes.request_links import CREDIT as REQUEST_CREDIT
 from twinbus.gateway.nodes.request_links import Handle, RequestBinding, ResponseLink, find_response_link
 from twinbus.gateway.nodes.request_message import CBS_NAMES, MANAGEMENT_NAMES, ReplyNames, Request, Response, text_of
 from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 from twinbus.gateway.requests.call import Respond
+from twinbus.gateway.requests.handlers import BRINGS_MESSAGES
 from twinbus.model import wire_names
 from twinbus.model.descriptions import Right
 from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX, MESSAGE_SIZE_MAX
@@ -68,6 +71,7 @@ class Attachment:
         self._wake = wake
         self._homes = TransactionHomes(namespace.entities)
         self._transactions = Transactions(self._homes)
+        self._reads = ReadTurns()
         self.who = ""  # what the client called itself when it opened the connection
         self._receivers = ReceiverAttach(
             bindings, namespace.traffic, self._meter_of, self._transactions, self._homes, wake
@@ -92,6 +96,18 @@ class Attachment:
 
     def tick(self, now: Millis) -> None:
         self._management.tick(now)
+        self._reads.tick(now)
+
+    @property
+    def is_behind(self) -> bool:
+        """Requests wait until the client has read the answers to others."""
+        return self._reads.is_behind
+
+    def pause(self) -> None:
+        self._reads.pause()
+
+    def resume(self, now: Millis) -> None:
+        self._reads.resume(now)
 
     def _bind_incoming(self, link: IncomingLink, address: str, now: Millis) -> None:
         parsed, node_name = parse_address(address), strip_authority(address).lower()
@@ -163,7 +179,7 @@ class Attachment:
                 self._grants.require_any(path, now)
                 resolve(self._namespace.entities, parsed)
             link.accept()
-            self._bindings[link] = ResponseLink(link, path.lower())
+            self._bindings[link] = ResponseLink(link, path.lower(), self._replies_size)
             return
         self._grants.require(Right.LISTEN, path, now)
         self._receivers.bind(link, resolve(self._namespace.entities, parsed), path, now)
@@ -171,6 +187,9 @@ class Attachment:
     def _bind_requests(self, link: IncomingLink, node_name: str, names: ReplyNames, handle: Handle) -> None:
         find, wake = self._find_response_link, self._wake
         self._bindings[link] = RequestBinding(link, node_name, names, handle, find, wake)
+
+    def _replies_size(self) -> int:
+        return sum(each.waiting_bytes for each in self._bindings.values() if isinstance(each, ResponseLink))
 
     def _find_response_link(self, link: Link, node: str, reply_to: str | None) -> ResponseLink | None:
         candidates = [binding for binding in self._bindings.values() if isinstance(binding, ResponseLink)]
@@ -182,6 +201,13 @@ class Attachment:
     def _management_of(self, address: Address, path: str) -> Handle:
         def handle(request: Request, now: Millis, respond: Respond) -> None:
             self._namespace.traffic.of(address.entity_path).requests += 1
+            # In a transaction it cannot wait: the commit may be the next thing that the client sends.
+            if request.operation in BRINGS_MESSAGES and request.txn_id is None:
+                self._reads.ask(partial(serve, request), now, now + timeout_of(request), respond)
+            else:
+                serve(request, now, respond)
+
+        def serve(request: Request, now: Millis, respond: Respond) -> None:
             try:
                 # For each request, not once for the link: the entity may be deleted and created again meanwhile.
                 node = resolve(self._namespace.entities, address)

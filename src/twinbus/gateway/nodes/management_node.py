@@ -72,10 +72,10 @@ class ManagementNode:
         respond: Respond,
     ) -> None:
         """Call `respond` once. Tokens are checked for `address`; `named` is the receiver whose link the request names."""
-        pending = PendingResponse(respond, now + _timeout_of(request), self._pending.discard)
+        pending = PendingResponse(respond, now + timeout_of(request), self._pending.discard)
         try:
             if len(self._pending) >= PENDING_MAX:
-                raise ServerBusy(f"{PENDING_MAX} requests of this connection wait for an answer. Try again later.")
+                raise too_many_pending()
             handler = HANDLERS.get(request.operation)
             if handler is None:
                 raise NotImplementedHere(f"'{request.operation}' is not an operation of this node. Check its name.")
@@ -124,10 +124,18 @@ class ManagementNode:
 
     def tick(self, now: Millis) -> None:
         for each in [each for each in self._pending if each.deadline <= now]:
-            each(Response.failed(OperationTimeout("The operation did not finish within its timeout. Try again.")))
+            each(timed_out())
 
 
-def _timeout_of(request: Request) -> Millis:
+def timed_out() -> Response:
+    return Response.failed(OperationTimeout("The operation did not finish within its timeout. Try again."))
+
+
+def too_many_pending() -> ServerBusy:
+    return ServerBusy(f"{PENDING_MAX} requests of this connection wait for an answer. Try again later.")
+
+
+def timeout_of(request: Request) -> Millis:
     timeout = request.properties.get(wire_names.SERVER_TIMEOUT)
     if isinstance(timeout, int) and 0 < timeout < TIMEOUT_DEFAULT:
         return timeout

@@ -23,7 +23,7 @@ from twinbus.gateway.requests.call import Respond
 CREDIT = 500
 WAITING_MAX = 1_000
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Of replies that wait for credit; a single reply may be larger."""
+"""Of replies that wait for credit, over all links of a connection; a single reply may be larger."""
 
 Handle = Callable[[Request, Millis, Respond], None]
 FindResponseLink = Callable[[IncomingLink, str, str | None], "ResponseLink | None"]
@@ -80,28 +80,33 @@ class RequestBinding:
 class ResponseLink:
     """Replies wait here until the client gives credit. They are sent settled: no client settles them reliably."""
 
-    __slots__ = ("_link", "_sent_count", "_waiting", "_waiting_bytes", "node")
+    __slots__ = ("_link", "_sent_count", "_size_of_all", "_waiting", "node", "waiting_bytes")
 
-    def __init__(self, link: OutgoingLink, node: str) -> None:
+    def __init__(self, link: OutgoingLink, node: str, size_of_all: Callable[[], int]) -> None:
+        """`size_of_all`: bytes that wait on all such links of the connection."""
         self.node = node
+        self._size_of_all = size_of_all
         self._link = link
         self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._sent_count = 0
 
     def send(self, payload: bytes) -> None:
-        is_too_much = self._waiting_bytes + len(payload) > WAITING_BYTES_MAX
-        if len(self._waiting) >= WAITING_MAX or (self._waiting and is_too_much):
+        if self._link.credit <= 0 and self._is_too_much(len(payload)):
             self._give_up()
             return
         self._waiting.append(payload)
-        self._waiting_bytes += len(payload)
+        self.waiting_bytes += len(payload)
         self.flush()
 
+    def _is_too_much(self, size: int) -> bool:
+        waiting_size = self._size_of_all()
+        return len(self._waiting) >= WAITING_MAX or (waiting_size > 0 and waiting_size + size > WAITING_BYTES_MAX)
+
     def _give_up(self) -> None:
-        count, size = len(self._waiting), self._waiting_bytes
+        count, size = len(self._waiting), self.waiting_bytes
         self._waiting.clear()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._link.detach(
             QuotaExceeded(f"{count} replies of {size} bytes wait for credit on this link. Give it credit.")
         )
@@ -111,7 +116,7 @@ class ResponseLink:
             self._sent_count += 1
             tag = (self._sent_count & 0xFFFFFFFF).to_bytes(4, "big")
             payload = self._waiting.popleft()
-            self._waiting_bytes -= len(payload)
+            self.waiting_bytes -= len(payload)
             self._link.transfer(payload, tag, settled=True)
 
     def is_named(self, reply_to: str) -> bool:

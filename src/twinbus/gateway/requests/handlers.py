@@ -86,3 +86,14 @@ HANDLERS: dict[str, Handler] = {
     wire_names.BACKLOG: Handler(backlog, Right.LISTEN, as_request, _AT_ONCE),
     wire_names.COUNT_SESSIONS: Handler(count_sessions, Right.LISTEN, as_request, _AT_ONCE),
 }
+
+BRINGS_MESSAGES = frozenset(
+    (
+        wire_names.PEEK_MESSAGE,
+        wire_names.PEEK_MERGED,
+        wire_names.PEEK_RANGE,
+        wire_names.RECEIVE_BY_SEQUENCE_NUMBER,
+        wire_names.GET_SESSION_STATE,
+    )
+)
+"""Requests whose answer may be far larger than they are."""
