@@ -173,12 +173,19 @@ def test_a_session_state_is_set_with_the_commit_and_stays_as_it_was_after_a_roll
     assert queue.main.counts().active == (2 if is_committed else 1)
 
 
-def test_the_commit_fails_if_the_session_is_lost_meanwhile(sim: Simulation) -> None:
+@pytest.mark.parametrize("is_held_again", [False, True])
+def test_the_commit_fails_if_the_session_is_lost_meanwhile(sim: Simulation, is_held_again: bool) -> None:
+    """Whoever holds it now does not expect that another one sets its state."""
     queue, transaction = sim.queue(QueueDescription("q", requires_session=True)), FragmentTransaction()
     sim.send(queue, make_message("m", session_id="s"))
     lock = sim.accept(queue.main, "s").value
     transaction.set_session_state(queue.main, "s", b"x", sim.now)
     queue.main.release_session(lock, sim.now)
+    if is_held_again:
+        assert sim.accept(queue.main, "S").value.is_held
     assert isinstance(commit(sim, transaction), SessionLockLost)
+    if is_held_again:
+        assert sim.ask(queue.main, GetSessionState("s")).value is None
+        return
     with pytest.raises(SessionLockLost):
         FragmentTransaction().set_session_state(queue.main, "s", b"x", sim.now)

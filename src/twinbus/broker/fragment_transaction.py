@@ -167,10 +167,10 @@ class FragmentTransaction:
         self._check_open(now)
         if home is not None:
             home.check_home_of(queue.settings)
-        queue.sessions().check_held(session_id, now)
+        lock = queue.sessions().check_held(session_id, now)
         fragment = queue.sessions().place(session_id)
         self._enlist(self._place_of(queue.settings, {session_id}, fragment.index), fragment, 1, now)
-        self._work.add_state(SessionState(queue, fragment, session_id, state))
+        self._work.add_state(SessionState(queue, fragment, lock, state))
 
     def doom(self, error: MessagingError) -> None:
         """An operation was refused and its sender does not learn of it, so the transaction cannot be committed."""

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.settlement import NOT_WRITTEN, apply, check_live
+from twinbus.broker.fragment.settlement import NOT_WRITTEN, apply, check_live, session_lost
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
@@ -26,7 +27,7 @@ class Settlement(NamedTuple):
 class SessionState(NamedTuple):
     queue: MessageQueue
     fragment: Fragment
-    session_id: str
+    lock: SessionLock  # that allowed it
     state: bytes | None
 
 
@@ -97,7 +98,9 @@ class TransactionWork:
             if lost is not None:
                 raise lost
         for each in self.states:
-            each.queue.sessions().check_held(each.session_id, now)
+            if each.queue.sessions().check_held(each.lock.session_id, now) is not each.lock:
+                # Somebody else holds the session by now.
+                raise session_lost()
         for placement in self.sends:
             placement.check_open()
             self.check_room(placement, index)
@@ -114,9 +117,9 @@ class TransactionWork:
                 decision.commit()
             for fragment, tokens, outcome in self.settlements:
                 apply(fragment, fragment.locks.drop(tokens), outcome, now, None)
-            for _, fragment, session_id, state in self.states:
+            for _, fragment, lock, state in self.states:
                 decision = Decision(fragment)
-                decision.write(SessionStateSet(fragment.key, session_id, state, now))
+                decision.write(SessionStateSet(fragment.key, lock.session_id, state, now))
                 decision.commit()
             if cancelled:
                 decision = Decision(self.cancellations[0].fragment)
