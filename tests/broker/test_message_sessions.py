@@ -445,6 +445,24 @@ def test_a_deferred_message_of_a_session_needs_the_session(sim: Simulation, queu
     assert sim.settle(queue.main, [again]).good == {0}
 
 
+@pytest.mark.parametrize("mode", ReceiveMode)
+def test_a_deferred_message_is_not_for_one_who_loses_the_session_while_it_is_looked_for(
+    sim: Simulation, queue: QueueEntity, mode: ReceiveMode
+) -> None:
+    send(sim, queue, "x", "a")
+    receiver = session_receiver(sim, queue, "x")
+    deliveries = receiver.take()
+    number = deliveries[0].message.sequence_number
+    sim.settle(queue.main, deliveries, Defer())
+    answer: Answer[list[TakenMessage]] = Answer()
+    queue.main.ask(ReceiveDeferred([number], mode, "x"), sim.now, answer)
+    queue.main.detach(receiver, sim.now)
+    session_receiver(sim, queue, "x")
+    assert isinstance(answer.error, SessionLockLost)
+    (taken,) = sim.ask(queue.main, ReceiveDeferred([number], ReceiveMode.PEEK_LOCK, "x")).value
+    assert sim.settle(queue.main, [taken]).good == {0}
+
+
 @pytest.mark.rule("A9")
 def test_deferred_messages_belong_to_their_session_however_its_id_is_written(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", requires_session=True))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.message_sessions import MessageSessions
@@ -37,6 +38,6 @@ class SessionPlaces(Protocol):
 
     def sessions_of(self, fragment: Fragment) -> MessageSessions: ...
 
-    def check_held(self, session_id: str, now: Millis) -> object:
-        """Raises SessionLockLost if nobody holds it, and FragmentUnavailable."""
+    def check_held(self, session_id: str, now: Millis) -> SessionLock:
+        """The lock on it. Raises SessionLockLost if nobody holds it, and FragmentUnavailable."""
         ...

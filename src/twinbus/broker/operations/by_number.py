@@ -7,8 +7,7 @@ from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import fragment_of_numbers
-from twinbus.broker.fragment.message_sessions import MessageSessions
-from twinbus.broker.fragment.settlement import lock_lost
+from twinbus.broker.fragment.settlement import session_lost
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.sessions import check_held
 from twinbus.broker.operations.steps import Steps, commit, read_timed
@@ -26,14 +25,20 @@ def receive_deferred(queue: AskedQueue, command: ReceiveDeferred, now: Millis) -
     queue.settings.check_can_receive()
     fragment = fragment_of_numbers(queue.fragments, command.numbers)
     session_id = check_held(queue, command.session_id, now) if queue.requires_session else None
+    lock = None if session_id is None else queue.sessions().check_held(session_id, now)
     rows, later = yield from _deferred(fragment, command.numbers, session_id)
+    if session_id is not None and queue.sessions().sessions_of(fragment).lock_of(session_id, later) is not lock:
+        # It was lost while the messages were looked for, and somebody else may hold it.
+        raise session_lost()
     if command.mode is ReceiveMode.RECEIVE_AND_DELETE:
         yield from _remove(fragment, rows)
         return [TakenMessage(row, b"", 0) for row in rows]
     # Time has passed since the command came: a lock runs from when the messages were found.
-    if session_id is None:
+    if lock is None:
         return _lock(fragment, rows, later)
-    return _lock_in_session(fragment, queue.sessions().sessions_of(fragment), session_id, rows, later)
+    taken = queue.sessions().sessions_of(fragment).lock(lock, rows)
+    fragment.locks.hold_deferred(rows)
+    return taken
 
 
 def _deferred(fragment: Fragment, numbers: Sequence[int], session_id: str | None) -> Steps[tuple[Rows, Millis]]:
@@ -64,18 +69,6 @@ def _deferred(fragment: Fragment, numbers: Sequence[int], session_id: str | None
 def _lock(fragment: Fragment, rows: Rows, now: Millis) -> list[TakenMessage]:
     taken = fragment.locks.lock(rows, now + fragment.settings.lock_duration)
     fragment.wake()
-    fragment.locks.hold_deferred(rows)
-    return taken
-
-
-def _lock_in_session(
-    fragment: Fragment, sessions: MessageSessions, session_id: str, rows: Rows, now: Millis
-) -> list[TakenMessage]:
-    # It was held when the command came, and may be lost by now.
-    lock = sessions.lock_of(session_id, now)
-    if lock is None:
-        raise lock_lost(fragment)
-    taken = sessions.lock(lock, rows)
     fragment.locks.hold_deferred(rows)
     return taken
 
