@@ -75,6 +75,10 @@ def test_deferred_messages_that_no_answer_can_hold_are_refused_and_stay(
     assert queue.main.counts().deferred == 200
 
 
+def test_one_answer_holds_64_mb_and_one_cancellation_256() -> None:
+    assert (by_number.DEFERRED_BYTES_MAX, by_number.CANCELLED_BYTES_MAX) == (67_108_864, 268_435_456)
+
+
 @pytest.mark.rule("A8.4")
 def test_deferred_messages_of_several_fragments_are_refused(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))

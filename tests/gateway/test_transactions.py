@@ -14,6 +14,8 @@ from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX
 from twinbus.gateway.nodes import coordinator
+from twinbus.gateway.requests.handlers import HANDLERS, InTransaction
+from twinbus.model import wire_names
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 
@@ -191,6 +193,23 @@ def test_rules_and_changes_of_any_number_of_messages_are_not_part_of_a_transacti
     reply = ask_in(client, node, control.declare(), operation, {"rule-name": "$Default"})
     assert (reply["statusCode"], reply["errorCondition"]) == (400, NOT_ALLOWED)
     assert list(subscription.rules) == ["$default"]
+
+
+def test_what_only_looks_or_renews_is_done_at_once_in_a_transaction_too() -> None:
+    at_once = {name for name, handler in HANDLERS.items() if handler.in_transaction is InTransaction.AT_ONCE}
+    assert at_once == {
+        wire_names.RENEW_LOCK,
+        wire_names.RENEW_SESSION_LOCK,
+        wire_names.PEEK_MESSAGE,
+        wire_names.PEEK_MERGED,
+        wire_names.PEEK_RANGE,
+        wire_names.GET_SESSION_STATE,
+        wire_names.GET_MESSAGE_SESSIONS,
+        wire_names.ENUMERATE_RULES,
+        wire_names.FRAGMENT_HEADS,
+        wire_names.BACKLOG,
+        wire_names.COUNT_SESSIONS,
+    }
 
 
 def test_a_transaction_is_discharged_on_the_link_that_declared_it(front: Front) -> None:

@@ -238,6 +238,11 @@ class _Finder(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         if _name(node.func) in UNTESTED_CALLS:
             return
+        if any(keyword.arg == "strict" for keyword in node.keywords):
+            # Of `zip`: an assertion.
+            for argument in node.args:
+                self.visit(argument)
+            return
         arguments: list[ast.AST] = [*node.args, *node.keywords]
         arguments.sort(key=self._bounds)
         if arguments and not isinstance(arguments[-1], ast.GeneratorExp):

@@ -45,6 +45,7 @@ def changed(source: str, kind: str) -> list[str]:
         ("argument", "f(a, b=c)", ["f(a)"]),
         ("argument", "f(a)", ["f()"]),
         ("argument", "assert f(a)", []),
+        ("argument", "zip(a, f(b), strict=True)", ["zip(a, f(), strict=True)"]),
     ],
 )
 def test_a_change_of_each_kind(kind: str, before: str, after: list[str]) -> None:

@@ -161,3 +161,15 @@ def test_a_long_state_makes_a_long_list() -> None:
     state = Rejected.because(MessageLockLost("x" * 300))
     frame = encode_disposition(0, RECEIVER, 1, 2, True, state)
     assert decode_performative(frame[8:])[0] == Disposition(role=RECEIVER, first=1, last=2, settled=True, state=state)
+
+
+def test_a_disposition_whose_list_ends_after_its_frame_or_has_too_few_fields_is_not_read_fast() -> None:
+    frame = encode_disposition(9, RECEIVER, 1, 2, True, None)
+    size_at, end = 8 + 4, len(frame)
+    assert read_disposition(frame, 8, end) is not None
+    for size in range(frame[size_at] + 1, frame[size_at] + 20):
+        longer = frame[:size_at] + bytes([size]) + frame[size_at + 1 :] + b"\x40" * 20
+        assert read_disposition(longer, 8, end) is None
+    for count in range(3):
+        fewer = frame[: size_at + 1] + bytes([count]) + frame[size_at + 2 :]
+        assert read_disposition(fewer, 8, end) is None
