@@ -230,15 +230,17 @@ def test_the_oldest_messages_are_deleted_and_younger_or_held_ones_stay(front: Fr
 
 
 @pytest.mark.rule("A9.15")
-def test_messages_are_deleted_in_the_session_that_the_request_names(front: Front) -> None:
-    """As the .NET client asks: the session is held by the link that the request names."""
+@pytest.mark.parametrize("names_link", [True, False])
+def test_messages_are_deleted_in_the_session_that_the_request_names(front: Front, names_link: bool) -> None:
+    """Which the caller holds: as the .NET client asks, who names its link, or without."""
     for session in ("s1", "s2"):
         put(front, f"of {session}", "talks", group_id=session)
         put(front, f"more of {session}", "talks", group_id=session)
     client = front.client()
     receiver = client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): "s1"})
     arguments = {"message-count": Int(10), "enqueued-time-utc": Timestamp(front.sim.now), "session-id": "s1"}
-    operation, link = "com.microsoft:batch-delete-messages", {"associated-link-name": receiver.name}
+    operation = "com.microsoft:batch-delete-messages"
+    link = {"associated-link-name": receiver.name} if names_link else {}
     stranger = front.client().node("talks/$management").ask(operation, arguments)
     assert status(stranger)[0] == 204
     deleted = client.node("talks/$management").ask(operation, arguments, **link)

@@ -17,7 +17,7 @@ from twinbus.clock import NEVER, Millis
 from twinbus.store.changes import StoredMessage
 
 TOKEN_SIZE = 16
-DRAWN_SIZE = TOKEN_SIZE - 1
+RANDOM_SIZE = TOKEN_SIZE - 1
 STALE_TOKENS_MAX = 4_096
 
 Held = tuple[StoredMessage, Millis]
@@ -49,9 +49,9 @@ class LockTable:
     ) -> list[TakenMessage]:
         """Lock them all until then. `shown_until` is what receivers see, if that is something else."""
         self._counter += 1
-        size = DRAWN_SIZE * len(messages)
-        prefix, drawn = self._prefix, self._draw(size)
-        tokens = [prefix + drawn[start : start + DRAWN_SIZE] for start in range(0, size, DRAWN_SIZE)]
+        size = RANDOM_SIZE * len(messages)
+        prefix, random_bytes = self._prefix, self._draw(size)
+        tokens = [prefix + random_bytes[start : start + RANDOM_SIZE] for start in range(0, size, RANDOM_SIZE)]
         self.held.update(zip(tokens, zip(messages, repeat(until), strict=False), strict=True))
         if until < NEVER:
             self._watch(until, tokens)

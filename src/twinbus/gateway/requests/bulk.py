@@ -29,12 +29,13 @@ def purge(call: Call) -> None:
 
 
 def _purge(call: Call, count: int, states: Collection[MessageState]) -> None:
-    """With a session id: of that message session alone, which the link that the request names may hold."""
+    """With a session id: of that message session alone, which the caller may hold."""
     before = call.arguments.number("enqueued-time-utc", call.now)
-    session_id = call.session_id()
+    session_id, is_by_holder = call.session_id(), False
     if session_id is not None:
         call.require_session(session_id)
-    call.ask(Purge(count, before, states, session_id, is_by_holder=call.is_of_link(session_id)), _changed)
+        is_by_holder = call.is_of_caller(session_id)
+    call.ask(Purge(count, before, states, session_id, is_by_holder), _changed)
 
 
 def undefer(call: Call) -> None:

@@ -123,6 +123,11 @@ class Call:
             return self.session
         return self.queue().session_lock(session_id, self.now)
 
+    def is_of_caller(self, session_id: str) -> bool:
+        """Whether the caller holds this session. Not every client names its link, so any receiver of the connection will do."""
+        lock = self.queue().session_lock(session_id, self.now)
+        return lock is not None and self.is_held_here(lock)
+
     def require_session(self, session_id: str) -> None:
         """Raise SessionLockLost if the link that the request names has lost this session."""
         if self.session is not None and self.is_of_link(session_id) and not self.session.is_held:
@@ -131,12 +136,11 @@ class Call:
     def require_own_session(self, session_id: str) -> None:
         """Raise SessionLockLost if the link that the request names has lost this session, or another connection has it.
 
-        Not every client names its link, so any receiver of the connection will do. Whether anybody has the session is for
-        the broker to say.
+        Whether anybody has the session is for the broker to say.
         """
         self.require_session(session_id)
         lock = self.queue().session_lock(session_id, self.now)
-        if lock is not None and lock is not self.session and not self.is_held_here(lock):
+        if lock is not None and not self.is_held_here(lock):
             raise SessionLockLost(
                 f"The message session '{session_id}' is held by a receiver of another connection. Accept it here first."
             )
