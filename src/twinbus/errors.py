@@ -175,6 +175,10 @@ class StoreDamaged(StoreUnavailable, is_transient=False):
     """The data on disk is not what was written; opening it again does not help, a person has to look."""
 
 
+class StoreGone(StoreDamaged):
+    """A messaging store that has been in use is not where it was, as when its volume is not mounted."""
+
+
 class RequestRefused(StoreUnavailable):
     """The messaging store did nothing of what it was asked, for certain."""
 

@@ -10,6 +10,7 @@ import pytest
 from tests.management.conftest import NOON
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, InternalError
 from twinbus.management.catalog import Catalog
+from twinbus.management.catalog_checks import MARK_SUFFIX
 from twinbus.management.records import read_entity, write_entity
 from twinbus.model.descriptions import (
     AuthorizationRule,
@@ -36,6 +37,17 @@ RULES = (
         SqlAction("SET a = @p", (("@p", "ü"),)),
     ),
 )
+
+
+def make_catalog_of_before(database: sqlite3.Connection) -> None:
+    """One without checksums."""
+    for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        database.execute(f"DROP TRIGGER {name}")
+    for table in ("namespace", "entities", "rules", "access_rules"):
+        database.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
+    for column in ("row_sums", "version", "schema_sum"):
+        database.execute(f"ALTER TABLE namespace DROP COLUMN {column}")
+    database.execute("PRAGMA user_version = 0")
 
 
 def reopened(catalog: Catalog, tmp_path: Path) -> Catalog:
@@ -157,7 +169,12 @@ def test_keys_are_for_the_owner_alone_also_where_the_files_were_open_to_others(t
     file = tmp_path / "catalog.sqlite"
     file.touch(0o644)
     catalog = Catalog(file, "contoso", NOON)
-    assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [0, 0, 0]  # itself, its log and its index
+    assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [
+        0,
+        0,
+        0,
+        0,
+    ]  # its log, its index and its mark too
     catalog.close()
 
 
@@ -171,6 +188,9 @@ def test_the_first_store_of_an_entity_is_kept_and_unknown_in_catalogs_of_before(
     catalog = Catalog(path, "contoso", NOON)
     catalog.add(1, QueueDescription("before"), NOON)
     catalog.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        make_catalog_of_before(database)
+    (tmp_path / f"{path.name}{MARK_SUFFIX}").unlink()
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("ALTER TABLE entities DROP COLUMN first_store")
     for _ in range(2):

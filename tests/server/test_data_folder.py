@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.errors import ArgumentError, StoreInUse
+from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse
 from twinbus.server.data_folder import DataFolder
 from twinbus.store.durable import DurableStore
 
@@ -28,6 +28,41 @@ def test_the_key_is_generated_once_and_readable_by_the_owner_alone(tmp_path: Pat
     with pytest.raises(ArgumentError, match="a different key"):
         again.root_rule("SAS_KEY_VALUE")
     again.close()
+
+
+def test_a_flipped_bit_in_the_key_is_noticed(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    key = folder.root_rule(None).primary_key
+    whole = (tmp_path / "key").read_bytes()
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "key").write_bytes(data)
+        try:
+            assert folder.root_rule(None).primary_key == key, f"bit {bit % 8} of byte {bit // 8}"
+        except StoreDamaged as damage:
+            refused = str(damage)
+            continue
+    assert str(tmp_path / "key") in refused
+    folder.close()
+
+
+@pytest.mark.parametrize("text", ["only a key", "only a key\n"])
+def test_a_key_that_a_person_wrote_needs_no_checksum(tmp_path: Path, text: str) -> None:
+    folder = DataFolder(tmp_path)
+    (tmp_path / "key").write_text(text)
+    assert folder.root_rule(None).primary_key == "only a key"
+    folder.close()
+
+
+@pytest.mark.parametrize("text", ["", "x", "3x"])
+def test_a_number_of_stores_that_is_not_one_is_damage_with_its_file(tmp_path: Path, text: str) -> None:
+    folder = DataFolder(tmp_path)
+    folder.store_paths(3)
+    (tmp_path / "store-count").write_text(text)
+    with pytest.raises(StoreDamaged, match="store-count is damaged"):
+        folder.store_paths(3)
+    folder.close()
 
 
 def test_the_number_of_stores_is_fixed_at_the_first_start(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ import pytest
 from tests.contract.rows import row
 from twinbus.errors import StoreUnavailable
 from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.server.data_folder import witness_of
 from twinbus.server.server_settings import LogFormat
 from twinbus.server.stores import process as store_process
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import ServedStore, StoreCondition
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, Removed, fragment_key
 from twinbus.store.durable import DurableStore
+from twinbus.store.identity import announce_new
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.reads import ANY_STATE, Read, Scan
 
@@ -33,7 +35,9 @@ class Kept:
     def __init__(self, folder: Path) -> None:
         self.said: list[str] = []
         self._changed = asyncio.Event()
-        self.paths = [folder / "store-0", folder / "store-1"]
+        self.paths = [folder / "stores" / "00", folder / "stores" / "01"]
+        for path in self.paths:
+            announce_new(witness_of(path))
         self.keeper = StoreProcess(
             self.paths, LogFormat.LOGFMT, asyncio.get_running_loop(), on_lost=self._lost, on_returned=self._returned
         )

@@ -16,6 +16,7 @@ from twinbus.store.memory import MemoryStore
 from twinbus.store.reads import (
     READS,
     BacklogPage,
+    CheckRows,
     DueRows,
     ExpiredRows,
     FirstUnexpired,
@@ -44,6 +45,7 @@ EXAMPLES: list[Read[object]] = [
     ReadSessions(KEY),
     ReadSessionState(KEY, "s"),
     Load([MemoryWanted(KEY, has_sessions=True, has_duplicates=True)]),
+    CheckRows(),
 ]
 
 

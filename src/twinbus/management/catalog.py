@@ -4,6 +4,8 @@ One small SQLite file, a transaction for each change, and a copy in memory that 
 ids are handed out once and never again, so that what is left in a messaging store of an entity long gone is never
 taken for that of a new one.
 
+Every row is checked when the file is opened (`catalog_checks`): a catalog that the disk damaged is refused.
+
 Writes block on the disk and may come from any thread, one after another. Reads never block; they see each change whole.
 """
 
@@ -17,6 +19,15 @@ from pathlib import Path
 
 from twinbus.clock import Millis
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, InternalError
+from twinbus.management.catalog_checks import (
+    VERSION,
+    CatalogMark,
+    add_checksums,
+    find_damage,
+    seal,
+    seal_schema,
+    statements_of,
+)
 from twinbus.management.records import (
     read_authorization_rule,
     read_entity,
@@ -34,6 +45,7 @@ from twinbus.model.descriptions import (
     TopicDescription,
 )
 from twinbus.model.paths import parse_address, path_key, subscription_path
+from twinbus.store.checksums import values_sum
 from twinbus.store.private_file import make_private
 
 KINDS: dict[str, type[EntityDescription]] = {
@@ -75,17 +87,18 @@ CREATE TABLE IF NOT EXISTS access_rules (
 # Catalogs that were created before it was kept have no such column.
 ENTITY_COLUMNS = "SELECT name FROM pragma_table_info('entities')"
 ADD_FIRST_STORE = "ALTER TABLE entities ADD COLUMN first_store INTEGER"
-FIRST_NAMESPACE = "INSERT INTO namespace VALUES (1, ?, ?, ?, 0) ON CONFLICT DO NOTHING"
+FIRST_NAMESPACE = (
+    "INSERT INTO namespace (only_row, name, created_at, modified_at, last_entity_id) VALUES (1, ?, ?, ?, 0) "
+    "ON CONFLICT DO NOTHING"
+)
 NEXT_ID = "UPDATE namespace SET last_entity_id = last_entity_id + 1 RETURNING last_entity_id"
-ADD_ENTITY = "INSERT INTO entities VALUES (?, ?, ?, ?, ?, ?, ?)"
+ADD_ENTITY = "INSERT INTO entities (id, key, kind, description, created_at, updated_at, first_store) VALUES (?, ?, ?, ?, ?, ?, ?)"
 UPDATE_ENTITY = "UPDATE entities SET description = ?, updated_at = ? WHERE id = ?"
 REMOVE_ENTITY = "DELETE FROM entities WHERE id = ?"
 ADD_RULE = "INSERT INTO rules (subscription, key, description) VALUES (?, ?, ?)"
 UPDATE_RULE = "UPDATE rules SET description = ? WHERE subscription = ? AND key = ?"
 REMOVE_RULE = "DELETE FROM rules WHERE subscription = ? AND key = ?"
-SET_ACCESS_RULE = (
-    "INSERT INTO access_rules VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET description = excluded.description"
-)
+SET_ACCESS_RULE = "INSERT INTO access_rules (key, description) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET description = excluded.description"
 REMOVE_ACCESS_RULE = "DELETE FROM access_rules WHERE key = ?"
 
 
@@ -134,17 +147,43 @@ class Catalog:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute("PRAGMA foreign_keys = ON")
-            self._database.executescript(SCHEMA)
+            self._database.execute("PRAGMA trusted_schema = ON")
+            self._database.create_function("values_sum", -1, values_sum, deterministic=True)
+            # What is not UTF-8 is damage, which its checksum tells.
+            self._database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+            self._mark = CatalogMark(path)
+            self._prepare(path, namespace, now)
+            for damage in find_damage(self._database, self._mark):
+                raise InternalError(f"The catalog {path} is damaged: {damage}. Restore the file from a copy.")
+            self._load()
+        except (sqlite3.Error, OSError) as fault:
+            raise InternalError(f"The catalog {path} cannot be opened: {fault}. Check the data folder.") from fault
+        except (ValueError, KeyError, TypeError) as fault:
+            # Written before rows had checksums.
+            raise InternalError(f"The catalog {path} is damaged: {fault!r}. Restore the file from a copy.") from fault
+
+    def _prepare(self, path: Path, namespace: str, now: Millis) -> None:
+        """Create the tables in a new file, give those of an older version checksums, refuse those of a newer one."""
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise InternalError(
+                f"The catalog {path} has version {version}, this twinbus reads {VERSION}. Use the release that wrote it."
+            )
+        if version < VERSION:
+            self._database.executescript("BEGIN IMMEDIATE;" + SCHEMA)
             if ("first_store",) not in self._database.execute(ENTITY_COLUMNS).fetchall():
                 self._database.execute(ADD_FIRST_STORE)
             self._database.execute(FIRST_NAMESPACE, (namespace, now, now))
-            self._load()
-        except (sqlite3.Error, OSError) as fault:
-            raise InternalError(f"The catalog {path.name} cannot be opened: {fault}. Check the data folder.") from fault
+            for statement in statements_of(add_checksums()):
+                self._database.execute(statement)
+            seal_schema(self._database)
+            seal(self._database)
+            self._database.execute("COMMIT")
 
     def close(self) -> None:
         with self._writing:
             self._database.close()
+            self._mark.close()
 
     def _load(self) -> None:
         name, created_at, modified_at = self._database.execute(
@@ -279,7 +318,9 @@ class Catalog:
                 self._database.execute("BEGIN IMMEDIATE")
                 try:
                     yield self._database
+                    version = seal(self._database)
                     self._database.execute("COMMIT")
+                    self._mark.set(version)
                 finally:
                     # Also after a COMMIT that failed, which leaves the transaction open.
                     if self._database.in_transaction:

@@ -1,9 +1,10 @@
 """The folder that holds all data of a namespace, locked by one process at a time and open to its owner alone.
 
 lock             flock of the process that serves the namespace
-key              the key of RootManageSharedAccessKey, mode 600, generated at the first start
+key              the key of RootManageSharedAccessKey and its checksum, mode 600, generated at the first start
 store-count      how many messaging stores the namespace was created with: fragments never move
 catalog...       which entities exist (twinbus.management)
+known-stores/NN  whether that messaging store has ever been in use (twinbus.store.identity)
 stores/NN/       one folder for each messaging store (twinbus.store)
 operations/      the operations log, as Parquet (twinbus.meter.log_writer), where it is metered
 tls/             a certificate for development, if one was asked for (twinbus.server.tls)
@@ -11,17 +12,24 @@ tls/             a certificate for development, if one was asked for (twinbus.se
 
 import fcntl
 import os
+import re
 import secrets
+import zlib
 from base64 import b64encode
 from pathlib import Path
 
-from twinbus.errors import ArgumentError, StoreInUse, StoreUnavailable
+from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
+from twinbus.store.durable import DurableStore
+from twinbus.store.identity import announce_new
 from twinbus.store.journal import FOLDER_MODE, make_folder, sync_folder
+from twinbus.store.store_limits import StoreLimits
 
 KEY_BYTES = 32
 OPERATIONS_FOLDER = "operations"
+WITNESS_FOLDER = "known-stores"
+KEY_SUM_INSIDE = re.compile("crc32 [0-9a-f]{8}$")  # of a key whose line does not end any more
 
 
 class DataFolder:
@@ -53,8 +61,9 @@ class DataFolder:
         """The rule with all rights. A wanted key is written only if there is none yet."""
         file = self.path / "key"
         if not file.exists():
-            write_private(file, wanted_key or b64encode(secrets.token_bytes(KEY_BYTES)).decode())
-        key = file.read_text().strip()
+            key = wanted_key or b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+            write_private(file, f"{key}\n{_key_sum(key)}")
+        key = _read_key(file)
         if wanted_key is not None and key != wanted_key:
             raise ArgumentError(f"The namespace has a different key. Omit the key, or remove {file} to change it.")
         return AuthorizationRule(ROOT_RULE_NAME, key, "", frozenset(Right))
@@ -63,16 +72,54 @@ class DataFolder:
         file, stores = self.path / "store-count", self.path / "stores"
         if not file.exists():
             stores.mkdir(FOLDER_MODE, exist_ok=True)
+            for index in range(wanted_count):
+                announce_new(witness_of(stores / f"{index:02}"))
             write_private(file, str(wanted_count))
-        count = int(file.read_text())
+        paths = known_store_paths(self.path)
+        count = len(paths)
         if count != wanted_count:
             raise ArgumentError(
                 f"The namespace in {self.path} has {count} messaging stores and cannot be served with {wanted_count}: use --stores {count}."
             )
-        return [stores / f"{index:02}" for index in range(count)]
+        return paths
 
     def close(self) -> None:
         os.close(self._lock)
+
+
+def _key_sum(key: str) -> str:
+    return f"crc32 {zlib.crc32(key.encode()):08x}"
+
+
+def _read_key(file: Path) -> str:
+    """The key. A file with nothing but a key, as people and earlier versions write it, is taken as it is."""
+    lines = file.read_bytes().decode(errors="replace").strip().split("\n")
+    if (len(lines) > 1 and _key_sum(lines[0]) != lines[1]) or len(lines) > 2 or KEY_SUM_INSIDE.search(lines[0]):
+        raise StoreDamaged(
+            f"{file} is damaged: the key is not the one that was written. Restore it, write the key alone into the file, "
+            f"or remove the file for a new key."
+        )
+    return lines[0].strip()
+
+
+def known_store_paths(folder: Path) -> list[Path]:
+    """Of a namespace that was served before."""
+    file = folder / "store-count"
+    try:
+        count = int(file.read_text())
+    except ValueError:
+        raise StoreDamaged(f"{file} is damaged: it must hold the number of messaging stores.") from None
+    return [folder / "stores" / f"{index:02}" for index in range(count)]
+
+
+def open_store(folder: Path, limits: StoreLimits | None = None) -> DurableStore:
+    """The messaging store in one of `store_paths`."""
+    return DurableStore(folder, limits, witness=witness_of(folder))
+
+
+def witness_of(store_folder: Path) -> Path:
+    """Beside the folder of all stores, which may be a volume of its own."""
+    return store_folder.parent.with_name(WITNESS_FOLDER) / store_folder.name
 
 
 def write_private(file: Path, text: str) -> None:

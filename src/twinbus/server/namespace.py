@@ -38,6 +38,7 @@ from twinbus.management.idle_sweep import IdleSweep
 from twinbus.meter.book import OperationsBook
 from twinbus.server.admission import Admission, socket_count_max
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
+from twinbus.server.data_folder import open_store as open_durable_store
 from twinbus.server.host_names import authority, names_of_listener, reachable_host
 from twinbus.server.http_server import HttpServer
 from twinbus.server.listener import AmqpTransport
@@ -53,7 +54,6 @@ from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
 from twinbus.server.stores.threads import OpenStore, StoreThreads
 from twinbus.server.timers import Beat, Ticking
 from twinbus.server.tls import development_certificate, server_context, tls_folder
-from twinbus.store.durable import DurableStore
 from twinbus.store.store_limits import StoreLimits
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class NamespaceServer:
         self.tls_port = settings.tls_port
         self.tls_authority: Path | None = None  # what clients over TLS must trust if no certificate was given
         self.http_port = settings.http_port
-        self._open_store = open_store or partial(DurableStore, limits=StoreLimits.shared_by(settings.store_count))
+        self._open_store = open_store or partial(open_durable_store, limits=StoreLimits.shared_by(settings.store_count))
         self._has_store_process = has_store_process
         self.connections = Connections(settings.connections_max)
         self.metering: Metering | None = None

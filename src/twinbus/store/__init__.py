@@ -9,7 +9,8 @@ located_changes, overlay    changes whose contents stay in a segment; what they 
 checkpoint, checkpoint_thread   a sealed layer, written to the tables beside the commits; space that is given back
 tables, statements          SQLite, read in snapshots; its SQL by name (`private_file`: for the owner only)
 checksums, damage           of rows; what the disk changed
-table_check                 the tables, checked when a store opens; damaged rows, set aside
+table_check, folder_check   the tables, checked when a store opens, and damaged rows set aside; everything, on request
 fragment_view               one fragment, read through all layers and the tables
+identity, accepted_loss     a store that is gone is told from a new one; what was accepted as lost, set aside
 recovery                    the layers again, from the journal, when a store is opened
 """

@@ -38,9 +38,11 @@ class CheckpointThread:
     written by that thread and read only once it is not alive anymore, so nothing here needs a lock.
     """
 
-    def __init__(self, connection: sqlite3.Connection, start_task: StartTask) -> None:
+    def __init__(self, connection: sqlite3.Connection, start_task: StartTask, require_file: Callable[[], None]) -> None:
+        """`require_file` raises if what the connection writes to is not in the folder any more."""
         self._connection = connection
         self._start_task = start_task
+        self._require_file = require_file
         self._layer: Layer | None = None
         self._task: Task | None = None
         self._failure: Exception | None = None
@@ -89,13 +91,16 @@ class CheckpointThread:
 
     def _tidy(self) -> None:
         try:
+            self._require_file()
             give_back_space(self._connection, lambda: self._is_hurried)
         except Exception as error:
             self._failure = error
 
     def _run(self, sealed: Layer) -> None:
         try:
+            self._require_file()
             write_checkpoint(self._connection, sealed)
+            self._require_file()
             # The tables hold the number of this segment: if the next line is not reached, recovery deletes the file.
             sealed.segment.retire()
             give_back_space(self._connection, lambda: self._is_hurried)

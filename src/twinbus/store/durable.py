@@ -20,11 +20,13 @@ from typing import NamedTuple
 from twinbus.clock import Millis
 from twinbus.errors import ChangeRefused, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.model.wire_names import MessageState
+from twinbus.store.accepted_loss import go_on_without
 from twinbus.store.change_rules import LastNumbers, check_changes
 from twinbus.store.changes import Activated, Change, FragmentKey, StoredMessage
 from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
-from twinbus.store.damage import Damage, RowsDamaged
+from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.fragment_view import FragmentView, HiddenFront, RowsBelow, sum_fragments
+from twinbus.store.identity import StoreIdentity
 from twinbus.store.journal import Segment, make_folder
 from twinbus.store.journal_record import decode_changes, encode_changes
 from twinbus.store.located_changes import LocatedChange, RowAltered
@@ -32,8 +34,8 @@ from twinbus.store.messaging_store import FragmentSummary, SessionSummary
 from twinbus.store.overlay import Layer
 from twinbus.store.recovery import recover_layers
 from twinbus.store.store_limits import StoreLimits
-from twinbus.store.table_check import CheckedPage, check_rows, check_tables, damage_in, set_aside
-from twinbus.store.tables import FILE_NAME, bring_home, connect, prepare, snapshot
+from twinbus.store.table_check import check_rows, check_tables, damage_in, set_aside
+from twinbus.store.tables import FILE_NAME, TablesFile, bring_home, connect, prepare, snapshot
 
 LOCK_NAME = "lock"
 
@@ -48,11 +50,19 @@ class _Late(NamedTuple):
 class DurableStore:
     """See `MessagingStore`. Opening raises StoreInUse, StoreDamaged or StoreUnavailable.
 
-    `start_task` runs checkpoints; a test passes its own to decide when they happen.
+    `start_task` runs checkpoints; a test passes its own to decide when they happen. `witness` is a file outside of the folder
+    that knows whether there was a store (`identity`).
     """
 
-    def __init__(self, folder: Path, limits: StoreLimits | None = None, start_task: StartTask = start_thread) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        limits: StoreLimits | None = None,
+        start_task: StartTask = start_thread,
+        witness: Path | None = None,
+    ) -> None:
         self._folder = folder
+        self._witness = witness
         self._limits = limits or StoreLimits()
         self._failure: str | None = None
         self._is_closed = False
@@ -72,8 +82,14 @@ class DurableStore:
             raise
 
     def _open(self) -> None:
+        identity = StoreIdentity(self._folder, self._witness)
+        if not identity.is_loss_accepted:
+            identity.require()
         make_folder(self._folder)
-        self._lock = _lock_folder(self._folder)
+        self._lock = lock_folder(self._folder)
+        if identity.is_loss_accepted:
+            go_on_without(self._folder)
+        has_tables = (self._folder / FILE_NAME).exists()
         self._reader = connect(self._folder, self._limits.cache_bytes)
         prepare(self._reader, self._folder)
         bring_home(self._reader, self._folder)
@@ -81,11 +97,15 @@ class DurableStore:
         with snapshot(self._reader) as tables:
             position = tables.position
             self._last_numbers = tables.last_numbers()
-        for layer, changes in recover_layers(self._folder, position, is_new=not self._last_numbers):
+        is_new = not self._last_numbers and (identity.is_new or not has_tables)
+        for layer, changes in recover_layers(self._folder, position, is_new=is_new):
             self._layers.append(layer)
             self._apply(changes)
             self._remember({key: overlay.last_number for key, overlay in layer.fragments.items()})
-        self._checkpoints = CheckpointThread(connect(self._folder, self._limits.cache_bytes), self._start_task)
+        file = TablesFile(self._folder)
+        writer = connect(self._folder, self._limits.cache_bytes)
+        self._checkpoints = CheckpointThread(writer, self._start_task, file.require)
+        identity.keep()
         if len(self._layers) > 1:
             self._checkpoints.start(self._layers[0])
 
@@ -165,11 +185,13 @@ class DurableStore:
         with self._failing():
             return damage_in(self._connection())
 
-    def check(self, after: int, count_max: int) -> CheckedPage:
+    def check(self, after: int) -> CheckedPage:
         with self._failing():
-            self._catch_up()
             with snapshot(self._connection()):
-                return check_rows(self._connection(), after, count_max)
+                page = check_rows(self._connection(), after)
+            if page.damaged:
+                raise RowsDamaged("rows are damaged", page.damaged)
+            return page
 
     def rest(self) -> None:
         """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens."""
@@ -313,9 +335,9 @@ class DurableStore:
             raise
         except RowsDamaged as damaged:
             raise self._set_aside(damaged) from damaged
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             self._failure = str(error)
-            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            if is_damage(error):
                 raise StoreDamaged(f"the tables of {self._folder} are damaged: {error}. Restore the folder.") from error
             raise StoreUnavailable(
                 f"store {self._folder} failed: {error}. Repair the disk and reopen the store."
@@ -357,11 +379,20 @@ class DurableStore:
         for layer in self._layers:
             layer.segment.close()
         if self._lock >= 0:
-            os.close(self._lock)
+            unlock_folder(self._lock)
             self._lock = -1
 
 
-def _lock_folder(folder: Path) -> int:
+def is_damage(error: Exception) -> bool:
+    """Whether an error of the system or of SQLite means that the tables are not what was written."""
+    if isinstance(error, sqlite3.OperationalError):
+        return "malformed" in str(error)
+    # An error whose text quotes a damaged schema cannot be decoded.
+    return isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError)
+
+
+def lock_folder(folder: Path) -> int:
+    """Raises StoreInUse."""
     descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -369,6 +400,10 @@ def _lock_folder(folder: Path) -> int:
         os.close(descriptor)
         raise StoreInUse(f"{folder} is open in another process. Stop that process, or use another folder.") from None
     return descriptor
+
+
+def unlock_folder(lock: int) -> None:
+    os.close(lock)
 
 
 def _rows_needed(changes: Sequence[LocatedChange], top: Layer) -> dict[FragmentKey, list[int]]:

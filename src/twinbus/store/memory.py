@@ -28,7 +28,7 @@ from twinbus.store.changes import (
     SessionStateSet,
     StoredMessage,
 )
-from twinbus.store.damage import Damage
+from twinbus.store.damage import CheckedPage, Damage
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
 
 
@@ -149,6 +149,9 @@ class MemoryStore:
 
     def damage(self) -> list[Damage]:
         return []
+
+    def check(self, after: int) -> CheckedPage:
+        return CheckedPage(0, None)
 
     def _apply(self, change: Change) -> None:
         fragment = self._fragment(change.fragment)

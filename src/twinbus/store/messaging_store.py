@@ -11,7 +11,7 @@ from typing import Protocol
 from twinbus.clock import Millis
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
-from twinbus.store.damage import Damage
+from twinbus.store.damage import CheckedPage, Damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,11 @@ class MessagingStore(Protocol):
 
     def damage(self) -> list[Damage]:
         """What was found damaged, was set aside and was not accepted yet."""
+        ...
+
+    def check(self, after: int) -> CheckedPage:
+        """Compare some rows that are at rest, with their contents, with their checksums: from this place on, -1 for the
+        first ones. Damaged ones are set aside, and then this raises."""
         ...
 
     def summaries(self) -> list[FragmentSummary]:

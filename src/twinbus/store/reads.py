@@ -17,6 +17,7 @@ from twinbus.model import wire_names
 from twinbus.model.content import application_properties
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
+from twinbus.store.damage import CheckedPage
 from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
 
 T = TypeVar("T")
@@ -297,6 +298,19 @@ def _memory(store: MessagingStore, summary: FragmentSummary, wanted: MemoryWante
     )
 
 
+# Damage
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRows:
+    """Whether rows at rest are what was written: the first ones, or those behind where an earlier page ended."""
+
+    after: int = -1
+
+    def run(self, store: MessagingStore) -> CheckedPage:
+        return store.check(self.after)
+
+
 def carry_out(read: Read[T], store: MessagingStore) -> T:
     """The answer of the store. Raises TypeError for what is not one of `READS`, and StoreUnavailable as the store does."""
     if type(read) not in READS:
@@ -316,5 +330,6 @@ READS: Final = frozenset(
         ReadSessions,
         ReadSessionState,
         Load,
+        CheckRows,
     }
 )

@@ -42,6 +42,21 @@ def recover_layers(folder: Path, position: int, *, is_new: bool) -> Iterator[tup
             segment.close()
 
 
+def check_segments(folder: Path, position: int) -> Iterator[str]:
+    """What is wrong with the segments that the tables do not hold, without changing anything."""
+    numbers = [number for number in segment_numbers(folder) if number > position]
+    segments: list[Segment] = []
+    try:
+        _check_numbers(folder, position, numbers, is_new=False)
+        for number in numbers:
+            _read_segment(folder, number, numbers[-1], segments)
+    except StoreDamaged as damage:
+        yield str(damage)
+    finally:
+        for segment in segments:
+            segment.close()
+
+
 def _check_numbers(folder: Path, position: int, numbers: list[int], *, is_new: bool) -> None:
     """A new segment is created before an older one is checkpointed, so there is always at least one, and no gap."""
     if not numbers and position == 0 and is_new:

@@ -14,7 +14,7 @@ import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from twinbus.errors import StoreDamaged
 from twinbus.model.session_key import session_key
@@ -22,7 +22,7 @@ from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, fragment_parts
 from twinbus.store.checksums import content_sum, values_sum
-from twinbus.store.damage import Damage
+from twinbus.store.damage import CheckedPage, Damage, Where
 from twinbus.store.tables import (
     COUNTER_MASK,
     FILE_NAME,
@@ -37,10 +37,8 @@ from twinbus.store.tables import (
 
 CHECKED_TABLES = ("journal", "fragments", "messages", "session_states", "duplicates", "damaged")
 ROWS_PER_PAGE = 1_000
+BYTES_PER_PAGE = 8 << 20
 COUNTS = slice(3, 10)  # of a row of `fragments`: what its rows add up to
-
-Where = tuple[str, tuple[Any, ...]]
-"""Table, and key of a row."""
 
 log = logging.getLogger(__name__)
 
@@ -106,28 +104,39 @@ def damage_in(connection: sqlite3.Connection) -> list[Damage]:
     return [Damage(FILE_NAME, place, what) for place, what in connection.execute(SQL["damage"])]
 
 
-class CheckedPage(NamedTuple):
-    checked: int
-    next_id: int | None  # where to go on; None at the end
-    damaged: list[Where]
-
-
-def check_rows(connection: sqlite3.Connection, after: int, count_max: int) -> CheckedPage:
-    """Check messages with their contents, from an id on; states of sessions and duplicate keys with the first page."""
-    rows = connection.execute(SQL["all_messages"], (after, count_max)).fetchall()
+def check_rows(connection: sqlite3.Connection, after: int) -> CheckedPage:
+    """Check some messages with their contents, from an id on; states of sessions and duplicate keys with the first ones."""
+    rows = connection.execute(SQL["all_messages"], (after, ROWS_PER_PAGE)).fetchall()
     damaged: list[Where] = []
+    checked = size = 0
     for values in rows:
+        if size > BYTES_PER_PAGE:
+            break
+        checked += 1
         found = connection.execute(SQL["raw_content"], (values[0],)).fetchone()
         content = found[0] if found else None
         if not _message_is_whole(values) or not isinstance(content, bytes) or content_sum(content) != values[9]:
             damaged.append(("messages", (values[0],)))
-    checked = len(rows)
+        size += len(content) if isinstance(content, bytes) else 0
+    is_end = checked == len(rows) < ROWS_PER_PAGE
+    next_id = None if is_end else rows[checked - 1][0]
     if after < 0:
         for where, is_good in _small_rows(connection):
             checked += 1
             if not is_good:
                 damaged.append(where)
-    return CheckedPage(checked, rows[-1][0] if len(rows) == count_max else None, damaged)
+    return CheckedPage(checked, next_id, damaged)
+
+
+def check_facts(connection: sqlite3.Connection, folder: Path) -> Iterator[str]:
+    """What `check_tables` would refuse or count again, one sentence each."""
+    for check in (_check_journal_row, _check_fragments):
+        try:
+            check(connection, folder / FILE_NAME)
+        except StoreDamaged as damage:
+            yield str(damage)
+    for slot in _wrong_slots(connection):
+        yield f"the rows in slot {slot} do not add up to what their fragment says"
 
 
 def check_whole_file(connection: sqlite3.Connection) -> list[str]:

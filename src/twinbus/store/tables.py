@@ -52,6 +52,27 @@ def connect(folder: Path, cache_bytes: int) -> sqlite3.Connection:
     return connection
 
 
+class TablesFile:
+    """The file as it was opened. A file without a name takes everything that is written, and nobody finds it again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE_NAME
+        self._opened = _inode(self._file)
+
+    def require(self) -> None:
+        """Raises StoreUnavailable if the name belongs to another file, or to none."""
+        if _inode(self._file) != self._opened:
+            raise StoreUnavailable(f"{self._file} was removed while in use. Restore the folder and reopen the store.")
+
+
+def _inode(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:
     """Create the tables in a new file and upgrade those of an older version; refuse those of a newer one."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:

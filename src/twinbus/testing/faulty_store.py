@@ -15,7 +15,7 @@ from twinbus.clock import Millis
 from twinbus.errors import RequestRefused, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
-from twinbus.store.damage import Damage
+from twinbus.store.damage import CheckedPage, Damage
 from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
 
 Result = TypeVar("Result")
@@ -76,6 +76,9 @@ class FaultyStore:
 
     def damage(self) -> list[Damage]:
         return self._store.damage()
+
+    def check(self, after: int) -> CheckedPage:
+        return self._call(lambda: self._store.check(after))
 
     def summaries(self) -> list[FragmentSummary]:
         return self._call(self._store.summaries)

@@ -3,27 +3,35 @@
 GET  /$stores                             every messaging store with its condition and its faults, as JSON
 POST /$stores/{index}/down | up           switch one off; switch it on again, without any fault. 200: it has taken
                                           effect; 202: it takes long, or the store cannot be opened (see `condition`)
+POST /$stores/{index}/check?after=PLACE   compare some rows at rest with their checksums; `next` is where to go on, null at
+                                          the end. Damaged rows are set aside, and the store opens again: `failed` says so
 POST /$stores/{index}/slow?ms=N           every call of it takes this much longer
 POST /$stores/{index}/lose-ack?count=N    the next N commits are made, and reported as failed
 POST /$connections/disconnect             every client of the namespace loses its connection
 POST /$connections/disconnect?entity=P    every link to an entity is detached, as when the service moves one
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from twinbus.clock import Clock
-from twinbus.errors import ArgumentError, MessagingError
+from twinbus.errors import ArgumentError, MessagingError, StoreUnavailable
 from twinbus.gateway.connections import Connections
 from twinbus.http.access import HttpAccess
 from twinbus.http.own.health import StoreHealth
+from twinbus.store.damage import CheckedPage
+from twinbus.store.reads import CheckRows, Read
+
+T = TypeVar("T")
 
 DIGITS_MAX = 9
 DAMAGE_SHOWN = 100
+PLACE_MAX = (1 << 63) - 1
 
 
 class NoSuchSwitch(MessagingError):
@@ -39,6 +47,7 @@ class SwitchedStore(StoreHealth, Protocol):
     def delay_s(self) -> float: ...
     @property
     def acks_to_lose(self) -> int: ...
+    def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None: ...
     def slow(self, delay_s: float) -> None: ...
     def lose_acks(self, count: int) -> None: ...
 
@@ -81,6 +90,8 @@ class FaultSwitches:
         if index >= len(self._stores):
             raise NoSuchSwitch(f"There is no messaging store {index}; the last one is {len(self._stores) - 1}.")
         store, is_done = self._stores[index], False
+        if action == "check":
+            return await _check(store, _place(request))
         if action == "down":
             is_done = await self._switches.switch_off(index)
         elif action == "up":
@@ -90,7 +101,7 @@ class FaultSwitches:
         elif action == "lose-ack":
             store.lose_acks(_number(request, "count"))
         else:
-            raise NoSuchSwitch(f"A store has no switch '{action}': use down, up, slow or lose-ack.")
+            raise NoSuchSwitch(f"A store has no switch '{action}': use down, up, check, slow or lose-ack.")
         return JSONResponse(_record(store), status_code=200 if is_done else 202)
 
     async def _disconnect(self, request: Request) -> Response:
@@ -103,6 +114,20 @@ class FaultSwitches:
         return JSONResponse(done, status_code=202)
 
 
+async def _check(store: SwitchedStore, after: int) -> Response:
+    answered: asyncio.Future[CheckedPage | StoreUnavailable] = asyncio.get_running_loop().create_future()
+
+    def answer(page: CheckedPage | StoreUnavailable) -> None:
+        if not answered.done():
+            answered.set_result(page)
+
+    store.query(CheckRows(after), answer)
+    page = await answered
+    if isinstance(page, StoreUnavailable):
+        return JSONResponse({"checked": 0, "next": after, "failed": str(page)})
+    return JSONResponse({"checked": page.checked, "next": page.next_id, "failed": None})
+
+
 def _record(store: SwitchedStore) -> dict[str, Any]:
     return {
         "index": store.index,
@@ -113,6 +138,14 @@ def _record(store: SwitchedStore) -> dict[str, Any]:
         "slow_ms": round(store.delay_s * 1000),
         "acks_to_lose": store.acks_to_lose,
     }
+
+
+def _place(request: Request) -> int:
+    text = request.query_params.get("after", "-1")
+    try:
+        return max(-1, min(int(text), PLACE_MAX))
+    except ValueError:
+        raise ArgumentError("'after' has to be the place where an earlier page ended.") from None
 
 
 def _number(request: Request, name: str) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from twinbus.server.data_folder import open_store
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import LogFormat
 from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, EVENT, QUERY, UNWRITABLE, FrameBuffer, frame, pickled
@@ -88,9 +89,10 @@ class SocketEnd:
 
 def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits) -> None:
     """Serve one store until it is stopped. Ends the process if the namespace is gone or the thread breaks."""
-    open_store = partial(DurableStore, folder, limits)
     try:
-        StoreWorker(index, open_store, DurableStore.commit_records, SocketEnd(connection)).run()
+        StoreWorker(
+            index, partial(open_store, folder, limits), DurableStore.commit_records, SocketEnd(connection)
+        ).run()
     except EOFError:
         # Not `sys.exit`, which ends a thread only: the other stores have lost the namespace too.
         os._exit(1)

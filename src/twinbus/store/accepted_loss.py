@@ -1,0 +1,115 @@
+"""A damaged folder whose loss was accepted in; a folder that opens out, and what did not fit in a folder beside it.
+
+What can be used stays: tables that pass their check, and of the journal every batch up to the first that is damaged or
+missing. Files that go, and those that are cut, are in `set-aside-N` as they were found.
+"""
+
+import logging
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+from twinbus.errors import StoreDamaged
+from twinbus.store.journal import FOLDER_MODE, Segment, segment_numbers, segment_path, sync_folder
+from twinbus.store.recovery import FIRST_SEQUENCE
+from twinbus.store.table_check import check_tables
+from twinbus.store.tables import FILE_NAME, SQL, bring_home, connect, prepare
+
+KEPT_NAMES = ("lock", "identity")
+SET_ASIDE_NAME = "set-aside"
+CACHE_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+def go_on_without(folder: Path) -> None:
+    """Only while the folder is locked. Afterwards nothing that is left in it is damaged, contents of messages aside."""
+    position = _usable_position(folder)
+    if position is None:
+        for path in sorted(folder.iterdir()):
+            if path.is_file() and path.name not in KEPT_NAMES:
+                _put_aside(path)
+        return
+    _cut_journal(folder, position)
+    sync_folder(folder)
+
+
+def _usable_position(folder: Path) -> int | None:
+    """Up to which segment the tables hold the journal, with accepted damage; None if the tables cannot be used."""
+    if not (folder / FILE_NAME).exists():
+        return None
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = connect(folder, CACHE_BYTES)
+        prepare(connection, folder)
+        bring_home(connection, folder)
+        check_tables(connection, folder)
+        connection.execute(SQL["accept_damage"])
+        position: int = connection.execute(SQL["journal_row"]).fetchone()[0]
+    except (StoreDamaged, sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+            raise
+        log.error("tables_set_aside", extra={"fields": {"file": str(folder / FILE_NAME), "reason": str(error)}})
+        return None
+    finally:
+        if connection is not None:
+            connection.close()
+    return position
+
+
+def _cut_journal(folder: Path, position: int) -> None:
+    expected = position + 1
+    sequence: int | None = None
+    for number in [number for number in segment_numbers(folder) if number > position]:
+        path = segment_path(folder, number)
+        if number != expected:
+            _put_aside(path)
+            continue
+        try:
+            segment = Segment.open(folder, number)
+        except StoreDamaged:
+            segment = None
+        if segment is None or (sequence is not None and segment.next_sequence != sequence):
+            if segment is not None:
+                segment.close()
+            _put_aside(path)
+            continue
+        try:
+            for _ in segment.batches():
+                pass
+            expected, sequence = number + 1, segment.next_sequence
+        except StoreDamaged:
+            # What follows cannot be applied without what is lost here.
+            expected = 0
+            _put_aside_copy(path)
+            os.truncate(path, segment.end)
+        finally:
+            segment.close()
+    if not any(number > position for number in segment_numbers(folder)):
+        Segment.create(folder, position + 1, FIRST_SEQUENCE).close()
+
+
+def _put_aside(path: Path) -> None:
+    place = _place(path)
+    path.rename(place)
+    _log(path, place)
+
+
+def _put_aside_copy(path: Path) -> None:
+    place = _place(path)
+    shutil.copy2(path, place)
+    _log(path, place)
+
+
+def _place(path: Path) -> Path:
+    """In a folder of its own for each loss, so that no file takes the place of another."""
+    number = 1
+    while (place := path.parent / f"{SET_ASIDE_NAME}-{number}" / path.name).exists():
+        number += 1
+    place.parent.mkdir(FOLDER_MODE, exist_ok=True)
+    return place
+
+
+def _log(path: Path, place: Path) -> None:
+    log.error("file_set_aside", extra={"fields": {"file": str(path), "to": str(place)}})

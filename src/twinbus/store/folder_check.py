@@ -1,0 +1,60 @@
+"""Everything in the folder of a store that is not in use, checked: a folder in, damage with file and place out.
+
+Nothing is repaired or set aside. The tables are opened, so that SQLite brings what its log holds into them.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from twinbus.errors import MessagingError
+from twinbus.store.damage import Damage
+from twinbus.store.durable import lock_folder, unlock_folder
+from twinbus.store.identity import StoreIdentity
+from twinbus.store.recovery import check_segments
+from twinbus.store.table_check import check_facts, check_rows, check_whole_file, damage_in, place_of
+from twinbus.store.tables import FILE_NAME, SCHEMA_VERSION, SQL, connect
+
+CACHE_BYTES = 4 << 20
+
+
+def check_folder(folder: Path, witness: Path | None) -> list[Damage]:
+    """Raises StoreInUse while a process has it open."""
+    try:
+        StoreIdentity(folder, witness).require()
+    except MessagingError as gone:
+        return [Damage(str(folder), "the folder", str(gone))]
+    if not (folder / FILE_NAME).exists():
+        return []  # it was never opened
+    lock = lock_folder(folder)
+    try:
+        return list(_check(folder))
+    finally:
+        unlock_folder(lock)
+
+
+def _check(folder: Path) -> Iterator[Damage]:
+    file = str(folder / FILE_NAME)
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = connect(folder, CACHE_BYTES)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version != SCHEMA_VERSION:
+            yield Damage(file, f"schema version {version}", "it has no checksums yet: serve the namespace once")
+            return
+        yield from (Damage(file, "its structure", text) for text in check_whole_file(connection))
+        yield from (Damage(file, "its facts", text) for text in check_facts(connection, folder))
+        yield from (Damage(file, each.place, f"set aside before: {each.what}") for each in damage_in(connection))
+        after: int | None = -1
+        while after is not None:
+            page = check_rows(connection, after)
+            for where in page.damaged:
+                yield Damage(file, place_of(connection, where), "it is not what was written")
+            after = page.next_id
+        (position,) = connection.execute(SQL["journal_row"]).fetchone()[:1]
+        yield from (Damage(str(folder), "the journal", text) for text in check_segments(folder, position))
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        yield Damage(file, "the file", str(error))
+    finally:
+        if connection is not None:
+            connection.close()

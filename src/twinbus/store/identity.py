@@ -1,0 +1,104 @@
+"""Gone is not empty: what a store was is kept in its folder and outside of it, and a store that differs is refused.
+
+    stores/NN/identity     random, written when everything that a new store consists of is there
+    known-stores/NN        on the namespace's side: `new`, then the same; the witness
+    known-stores/NN.accepted   somebody accepted that what is missing or damaged is lost
+
+A volume that is not mounted looks like an empty folder. So a store whose witness knows an identity opens only with that one, and
+a folder with an identity only with its tables and its journal. A witness that does not exist belongs to a namespace of a
+version that kept none: its folder is taken as it is, if it holds tables.
+"""
+
+import os
+from pathlib import Path
+
+from twinbus.errors import StoreGone
+from twinbus.store.journal import make_folder, sync_folder
+from twinbus.store.tables import FILE_NAME
+
+IDENTITY_NAME = "identity"
+IDENTITY_BYTES = 16
+NEW = "new"
+ACCEPTED_SUFFIX = ".accepted"
+ADVICE = (
+    "Mount its volume or restore the folder. If what it held is lost, accept that with 'twinbus store accept-loss'."
+)
+
+
+class StoreIdentity:
+    """Of one folder, and its witness if there is one."""
+
+    def __init__(self, folder: Path, witness: Path | None) -> None:
+        self._folder = folder
+        self._witness = witness
+        self._own = _read(folder / IDENTITY_NAME)
+        self._known = None if witness is None else _read(witness)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever kept here, as far as is known."""
+        return self._own is None
+
+    @property
+    def is_loss_accepted(self) -> bool:
+        return self._witness is not None and accepted_mark(self._witness).exists()
+
+    def require(self) -> None:
+        """Raises StoreGone if there was a store that is not in this folder."""
+        has_tables = (self._folder / FILE_NAME).exists()
+        if self._known not in (None, NEW, self._own):
+            state = "is missing or empty" if self._own is None else "holds another store"
+            raise StoreGone(f"{self._folder} {state}, and the messaging store has been in use. {ADVICE}")
+        if self._own is not None and not has_tables:
+            raise StoreGone(f"{self._folder / FILE_NAME} is missing. {ADVICE}")
+        if self._witness is not None and self._known is None and self._own is None and not has_tables:
+            raise StoreGone(f"{self._folder} is missing or empty, and its namespace has been in use. {ADVICE}")
+
+    def keep(self) -> None:
+        """The store is open and whole: from now on it must be found here. Durable before anything is committed."""
+        if self._own is None:
+            self._own = os.urandom(IDENTITY_BYTES).hex()
+            _write(self._folder / IDENTITY_NAME, self._own)
+        if self._witness is not None:
+            if self._known != self._own:
+                make_folder(self._witness.parent)
+                _write(self._witness, self._own)
+                self._known = self._own
+            accepted_mark(self._witness).unlink(missing_ok=True)
+
+
+def announce_new(witness: Path) -> None:
+    """A store that will be created: an empty folder is no loss yet."""
+    make_folder(witness.parent)
+    if not witness.exists():
+        _write(witness, NEW)
+
+
+def accept_loss(witness: Path) -> None:
+    """The next opening goes on with what is whole, and sets everything else aside."""
+    make_folder(witness.parent)
+    _write(accepted_mark(witness), "")
+
+
+def accepted_mark(witness: Path) -> Path:
+    return witness.with_name(witness.name + ACCEPTED_SUFFIX)
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_bytes().decode("ascii", "replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _write(file: Path, text: str) -> None:
+    draft = file.with_name(file.name + ".draft")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, f"{text}\n".encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    draft.rename(file)
+    sync_folder(file.parent)

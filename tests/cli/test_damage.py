@@ -1,0 +1,87 @@
+"""A namespace with damaged and missing stores, and the commands of the person who has to deal with it."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.cli.conftest import Commands, Served, serve
+from twinbus.store.tables import FILE_NAME
+
+
+def damage_a_message(store: Path) -> None:
+    tables = sqlite3.connect(store / FILE_NAME, isolation_level=None)
+    for identity, content in tables.execute("SELECT id, content FROM contents").fetchall():
+        changed = content.replace(b"second", b"sEcond")
+        if changed != content:
+            tables.execute("UPDATE contents SET content = ? WHERE id = ?", (changed, identity))
+    tables.close()
+
+
+def found_by_check(commands: Commands, namespace: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(commands.text("store", "check", namespace, "--json", code=1))
+    return found
+
+
+def health_of(served: Served) -> dict[str, object]:
+    with urlopen(f"http://127.0.0.1:{served.ready['http_port']}/health", timeout=10) as answer:
+        health: dict[str, object] = json.load(answer)
+    return health
+
+
+def test_a_damaged_message_is_found_set_aside_and_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serve(tmp_path, "damaged", "--stores", "1") as served:
+        commands = Commands(served, capsys)
+        commands.text("queue", "create", "q", "--namespace", "damaged")
+        for body in ("first", "second", "third"):
+            commands.text("send", "q", body, "--namespace", "damaged")
+        assert "No damage" in commands.text("store", "check", "damaged")
+        assert served.stop() == 0
+        assert "No damage" in commands.text("store", "check", "damaged")
+        damage_a_message(tmp_path / "damaged" / "stores" / "00")
+        (found,) = found_by_check(commands, "damaged")
+        assert found["place"].startswith("message 2 ")
+        assert found["file"].endswith(FILE_NAME)
+    with serve(tmp_path, "damaged", "--stores", "1") as served:
+        commands = Commands(served, capsys)
+        assert "message 2 " in found_by_check(commands, "damaged")[0]["what"]
+        assert commands.json("store", "list", "damaged")[0]["set_aside"] == 1
+        assert health_of(served) == {
+            "namespace": "damaged",
+            "status": "damaged",
+            "ill_stores": {},
+            "set_aside": {"0": 1},
+        }
+        assert [
+            message["body"] for message in commands.json("receive", "q", "--count", "2", "--namespace", "damaged")
+        ] == ["first", "third"]
+        commands.text("store", "accept-loss", "damaged", "0")
+        assert health_of(served)["status"] == "healthy"
+        assert "No damage" in commands.text("store", "check", "damaged")
+        assert served.stop() == 0
+
+
+def test_a_store_whose_folder_is_gone_is_lost_until_the_loss_is_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve(tmp_path, "gone") as served:
+        assert served.stop() == 0
+    shutil.move(tmp_path / "gone" / "stores" / "01", tmp_path / "elsewhere")
+    with serve(tmp_path, "gone") as served:
+        commands = Commands(served, capsys)
+        lost = commands.json("store", "list", "gone")[1]
+        assert lost["condition"] == "lost"
+        assert "missing or empty" in lost["fault"]
+        assert health_of(served)["ill_stores"] == {"1": "lost"}
+        assert "accept-loss" in found_by_check(commands, "gone")[0]["what"]
+        assert "no messaging store 7" in commands.failure("store", "accept-loss", "gone", "7")
+        assert "opens now" in commands.text("store", "accept-loss", "gone", "1")
+        assert health_of(served)["status"] == "healthy"
+        assert served.stop() == 0
+
+
+def test_a_namespace_that_never_was_has_nothing_to_check(tmp_path: Path, commands: Commands) -> None:
+    assert "No namespace 'nothing'" in commands.failure("store", "check", "nothing")

@@ -1,0 +1,121 @@
+"""A catalog that the disk changed is refused with its file and the place, wherever the bit is; it never serves what was not written."""
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.management.conftest import NOON
+from tests.management.test_catalog import ACCESS, RULES
+from twinbus.errors import InternalError
+from twinbus.management.catalog import Catalog, Entry, NamespaceInfo
+from twinbus.management.catalog_checks import MARK_SUFFIX
+from twinbus.model.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
+
+NAME = "catalog.db"
+
+
+@dataclass(frozen=True)
+class Observed:
+    namespace: NamespaceInfo
+    entries: list[Entry]
+    rules: list[AuthorizationRule]
+    next_id: int
+
+
+def observe(file: Path) -> Observed:
+    catalog = Catalog(file, "another", NOON)
+    try:
+        kinds = (QueueDescription, TopicDescription, SubscriptionDescription)
+        entries = [entry for kind in kinds for entry in catalog.entries(kind)]
+        return Observed(catalog.namespace, entries, catalog.namespace_rules(), catalog.new_id())
+    finally:
+        catalog.close()
+
+
+def filled(folder: Path) -> Catalog:
+    folder.mkdir()
+    catalog = Catalog(folder / NAME, "contoso", NOON)
+    catalog.add(catalog.new_id(), QueueDescription("orders", authorization_rules=(ACCESS,)), NOON, first_store=2)
+    catalog.add(catalog.new_id(), TopicDescription("t"), NOON)
+    catalog.add(catalog.new_id(), SubscriptionDescription("t", "s"), NOON, RULES)
+    catalog.add(catalog.new_id(), QueueDescription("gone"), NOON)
+    catalog.remove("gone")
+    catalog.update(QueueDescription("orders", max_delivery_count=3), NOON + 1)
+    catalog.set_rules("t/subscriptions/s", RULES[1:], NOON)
+    catalog.set_namespace_rule(ACCESS)
+    return catalog
+
+
+def check_flips(tmp_path: Path, count: int, seed: int, *, is_closed: bool) -> Counter[str]:
+    catalog = filled(tmp_path / "first")
+    if is_closed:
+        catalog.close()
+    whole = tmp_path / "whole"
+    shutil.copytree(tmp_path / "first", whole)
+    catalog.close()
+    shutil.copytree(whole, tmp_path / "copy")
+    expected = observe(tmp_path / "copy" / NAME)
+    assert len(expected.entries) == 3
+    random, outcomes = Random(seed), Counter[str]()
+    files = [path for path in sorted(whole.iterdir()) if path.stat().st_size and not path.name.endswith("-shm")]
+    for _ in range(count):
+        work, file = tmp_path / "work", random.choice(files)
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(whole, work)
+        data = bytearray(file.read_bytes())
+        bit = random.randrange(8 * len(data))
+        data[bit // 8] ^= 1 << bit % 8
+        (work / file.name).write_bytes(data)
+        try:
+            observed = observe(work / NAME)
+        except InternalError as error:
+            outcomes["refused" if NAME in str(error) else "refused without a place"] += 1
+        else:
+            assert observed == expected, f"bit {bit % 8} of byte {bit // 8} of {file.name}"
+            outcomes["harmless"] += 1
+    assert not outcomes["refused without a place"]
+    return outcomes
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "crashed"])
+def test_a_flipped_bit_in_the_catalog_is_harmless_or_refused(tmp_path: Path, is_closed: bool) -> None:
+    outcomes = check_flips(tmp_path, 80, 1, is_closed=is_closed)
+    assert outcomes["refused"] > 5, outcomes
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "crashed"])
+def test_many_flipped_bits_in_the_catalog_are_harmless_or_refused(tmp_path: Path, is_closed: bool) -> None:
+    check_flips(tmp_path, 2_000, 2, is_closed=is_closed)
+
+
+def test_changes_that_the_log_lost_are_noticed(tmp_path: Path) -> None:
+    catalog = filled(tmp_path / "first")
+    shutil.copytree(tmp_path / "first", tmp_path / "crashed")
+    catalog.close()
+    log = tmp_path / "crashed" / f"{NAME}-wal"
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+    with pytest.raises(InternalError, match=r"its last \d+ changes are missing"):
+        Catalog(tmp_path / "crashed" / NAME, "contoso", NOON)
+
+
+def test_an_older_copy_is_taken_once_its_mark_is_removed(tmp_path: Path) -> None:
+    catalog = filled(tmp_path / "first")
+    catalog.close()
+    file = tmp_path / "first" / NAME
+    shutil.copy(file, tmp_path / "backup")
+    catalog = Catalog(file, "contoso", NOON)
+    catalog.remove("orders")
+    catalog.close()
+    shutil.copy(tmp_path / "backup", file)
+    with pytest.raises(InternalError, match=f"remove {NAME}{MARK_SUFFIX}"):
+        Catalog(file, "contoso", NOON)
+    file.with_name(f"{NAME}{MARK_SUFFIX}").unlink()
+    catalog = Catalog(file, "contoso", NOON)
+    assert catalog.find("orders") is not None
+    catalog.close()
