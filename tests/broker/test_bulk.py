@@ -115,6 +115,18 @@ def test_a_purge_by_the_holder_of_a_session_leaves_what_was_received_alone(sim: 
     assert sim.settle(queue.main, held).good == {0}
 
 
+def test_a_purge_by_the_holder_of_a_session_ends_with_its_hold_where_another_one_follows(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("talks", requires_session=True))
+    sim.send(queue, *[make_message(f"m{n}", session_id="s") for n in range(3)])
+    lock = sim.accept(queue.main, "s").value
+    answer: Answer[Numbers] = Answer()
+    queue.main.ask(Purge(10, sim.now, session_id="s", is_by_holder=True), sim.now, answer)
+    queue.main.release_session(lock, sim.now)
+    successor = sim.accept(queue.main, "S").value
+    assert answer.value == []
+    assert len(sim.receiver(queue.main, 10, session=successor).take()) == 3
+
+
 def test_a_purge_of_a_session_takes_nothing_where_there_are_no_sessions(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("a", session_id="s1"), make_message("b", session_id="s2"))
     assert changed(sim, queue, Purge(10, sim.now, session_id="s1")) == []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from twinbus.broker.commands import NUMBERS_MAX, Claim, DeleteDeferred, Purge, Range, Undefer, UndeferAll
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.operations.asked_queue import AskedQueue
@@ -38,10 +39,12 @@ def purge(queue: AskedQueue, command: Purge, now: Millis) -> Steps[Numbers]:
     def is_wanted(row: StoredMessage) -> bool:
         return row.enqueued_at <= command.enqueued_until
 
-    session_id, fragments = command.session_id, queue.fragments
+    session_id, fragments, holder = command.session_id, queue.fragments, None
     if session_id is not None and queue.requires_session:
         fragments = [queue.sessions().place(session_id)]
-    change = _Change(_remove, is_wanted, command.count_max, spares_held_sessions=not command.is_by_holder)
+        if command.is_by_holder:
+            holder = queue.sessions().sessions_of(fragments[0]).lock_of(session_id, now)
+    change = _Change(_remove, is_wanted, command.count_max, holder=holder)
     parts = (change.scan(fragment, command.states, session_id=session_id) for fragment in fragments)
     return (yield from change.over(parts))
 
@@ -136,6 +139,7 @@ class _Change:
     is_wanted: IsWanted
     count_max: int
     spares_held_sessions: bool = True
+    holder: SessionLock | None = None  # the hold of whoever asks, which spares nothing for as long as it lasts
     done: Numbers = field(default_factory=list)
 
     def over(self, parts: Iterable[Steps[None]]) -> Steps[Numbers]:
@@ -189,7 +193,8 @@ class _Change:
     def _free(self, fragment: Fragment, rows: Rows, now: Millis) -> Rows:
         """Without what was locked or changed after the rows were asked for."""
         taken = fragment.out_of_lane()
-        sessions = fragment.sessions if self.spares_held_sessions else None
+        is_by_holder = self.holder is not None and self.holder.is_held and self.holder.locked_until > now
+        sessions = fragment.sessions if self.spares_held_sessions and not is_by_holder else None
         return [
             row
             for row in rows
