@@ -122,6 +122,28 @@ def test_a_client_whose_transactions_are_refused_is_slowed(front: Front) -> None
 
 
 @pytest.mark.rule("A5.9")
+def test_a_client_that_settles_in_transactions_and_rolls_all_of_them_back_is_slowed(front: Front) -> None:
+    """It knows nothing of its deliveries any more, so they go back by themselves."""
+    front.sim.send(front.sim.entities.queue("orders"), make_message("m"))
+    client = front.client()
+    receiver, control = client.receiver("orders", credit=1), Control(client)
+    count = 0
+    for _ in range(10_000 // BEAT):
+        while deliveries := client.received():
+            txn_id = control.declare()
+            state = TransactionalState(txn_id=txn_id, outcome=ACCEPTED)
+            receiver.settle(deliveries[0].delivery_id, deliveries[0].delivery_id, state)
+            client.run()
+            assert control.ask(DISCHARGE, txn_id, True) == ACCEPTED
+            receiver.grant(1)
+            client.run()
+            count += 1
+            assert count < 100, "in a circle"
+        beats(front, client, BEAT)
+    assert FREE_COUNT < count < FREE_COUNT + 25
+
+
+@pytest.mark.rule("A5.9")
 def test_while_one_receiver_rests_another_gets_the_message_at_once(front: Front) -> None:
     front.sim.send(front.sim.entities.queue("orders"), make_message("m"))
     client, other = front.client(), front.client()

@@ -319,8 +319,8 @@ class ReceiverBinding:
         self.meter.settled(count)
 
     def _give_back(self, tokens: Sequence[bytes], now: Millis) -> None:
-        """The client is done with these and gave them no outcome that counts."""
-        self._unusual(self._default_outcome, now)
+        """The client is done with these and gave them no outcome that counts: its transaction failed, or the link ended."""
+        self.failed(now)
         self._queue.settle_each(tokens, self._default_outcome, now, SILENT)
 
     def confirm(self, ids: Sequence[int], state: DeliveryState) -> None:
