@@ -13,6 +13,7 @@ from twinbus.model.paths import (
     check_entity_path,
     check_subscription_name,
     parse_address,
+    path_key,
 )
 
 
@@ -121,3 +122,8 @@ def test_names_of_subscriptions_and_rules_are_one_segment_of_at_most_50_characte
 def test_any_other_name_is_refused_with_the_rule_it_breaks(name: str, rule: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(rule)):
         check_subscription_name(name, "subscription")
+
+
+def test_the_key_of_an_address_is_that_of_its_entity_in_any_case() -> None:
+    keys = {parse_address(text).key for text in ("News/Subscriptions/All", "news/subscriptions/all")}
+    assert keys == {path_key("news/subscriptions/all")}
