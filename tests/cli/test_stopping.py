@@ -1,4 +1,3 @@
-import os
 import signal
 import sys
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ def test_the_first_signal_asks_to_stop_and_the_second_one_is_as_ever(number: sig
     before = signal.getsignal(number)
     with stop_by_signal() as stop:
         assert not stop.is_set()
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
         assert stop.wait(10)
         assert signal.getsignal(number) is before
     assert signal.getsignal(number) is before
@@ -36,7 +35,7 @@ def test_a_signal_before_the_work_begins_interrupts_a_job_and_so_does_a_second_o
 ) -> None:
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt), interruptible():
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
     with pytest.raises(KeyboardInterrupt), interruptible():
         _get_twice(number)
     assert signal.getsignal(number) is before
@@ -45,9 +44,9 @@ def test_a_signal_before_the_work_begins_interrupts_a_job_and_so_does_a_second_o
 
 def _get_twice(number: signal.Signals) -> None:
     with stop_by_signal() as stop:
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
         assert stop.wait(10)
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
 
 
 def test_an_ignored_signal_does_not_stop_a_job() -> None:
@@ -55,7 +54,7 @@ def test_an_ignored_signal_does_not_stop_a_job() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_by_signal() as stop:
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
             assert not stop.is_set()
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -11,9 +11,6 @@ from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.namespaces.running import RunningNamespace, find_running, namespace_folder, read_running
 from twinbus.cli.output import Output
-from twinbus.server.data_folder import known_store_paths, witness_of
-from twinbus.store.folder_check import check_folder
-from twinbus.store.identity import accept_loss as accept
 
 app = typer.Typer(
     no_args_is_help=True, help="Show the messaging stores of a namespace, check them, switch them off and on."
@@ -69,6 +66,9 @@ def accept_loss(
     as_json: JsonOption = False,
 ) -> None:
     """Let a store that is missing or damaged open with what is left of it. The rest is set aside in its folder."""
+    from twinbus.server.data_folder import witness_of
+    from twinbus.store.identity import accept_loss as accept
+
     paths = _store_paths(data, namespace)
     if index >= len(paths):
         raise CommandFailed(f"There is no messaging store {index}; the last one of '{namespace}' is {len(paths) - 1}.")
@@ -87,6 +87,9 @@ def accept_loss(
 
 
 def _check_stopped(data: Path, namespace: str, index: int | None) -> list[dict[str, object]]:
+    from twinbus.server.data_folder import witness_of
+    from twinbus.store.folder_check import check_folder
+
     paths = _store_paths(data, namespace)
     chosen = range(len(paths)) if index is None else [index] if index < len(paths) else []
     return [
@@ -118,6 +121,8 @@ def _check_running(running: RunningNamespace, index: int | None) -> list[dict[st
 
 
 def _store_paths(data: Path, namespace: str) -> list[Path]:
+    from twinbus.server.data_folder import known_store_paths
+
     folder = namespace_folder(data, namespace)
     try:
         return known_store_paths(folder)
