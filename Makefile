@@ -8,7 +8,7 @@ READY := $(VENV)/ready-$(WANTED)
 SPARK_READY := $(VENV)/spark-ready-$(WANTED)
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo check test test-core test-spark test-outages nightly mutants lint bench docs compatibility clean setup
+.PHONY: run demo check test test-core test-spark test-outages test-interop nightly mutants lint bench docs compatibility clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -23,18 +23,21 @@ check: lint
 
 QUICK := amqp broker contract contract_a definitions docs gateway management meter model mutants store
 
-# Three parts, two at a time: each spends most of its time waiting for processes to start and for the disk.
+# Four parts, two at a time: each spends most of its time waiting for processes to start and for the disk.
 test: lint
-	@$(MAKE) --no-print-directory -j2 test-core test-spark test-outages
+	@$(MAKE) --no-print-directory -j2 test-core test-spark test-outages test-interop
 
 test-core: $(SPARK_READY)
-	@$(BIN)/python -m pytest --ignore tests/spark $(OUTAGES:%=--ignore %)
+	@$(BIN)/python -m pytest --ignore tests/spark --ignore tests/interop $(OUTAGES:%=--ignore %)
 
 test-spark: $(SPARK_READY)
 	$(call print_at_end,on Spark,tests/spark)
 
 test-outages: $(SPARK_READY)
 	$(call print_at_end,of outages,$(OUTAGES))
+
+test-interop: $(SPARK_READY)
+	$(call print_at_end,with other clients,tests/interop)
 
 OUTAGES := tests/pairing tests/rehearsal
 # $(1): what to call these tests; $(2): their folders.
