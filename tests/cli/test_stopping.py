@@ -1,11 +1,22 @@
 import signal
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from twinbus.__main__ import main
 from twinbus.cli.pipeline.spark_job import INTERRUPTED_TEXT, interruptible, stop_by_signal
+
+
+@pytest.fixture(autouse=True)
+def _signals_of_a_new_process() -> Iterator[None]:
+    """Whatever the test runner or the shell that started it made of them."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
