@@ -22,7 +22,7 @@ from twinbus.clock import NEVER
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.message import read_message
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed, StoredMessage, fragment_key
-from twinbus.store.durable import DurableStore
+from twinbus.store.folder.store import FolderStore
 
 BURST = 100
 ROUNDS = 200
@@ -176,7 +176,7 @@ def message_layers(payload: bytes) -> list[tuple[str, float]]:
 def store_layers(payload: bytes, folder: Path) -> list[tuple[str, float]]:
     content = read_message(payload, lambda: "new").content
     key = fragment_key(1, 0)
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     store.commit([FragmentCreated(key)])
     numbers = iter(range(1, 10_000_000))
     rows: list[StoredMessage] = []

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.cli.conftest import Commands, Served, serve
-from twinbus.store.tables import FILE_NAME
+from twinbus.store.folder.tables import FILE_NAME
 
 
 def damage_a_message(store: Path) -> None:

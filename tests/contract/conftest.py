@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.store.changes import Change
-from twinbus.store.durable import DurableStore
+from twinbus.store.folder.store import FolderStore
 from twinbus.store.memory import MemoryStore
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.testing.faulty_store import FaultSwitch, FaultyStore
@@ -14,7 +14,7 @@ from twinbus.testing.faulty_store import FaultSwitch, FaultyStore
 OpenStore = Callable[[Path], MessagingStore]
 
 
-class CheckpointingStore(DurableStore):
+class CheckpointingStore(FolderStore):
     """Everything in the tables, nothing in the overlay."""
 
     def commit(self, changes: Sequence[Change]) -> None:
@@ -24,7 +24,7 @@ class CheckpointingStore(DurableStore):
 
 STORES: dict[str, OpenStore] = {
     "memory": lambda _folder: MemoryStore(),
-    "durable": DurableStore,
+    "durable": FolderStore,
     "durable-checkpointed": CheckpointingStore,
     "faulty": lambda _folder: FaultyStore(MemoryStore(), FaultSwitch()),
 }

@@ -16,7 +16,7 @@ import pytest
 INSTALL_MAX_S = 600.0
 SHIPPED = (
     "twinbus/py.typed",
-    "twinbus/store/sql/sqlite/schema.sql",
+    "twinbus/store/folder/sql/schema.sql",
     "twinbus/cost/example_prices.toml",
     "twinbus/rehearsal/rehearsal.py",
     "pyspark_servicebus/__init__.py",

@@ -6,7 +6,7 @@ import pytest
 
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse
 from twinbus.server.data_folder import DataFolder
-from twinbus.store.durable import DurableStore
+from twinbus.store.folder.store import FolderStore
 
 
 def test_a_folder_in_use_is_refused_with_the_process_that_has_it(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_what_is_created_is_open_to_the_owner_alone_whatever_the_umask(tmp_path:
     try:
         folder = DataFolder(tmp_path / "above" / "data")
         (store,) = folder.store_paths(1)
-        DurableStore(store).close()
+        FolderStore(store).close()
         folder.close()
     finally:
         os.umask(mask)

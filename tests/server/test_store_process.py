@@ -21,8 +21,8 @@ from twinbus.server.stores import process as store_process
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import ServedStore, StoreCondition
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, Removed, fragment_key
-from twinbus.store.durable import DurableStore
-from twinbus.store.identity import announce_new
+from twinbus.store.folder.identity import announce_new
+from twinbus.store.folder.store import FolderStore
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.reads import ANY_STATE, Read, Scan
 
@@ -262,7 +262,7 @@ async def test_a_stop_finishes_what_was_asked_and_closes_the_stores(tmp_path: Pa
     assert process_id is not None
     with pytest.raises(ProcessLookupError):
         os.kill(process_id, 0)
-    store = DurableStore(stores.paths[0])
+    store = FolderStore(stores.paths[0])
     assert contents(store.scan(KEYS[0], 0, 10, 1_000, ANY_STATE)) == [b"last"]
     store.close()
 
@@ -280,5 +280,5 @@ async def test_the_process_ends_with_the_namespace_and_lets_its_folders_go(tmp_p
         line.close()
     await asyncio.to_thread(process.wait, WAIT_S)
     for path in stores.paths:
-        DurableStore(path).close()
+        FolderStore(path).close()
     stores.keeper.abandon()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twinbus.clock import NEVER
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed, StoredMessage, fragment_key
-from twinbus.store.durable import DurableStore
+from twinbus.store.folder.store import FolderStore
 from twinbus.store.store_limits import StoreLimits
 
 FRAGMENT = fragment_key(1, 0)
@@ -20,7 +20,7 @@ def content(number: int) -> bytes:
 
 
 def main(folder: Path) -> None:
-    store = DurableStore(folder, LIMITS)
+    store = FolderStore(folder, LIMITS)
     store.commit([FragmentCreated(FRAGMENT)])
     (summary,) = store.summaries()
     number = summary.last_sequence_number

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.store.journal import NAME_PREFIX, SPARE_NAME
+from twinbus.store.folder.journal import NAME_PREFIX, SPARE_NAME
 
 PAGE = 4_096
 

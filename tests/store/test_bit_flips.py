@@ -27,7 +27,7 @@ from twinbus.store.changes import (
     SessionStateSet,
     fragment_key,
 )
-from twinbus.store.durable import DurableStore
+from twinbus.store.folder.store import FolderStore
 from twinbus.store.reads import ANY_STATE
 from twinbus.store.store_limits import StoreLimits
 
@@ -45,7 +45,7 @@ class Observed:
 def make_folder(folder: Path, *, is_closed: bool) -> Path:
     """A folder with everything in it; a store that was closed has all of it in its tables."""
     tasks = HeldTasks()
-    store = DurableStore(folder, SOME_ENTRIES, tasks)
+    store = FolderStore(folder, SOME_ENTRIES, tasks)
     store.commit([FragmentCreated(HERE), FragmentCreated(OTHER)])
     contents = Random(1)
     for first in range(1, 31, 10):
@@ -73,7 +73,7 @@ def make_folder(folder: Path, *, is_closed: bool) -> Path:
 OTHER_BASE = 3 << 48
 
 
-def observe(store: DurableStore) -> Observed:
+def observe(store: FolderStore) -> Observed:
     rows = {
         (fragment, each.sequence_number): each for fragment in (HERE, OTHER) for each in everything_of(store, fragment)
     }
@@ -89,7 +89,7 @@ def observe(store: DurableStore) -> Observed:
     return Observed(rows, rest)
 
 
-def everything_of(store: DurableStore, fragment: int) -> list[Any]:
+def everything_of(store: FolderStore, fragment: int) -> list[Any]:
     return store.scan(fragment, 0, 1_000, UNLIMITED, ANY_STATE)
 
 
@@ -104,7 +104,7 @@ def outcome_of_flip(whole: Path, work: Path, expected: Observed, file: str, bit:
     for _ in range(12):
         store = None
         try:
-            store = DurableStore(work, SOME_ENTRIES, HeldTasks())
+            store = FolderStore(work, SOME_ENTRIES, HeldTasks())
             observed = observe(store)
             damage = store.damage()
         except StoreUnavailable:
@@ -140,7 +140,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def check_flips(whole: Path, work: Path, count: int, seed: int) -> dict[str, int]:
     copy = work.with_name("copy")
     shutil.copytree(whole, copy)
-    store = DurableStore(copy, SOME_ENTRIES, HeldTasks())
+    store = FolderStore(copy, SOME_ENTRIES, HeldTasks())
     expected = observe(store)
     store.close()
     assert len(expected.rows) > 25

@@ -16,10 +16,10 @@ from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Altered, Enqueued, FragmentCreated, FragmentDeleted, Removed, fragment_key
-from twinbus.store.durable import DurableStore
-from twinbus.store.journal import segment_numbers, segment_path
+from twinbus.store.folder.journal import segment_numbers, segment_path
+from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME, SQL, connect, prepare
 from twinbus.store.store_limits import StoreLimits
-from twinbus.store.tables import FILE_NAME, SQL, connect, prepare
 
 EIGHT_ENTRIES = StoreLimits(segment_entries_max=8)
 
@@ -49,28 +49,28 @@ def full_disk() -> Iterator[None]:
 
 
 def contents(folder: Path) -> list[int]:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     found = numbers(everything(store))
     store.close()
     return found
 
 
 def test_what_was_committed_is_there_after_a_close(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1), row(2))
     store.close()
     assert contents(folder) == [1, 2]
 
 
 def test_what_was_committed_is_there_after_a_crash(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1), row(2))
     assert contents(crashed(folder)) == [1, 2]
     store.close()
 
 
 def test_a_close_leaves_nothing_to_replay(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1, b"x" * 100_000))
     store.close()
     (number,) = segment_numbers(folder)
@@ -78,7 +78,7 @@ def test_a_close_leaves_nothing_to_replay(folder: Path) -> None:
 
 
 def test_a_last_commit_torn_at_any_byte_is_absent_or_whole(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1), row(2))
     store.commit([])
     before = segment_path(folder, 1).read_bytes().rstrip(b"\0")
@@ -92,20 +92,20 @@ def test_a_last_commit_torn_at_any_byte_is_absent_or_whole(folder: Path) -> None
 
 
 def test_commits_go_on_behind_a_torn_one(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1), row(2, b"\xff"))
     length = len(segment_path(folder, 1).read_bytes().rstrip(b"\0"))
     copy = crashed(folder)
     store.close()
     os.truncate(segment_path(copy, 1), length - 1)
-    store = DurableStore(copy)
+    store = FolderStore(copy)
     holding(store, row(7))
     store.close()
     assert contents(copy) == [7]
 
 
 def test_damage_in_the_journal_is_reported_and_nothing_is_changed(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1, b"here it is"))
     store.commit([Enqueued(HERE, [row(2)])])
     copy = crashed(folder)
@@ -114,28 +114,28 @@ def test_damage_in_the_journal_is_reported_and_nothing_is_changed(folder: Path) 
     segment_path(copy, 1).write_bytes(damaged)
     for _ in range(2):
         with pytest.raises(StoreDamaged, match=f"{segment_path(copy, 1)}, offset"):
-            DurableStore(copy)
+            FolderStore(copy)
     assert segment_path(copy, 1).read_bytes() == damaged
 
 
 def test_a_missing_journal_segment_is_damage(folder: Path) -> None:
     tasks = HeldTasks()
-    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
     holding(store, *(row(number) for number in range(1, 20)))
     store.commit([Enqueued(HERE, [row(20)])])
     assert segment_numbers(folder) == [1, 2]
     copy = crashed(folder)
     segment_path(copy, 1).unlink()
     with pytest.raises(StoreDamaged, match="missing"):
-        DurableStore(copy)
+        FolderStore(copy)
     store.close()
     segment_path(folder, segment_numbers(folder)[-1]).unlink()
     with pytest.raises(StoreDamaged, match="missing"):
-        DurableStore(folder)
+        FolderStore(folder)
 
 
 def test_a_bad_last_batch_of_a_finished_segment_is_damage(folder: Path) -> None:
-    store = DurableStore(folder, EIGHT_ENTRIES, HeldTasks())
+    store = FolderStore(folder, EIGHT_ENTRIES, HeldTasks())
     holding(store, *(row(number) for number in range(1, 20)))
     store.commit([Enqueued(HERE, [row(20)])])
     copy = crashed(folder)
@@ -143,12 +143,12 @@ def test_a_bad_last_batch_of_a_finished_segment_is_damage(folder: Path) -> None:
     finished = segment_path(copy, 1).read_bytes().rstrip(b"\0")
     segment_path(copy, 1).write_bytes(finished[:-1])
     with pytest.raises(StoreDamaged, match="does not follow"):
-        DurableStore(copy)
+        FolderStore(copy)
 
 
 def test_what_a_journal_file_held_before_it_served_again_does_not_come_back(folder: Path) -> None:
     tasks = HeldTasks()
-    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
     holding(store, *(row(number, b"old" * 1_000) for number in range(1, 20)))
     for first in (20, 40, 60):
         store.commit([Enqueued(HERE, [row(number, b"old" * 1_000) for number in range(first, first + 10)])])
@@ -162,7 +162,7 @@ def test_what_a_journal_file_held_before_it_served_again_does_not_come_back(fold
 
 def test_a_crash_between_a_checkpoint_and_the_deletion_of_its_segment_repeats_nothing(folder: Path) -> None:
     tasks = HeldTasks()
-    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
     holding(store, *(row(number) for number in range(1, 20)))
     store.commit([Removed(HERE, [3]), Altered(HERE, 4, DEFERRED, 1, 0, NEVER)])
     sealed = segment_path(folder, 1).read_bytes()
@@ -171,7 +171,7 @@ def test_a_crash_between_a_checkpoint_and_the_deletion_of_its_segment_repeats_no
     copy = crashed(folder)
     segment_path(copy, 1).write_bytes(sealed)
     expected = everything(store)
-    reopened = DurableStore(copy)
+    reopened = FolderStore(copy)
     assert everything(reopened) == expected
     assert segment_numbers(copy) == [2]
     reopened.close()
@@ -180,7 +180,7 @@ def test_a_crash_between_a_checkpoint_and_the_deletion_of_its_segment_repeats_no
 
 def test_commits_go_on_while_a_checkpoint_is_under_way(folder: Path) -> None:
     tasks = HeldTasks()
-    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
     holding(store, *(row(number) for number in range(1, 10)))
     store.commit([Removed(HERE, [1])])
     assert tasks.newest is not None
@@ -192,7 +192,7 @@ def test_commits_go_on_while_a_checkpoint_is_under_way(folder: Path) -> None:
 
 def test_a_commit_waits_for_the_checkpoint_once_the_next_segment_is_past_its_hard_limit(folder: Path) -> None:
     tasks = HeldTasks()
-    store = DurableStore(folder, StoreLimits(segment_entries_max=8, backlog_factor=2), tasks)
+    store = FolderStore(folder, StoreLimits(segment_entries_max=8, backlog_factor=2), tasks)
     holding(store, *(row(number) for number in range(1, 10)))
     store.commit([Enqueued(HERE, [row(number) for number in range(10, 24)])])
     first = tasks.newest
@@ -207,7 +207,7 @@ def test_a_commit_waits_for_the_checkpoint_once_the_next_segment_is_past_its_har
 
 
 def test_what_comes_and_goes_inside_one_segment_never_reaches_the_tables(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, *(row(number, b"x" * 10_000) for number in range(1, 200)))
     store.commit([Removed(HERE, list(range(1, 200)))])
     store.close()
@@ -215,7 +215,7 @@ def test_what_comes_and_goes_inside_one_segment_never_reaches_the_tables(folder:
 
 
 def test_many_rows_survive_many_statements_of_a_checkpoint(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, *(row(number, b"%d" % number * 300) for number in range(1, 2_500)))
     store.checkpoint()
     store.commit([Removed(HERE, list(range(1, 2_400)))])
@@ -226,47 +226,47 @@ def test_many_rows_survive_many_statements_of_a_checkpoint(folder: Path) -> None
 
 def test_a_content_larger_than_a_statement_takes_is_kept(folder: Path) -> None:
     large = os.urandom(3 << 20)
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1, large), row(2, b"small"), row(3, large))
     assert [found.content for found in everything(store)] == [large, b"small", large]
     store.close()
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     assert [found.content for found in everything(store)] == [large, b"small", large]
     store.close()
 
 
 def test_a_folder_is_open_once(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     with pytest.raises(StoreInUse, match=str(folder)):
-        DurableStore(folder)
+        FolderStore(folder)
     store.close()
-    DurableStore(folder).close()
+    FolderStore(folder).close()
 
 
 def test_tables_of_another_version_are_refused(folder: Path) -> None:
-    DurableStore(folder).close()
+    FolderStore(folder).close()
     connection = sqlite3.connect(folder / FILE_NAME)
     connection.execute("PRAGMA user_version = 7")
     connection.close()
     with pytest.raises(StoreDamaged, match="schema version 7"):
-        DurableStore(folder)
+        FolderStore(folder)
 
 
 def test_tables_that_are_no_database_are_damage(folder: Path) -> None:
-    DurableStore(folder).close()
+    FolderStore(folder).close()
     (folder / FILE_NAME).write_bytes(b"scribble" * 10_000)
     with pytest.raises(StoreDamaged):
-        DurableStore(folder)
+        FolderStore(folder)
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreUnavailable):
-        DurableStore(tmp_path / "file" / "store")
+        FolderStore(tmp_path / "file" / "store")
 
 
 def test_a_removed_folder_makes_the_store_unavailable(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1))
     shutil.rmtree(folder)
     with pytest.raises(StoreUnavailable):
@@ -277,10 +277,10 @@ def test_a_removed_folder_makes_the_store_unavailable(folder: Path) -> None:
 
 
 def test_another_folder_in_the_place_of_a_removed_one_does_not_hide_that(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1))
     shutil.rmtree(folder)
-    other = DurableStore(folder)
+    other = FolderStore(folder)
     with pytest.raises(StoreUnavailable, match="removed while in use"):
         store.commit([Enqueued(HERE, [row(2)])])
     other.close()
@@ -289,7 +289,7 @@ def test_another_folder_in_the_place_of_a_removed_one_does_not_hide_that(folder:
 
 def test_a_full_disk_fails_the_commit_and_leaves_the_store_as_it_was(folder: Path) -> None:
     with full_disk():
-        store = DurableStore(folder)
+        store = FolderStore(folder)
         holding(store, row(1))
         with pytest.raises(StoreUnavailable):
             store.commit([Enqueued(HERE, [row(2, b"x" * 700_000)]), Removed(HERE, [1])])
@@ -300,7 +300,7 @@ def test_a_full_disk_fails_the_commit_and_leaves_the_store_as_it_was(folder: Pat
 
 
 def test_a_disk_that_fills_up_during_a_checkpoint_loses_nothing(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, *(row(number, b"x" * 1_000) for number in range(1, 2_000)))
     with full_disk():
         with pytest.raises(StoreUnavailable):
@@ -312,7 +312,7 @@ def test_a_disk_that_fills_up_during_a_checkpoint_loses_nothing(folder: Path) ->
 
 
 def test_a_disk_that_is_full_when_the_store_is_closed_loses_nothing(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, *(row(number, b"x" * 1_000) for number in range(1, 2_000)))
     with full_disk():
         store.close()
@@ -320,7 +320,7 @@ def test_a_disk_that_is_full_when_the_store_is_closed_loses_nothing(folder: Path
 
 
 def test_a_scan_skips_a_long_run_of_removed_rows(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, *(row(number) for number in range(1, 5_001)))
     store.checkpoint()
     store.commit([Removed(HERE, list(range(1, 4_999)))])
@@ -329,23 +329,23 @@ def test_a_scan_skips_a_long_run_of_removed_rows(folder: Path) -> None:
 
 
 def test_a_fragment_key_of_the_largest_kind_is_kept(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     store.commit([FragmentCreated((1 << 40) - 1)])
     store.close()
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     assert [summary.fragment for summary in store.summaries()] == [(1 << 40) - 1]
     store.close()
 
 
 def test_nothing_is_remembered_of_fragments_that_are_gone(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     for number in range(1, 200):
         key = fragment_key(number, 0)
         store.commit([FragmentCreated(key), Enqueued(key, [row(1)])])
         assert store.due(key, 0, 1) == ([], NEVER)
         store.commit([FragmentDeleted(key)])
     copy = crashed(folder)
-    reopened = DurableStore(copy)
+    reopened = FolderStore(copy)
     for each in (store, reopened):
         assert each.summaries() == []
         assert not each._last_numbers
@@ -354,7 +354,7 @@ def test_nothing_is_remembered_of_fragments_that_are_gone(folder: Path) -> None:
 
 
 def test_rows_that_are_gone_give_their_space_to_new_ones(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store)
     for first in range(1, 601, 100):
         some = range(first, first + 100)
@@ -367,19 +367,19 @@ def test_rows_that_are_gone_give_their_space_to_new_ones(folder: Path) -> None:
 
 
 def test_opening_takes_a_torn_commit_out_of_the_file(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1), row(2, b"never acknowledged"))
     copy = crashed(folder)
     store.close()
     torn = segment_path(copy, 1).read_bytes().rstrip(b"\0").replace(b"acknowledged", b"acknow" + bytes(6))
     segment_path(copy, 1).write_bytes(torn)
-    reopened = DurableStore(copy)
+    reopened = FolderStore(copy)
     assert b"acknow" not in segment_path(copy, 1).read_bytes()
     reopened.close()
 
 
 def test_a_value_that_fits_in_no_row_fails_the_commit_whole_and_ends_the_opening(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1))
     with pytest.raises(OverflowError):
         store.commit([Removed(HERE, [1]), Enqueued(HERE, [row(2, expires_at=NEVER + 1)])])

@@ -16,7 +16,7 @@ from tests.store.held_tasks import HeldTasks
 from tests.store.random_changes import FRAGMENTS, SESSIONS, RandomChanges
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey
-from twinbus.store.durable import DurableStore
+from twinbus.store.folder.store import FolderStore
 from twinbus.store.memory import MemoryStore
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.store_limits import StoreLimits
@@ -59,8 +59,8 @@ class DurableWorld:
         self.tasks = HeldTasks()
         self.store = self._open()
 
-    def _open(self) -> DurableStore:
-        return DurableStore(self._folder, TINY, self.tasks)
+    def _open(self) -> FolderStore:
+        return FolderStore(self._folder, TINY, self.tasks)
 
     def reopen(self) -> None:
         self.store.close()

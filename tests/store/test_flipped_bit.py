@@ -3,7 +3,7 @@
 import zlib
 from random import Random
 
-from twinbus.store.flipped_bit import BitPlace, flipped_bit
+from twinbus.store.folder.flipped_bit import BitPlace, flipped_bit
 
 
 def flipped(data: bytes, place: BitPlace) -> bytes:

@@ -10,11 +10,11 @@ from tests.contract.rows import HERE, everything, holding, numbers, row
 from tests.store.test_durable import crashed
 from twinbus.errors import StoreDamaged, StoreGone, StoreUnavailable
 from twinbus.store.changes import Enqueued
-from twinbus.store.durable import DurableStore
-from twinbus.store.folder_check import check_folder
-from twinbus.store.identity import IDENTITY_NAME, accept_loss, accepted_mark, announce_new
-from twinbus.store.journal import FILE_HEADER, segment_numbers, segment_path
-from twinbus.store.tables import FILE_NAME
+from twinbus.store.folder.folder_check import check_folder
+from twinbus.store.folder.identity import IDENTITY_NAME, accept_loss, accepted_mark, announce_new
+from twinbus.store.folder.journal import FILE_HEADER, segment_numbers, segment_path
+from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def witness(tmp_path: Path) -> Path:
 
 def used(folder: Path, witness: Path) -> None:
     announce_new(witness)
-    store = DurableStore(folder, witness=witness)
+    store = FolderStore(folder, witness=witness)
     holding(store, row(1), row(2))
     store.close()
 
@@ -37,26 +37,26 @@ def used(folder: Path, witness: Path) -> None:
 def refused(folder: Path, witness: Path, match: str) -> None:
     for _ in ("first", "again"):
         with pytest.raises(StoreGone, match=match):
-            DurableStore(folder, witness=witness)
+            FolderStore(folder, witness=witness)
     assert check_folder(folder, witness) != []
 
 
 def accepted(folder: Path, witness: Path) -> list[int]:
     accept_loss(witness)
-    store = DurableStore(folder, witness=witness)
+    store = FolderStore(folder, witness=witness)
     found = numbers(everything(store))
     if not store.summaries():
         holding(store)
     store.commit([Enqueued(HERE, [row(10)])])
     store.close()
     assert not accepted_mark(witness).exists()
-    store = DurableStore(folder, witness=witness)
+    store = FolderStore(folder, witness=witness)
     assert numbers(everything(store)) == [*found, 10]
     assert check_folder_after(store, folder, witness) == []
     return found
 
 
-def check_folder_after(store: DurableStore, folder: Path, witness: Path) -> list[object]:
+def check_folder_after(store: FolderStore, folder: Path, witness: Path) -> list[object]:
     store.close()
     return list(check_folder(folder, witness))
 
@@ -64,7 +64,7 @@ def check_folder_after(store: DurableStore, folder: Path, witness: Path) -> list
 def test_a_store_that_was_announced_may_be_empty(folder: Path, witness: Path) -> None:
     announce_new(witness)
     for _ in ("created", "opened again"):
-        DurableStore(folder, witness=witness).close()
+        FolderStore(folder, witness=witness).close()
     assert check_folder(folder, witness) == []
 
 
@@ -74,7 +74,7 @@ def test_a_folder_that_is_missing_is_refused_and_not_created(folder: Path, witne
     refused(folder, witness, "missing or empty")
     assert not folder.exists()
     shutil.move(folder.parent.with_name("elsewhere"), folder.parent)
-    store = DurableStore(folder, witness=witness)
+    store = FolderStore(folder, witness=witness)
     assert numbers(everything(store)) == [1, 2]
     store.close()
 
@@ -106,7 +106,7 @@ def test_missing_tables_are_refused(folder: Path, witness: Path) -> None:
 @pytest.mark.parametrize("is_checkpointed", [True, False])
 def test_missing_journals_are_refused(folder: Path, witness: Path, is_checkpointed: bool) -> None:
     announce_new(witness)
-    store = DurableStore(folder, witness=witness)
+    store = FolderStore(folder, witness=witness)
     holding(store, row(1), row(2))
     if is_checkpointed:
         store.checkpoint()
@@ -117,17 +117,17 @@ def test_missing_journals_are_refused(folder: Path, witness: Path, is_checkpoint
     for number in segment_numbers(folder):
         segment_path(folder, number).unlink()
     with pytest.raises(StoreDamaged, match="is missing"):
-        DurableStore(folder, witness=witness)
+        FolderStore(folder, witness=witness)
     assert check_folder(folder, witness) != []
     assert accepted(folder, witness) == ([1, 2] if is_checkpointed else [])
 
 
 def test_a_folder_of_a_version_without_identities_is_taken_as_it_is(folder: Path, witness: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1))
     store.close()
     (folder / IDENTITY_NAME).unlink()
-    store = DurableStore(folder, witness=witness)
+    store = FolderStore(folder, witness=witness)
     assert numbers(everything(store)) == [1]
     store.close()
     shutil.rmtree(folder)
@@ -140,7 +140,7 @@ def test_an_older_namespace_whose_store_is_missing_is_refused(folder: Path, witn
 
 def test_a_damaged_journal_is_served_up_to_the_damage_once_that_is_accepted(folder: Path, witness: Path) -> None:
     announce_new(witness)
-    store = DurableStore(folder, witness=witness)
+    store = FolderStore(folder, witness=witness)
     holding(store, row(1))
     store.commit([Enqueued(HERE, [row(2)])])
     store.commit([Enqueued(HERE, [row(3, b"a damaged one")])])
@@ -153,7 +153,7 @@ def test_a_damaged_journal_is_served_up_to_the_damage_once_that_is_accepted(fold
     file.write_bytes(file.read_bytes().replace(b"a damaged one", b"A DAMAGED ONE"))
     found = file.read_bytes()
     with pytest.raises(StoreDamaged, match="followed by good ones"):
-        DurableStore(folder, witness=witness)
+        FolderStore(folder, witness=witness)
     assert "followed by good ones" in str(check_folder(folder, witness)[0])
     assert accepted(folder, witness) == [1, 2]
     assert (folder / "set-aside-1" / file.name).read_bytes() == found
@@ -163,7 +163,7 @@ def test_tables_that_are_scribbled_over_are_set_aside_once_that_is_accepted(fold
     used(folder, witness)
     (folder / FILE_NAME).write_bytes(b"scribble" * 10_000)
     with pytest.raises(StoreDamaged):
-        DurableStore(folder, witness=witness)
+        FolderStore(folder, witness=witness)
     assert check_folder(folder, witness) != []
     assert accepted(folder, witness) == []
     assert (folder / "set-aside-1" / FILE_NAME).read_bytes() == b"scribble" * 10_000
@@ -176,7 +176,7 @@ def test_accepting_a_loss_where_nothing_is_lost_changes_nothing(folder: Path, wi
 
 def test_tables_that_lose_their_name_take_no_checkpoint(folder: Path, witness: Path) -> None:
     announce_new(witness)
-    store = DurableStore(folder, witness=witness)
+    store = FolderStore(folder, witness=witness)
     holding(store, row(1))
     (folder / FILE_NAME).rename(folder / "moved")
     with pytest.raises(StoreUnavailable, match="removed while in use"):
@@ -185,13 +185,13 @@ def test_tables_that_lose_their_name_take_no_checkpoint(folder: Path, witness: P
     assert segment_path(folder, 1).stat().st_size > FILE_HEADER.size
     refused(folder, witness, f"{FILE_NAME} is missing")
     (folder / "moved").rename(folder / FILE_NAME)
-    store = DurableStore(folder, witness=witness)
+    store = FolderStore(folder, witness=witness)
     assert numbers(everything(store)) == [1]
     store.close()
 
 
 def test_other_tables_in_the_place_of_those_in_use_take_no_checkpoint(folder: Path) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1))
     shutil.copy(folder / FILE_NAME, folder / "copy")
     os.replace(folder / "copy", folder / FILE_NAME)

@@ -23,16 +23,16 @@ from twinbus.store.changes import (
     Removed,
     SessionStateSet,
 )
-from twinbus.store.journal import (
+from twinbus.store.folder.journal import (
     BATCH_HEADER,
     FILE_HEADER,
     SPARE_BYTES_MAX,
-    Segment,
+    SegmentFile,
     segment_numbers,
     segment_path,
 )
 from twinbus.store.journal_record import decode_changes, encode_changes
-from twinbus.store.located_changes import CONTENT_STAYS, PLACE, SIZE, RowAltered, RowsAdded, stored_message
+from twinbus.store.layers.located_changes import CONTENT_STAYS, PLACE, SIZE, RowAltered, RowsAdded, stored_message
 
 EVERY_KIND: list[Change] = [
     FragmentCreated(HERE),
@@ -55,8 +55,8 @@ EVERY_KIND: list[Change] = [
 BODIES = [b"first", b"second one", b"3"]
 
 
-def new_segment(folder: Path) -> Segment:
-    return Segment.create(folder, 1, first_sequence=1)
+def new_segment(folder: Path) -> SegmentFile:
+    return SegmentFile.create(folder, 1, first_sequence=1)
 
 
 def written(folder: Path, bodies: list[bytes] = BODIES) -> bytes:
@@ -70,7 +70,7 @@ def written(folder: Path, bodies: list[bytes] = BODIES) -> bytes:
 
 
 def bodies_in(folder: Path) -> list[bytes]:
-    segment = Segment.open(folder, 1)
+    segment = SegmentFile.open(folder, 1)
     assert segment is not None
     try:
         return [batch.body for batch in segment.batches()]
@@ -109,7 +109,7 @@ def test_the_overlay_learns_where_contents_are() -> None:
 
 def test_batches_come_back_in_order_and_more_can_follow(tmp_path: Path) -> None:
     written(tmp_path)
-    segment = Segment.open(tmp_path, 1)
+    segment = SegmentFile.open(tmp_path, 1)
     assert segment is not None
     places = [batch.place for batch in segment.batches()]
     assert [segment.read(place, 1) for place in places] == [b"f", b"s", b"3"]
@@ -198,10 +198,10 @@ def test_a_file_that_serves_again_gives_back_nothing_of_what_it_held(tmp_path: P
     first.retire()
     first.close()
     assert segment_numbers(tmp_path) == []
-    second = Segment.create(tmp_path, 2, first.next_sequence)
+    second = SegmentFile.create(tmp_path, 2, first.next_sequence)
     second.append(b"new")
     second.close()
-    reopened = Segment.open(tmp_path, 2)
+    reopened = SegmentFile.open(tmp_path, 2)
     assert reopened is not None
     assert [batch.body for batch in reopened.batches()] == [b"new"]
     reopened.close()
@@ -213,7 +213,7 @@ def test_a_file_that_serves_again_is_no_larger_than_a_spare_may_be(tmp_path: Pat
     first.append(b"x" * (SPARE_BYTES_MAX + 1))
     first.retire()
     first.close()
-    second = Segment.create(tmp_path, 2, first.next_sequence)
+    second = SegmentFile.create(tmp_path, 2, first.next_sequence)
     second.close()
     assert segment_path(tmp_path, 2).stat().st_size == SPARE_BYTES_MAX
 
@@ -240,7 +240,7 @@ def test_a_segment_that_cannot_be_read_keeps_no_file_open(tmp_path: Path) -> Non
     os.mkfifo(segment_path(tmp_path, 1))
     before = len(os.listdir("/dev/fd"))
     with pytest.raises(OSError, match="seek"):
-        Segment.open(tmp_path, 1)
+        SegmentFile.open(tmp_path, 1)
     assert len(os.listdir("/dev/fd")) == before
 
 
@@ -258,9 +258,9 @@ def test_a_segment_whose_creation_was_cut_short_was_never_used(tmp_path: Path) -
     assert len(header) == FILE_HEADER.size
     for length in range(FILE_HEADER.size):
         segment_path(tmp_path, 1).write_bytes(header[:length])
-        assert Segment.open(tmp_path, 1) is None
+        assert SegmentFile.open(tmp_path, 1) is None
     segment_path(tmp_path, 1).write_bytes(bytes(5_000))
-    assert Segment.open(tmp_path, 1) is None
+    assert SegmentFile.open(tmp_path, 1) is None
 
 
 def test_a_bad_file_header_in_front_of_batches_is_damage(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_bad_file_header_in_front_of_batches_is_damage(tmp_path: Path) -> None
         damaged[position] ^= 1
         segment_path(tmp_path, 1).write_bytes(damaged)
         with pytest.raises(StoreDamaged):
-            Segment.open(tmp_path, 1)
+            SegmentFile.open(tmp_path, 1)
 
 
 def test_a_content_that_looks_like_a_batch_of_another_segment_does_not_pass_for_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.store import committing_process
 from tests.store.committing_process import FRAGMENT, content
 from twinbus.model.wire_names import MessageState
-from twinbus.store.durable import DurableStore
+from twinbus.store.folder.store import FolderStore
 
 
 def acknowledged_by_a_killed_process(folder: Path, line_count: int) -> dict[str, int]:
@@ -33,7 +33,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
     left_before: set[int] = set()
     for line_count in (1, 40, 151, 302, 500):
         acknowledged = acknowledged_by_a_killed_process(tmp_path, line_count)
-        store = DurableStore(tmp_path)
+        store = FolderStore(tmp_path)
         rows = store.scan(FRAGMENT, 0, 1_000_000, 1 << 40, tuple(MessageState))
         assert all(row.content == content(row.sequence_number) for row in rows)
         found = {row.sequence_number for row in rows}

@@ -11,8 +11,8 @@ from tests.store.held_tasks import HeldTasks
 from tests.store.test_durable import EIGHT_ENTRIES, contents, crashed
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Enqueued
-from twinbus.store.durable import DurableStore
-from twinbus.store.tables import FILE_NAME
+from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME
 
 SEVERAL_PAGES = b"x" * 20_000
 
@@ -30,7 +30,7 @@ def disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
 def crashed_with_tables(folder: Path) -> Path:
     """A store of ten messages, nine of them in its tables, as a crash leaves it."""
     tasks = HeldTasks()
-    store = DurableStore(folder, EIGHT_ENTRIES, tasks)
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
     holding(store, *(row(number) for number in range(1, 10)))
     store.commit([Enqueued(HERE, [row(10)])])
     tasks.run()
@@ -40,13 +40,13 @@ def crashed_with_tables(folder: Path) -> Path:
 
 
 def test_commits_behind_one_whose_sync_failed_are_there_after_a_power_loss(folder: Path, disk: FailingDisk) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1))
     disk.fail_next_sync_of_a_file()
     with pytest.raises(StoreUnavailable):
         store.commit([Enqueued(HERE, [row(2, SEVERAL_PAGES)])])
     store.close()
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     assert numbers(everything(store)) == [1, 2], "memory has it, and the disk does not"
     store.commit([Enqueued(HERE, [row(3)])])
     assert contents(disk.without_power()) == [1, 2, 3]
@@ -54,7 +54,7 @@ def test_commits_behind_one_whose_sync_failed_are_there_after_a_power_loss(folde
 
 
 def test_a_commit_whose_sync_failed_is_absent_or_whole_after_a_power_loss(folder: Path, disk: FailingDisk) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1))
     disk.fail_next_sync_of_a_file()
     with pytest.raises(StoreUnavailable):
@@ -64,19 +64,19 @@ def test_a_commit_whose_sync_failed_is_absent_or_whole_after_a_power_loss(folder
 
 
 def test_a_store_whose_tail_cannot_be_made_durable_is_not_opened(folder: Path, disk: FailingDisk) -> None:
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1, SEVERAL_PAGES))
     copy = crashed(folder)
     store.close()
     disk.fail_next_sync_of_a_file()
     with pytest.raises(StoreUnavailable):
-        DurableStore(copy)
+        FolderStore(copy)
     assert contents(copy) == [1]
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_segment_that_could_not_be_begun_for_good_loses_nothing(folder: Path, disk: FailingDisk, what: str) -> None:
-    store = DurableStore(folder, EIGHT_ENTRIES, HeldTasks())
+    store = FolderStore(folder, EIGHT_ENTRIES, HeldTasks())
     holding(store, *(row(number) for number in range(1, 10)))
     if what == "file":
         disk.fail_next_sync_of_a_file()
@@ -85,7 +85,7 @@ def test_a_segment_that_could_not_be_begun_for_good_loses_nothing(folder: Path, 
     with pytest.raises(StoreUnavailable):
         store.commit([Enqueued(HERE, [row(10)])])
     store.close()
-    store = DurableStore(folder, EIGHT_ENTRIES, HeldTasks())
+    store = FolderStore(folder, EIGHT_ENTRIES, HeldTasks())
     store.commit([Enqueued(HERE, [row(11)])])
     assert contents(disk.without_power()) == [*range(1, 10), 11]
     store.close()
@@ -95,7 +95,7 @@ def test_what_the_tables_say_when_a_store_opens_is_not_in_their_log_alone(folder
     """The sync of the log may have failed, and then it is in memory only; the segments it speaks for go."""
     copy = crashed_with_tables(folder)
     assert (copy / f"{FILE_NAME}-wal").stat().st_size > 0
-    reopened = DurableStore(copy)
+    reopened = FolderStore(copy)
     found = crashed(copy)
     (found / f"{FILE_NAME}-wal").unlink()
     assert contents(found) == list(range(1, 11))

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from tests.contract.rows import holding, row
-from twinbus.store.durable import DurableStore
-from twinbus.store.private_file import make_private
-from twinbus.store.tables import FILE_NAME
+from twinbus.store.folder.private_file import make_private
+from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME
 
 READ_AND_CLOSE = """
 import sqlite3, sys
@@ -28,7 +28,7 @@ def test_a_new_file_and_one_that_was_open_to_others_are_for_their_owner_alone(tm
 
 def test_a_program_that_looks_into_the_tables_leaves_their_log_to_the_store(tmp_path: Path) -> None:
     folder = tmp_path / "store"
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1))
     store.checkpoint()
     log = folder / f"{FILE_NAME}-wal"

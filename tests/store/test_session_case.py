@@ -9,12 +9,12 @@ import pytest
 from tests.contract.rows import HERE, UNLIMITED, holding, numbers, row
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.store.changes import Enqueued, SessionStateSet
-from twinbus.store.durable import DurableStore
+from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME, SCHEMA_VERSION
 from twinbus.store.memory import MemoryStore
 from twinbus.store.messaging_store import MessagingStore, SessionSummary
 from twinbus.store.reads import ANY_STATE
 from twinbus.store.statements import load_schema
-from twinbus.store.tables import FILE_NAME, SCHEMA_VERSION
 
 VERSION_1 = """
 DROP TABLE damaged;
@@ -51,15 +51,15 @@ PRAGMA user_version = 1;
 @pytest.fixture(params=["memory", "layers", "tables", "both"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessagingStore]:
     """Each with the same messages and states, some of them or all checkpointed."""
-    store = MemoryStore() if request.param == "memory" else DurableStore(tmp_path / "store")
+    store = MemoryStore() if request.param == "memory" else FolderStore(tmp_path / "store")
     holding(store, row(1, session_id="Order"), row(2, session_id="straße"), row(3, session_id="ORDER"))
     store.commit([SessionStateSet(HERE, "Order", b"old", 10)])
     if request.param in ("tables", "both"):
-        assert isinstance(store, DurableStore)
+        assert isinstance(store, FolderStore)
         store.checkpoint()
     store.commit([Enqueued(HERE, [row(4, session_id="order")]), SessionStateSet(HERE, "oRDER", b"new", 20)])
     if request.param == "tables":
-        assert isinstance(store, DurableStore)
+        assert isinstance(store, FolderStore)
         store.checkpoint()
     yield store
     store.close()
@@ -94,7 +94,7 @@ def test_a_session_has_one_state_whatever_the_case_of_its_id(store: MessagingSto
 def older_folder(tmp_path: Path) -> Path:
     """A folder with tables of version 1, and a journal with messages that are not in them yet."""
     folder = tmp_path / "store"
-    store = DurableStore(folder)
+    store = FolderStore(folder)
     holding(store, row(1, session_id="Order"), row(2, session_id="ORDER"), row(3), row(4, session_id="x"))
     store.checkpoint()
     store.commit([Enqueued(HERE, [row(5, session_id="order")])])
@@ -108,7 +108,7 @@ def older_folder(tmp_path: Path) -> Path:
 @pytest.mark.rule("A9.4")
 def test_sessions_of_an_older_folder_that_differ_in_case_are_one_afterwards(older_folder: Path) -> None:
     for _ in ("upgraded", "opened again"):
-        store = DurableStore(older_folder)
+        store = FolderStore(older_folder)
         assert numbers(store.scan(HERE, 0, 10, UNLIMITED, ANY_STATE, "order")) == [1, 2, 5]
         assert numbers(store.scan(HERE, 0, 10, UNLIMITED, ANY_STATE)) == [1, 2, 3, 4, 5]
         assert store.sessions(HERE) == [SessionSummary("Order", 3, 1, 30), SessionSummary("x", 1, 4, 40)]
@@ -118,10 +118,10 @@ def test_sessions_of_an_older_folder_that_differ_in_case_are_one_afterwards(olde
 
 
 def test_upgraded_tables_are_those_of_a_new_store(older_folder: Path, tmp_path: Path) -> None:
-    DurableStore(older_folder).close()
+    FolderStore(older_folder).close()
     upgraded = sqlite3.connect(older_folder / FILE_NAME)
     new = sqlite3.connect(":memory:")
-    new.executescript(load_schema("sqlite"))
+    new.executescript(load_schema("folder"))
     assert upgraded.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     for table in ("journal", "fragments", "messages", "contents", "session_states", "duplicates", "damaged"):
         columns = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?) ORDER BY name'
@@ -137,11 +137,11 @@ def test_an_upgrade_that_is_cut_short_changes_nothing(older_folder: Path) -> Non
     connection.execute("UPDATE messages SET session_id = 'no JSON' WHERE id & 15 = 4")
     connection.commit()
     with pytest.raises((StoreDamaged, StoreUnavailable)):
-        DurableStore(older_folder)
+        FolderStore(older_folder)
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     connection.execute("UPDATE messages SET session_id = '\"x\"' WHERE id & 15 = 4")
     connection.commit()
     connection.close()
-    store = DurableStore(older_folder)
+    store = FolderStore(older_folder)
     assert numbers(store.scan(HERE, 0, 10, UNLIMITED, ANY_STATE, "X")) == [4]
     store.close()

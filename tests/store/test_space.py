@@ -5,9 +5,9 @@ from pathlib import Path
 from tests.contract.rows import HERE, everything, holding, row
 from tests.store.held_tasks import HeldTasks
 from twinbus.store.changes import Enqueued, Removed
-from twinbus.store.checkpoint import FREE_PAGES_KEPT
-from twinbus.store.durable import DurableStore
-from twinbus.store.tables import FILE_NAME, PAGE_BYTES
+from twinbus.store.folder.checkpoint import FREE_PAGES_KEPT
+from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES
 
 LARGE = b"x" * 200_000
 COUNT = 100
@@ -17,8 +17,8 @@ def size_of(folder: Path) -> int:
     return (folder / FILE_NAME).stat().st_size
 
 
-def with_backlog(folder: Path, tasks: HeldTasks) -> DurableStore:
-    store = DurableStore(folder, start_task=tasks)
+def with_backlog(folder: Path, tasks: HeldTasks) -> FolderStore:
+    store = FolderStore(folder, start_task=tasks)
     holding(store, *(row(number, LARGE) for number in range(1, COUNT + 1)))
     store.checkpoint()
     assert size_of(folder) > COUNT * len(LARGE)
@@ -35,7 +35,7 @@ def test_the_space_of_removed_messages_comes_back(tmp_path: Path) -> None:
     assert size_of(tmp_path) <= (FREE_PAGES_KEPT + 40) * PAGE_BYTES
     assert everything(store) == [row(COUNT, LARGE)]
     store.close()
-    store = DurableStore(tmp_path)
+    store = FolderStore(tmp_path)
     assert everything(store) == [row(COUNT, LARGE)]
     store.close()
 
@@ -60,7 +60,7 @@ def test_space_that_was_not_given_back_before_a_store_closed_comes_back_when_it_
     store.close()
     assert size_of(tmp_path) > COUNT * len(LARGE) // 2
     tasks = HeldTasks()
-    store = DurableStore(tmp_path, start_task=tasks)
+    store = FolderStore(tmp_path, start_task=tasks)
     store.rest()
     tasks.run()
     assert size_of(tmp_path) <= (FREE_PAGES_KEPT + 40) * PAGE_BYTES

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.contract.rows import HERE, row
 from twinbus.store.changes import Enqueued, FragmentCreated
-from twinbus.store.durable import DurableStore
-from twinbus.store.journal import segment_numbers
+from twinbus.store.folder.journal import segment_numbers
+from twinbus.store.folder.store import FolderStore
 from twinbus.store.store_limits import JournalBudget, StoreLimits
 
 PLENTY = 1 << 30
@@ -15,9 +15,9 @@ def limits(budget: JournalBudget) -> StoreLimits:
     return StoreLimits(segment_entries_max=10, budget=budget)
 
 
-def filled(folder: Path, budget: JournalBudget, commit_count: int) -> DurableStore:
+def filled(folder: Path, budget: JournalBudget, commit_count: int) -> FolderStore:
     """A store with so many commits of nine rows, ten entries each; what is sealed is checkpointed at once."""
-    store = DurableStore(folder, limits(budget))
+    store = FolderStore(folder, limits(budget))
     store.commit([FragmentCreated(HERE)])
     for first in range(1, 9 * commit_count, 9):
         store.commit([Enqueued(HERE, [row(number) for number in range(first, first + 9)])])

@@ -46,7 +46,7 @@ from twinbus.model.descriptions import (
 )
 from twinbus.model.paths import parse_address, path_key, subscription_path
 from twinbus.store.checksums import values_sum
-from twinbus.store.private_file import make_private
+from twinbus.store.folder.private_file import make_private
 
 KINDS: dict[str, type[EntityDescription]] = {
     "queue": QueueDescription,

@@ -4,7 +4,7 @@ lock             flock of the process that serves the namespace
 key              the key of RootManageSharedAccessKey and its checksum, mode 600, generated at the first start
 store-count      how many messaging stores the namespace was created with: fragments never move
 catalog...       which entities exist (twinbus.management)
-known-stores/NN  whether that messaging store has ever been in use (twinbus.store.identity)
+known-stores/NN  whether that messaging store has ever been in use (twinbus.store.folder.identity)
 stores/NN/       one folder for each messaging store (twinbus.store)
 operations/      the operations log, as Parquet (twinbus.meter.log_writer), where it is metered
 tls/             a certificate for development, if one was asked for (twinbus.server.tls)
@@ -21,9 +21,9 @@ from pathlib import Path
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
-from twinbus.store.durable import DurableStore
-from twinbus.store.identity import announce_new
-from twinbus.store.journal import FOLDER_MODE, make_folder, sync_folder
+from twinbus.store.folder.identity import announce_new
+from twinbus.store.folder.journal import FOLDER_MODE, make_folder, sync_folder
+from twinbus.store.folder.store import FolderStore
 from twinbus.store.store_limits import StoreLimits
 
 KEY_BYTES = 32
@@ -112,9 +112,9 @@ def known_store_paths(folder: Path) -> list[Path]:
     return [folder / "stores" / f"{index:02}" for index in range(count)]
 
 
-def open_store(folder: Path, limits: StoreLimits | None = None) -> DurableStore:
+def open_store(folder: Path, limits: StoreLimits | None = None) -> FolderStore:
     """The messaging store in one of `store_paths`."""
-    return DurableStore(folder, limits, witness=witness_of(folder))
+    return FolderStore(folder, limits, witness=witness_of(folder))
 
 
 def witness_of(store_folder: Path) -> Path:

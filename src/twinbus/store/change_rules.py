@@ -24,7 +24,7 @@ from twinbus.store.changes import (
     SessionStateSet,
     fragment_parts,
 )
-from twinbus.store.located_changes import LocatedChange, RowsAdded
+from twinbus.store.layers.located_changes import LocatedChange, RowsAdded
 
 COUNTER_BITS = 44
 """Of a sequence number, below the index: 17 trillion messages per fragment."""

@@ -14,7 +14,7 @@ from typing import Final
 
 NO_SUM: Final = -1
 """The checksum of no content."""
-INTEGERS: Final = {count: Struct(f"={count}q") for count in range(13)}
+INTEGERS: Final = {count: Struct(f"<{count}q") for count in range(13)}
 
 
 def content_sum(content: bytes | memoryview) -> int:

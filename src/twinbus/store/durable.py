@@ -1,43 +1,33 @@
-"""DurableStore: a messaging store in a folder.
+"""DurableStore: a messaging store on a medium, such as a folder (`twinbus.store.medium`).
 
     commit -> journal segment (one write, one sync) -> return -> top layer of the overlay
     segment full -> sealed, a new one begins; in its own thread, a checkpoint writes the sealed layer to the tables, and
     then segment and layer are dropped
 
-So a commit costs one sync of the disk however much it changes, messages that are removed soon after they arrive never
+So a commit costs one sync however much it changes, messages that are removed soon after they arrive never
 reach the tables, and memory holds only the facts of rows since the last checkpoints, not their contents. Opening a store
 means reading the tables and replaying the segments that they do not hold yet.
 """
 
-import fcntl
-import os
-import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from twinbus.clock import Millis
-from twinbus.errors import ChangeRefused, StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.errors import ChangeRefused, StoreDamaged, StoreUnavailable
 from twinbus.model.wire_names import MessageState
-from twinbus.store.accepted_loss import go_on_without
 from twinbus.store.change_rules import LastNumbers, check_changes
 from twinbus.store.changes import Activated, Change, FragmentKey, StoredMessage
-from twinbus.store.checkpoint_thread import CheckpointThread, StartTask, start_thread
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
-from twinbus.store.fragment_view import FragmentView, HiddenFront, RowsBelow, sum_fragments
-from twinbus.store.identity import StoreIdentity
-from twinbus.store.journal import Segment, make_folder
 from twinbus.store.journal_record import decode_changes, encode_changes
-from twinbus.store.located_changes import LocatedChange, RowAltered
+from twinbus.store.layers.checkpoint_thread import CheckpointThread, StartTask, start_thread
+from twinbus.store.layers.fragment_view import FragmentView, HiddenFront, RowsBelow, sum_fragments
+from twinbus.store.layers.located_changes import LocatedChange, RowAltered
+from twinbus.store.layers.overlay import Layer
+from twinbus.store.layers.recovery import recover_layers
+from twinbus.store.medium import Medium, Tables
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
-from twinbus.store.overlay import Layer
-from twinbus.store.recovery import recover_layers
 from twinbus.store.store_limits import StoreLimits
-from twinbus.store.table_check import check_rows, check_tables, damage_in, set_aside
-from twinbus.store.tables import FILE_NAME, TablesFile, bring_home, connect, prepare, snapshot
-
-LOCK_NAME = "lock"
 
 
 class _Late(NamedTuple):
@@ -50,19 +40,11 @@ class _Late(NamedTuple):
 class DurableStore:
     """See `MessagingStore`. Opening raises StoreInUse, StoreDamaged or StoreUnavailable.
 
-    `start_task` runs checkpoints; a test passes its own to decide when they happen. `witness` is a file outside of the folder
-    that knows whether there was a store (`identity`).
+    `start_task` runs checkpoints; a test passes its own to decide when they happen.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        limits: StoreLimits | None = None,
-        start_task: StartTask = start_thread,
-        witness: Path | None = None,
-    ) -> None:
-        self._folder = folder
-        self._witness = witness
+    def __init__(self, medium: Medium, limits: StoreLimits | None = None, start_task: StartTask = start_thread) -> None:
+        self._medium = medium
         self._limits = limits or StoreLimits()
         self._failure: str | None = None
         self._is_closed = False
@@ -70,10 +52,9 @@ class DurableStore:
         self._last_numbers: LastNumbers = {}
         self._late: _Late | None = None
         self._fronts: dict[tuple[str, FragmentKey], HiddenFront] = {}
-        self._reader: sqlite3.Connection | None = None
+        self._opened_tables: Tables | None = None
         self._checkpoints: CheckpointThread | None = None
         self._start_task = start_task
-        self._lock = -1
         try:
             with self._failing():
                 self._open()
@@ -82,30 +63,18 @@ class DurableStore:
             raise
 
     def _open(self) -> None:
-        identity = StoreIdentity(self._folder, self._witness)
-        if not identity.is_loss_accepted:
-            identity.require()
-        make_folder(self._folder)
-        self._lock = lock_folder(self._folder)
-        if identity.is_loss_accepted:
-            go_on_without(self._folder)
-        has_tables = (self._folder / FILE_NAME).exists()
-        self._reader = connect(self._folder, self._limits.cache_bytes)
-        prepare(self._reader, self._folder)
-        bring_home(self._reader, self._folder)
-        check_tables(self._reader, self._folder)
-        with snapshot(self._reader) as tables:
-            position = tables.position
-            self._last_numbers = tables.last_numbers()
-        is_new = not self._last_numbers and (identity.is_new or not has_tables)
-        for layer, changes in recover_layers(self._folder, position, is_new=is_new):
+        self._medium.hold()
+        self._opened_tables = tables = self._medium.tables(self._limits.cache_bytes)
+        with tables.snapshot() as snapshot:
+            position = snapshot.position
+            self._last_numbers = snapshot.last_numbers()
+        is_new = not self._last_numbers and self._medium.is_new
+        for layer, changes in recover_layers(self._medium, position, is_new=is_new):
             self._layers.append(layer)
             self._apply(changes)
             self._remember({key: overlay.last_number for key, overlay in layer.fragments.items()})
-        file = TablesFile(self._folder)
-        writer = connect(self._folder, self._limits.cache_bytes)
-        self._checkpoints = CheckpointThread(writer, self._start_task, file.require)
-        identity.keep()
+        self._checkpoints = CheckpointThread(tables, self._start_task)
+        self._medium.keep()
         if len(self._layers) > 1:
             self._checkpoints.start(self._layers[0])
 
@@ -126,11 +95,7 @@ class DurableStore:
             changes = list(decode_changes(body, segment.body_place))
             touched = check_changes(changes, self._last_numbers)
             segment.append(body)
-            # A removed file still accepts writes, but nobody will ever find them. The lock file shows it for the folder.
-            if os.fstat(self._lock).st_nlink == 0:
-                raise StoreUnavailable(
-                    f"{self._folder} was removed while in use. Restore the folder and reopen the store."
-                )
+            self._medium.require()
             self._late = _Late(changes, touched)
 
     def catch_up(self) -> None:
@@ -140,7 +105,7 @@ class DurableStore:
     def summaries(self) -> list[FragmentSummary]:
         with self._failing():
             self._catch_up()
-            with snapshot(self._connection()) as tables:
+            with self._tables().snapshot() as tables:
                 return sum_fragments(tables, self._layers_above(tables.position), self._last_numbers)
 
     def scan(
@@ -183,12 +148,11 @@ class DurableStore:
 
     def damage(self) -> list[Damage]:
         with self._failing():
-            return damage_in(self._connection())
+            return self._tables().damage()
 
     def check(self, after: int) -> CheckedPage:
         with self._failing():
-            with snapshot(self._connection()):
-                page = check_rows(self._connection(), after)
+            page = self._tables().check(after)
             if page.damaged:
                 raise RowsDamaged("rows are damaged", page.damaged)
             return page
@@ -245,7 +209,7 @@ class DurableStore:
     def _apply(self, changes: Sequence[LocatedChange]) -> None:
         """Apply changes to the top layer. Raises only if the tables cannot be read."""
         *below, top = self._layers
-        with RowsBelow(self._connection(), below) as rows_below:
+        with RowsBelow(self._tables(), below) as rows_below:
             if len(changes) > 1:
                 rows_below.prepare(_rows_needed(changes, top))
             for change in changes:
@@ -291,7 +255,7 @@ class DurableStore:
     def _start_checkpoint(self) -> None:
         self._drop_checkpointed()
         sealed = self._layers[-1]
-        fresh = Segment.create(self._folder, sealed.segment.number + 1, sealed.segment.next_sequence)
+        fresh = self._medium.create_segment(sealed.segment.number + 1, sealed.segment.next_sequence)
         self._layers.append(Layer(fresh))
         self._checkpoint_thread().start(sealed)
 
@@ -303,7 +267,9 @@ class DurableStore:
         """Drop the layer whose checkpoint is done. Raises the error if it failed."""
         done = self._checkpoint_thread().take_result()
         if done is not None:
+            # If the next lines are not reached, recovery deletes the segment: the tables hold its number.
             self._layers.remove(done)
+            done.segment.retire()
             done.segment.close()
             self._record_use()
 
@@ -320,7 +286,7 @@ class DurableStore:
     def _view(self, fragment: FragmentKey) -> Iterator[FragmentView]:
         with self._failing():
             self._catch_up()
-            with snapshot(self._connection(), fragment) as tables:
+            with self._tables().snapshot(fragment) as tables:
                 yield FragmentView(tables, self._layers_above(tables.position), fragment)
 
     @contextmanager
@@ -328,41 +294,36 @@ class DurableStore:
         """Turn errors of the system into StoreUnavailable, and refuse all work from then on."""
         if self._is_closed or self._failure is not None:
             reason = self._failure or "it is closed"
-            raise StoreUnavailable(f"store {self._folder} cannot be used: {reason}. Reopen it.")
+            raise StoreUnavailable(f"store {self._medium} cannot be used: {reason}. Reopen it.")
         try:
             yield
         except ChangeRefused:
             raise
         except RowsDamaged as damaged:
             raise self._set_aside(damaged) from damaged
-        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
-            self._failure = str(error)
-            if is_damage(error):
-                raise StoreDamaged(f"the tables of {self._folder} are damaged: {error}. Restore the folder.") from error
-            raise StoreUnavailable(
-                f"store {self._folder} failed: {error}. Repair the disk and reopen the store."
-            ) from error
         except BaseException as error:
             # Journal and overlay may differ now, and only the journal is right: recovery builds the overlay from it again.
             self._failure = str(error) or type(error).__name__
-            raise
+            failure = self._medium.failure(error) if isinstance(error, Exception) else None
+            if failure is None:
+                raise
+            raise failure from error
 
     def _set_aside(self, damaged: RowsDamaged) -> StoreUnavailable:
         """Move the rows out of the way. The store has to be opened again: others know rows and counts that are gone now."""
-        assert self._reader is not None
         self._failure = f"{damaged}, and were set aside"
         if self._checkpoints is not None:
             self._checkpoints.wait()  # one writer at a time
         try:
-            places = set_aside(self._reader, damaged.where)
-        except sqlite3.Error as error:
-            self._failure = f"{damaged}, and could not be set aside: {error}"
-            return StoreDamaged(f"{self._folder / FILE_NAME}: {self._failure}. Restore the folder from a copy.")
-        return StoreUnavailable(f"{self._folder}: {places[0]}. It was set aside; the store has to be opened again.")
+            done = self._tables().set_aside(damaged)
+        except StoreDamaged as error:
+            self._failure = str(error)
+            return error
+        return StoreUnavailable(f"{done}; the store has to be opened again.")
 
-    def _connection(self) -> sqlite3.Connection:
-        assert self._reader is not None
-        return self._reader
+    def _tables(self) -> Tables:
+        assert self._opened_tables is not None
+        return self._opened_tables
 
     def _checkpoint_thread(self) -> CheckpointThread:
         assert self._checkpoints is not None
@@ -373,37 +334,12 @@ class DurableStore:
         if self._limits.budget is not None:
             self._limits.budget.forget(id(self))
         if self._checkpoints is not None:
-            self._checkpoints.close()
-        if self._reader is not None:
-            self._reader.close()
+            self._checkpoints.wait()
         for layer in self._layers:
             layer.segment.close()
-        if self._lock >= 0:
-            unlock_folder(self._lock)
-            self._lock = -1
-
-
-def is_damage(error: Exception) -> bool:
-    """Whether an error of the system or of SQLite means that the tables are not what was written."""
-    if isinstance(error, sqlite3.OperationalError):
-        return "malformed" in str(error)
-    # An error whose text quotes a damaged schema cannot be decoded.
-    return isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError)
-
-
-def lock_folder(folder: Path) -> int:
-    """Raises StoreInUse."""
-    descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise StoreInUse(f"{folder} is open in another process. Stop that process, or use another folder.") from None
-    return descriptor
-
-
-def unlock_folder(lock: int) -> None:
-    os.close(lock)
+        if self._opened_tables is not None:
+            self._opened_tables.close()
+        self._medium.release()
 
 
 def _rows_needed(changes: Sequence[LocatedChange], top: Layer) -> dict[FragmentKey, list[int]]:

@@ -1,6 +1,6 @@
 """Journal records: changes in, bytes out; and bytes in, changes out whose contents are located in a segment.
 
-A record is one change. All kinds have the same frame, in the byte order of the machine:
+A record is one change. All kinds have the same frame, little-endian on every machine (VERSION 1):
 
     kind 1 | fragment 8 | integer count 4 | text length 4 | tail length 8
     integers, 8 bytes each | text, JSON | tail, raw bytes
@@ -13,6 +13,7 @@ them starts and how long it is.
 from __future__ import annotations
 
 import json
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
@@ -34,11 +35,14 @@ from twinbus.store.changes import (
     Removed,
     SessionStateSet,
 )
-from twinbus.store.located_changes import CONTENT_STAYS, LocatedChange, Row, RowAltered, RowsAdded
+from twinbus.store.layers.located_changes import CONTENT_STAYS, LocatedChange, Row, RowAltered, RowsAdded
 
-FRAME = Struct("=BqIIQ")
+FRAME = Struct("<BqIIQ")
+VERSION = 1
+"""Of the records: a medium keeps it beside them and refuses a newer one."""
 ENQUEUED_COLUMNS = 8
 STATE_FORGOTTEN = -1
+IS_SWAPPED = sys.byteorder == "big"
 
 Piece: TypeAlias = "bytes | array[int]"
 
@@ -70,7 +74,7 @@ def encode_changes(changes: Sequence[Change]) -> list[Piece]:
         kind, integers, text, tail, tail_size = _record(change)
         pieces += (
             FRAME.pack(kind, change.fragment, len(integers), len(text), tail_size),
-            array("q", integers),
+            _packed(integers),
             text,
             *tail,
         )
@@ -83,8 +87,7 @@ def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
     while position < len(body):
         kind, fragment, integer_count, text_size, tail_size = FRAME.unpack_from(body, position)
         position += FRAME.size
-        packed = array("q", body[position : position + 8 * integer_count])
-        integers = packed.tolist()
+        integers = _unpacked(body[position : position + 8 * integer_count])
         position += 8 * integer_count
         text = body[position : position + text_size]
         position += text_size
@@ -96,6 +99,20 @@ def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
         else:
             yield _change(Kind(kind), fragment, integers, text, body[position : position + tail_size])
         position += tail_size
+
+
+def _packed(integers: Sequence[int]) -> array[int]:
+    packed = array("q", integers)
+    if IS_SWAPPED:
+        packed.byteswap()
+    return packed
+
+
+def _unpacked(data: bytes) -> list[int]:
+    packed = array("q", data)
+    if IS_SWAPPED:
+        packed.byteswap()
+    return packed.tolist()
 
 
 def _enqueued(change: Enqueued) -> _Record:

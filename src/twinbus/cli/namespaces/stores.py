@@ -67,7 +67,7 @@ def accept_loss(
 ) -> None:
     """Let a store that is missing or damaged open with what is left of it. The rest is set aside in its folder."""
     from twinbus.server.data_folder import witness_of
-    from twinbus.store.identity import accept_loss as accept
+    from twinbus.store.folder.identity import accept_loss as accept
 
     paths = _store_paths(data, namespace)
     if index >= len(paths):
@@ -88,7 +88,7 @@ def accept_loss(
 
 def _check_stopped(data: Path, namespace: str, index: int | None) -> list[dict[str, object]]:
     from twinbus.server.data_folder import witness_of
-    from twinbus.store.folder_check import check_folder
+    from twinbus.store.folder.folder_check import check_folder
 
     paths = _store_paths(data, namespace)
     chosen = range(len(paths)) if index is None else [index] if index < len(paths) else []

@@ -11,10 +11,10 @@ import sqlite3
 from pathlib import Path
 
 from twinbus.errors import StoreDamaged
-from twinbus.store.journal import FOLDER_MODE, Segment, segment_numbers, segment_path, sync_folder
-from twinbus.store.recovery import FIRST_SEQUENCE
-from twinbus.store.table_check import check_tables
-from twinbus.store.tables import FILE_NAME, SQL, bring_home, connect, prepare
+from twinbus.store.folder.journal import FOLDER_MODE, SegmentFile, segment_numbers, segment_path, sync_folder
+from twinbus.store.folder.table_check import check_tables
+from twinbus.store.folder.tables import FILE_NAME, SQL, bring_home, connect, prepare
+from twinbus.store.layers.recovery import FIRST_SEQUENCE
 
 KEPT_NAMES = ("lock", "identity")
 SET_ASIDE_NAME = "set-aside"
@@ -67,7 +67,7 @@ def _cut_journal(folder: Path, position: int) -> None:
             _put_aside(path)
             continue
         try:
-            segment = Segment.open(folder, number)
+            segment = SegmentFile.open(folder, number)
         except StoreDamaged:
             segment = None
         if segment is None or (sequence is not None and segment.next_sequence != sequence):
@@ -87,7 +87,7 @@ def _cut_journal(folder: Path, position: int) -> None:
         finally:
             segment.close()
     if not any(number > position for number in segment_numbers(folder)):
-        Segment.create(folder, position + 1, FIRST_SEQUENCE).close()
+        SegmentFile.create(folder, position + 1, FIRST_SEQUENCE).close()
 
 
 def _put_aside(path: Path) -> None:

@@ -6,35 +6,33 @@ sync failed before: it is made durable before anything builds on it.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from twinbus.errors import StoreDamaged
-from twinbus.store.journal import Segment, segment_numbers, segment_path, sync_folder
 from twinbus.store.journal_record import decode_changes
-from twinbus.store.located_changes import LocatedChange
-from twinbus.store.overlay import Layer
+from twinbus.store.layers.located_changes import LocatedChange
+from twinbus.store.layers.overlay import Layer
+from twinbus.store.medium import Medium, Segment
 
 FIRST_SEGMENT = 1
 FIRST_SEQUENCE = 1
 
 
-def recover_layers(folder: Path, position: int, *, is_new: bool) -> Iterator[tuple[Layer, list[LocatedChange]]]:
+def recover_layers(medium: Medium, position: int, *, is_new: bool) -> Iterator[tuple[Layer, list[LocatedChange]]]:
     """Layers, bottom first; the last one can take commits. `position` is the newest segment in the tables."""
-    on_disk = segment_numbers(folder)
+    on_disk = medium.segment_numbers()
     numbers = [number for number in on_disk if number > position]
-    _check_numbers(folder, position, numbers, is_new=is_new)
+    _check_numbers(medium, position, numbers, is_new=is_new)
     segments: list[Segment] = []
     try:
-        replays = [_read_segment(folder, number, numbers[-1], segments) for number in numbers]
+        replays = [_read_segment(medium, number, numbers[-1], segments) for number in numbers]
         for number in on_disk:
             if number <= position:
-                segment_path(folder, number).unlink()
+                medium.delete_segment(number)
         if len(segments) < max(len(numbers), 1):
             newest = numbers[-1] if numbers else FIRST_SEGMENT
-            segments.append(Segment.create(folder, newest, segments[-1].next_sequence if segments else FIRST_SEQUENCE))
+            segments.append(medium.create_segment(newest, segments[-1].next_sequence if segments else FIRST_SEQUENCE))
         else:
             segments[-1].renew_tail()
-            sync_folder(folder)
         for changes in replays or [[]]:
             yield Layer(segments.pop(0)), changes
     finally:
@@ -42,14 +40,14 @@ def recover_layers(folder: Path, position: int, *, is_new: bool) -> Iterator[tup
             segment.close()
 
 
-def check_segments(folder: Path, position: int) -> Iterator[str]:
+def check_segments(medium: Medium, position: int) -> Iterator[str]:
     """What is wrong with the segments that the tables do not hold, without changing anything."""
-    numbers = [number for number in segment_numbers(folder) if number > position]
+    numbers = [number for number in medium.segment_numbers() if number > position]
     segments: list[Segment] = []
     try:
-        _check_numbers(folder, position, numbers, is_new=False)
+        _check_numbers(medium, position, numbers, is_new=False)
         for number in numbers:
-            _read_segment(folder, number, numbers[-1], segments)
+            _read_segment(medium, number, numbers[-1], segments)
     except StoreDamaged as damage:
         yield str(damage)
     finally:
@@ -57,26 +55,26 @@ def check_segments(folder: Path, position: int) -> Iterator[str]:
             segment.close()
 
 
-def _check_numbers(folder: Path, position: int, numbers: list[int], *, is_new: bool) -> None:
+def _check_numbers(medium: Medium, position: int, numbers: list[int], *, is_new: bool) -> None:
     """A new segment is created before an older one is checkpointed, so there is always at least one, and no gap."""
     if not numbers and position == 0 and is_new:
         return
     expected = range(position + 1, position + 1 + max(len(numbers), 1))
     missing = sorted(set(expected) - set(numbers))
     if missing:
-        raise StoreDamaged(f"{segment_path(folder, missing[0])} is missing. Restore the folder from a copy.")
+        raise StoreDamaged(f"{medium.segment_name(missing[0])} is missing. Restore the folder from a copy.")
 
 
-def _read_segment(folder: Path, number: int, newest: int, segments: list[Segment]) -> list[LocatedChange]:
+def _read_segment(medium: Medium, number: int, newest: int, segments: list[Segment]) -> list[LocatedChange]:
     """The changes in one segment, which is appended to `segments` unless it was never used."""
-    segment = Segment.open(folder, number)
+    segment = medium.open_segment(number)
     if segment is None:
         if number == newest and (segments or number == FIRST_SEGMENT):
             return []
-        raise StoreDamaged(f"{segment_path(folder, number)} has lost its file header. Restore the folder from a copy.")
+        raise StoreDamaged(f"{medium.segment_name(number)} has lost its file header. Restore the folder from a copy.")
     if segments and segment.next_sequence != segments[-1].next_sequence:
         segment.close()
-        raise StoreDamaged(f"{segment_path(folder, number)} does not follow the segment before it. Restore both files.")
+        raise StoreDamaged(f"{medium.segment_name(number)} does not follow the segment before it. Restore both files.")
     segments.append(segment)
     changes: list[LocatedChange] = []
     for batch in segment.batches():

@@ -1,6 +1,6 @@
 """A journal segment: batches of records in, the same batches back after a crash.
 
-    file header:  magic 8 | segment number 8 | salt 8 | first batch sequence 8 | crc32 4
+    file header:  magic and version 8 | segment number 8 | salt 8 | first batch sequence 8 | crc32 4
     batch header: magic 4 | crc32 4 | body length 8 | batch sequence 8 | salt 8, then the body
 
 A batch is one write and one sync, so at most the last batch of the newest segment can be torn, and it was never
@@ -26,15 +26,16 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
 
 from twinbus.errors import StoreDamaged, StoreUnavailable
-from twinbus.store.flipped_bit import flipped_bit
+from twinbus.store.folder.flipped_bit import flipped_bit
+from twinbus.store.medium import Batch
 
 FILE_MAGIC = b"TWINBUSJ"
-FILE_HEADER = Struct("=8sQQQI")
+"""The last letter is the version of the records: the next one is K."""
+FILE_HEADER = Struct("<8sQQQI")
 BATCH_MAGIC = b"\xabTWB"
-BATCH_HEADER = Struct("=4sIQQQ")
+BATCH_HEADER = Struct("<4sIQQQ")
 CRC_COVERS_FROM = 8
 ALLOCATION_MIN = 4 << 20
 ALLOCATION_MAX = 32 << 20
@@ -45,11 +46,6 @@ NAME_PREFIX = "journal-"
 SPARE_NAME = "spare"
 
 
-class Batch(NamedTuple):
-    place: int  # where its body begins
-    body: bytes
-
-
 def segment_path(folder: Path, number: int) -> Path:
     return folder / f"{NAME_PREFIX}{number:012}"
 
@@ -58,7 +54,7 @@ def segment_numbers(folder: Path) -> list[int]:
     return sorted(int(path.name.removeprefix(NAME_PREFIX)) for path in folder.glob(f"{NAME_PREFIX}*"))
 
 
-class Segment:
+class SegmentFile:
     """One file of the journal; batches are appended to the newest, older ones are only read."""
 
     def __init__(self, path: Path, descriptor: int, number: int, salt: int, first_sequence: int) -> None:
@@ -74,7 +70,7 @@ class Segment:
         self._allocated = 0
 
     @classmethod
-    def create(cls, folder: Path, number: int, first_sequence: int) -> "Segment":
+    def create(cls, folder: Path, number: int, first_sequence: int) -> "SegmentFile":
         path, spare = segment_path(folder, number), folder / SPARE_NAME
         salt = int.from_bytes(os.urandom(8), "little")
         facts = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, 0)
@@ -97,11 +93,11 @@ class Segment:
         return segment
 
     @classmethod
-    def open(cls, folder: Path, number: int) -> "Segment | None":
+    def open(cls, folder: Path, number: int) -> "SegmentFile | None":
         """The segment on disk, or None if its creation was interrupted and it never took a batch."""
         path = segment_path(folder, number)
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        segment: Segment | None = None
+        segment: SegmentFile | None = None
         try:
             header = os.pread(descriptor, FILE_HEADER.size, 0)
             if len(header) == FILE_HEADER.size:
@@ -116,6 +112,8 @@ class Segment:
                 os.close(descriptor)
         if is_blank:
             return None
+        if header[:7] == FILE_MAGIC[:7] and header[7:8] > FILE_MAGIC[7:]:
+            raise StoreDamaged(f"{path} was written by a newer release. Open the store with that release.")
         raise StoreDamaged(f"{path}: the file header is not that of journal segment {number}. Restore the file.")
 
     @property
@@ -172,12 +170,13 @@ class Segment:
             position += BATCH_HEADER.size + len(batch[1])
 
     def renew_tail(self) -> None:
-        """Make the last whole batch durable, whether or not its own sync succeeded, and cut off everything after it,
-        including allocated space."""
+        """Make the last whole batch and the name of the file durable, whether or not their own syncs succeeded, and cut off
+        everything after it, including allocated space."""
         os.ftruncate(self._descriptor, self.end)
         tail = self.read(self._tail, self.end - self._tail)
         self._write([tail], self._tail)
         self._sync()
+        sync_folder(self._path.parent)
         self._allocated = self.end
 
     def read(self, place: int, size: int) -> bytes:
@@ -188,13 +187,32 @@ class Segment:
             )
         return content
 
+    def contents(self, places: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """Contents that follow each other, as those of a burst do, are read together."""
+        run: list[tuple[int, int]] = []
+        end = sys.maxsize
+        for place, size in places:
+            if run and (place != end or end + size - run[0][0] > BYTES_PER_READ):
+                yield from self._cut(run)
+                run = []
+            run.append((place, size))
+            end = place + size
+        if run:
+            yield from self._cut(run)
+
+    def _cut(self, run: list[tuple[int, int]]) -> Iterator[bytes]:
+        start = run[0][0]
+        piece = self.read(start, run[-1][0] + run[-1][1] - start)
+        for place, size in run:
+            yield piece[place - start : place - start + size]
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def retire(self) -> None:
-        """The tables hold its content, so the file may be used again. Readers that have it open can continue."""
+        """The file becomes the spare, if it was not removed. Readers that have it open can continue."""
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(self._path.with_name(SPARE_NAME))
 
@@ -272,33 +290,6 @@ class Segment:
             f"{self._path}, offset {self.end}: {what}. Nothing was changed; restore the folder from a copy, "
             f"or cut the file at this offset and lose what follows."
         )
-
-
-def read_places(wanted: Sequence[tuple[Segment, int, int]]) -> Iterator[bytes]:
-    """The content at each (segment, place, size), in this order. Contents that follow each other, as those of a burst do,
-    are read together.
-    """
-    run: list[tuple[int, int]] = []
-    run_segment: Segment | None = None
-    end = sys.maxsize
-    for segment, place, size in wanted:
-        if run_segment is not None and (
-            segment is not run_segment or place != end or end + size - run[0][0] > BYTES_PER_READ
-        ):
-            yield from _cut(run_segment, run)
-            run = []
-        run_segment = segment
-        run.append((place, size))
-        end = place + size
-    if run_segment is not None:
-        yield from _cut(run_segment, run)
-
-
-def _cut(segment: Segment, run: list[tuple[int, int]]) -> Iterator[bytes]:
-    start = run[0][0]
-    piece = segment.read(start, run[-1][0] + run[-1][1] - start)
-    for place, size in run:
-        yield piece[place - start : place - start + size]
 
 
 FOLDER_MODE = 0o700

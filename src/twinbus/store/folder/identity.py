@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 
 from twinbus.errors import StoreGone
-from twinbus.store.journal import make_folder, sync_folder
-from twinbus.store.tables import FILE_NAME
+from twinbus.store.folder.journal import make_folder, sync_folder
+from twinbus.store.folder.tables import FILE_NAME
 
 IDENTITY_NAME = "identity"
 IDENTITY_BYTES = 16

@@ -9,12 +9,12 @@ only the few lifted rows (altered in a layer, added below it) have to be merged 
 """
 
 import heapq
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, groupby
+from operator import itemgetter
 from types import TracebackType
 from typing import NamedTuple
 
@@ -23,11 +23,10 @@ from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.checksums import NO_SUM
-from twinbus.store.journal import read_places
-from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row, stored_message
+from twinbus.store.layers.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row, stored_message
+from twinbus.store.layers.overlay import FragmentOverlay, Layer
+from twinbus.store.medium import Segment, Snapshot, Tables
 from twinbus.store.messaging_store import FragmentSummary, SessionSummary
-from twinbus.store.overlay import FragmentOverlay, Layer
-from twinbus.store.tables import Snapshot, snapshot
 
 TABLES = -1
 """The level below all layers."""
@@ -292,7 +291,7 @@ class FragmentView:
         in_segments = [
             (self._layers[level].segment, row[PLACE], row[SIZE]) for _, level, row in homes if level != TABLES
         ]
-        from_segments = read_places(in_segments)
+        from_segments = _read_places(in_segments)
         return [
             stored_message(number, row, from_tables[home] if home_level == TABLES else next(from_segments))
             for (number, _, row), (home, home_level, _) in zip(chosen, homes, strict=True)
@@ -315,16 +314,22 @@ class FragmentView:
         return number, level, row
 
 
+def _read_places(wanted: Sequence[tuple[Segment, int, int]]) -> Iterator[bytes]:
+    """The content at each (segment, place, size), in this order."""
+    for segment, places in groupby(wanted, key=itemgetter(0)):
+        yield from segment.contents([(place, size) for _, place, size in places])
+
+
 class RowsBelow:
     """Rows below the top layer, for changes that depend on what a row was.
 
     Most commits only add and remove rows, so the snapshot of the tables is taken with the first `find`.
     """
 
-    def __init__(self, connection: sqlite3.Connection, layers: Sequence[Layer]) -> None:
-        self._connection = connection
+    def __init__(self, tables: Tables, layers: Sequence[Layer]) -> None:
+        self._tables = tables
         self._layers = layers
-        self._tables: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
         self._views: dict[FragmentKey, FragmentView] = {}
         self._known: dict[tuple[FragmentKey, int], Row | None] = {}
         self._exit = ExitStack()
@@ -348,11 +353,11 @@ class RowsBelow:
         return self._views[fragment]
 
     def _made_view(self, fragment: FragmentKey) -> FragmentView:
-        if self._tables is None:
-            self._tables = self._exit.enter_context(snapshot(self._connection))
-        position = self._tables.position
+        if self._snapshot is None:
+            self._snapshot = self._exit.enter_context(self._tables.snapshot())
+        position = self._snapshot.position
         layers = [layer for layer in self._layers if layer.segment.number > position]
-        return FragmentView(self._tables.of(fragment), layers, fragment)
+        return FragmentView(self._snapshot.of(fragment), layers, fragment)
 
     def __enter__(self) -> "RowsBelow":
         return self

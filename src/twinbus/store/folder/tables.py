@@ -20,8 +20,8 @@ from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, FragmentKey
 from twinbus.store.checksums import content_sum, row_sum, values_sum
 from twinbus.store.damage import RowsDamaged
-from twinbus.store.located_changes import Row
-from twinbus.store.private_file import make_private
+from twinbus.store.folder.private_file import make_private
+from twinbus.store.layers.located_changes import Row
 from twinbus.store.statements import load_schema, load_statements, load_upgrade
 
 FILE_NAME = "tables.sqlite"
@@ -33,7 +33,7 @@ WAL_BYTES_KEPT = 4 << 20
 NO_STATE = -1
 INCREMENTAL = 2  # of the pragma auto_vacuum
 
-SQL = load_statements("sqlite")
+SQL = load_statements("folder")
 
 
 def connect(folder: Path, cache_bytes: int) -> sqlite3.Connection:
@@ -79,7 +79,7 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
         raise StoreDamaged(f"SQLite {sqlite3.sqlite_version} is too old for a store. Use 3.38 or later.")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 0:
-        connection.executescript(f"BEGIN;{load_schema('sqlite')}PRAGMA user_version = {SCHEMA_VERSION};")
+        connection.executescript(f"BEGIN;{load_schema('folder')}PRAGMA user_version = {SCHEMA_VERSION};")
         write_journal_row(connection, 0)
         connection.execute("COMMIT")
     elif version > SCHEMA_VERSION:
@@ -92,7 +92,7 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
         connection.create_function("content_sum", 1, lambda content: content_sum(content or b""), deterministic=True)
         connection.create_function("values_sum", -1, values_sum, deterministic=True)
         for older in range(version, SCHEMA_VERSION):
-            upgrade = load_upgrade("sqlite", older)
+            upgrade = load_upgrade("folder", older)
             connection.executescript(f"BEGIN IMMEDIATE;{upgrade}PRAGMA user_version = {older + 1};")
             if older + 1 == SCHEMA_VERSION:
                 (position,) = connection.execute("SELECT position FROM journal").fetchone()

@@ -4,14 +4,12 @@ After a checkpoint the thread gives the space of deleted rows back to the disk, 
 left or the next checkpoint is wanted. Readers see the tables as before, and commits go to the journal meanwhile.
 """
 
-import contextlib
-import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from twinbus.store.checkpoint import give_back_space, write_checkpoint
-from twinbus.store.overlay import Layer
+from twinbus.store.layers.overlay import Layer
+from twinbus.store.medium import Tables
 
 
 class Task(Protocol):
@@ -34,15 +32,13 @@ def start_thread(work: Callable[[], None]) -> Task:
 class CheckpointThread:
     """Runs at most one checkpoint at a time. All methods are called by the one thread that uses the store.
 
-    The checkpoint's own thread reads a sealed layer, which never changes again, and uses its own connection. `_failure` is
-    written by that thread and read only once it is not alive anymore, so nothing here needs a lock.
+    The checkpoint's own thread reads a sealed layer, which never changes again, and the tables write by a connection of
+    their own. `_failure` is written by that thread and read only once it is not alive anymore, so nothing here needs a lock.
     """
 
-    def __init__(self, connection: sqlite3.Connection, start_task: StartTask, require_file: Callable[[], None]) -> None:
-        """`require_file` raises if what the connection writes to is not in the folder any more."""
-        self._connection = connection
+    def __init__(self, tables: Tables, start_task: StartTask) -> None:
+        self._tables = tables
         self._start_task = start_task
-        self._require_file = require_file
         self._layer: Layer | None = None
         self._task: Task | None = None
         self._failure: Exception | None = None
@@ -84,26 +80,16 @@ class CheckpointThread:
         done, self._layer, self._task = self._layer, None, None
         return done
 
-    def close(self) -> None:
-        self.wait()
-        with contextlib.suppress(sqlite3.Error):
-            self._connection.close()
-
     def _tidy(self) -> None:
         try:
-            self._require_file()
-            give_back_space(self._connection, lambda: self._is_hurried)
+            self._tables.tidy(lambda: self._is_hurried)
         except Exception as error:
             self._failure = error
 
     def _run(self, sealed: Layer) -> None:
         try:
-            self._require_file()
-            write_checkpoint(self._connection, sealed)
-            self._require_file()
-            # The tables hold the number of this segment: if the next line is not reached, recovery deletes the file.
-            sealed.segment.retire()
-            give_back_space(self._connection, lambda: self._is_hurried)
+            self._tables.write_checkpoint(sealed)
+            self._tables.tidy(lambda: self._is_hurried)
         except Exception as error:
-            # Whatever it is, the layer is not in the tables: `take_result` raises it in the thread that uses the store.
+            # Whatever it is, the layer stays where it is: `take_result` raises this in the thread that uses the store.
             self._failure = error

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from twinbus.errors import MessagingError
 from twinbus.store.damage import Damage
-from twinbus.store.durable import lock_folder, unlock_folder
-from twinbus.store.identity import StoreIdentity
-from twinbus.store.recovery import check_segments
-from twinbus.store.table_check import check_facts, check_rows, check_whole_file, damage_in, place_of
-from twinbus.store.tables import FILE_NAME, SCHEMA_VERSION, SQL, connect
+from twinbus.store.folder.identity import StoreIdentity
+from twinbus.store.folder.medium import FolderMedium, lock_folder, unlock_folder
+from twinbus.store.folder.table_check import check_facts, check_rows, check_whole_file, damage_in, place_of
+from twinbus.store.folder.tables import FILE_NAME, SCHEMA_VERSION, SQL, connect
+from twinbus.store.layers.recovery import check_segments
 
 CACHE_BYTES = 4 << 20
 
@@ -52,7 +52,7 @@ def _check(folder: Path) -> Iterator[Damage]:
                 yield Damage(file, place_of(connection, where), "it is not what was written")
             after = page.next_id
         (position,) = connection.execute(SQL["journal_row"]).fetchone()[:1]
-        yield from (Damage(str(folder), "the journal", text) for text in check_segments(folder, position))
+        yield from (Damage(str(folder), "the journal", text) for text in check_segments(FolderMedium(folder), position))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         yield Damage(file, "the file", str(error))
     finally:

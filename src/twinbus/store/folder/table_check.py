@@ -23,7 +23,7 @@ from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, fragment_parts
 from twinbus.store.checksums import content_sum, values_sum
 from twinbus.store.damage import CheckedPage, Damage, Where
-from twinbus.store.tables import (
+from twinbus.store.folder.tables import (
     COUNTER_MASK,
     FILE_NAME,
     SQL,

@@ -20,9 +20,10 @@ from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey
 from twinbus.store.checksums import NO_SUM, content_sum, row_sum, values_sum
-from twinbus.store.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row
-from twinbus.store.overlay import FragmentOverlay, Layer
-from twinbus.store.tables import COUNTER_MASK, SQL, row_id, stored_text, write_journal_row
+from twinbus.store.folder.journal import SegmentFile
+from twinbus.store.folder.tables import COUNTER_MASK, SQL, row_id, stored_text, write_journal_row
+from twinbus.store.layers.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row
+from twinbus.store.layers.overlay import FragmentOverlay, Layer
 
 ROWS_PER_STATEMENT = 100
 BYTES_PER_STATEMENT = 1 << 20
@@ -36,13 +37,15 @@ Item = TypeVar("Item")
 
 def write_checkpoint(connection: sqlite3.Connection, layer: Layer) -> None:
     """Afterwards, the tables hold the layer and the number of its segment. If this raises, they are unchanged."""
+    segment = layer.segment
+    assert isinstance(segment, SegmentFile)
     if any(row[PLACE] > 0 for overlay in layer.fragments.values() for row in overlay.rows.values()):
-        layer.segment.check()
+        segment.check()
     connection.execute("BEGIN IMMEDIATE")
     try:
         for fragment, overlay in layer.fragments.items():
-            _FragmentCheckpoint(connection, layer, fragment, overlay).write()
-        write_journal_row(connection, layer.segment.number)
+            _FragmentCheckpoint(connection, segment, fragment, overlay).write()
+        write_journal_row(connection, segment.number)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -94,10 +97,10 @@ class FragmentSums:
 
 class _FragmentCheckpoint:
     def __init__(
-        self, connection: sqlite3.Connection, layer: Layer, fragment: FragmentKey, overlay: FragmentOverlay
+        self, connection: sqlite3.Connection, segment: SegmentFile, fragment: FragmentKey, overlay: FragmentOverlay
     ) -> None:
         self._connection = connection
-        self._segment = layer.segment
+        self._segment = segment
         self._fragment = fragment
         self._overlay = overlay
         found = self._run("fragment_row", fragment).fetchone()

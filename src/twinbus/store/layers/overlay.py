@@ -23,8 +23,7 @@ from twinbus.store.changes import (
     Removed,
     SessionStateSet,
 )
-from twinbus.store.journal import Segment
-from twinbus.store.located_changes import (
+from twinbus.store.layers.located_changes import (
     CONTENT_STAYS,
     DUE_AT,
     EXPIRES_AT,
@@ -37,7 +36,8 @@ from twinbus.store.located_changes import (
     RowAltered,
     RowsAdded,
 )
-from twinbus.store.time_index import TimeIndex
+from twinbus.store.layers.time_index import TimeIndex
+from twinbus.store.medium import Segment
 
 FindBelow: TypeAlias = Callable[[FragmentKey, int], Row | None]
 """Looks a row up in everything below a layer."""

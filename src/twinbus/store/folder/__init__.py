@@ -1,0 +1,9 @@
+"""A store's folder as its medium: files of the journal, SQLite tables, a lock, and an identity that tells gone from empty.
+
+medium, store               the folder as one `Medium`; a durable store in it
+journal, flipped_bit        segments as files of batches; damage told from a torn write
+tables, checkpoint, sql/    SQLite, read in snapshots; a layer written to it, and space given back
+table_check, folder_check   the tables, checked when a store opens, and damaged rows set aside; everything, on request
+identity, accepted_loss     a store that is gone is told from a new one; what was accepted as lost, set aside
+private_file                for the owner only
+"""
