@@ -4,22 +4,28 @@
 `capture`  consume the queue into a lake in the folder
 `browse`   the same, and leave the messages
 
-It ends when all that was there is done. The connection string is in BUS.
+It ends when all that was there is done. The connection string is in BUS. DEATH_NOTE may name a note that says where all of
+it dies: see `dying_source`.
 """
 
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.pipeline.session import QUICK_START, spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 BATCH_MESSAGES = "150"
 BUS = {"connectionStringEnv": "BUS"}
+STAGED = ("staging", "staged", "renamed", "committed")
+"""Phases that are seen on the disk: files are being written, all are, they are in their place, the batch is committed."""
+LOOK_EVERY_S = 0.002
 
 
 def forward(spark: "SparkSession", source: str, target: str, folder: str) -> int:
@@ -34,10 +40,52 @@ def forward(spark: "SparkSession", source: str, target: str, folder: str) -> int
 def capture(spark: "SparkSession", source: str, folder: str, mode: str, bus: Mapping[str, str] = BUS) -> int:
     from twinbus.pipeline.capture import Capture, CaptureMode, CaptureSettings, run_captures
 
-    options = {**bus, "maxMessagesPerTrigger": BATCH_MESSAGES}
+    options = {**bus, "maxMessagesPerTrigger": BATCH_MESSAGES, **_dying(spark, folder)}
     one = Capture(spark, source, CaptureSettings(f"{folder}/lake", CaptureMode(mode), options))
     run_captures([one], threading.Event(), lambda: None, at_once=1)
     return 0 if one.tally.state == "done" else 1
+
+
+def _dying(spark: "SparkSession", folder: str) -> dict[str, str]:
+    """The option that makes the source come past the note, and what it cannot see made to do so too."""
+    from tests.spark import dying_source
+    from twinbus.pipeline import capture as module
+    from twinbus.pipeline.lake import write_batch
+
+    note = os.environ.get("DEATH_NOTE")
+    if note is None:
+        return {}
+    place = note
+
+    def write(messages: "DataFrame", lake: str, entity: str, batch: str) -> None:
+        dying_source.visit(place, "writing")
+        write_batch(messages, lake, entity, batch)
+        dying_source.visit(place, "written")
+
+    module.write_batch = write  # type: ignore[attr-defined]
+    threading.Thread(target=_watch, args=(Path(folder) / "lake", note), daemon=True).start()
+    dying_source.register(spark)
+    return {dying_source.NOTE_OPTION: note}
+
+
+def _watch(lake: Path, note: str) -> None:
+    """Says when the number of files in a place has changed."""
+    from tests.spark.dying_source import visit
+
+    patterns = {
+        "staging": "entity=*/.spark-staging-*/*/*/*/*.parquet",
+        "staged": "entity=*/.spark-staging-*/*/*/*/.*.crc",
+        "renamed": "entity=*/date=*/hour=*/batch=*",
+        "committed": "_checkpoints/*/commits/*",
+    }
+    seen: dict[str, set[Path]] = {phase: set(lake.glob(pattern)) for phase, pattern in patterns.items()}
+    while True:
+        for phase, pattern in patterns.items():
+            found = set(lake.glob(pattern))
+            if found - seen[phase]:
+                visit(note, phase)
+            seen[phase] |= found
+        time.sleep(LOOK_EVERY_S)
 
 
 def main(job: str, source: str, target: str, folder: str) -> int:

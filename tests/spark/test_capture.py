@@ -57,6 +57,7 @@ def test_each_message_is_captured_once_and_left_where_it_is(captures: Captures, 
     first = captures.run(queue, other, "--batch-messages", "400")
     assert (first[queue]["state"], first[queue]["messages"], first[queue]["batches"]) == ("done", 700, 2)
     assert first[other]["messages"] == 5
+    assert first[other]["complete"] == [{"fragment": 0, "up_to": 5, "last": 5}]
     entities.send(queue, bodies(700, 750))
     assert captures.run(queue.upper())[queue]["messages"] == 50  # names have no case
     assert captures.in_lake(queue) == Counter(bodies(0, 750))

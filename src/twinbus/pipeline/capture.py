@@ -19,6 +19,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from twinbus.pipeline.captured_entities import source_options
+from twinbus.pipeline.completeness import Complete, committed_offset, complete_fragments
+from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.failures import Reason, reason_of
 from twinbus.pipeline.lake import checkpoint_folder, clear_unfinished, known_spelling, write_batch
 from twinbus.pipeline.listener import progress_of
@@ -74,13 +76,17 @@ OVER = frozenset({CaptureState.DONE, CaptureState.STOPPED, CaptureState.FAILED})
 
 @dataclass(slots=True)
 class Tally:
-    """What one capture has done in this run; `behind` is what waits to be read, as far as the namespace says."""
+    """What one capture has done in this run; `behind` is what waits to be read, as far as the namespace says.
+
+    `complete` is of all runs together: up to which number the lake has everything, by fragment. Known at the end.
+    """
 
     entity: str
     state: CaptureState = CaptureState.WAITING
     messages: int = 0
     batches: int = 0
     behind: int | None = None
+    complete: list[Complete] | None = None
     last_error: str | None = None
 
 
@@ -129,6 +135,7 @@ class Capture:
         if failure is None:
             self.tally.state = CaptureState.DONE
             self.tally.behind = 0  # the last that was said is from before its last batch
+            self._find_complete()
         else:
             self._failed(reason_of(failure), now_s)
 
@@ -167,12 +174,21 @@ class Capture:
             self._query.stop()
         if not self.is_over:
             self.tally.state = CaptureState.STOPPED
+            self._find_complete()
+
+    def _find_complete(self) -> None:
+        """From what is on the disk and in the namespace: what this run saw is not all that was captured."""
+        settings, entity = self._settings, self.tally.entity
+        committed = committed_offset(self._spark, checkpoint_folder(settings.lake, entity))
+        self.tally.complete = complete_fragments(ConnectionOptions.from_options(settings.options), entity, committed)
 
     def _failed(self, reason: Reason, now_s: float) -> None:
         self.tally.last_error = reason.text
         log.warning("The capture of '%s' failed: %s", self.tally.entity, reason.text)
         if not (reason.is_transient and self._settings.is_endless):
             self.tally.state = CaptureState.FAILED
+            if self._query is not None:
+                self._find_complete()
             return
         self.tally.state = CaptureState.RETRYING
         self._retry_at = now_s + self._retry_s

@@ -21,13 +21,21 @@ _JAVA_TEXT = re.compile(r"\AAn error occurred while calling \S+\n: (?:[\w.$]+: )
 # [ERROR_CLASS] text SQLSTATE: 12345
 _SPARK_TEXT = re.compile(r"^(?:\[[A-Z_.]+\] )?(?P<text>.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 
+# All that Spark says when the process that it keeps for the source of a stream is gone.
+_SOURCE_GONE = re.compile(
+    r"\A\[STREAM_FAILED\] .* terminated with exception: +SQLSTATE: \w+ \(no cause message\)$", re.MULTILINE
+)
+_SOURCE_GONE_TEXT = (
+    "The Python process of the stream's source ended unexpectedly: it was killed, or had no memory left."
+)
+
 
 class JobFailed(MessagingError):
     """A Spark job ended with an error; the text is the reason that lies deepest."""
 
 
 class Reason(NamedTuple):
-    """`is_transient` as the class says that was raised; what is not ours is not."""
+    """`is_transient` as the class says that was raised. What is not ours is not; the death of a source is."""
 
     text: str
     is_transient: bool
@@ -39,6 +47,8 @@ def reason_of(failure: BaseException) -> Reason:
     raised = _RAISED.search(behind) if traceback else None
     if raised is not None:
         return Reason(raised["text"].strip(), _is_transient(raised["module"] or "", raised["name"]))
+    if _SOURCE_GONE.search(text):
+        return Reason(_SOURCE_GONE_TEXT, True)
     java = _JAVA_TEXT.search(text)
     found = _SPARK_TEXT.search(text if java is None else java["text"])
     return Reason(found["text"].strip() if found is not None else type(failure).__name__, False)

@@ -70,9 +70,7 @@ def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":
 def known_spelling(spark: "SparkSession", lake: str, entity: str) -> str:
     """The entity as an earlier capture spelt it: names are looked up without their case, but folders are not, and under
     another one all messages would be captured once more."""
-    folder, files = _in_file_system(spark, f"{lake.rstrip('/')}/{CHECKPOINTS}")
-    found = files.listStatus(folder) if files.exists(folder) else ()
-    names = [unquote(status.getPath().getName()) for status in found]
+    names = [unquote(name) for name in file_names(spark, f"{lake.rstrip('/')}/{CHECKPOINTS}")]
     return next((name for name in names if path_key(name) == path_key(entity)), entity)
 
 
@@ -81,6 +79,21 @@ def clear_unfinished(spark: "SparkSession", lake: str, entity: str) -> None:
     pattern, files = _in_file_system(spark, f"{entity_folder(lake, entity)}/{_STAGING}")
     for found in files.globStatus(pattern) or ():
         files.delete(found.getPath(), True)
+
+
+def file_names(spark: "SparkSession", folder: str) -> list[str]:
+    """Of what is in a folder, none if there is no such folder."""
+    path, files = _in_file_system(spark, folder)
+    return [found.getPath().getName() for found in files.listStatus(path)] if files.exists(path) else []
+
+
+def file_text(spark: "SparkSession", place: str) -> str:
+    path, files = _in_file_system(spark, place)
+    stream = files.open(path)
+    try:
+        return str(spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))  # type: ignore[union-attr]
+    finally:
+        stream.close()
 
 
 def _in_file_system(spark: "SparkSession", place: str) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ from twinbus.pipeline.session import require_spark
 if TYPE_CHECKING:
     from twinbus.pipeline.capture import Capture
 
-COLUMNS = ("entity", "state", "messages", "batches", "behind", "last_error")
+COLUMNS = ("entity", "state", "messages", "batches", "behind", "complete", "last_error")
 SHOWN_PER_SECOND = 2
 INTERVAL_S_MAX = 24 * 3_600.0
 
@@ -114,11 +114,11 @@ def _shown(captures: "Sequence[Capture]", output: Output) -> Iterator[Callable[[
         yield lambda: None
         return
     with Live(console=output.console, refresh_per_second=SHOWN_PER_SECOND, transient=True) as live:
-        yield lambda: live.update(rich_table(COLUMNS, _records(captures)))
+        yield lambda: live.update(rich_table(COLUMNS, _records(captures, as_json=False)))
 
 
 def _print_result(captures: "Sequence[Capture]", output: Output) -> None:
-    output.table(COLUMNS, _records(captures))
+    output.table(COLUMNS, _records(captures, as_json=output.as_json))
     failed = [each.tally.entity for each in captures if each.tally.state == "failed"]
     if failed:
         raise CommandFailed(
@@ -126,5 +126,13 @@ def _print_result(captures: "Sequence[Capture]", output: Output) -> None:
         )
 
 
-def _records(captures: "Sequence[Capture]") -> list[dict[str, object]]:
-    return [asdict(each.tally) for each in captures]
+def _records(captures: "Sequence[Capture]", *, as_json: bool) -> list[dict[str, object]]:
+    """For people the numbers up to which the lake is complete are one short text."""
+    from twinbus.pipeline.completeness import complete_text
+
+    records = []
+    for tally in (each.tally for each in captures):
+        found = tally.complete
+        shown: object = [each._asdict() for each in found or ()] if as_json else found and complete_text(found)
+        records.append({**asdict(tally), "complete": shown})
+    return records

@@ -35,7 +35,9 @@ def _numbers(folder: Path) -> set[int]:
 
 
 def _offset_of(checkpoint: Path, batch: int, entity: str) -> ConsumeOffset:
-    found = [offset for offset in _offsets(checkpoint / "offsets" / str(batch)) if "owner" in offset]
+    found = [
+        offset for offset in logged_offsets((checkpoint / "offsets" / str(batch)).read_text()) if "owner" in offset
+    ]
     if not found:
         raise OffsetError(f"'{checkpoint}' does not belong to a query with mode=consume: it has no claims.")
     for offset in found:
@@ -47,10 +49,10 @@ def _offset_of(checkpoint: Path, batch: int, entity: str) -> ConsumeOffset:
     raise OffsetError(f"'{checkpoint}' belongs to a query that claims messages of {named}, not of '{entity}'.")
 
 
-def _offsets(log: Path) -> list[JsonOffset]:
-    """Of the sources of a batch; those of other kinds of sources may be no JSON at all."""
+def logged_offsets(log: str) -> list[JsonOffset]:
+    """Of the sources of a batch, from the text of its file; those of other kinds of sources may be no JSON at all."""
     found = []
-    for line in log.read_text().splitlines()[2:]:
+    for line in log.splitlines()[2:]:
         try:
             offset = json.loads(line)
         except ValueError:
