@@ -14,7 +14,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.operations import peek
 from twinbus.broker.operations.steps import ReadOne, Steps, read_each, read_one, run
 from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed, StoreUnavailable
-from twinbus.model.descriptions import QueueDescription
+from twinbus.model.descriptions import QueueDescription, SqlAction, SqlFilter
 from twinbus.model.wire_names import MessageState
 from twinbus.store.reads import Rows, Scan
 from twinbus.testing.messages import make_message, message_id_of
@@ -32,6 +32,8 @@ EXAMPLES: list[Command[Any]] = [
     commands.DeleteDeferred([(1, 2)]),
     commands.Undefer([(1, 2)]),
     commands.UndeferAll(1),
+    commands.Repair(1, 9, filter=SqlFilter("a = 1"), action=SqlAction("SET b = 2")),
+    commands.PreviewRepair(commands.Repair(1, 9, removes=True), 10),
     commands.GetSessionState("session"),
     commands.SetSessionState("session", b"state"),
     commands.ListSessions(None, 0, 1),

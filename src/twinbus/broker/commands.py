@@ -14,9 +14,10 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.clock import Millis
+from twinbus.model.descriptions import SqlAction, SqlFilter
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import ANY_STATE, BacklogShares
+from twinbus.store.reads import ACTIVE_ONLY, ANY_STATE, BacklogShares
 
 T = TypeVar("T")
 
@@ -143,6 +144,73 @@ class UndeferAll(Command[list[int]]):
     """Make the first deferred messages active again, each in its old place."""
 
     count_max: int
+
+
+# Repairing (operations/repair.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair(Command["RepairPage"]):
+    """Move messages of one fragment that nobody holds to where they belong, changed on the way if need be; or remove them.
+
+    By their numbers, or numbered `first` to `last`; of those, the ones that the filter matches. May be repeated after any
+    failure: what has been repaired is gone from here.
+    """
+
+    first: int
+    last: int
+    count_max: int = CALL_COUNT_MAX  # messages that are looked at
+    numbers: Sequence[int] | None = None  # all from `first` to `last`; REPAIRED_NUMBERS_MAX at most
+    filter: SqlFilter | None = None
+    action: SqlAction | None = None
+    destination: str | None = None  # None: the queue or subscription whose dead letters these are
+    removes: bool = False  # in place of moving
+    resets_delivery_count: bool = False
+    states: Collection[MessageState] = ACTIVE_ONLY
+
+
+REPAIRED_NUMBERS_MAX = 1_000
+"""Sequence numbers that one `Repair` names at most."""
+PREVIEWS_MAX = 100
+"""Messages that one `PreviewRepair` shows."""
+REFUSALS_MAX = 20
+"""Reasons that one `RepairPage` gives."""
+
+
+class Refusal(NamedTuple):
+    """Why a message stays as and where it is."""
+
+    sequence_number: int
+    reason: str
+
+
+class RepairPage(NamedTuple):
+    numbers: list[int]  # of the messages that were moved or removed
+    examined_count: int
+    held_count: int  # of those that match, and somebody holds
+    refused_count: int
+    refusals: list[Refusal]  # the first ones
+    next_number: int | None  # where to go on; None: there is nothing more
+
+
+class RepairPreview(NamedTuple):
+    before: StoredMessage
+    after: StoredMessage | None  # None: it would be removed, or stays for the reason given
+    refusal: str | None
+
+
+class PreviewPage(NamedTuple):
+    previews: list[RepairPreview]
+    examined_count: int
+    next_number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRepair(Command[PreviewPage]):
+    """What a repair would do with the first messages that it would touch."""
+
+    repair: Repair
+    count_max: int  # PREVIEWS_MAX at most
 
 
 def ranges_of(numbers: Iterable[int]) -> list[Range]:

@@ -4,7 +4,8 @@ Everything raises NotImplementedHere if the namespace is another one: that is ho
 because the namespace does it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,6 +17,9 @@ from twinbus.clock import Millis
 from twinbus.model import wire_names
 from twinbus.model.message_limits import RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+
+REPAIR_COUNT_MAX = 2_000
+"""Messages that one request of a repair looks at: few enough to show progress."""
 
 Range = tuple[int, int]
 """First and last sequence number, both included; of one fragment."""
@@ -64,12 +68,56 @@ class SessionCounts(NamedTuple):
     is_all: bool  # False: a part of the entity could not be reached, and is not counted
 
 
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Which messages to move or remove, and how. Says nothing of where to start: see `EntityExtras.repair_range`."""
+
+    filter: str | None = None  # SQL; None: all of them
+    action: str | None = None  # SQL: what to change on the way
+    destination: str | None = None  # None: the queue or subscription whose dead letters these are
+    removes: bool = False  # in place of moving
+    resets_delivery_count: bool = False
+    states: Sequence[MessageState] = (MessageState.ACTIVE,)
+
+
+class Refusal(NamedTuple):
+    """Why a message stays as and where it is."""
+
+    sequence_number: int
+    reason: str
+
+
+class RepairPage(NamedTuple):
+    repaired: int
+    examined: int
+    held: int  # would have been repaired, but somebody holds them
+    refused: int
+    refusals: list[Refusal]  # the first ones
+    next_number: int | None  # where to continue; None if the range has no more
+
+
+class RepairPreview(NamedTuple):
+    before: ReceivedMessage
+    after: ReceivedMessage | None  # None: it would be removed, or stays for the reason given
+    refusal: str | None
+
+
+class PreviewPage(NamedTuple):
+    previews: list[RepairPreview]
+    next_number: int | None  # where to continue; None if the range has no more
+
+
+Authorize = Callable[[str], Awaitable[None]]
+
+
 class EntityExtras:
     """Created by `Namespace.extras`. `path` may also be that of a subscription or a dead-letter queue."""
 
-    def __init__(self, path: str, ask: Ask) -> None:
+    def __init__(self, path: str, ask: Ask, authorize: Authorize | None = None) -> None:
+        """`authorize` is called with the path of another entity that a request names; None: no token is needed."""
         self.path = path
         self._ask = ask
+        self._authorize = authorize
 
     async def peek_merged(self, count_max: int, positions: Mapping[int, int] | None = None) -> list[ReceivedMessage]:
         """Messages of all fragments, the oldest first; none are locked. May be fewer than there are.
@@ -96,8 +144,7 @@ class EntityExtras:
         `states` selects messages; all if empty.
         """
         body: dict[str, Value] = {
-            "first-sequence-number": Long(first),
-            "last-sequence-number": Long(last),
+            **_range(first, last),
             "message-count": Int(count_max),
             "omit-message-body": not with_bodies,
         }
@@ -105,8 +152,7 @@ class EntityExtras:
             body["states"] = Array([state.name.lower() for state in states])
         answer = await self._request(wire_names.PEEK_RANGE, body)
         messages = [ReceivedMessage(found["message"]) for found in answer.get("messages", ())]
-        following = answer.get("next-sequence-number")
-        return RangePage(messages, None if following is None else int(following))
+        return RangePage(messages, _following(answer))
 
     async def purge(self, count_max: int, before: Millis | None = None) -> int:
         """Remove the first messages that nobody holds, whatever their state. Returns how many; 0 if none is left."""
@@ -161,15 +207,58 @@ class EntityExtras:
         """Remove the deferred messages with these numbers. May be repeated: missing messages are not an error."""
         return _count(await self._request(wire_names.DELETE_CLAIMED, {"ranges": _ends(ranges)}))
 
+    async def repair_range(
+        self, repair: Repair, first: int, last: int, count_max: int = REPAIR_COUNT_MAX
+    ) -> RepairPage:
+        """Repair messages of one fragment with these numbers, both included; `count_max` are looked at.
+
+        May be repeated: what has been repaired is gone from here.
+        """
+        body = await self._repair_body(repair)
+        body |= _range(first, last) | {"message-count": Int(count_max)}
+        return _repair_page(await self._request(wire_names.REPAIR, body))
+
+    async def repair_numbers(self, repair: Repair, numbers: Sequence[int]) -> RepairPage:
+        """Repair messages of one fragment by their sequence numbers."""
+        body = await self._repair_body(repair)
+        body["sequence-numbers"] = Array([Long(number) for number in numbers])
+        return _repair_page(await self._request(wire_names.REPAIR, body))
+
+    async def preview_repair(self, repair: Repair, first: int, last: int, count_max: int = 10) -> PreviewPage:
+        """What the repair would do with the first messages of a range that it would touch; a page may be short."""
+        body = await self._repair_body(repair)
+        body |= _range(first, last) | {"preview-count": Int(count_max)}
+        answer = await self._request(wire_names.PREVIEW_REPAIR, body)
+        previews = [
+            RepairPreview(
+                ReceivedMessage(found["message"]),
+                ReceivedMessage(found["repaired"]) if "repaired" in found else None,
+                found.get("refusal"),
+            )
+            for found in answer["previews"]
+        ]
+        return PreviewPage(previews, _following(answer))
+
+    async def _repair_body(self, repair: Repair) -> dict[str, Value]:
+        body: dict[str, Value] = {
+            "remove": repair.removes,
+            "reset-delivery-count": repair.resets_delivery_count,
+            "states": Array([state.name.lower() for state in repair.states]),
+        }
+        texts = {"filter": repair.filter, "action": repair.action, "destination": repair.destination}
+        body |= {name: text for name, text in texts.items() if text is not None}
+        if repair.destination is not None and self._authorize is not None:
+            await self._authorize(repair.destination)
+        return body
+
     async def backlog(self, from_number: int = 0) -> BacklogPage:
         """What waits in a backlog queue, by destination, counted over the next messages."""
         answer = await self._request(wire_names.BACKLOG, {"from-sequence-number": Long(from_number)})
-        following = answer.get("next-sequence-number")
         shares = [
             BacklogShare(found["path"], int(found["message-count"]), int(found["size-in-bytes"]))
             for found in answer.get("destinations", ())
         ]
-        return BacklogPage(shares, None if following is None else int(following))
+        return BacklogPage(shares, _following(answer))
 
     async def count_sessions(self, skip: int = 0, top: int = 1_000) -> SessionCounts:
         """How many active messages each message session has, those with most first."""
@@ -201,6 +290,26 @@ def next_positions(seen: Iterable[ReceivedMessage], positions: Mapping[int, int]
 
 def _ends(ranges: Iterable[Range]) -> Array:
     return Array([Long(end) for pair in ranges for end in pair])
+
+
+def _range(first: int, last: int) -> dict[str, Value]:
+    return {"first-sequence-number": Long(first), "last-sequence-number": Long(last)}
+
+
+def _following(answer: Mapping[str, Any]) -> int | None:
+    number = answer.get("next-sequence-number")
+    return None if number is None else int(number)
+
+
+def _repair_page(answer: Mapping[str, Any]) -> RepairPage:
+    return RepairPage(
+        int(answer["message-count"]),
+        int(answer["examined-count"]),
+        int(answer["held-count"]),
+        int(answer["refused-count"]),
+        [Refusal(int(found["sequence-number"]), str(found["reason"])) for found in answer["refusals"]],
+        _following(answer),
+    )
 
 
 def _count(body: Mapping[str, Any]) -> int:

@@ -173,7 +173,7 @@ class Namespace:
 
     def extras(self, path: str) -> EntityExtras:
         """Operations that only a twinbus namespace has."""
-        return EntityExtras(path, self.ask)
+        return EntityExtras(path, self.ask, self.authorize)
 
     def transaction(self) -> Transaction:
         """For `async with`: operations that happen together or not at all."""

@@ -95,6 +95,8 @@ CLAIM = "com.twinbus:claim"
 DELETE_CLAIMED = "com.twinbus:delete-claimed"
 BACKLOG = "com.twinbus:backlog"
 COUNT_SESSIONS = "com.twinbus:count-sessions"
+REPAIR = "com.twinbus:repair"
+PREVIEW_REPAIR = "com.twinbus:preview-repair"
 
 ABANDON_DELAY = "com.twinbus:delay"
 """A field of `UPDATE_DISPOSITION`: how long an abandoned message stays hidden."""

@@ -20,14 +20,14 @@ from twinbus.broker.fragment.fragment_group import (
 )
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.settlement import check_live, lock_lost, settle_all, settle_each
-from twinbus.broker.operations import bulk, by_number, overview, peek, sessions
-from twinbus.broker.operations.asked_queue import AskedQueue
+from twinbus.broker.operations import bulk, by_number, overview, peek, repair, sessions
+from twinbus.broker.operations.asked_queue import AskedQueue, WaysOut
 from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import QueueCounts, Reply, SettleReply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed
+from twinbus.errors import EntityNotFound, FragmentUnavailable, MessagingError, NotAllowed
 from twinbus.store.changes import SubQueue
 
 T = TypeVar("T")
@@ -44,8 +44,10 @@ class MessageQueue:
         self.fragments = fragments
         self.requires_session = settings.requires_session and fragments[0].sub_queue is SubQueue.MAIN
         self._merge = ReceiveMerge(fragments)
+        self._find = find
         self._forwarder = Forwarder(find)
         self._desk = SessionDesk(fragments) if self.requires_session else None
+        self._ways_out: WaysOut | None = None
         self._is_claimed_from = False
         self._after_reading: list[Callable[[], None]] = []
         for fragment in fragments:
@@ -71,6 +73,21 @@ class MessageQueue:
             self._after_reading.append(call)
         else:
             call()
+
+    def set_ways_out(self, ways: WaysOut) -> None:
+        """To be called once, when the entity is made."""
+        self._ways_out = ways
+
+    @property
+    def ways_out(self) -> WaysOut:
+        assert self._ways_out is not None
+        return self._ways_out
+
+    def settings_of(self, path: str) -> EntitySettings:
+        target = self._find(path)
+        if target is None:
+            raise EntityNotFound.at(path)
+        return target.settings
 
     def expect_claims(self) -> None:
         """Messages are claimed from it: a claim must know where the first free ones are."""
@@ -288,6 +305,8 @@ OPERATIONS: Final[Mapping[type[Command[Any]], Callable[[AskedQueue, Any, Millis]
     commands.DeleteDeferred: bulk.delete_deferred,
     commands.Undefer: bulk.undefer,
     commands.UndeferAll: bulk.undefer_all,
+    commands.Repair: repair.repair,
+    commands.PreviewRepair: repair.preview,
     commands.GetSessionState: sessions.get_session_state,
     commands.SetSessionState: sessions.set_session_state,
     commands.ListSessions: sessions.list_sessions,

@@ -40,6 +40,7 @@ class QueueEntity(SubQueues):
         )
         self.fragments += transfer
         self.transfers = Transfers(settings, transfer, find)
+        self.set_transfers(settings, transfer)
         self.description = description
         self.first_store = first_store
         self.placement = Placement(settings, self.main.fragments, stage, check_room)

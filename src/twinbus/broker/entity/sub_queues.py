@@ -11,6 +11,7 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import counts_of
 from twinbus.broker.fragment.upkeep import keep_up
 from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.operations.asked_queue import WaysOut
 from twinbus.broker.replies import QueueCounts
 from twinbus.clock import Millis
 from twinbus.errors import EntityNotFound
@@ -77,6 +78,12 @@ class SubQueues:
         self.main = MessageQueue(settings, main, find)
         self.dead_letter = MessageQueue(settings, dead_letter, find)
         self.transfer_dead_letter = MessageQueue(settings, transfer, find)
+
+    def set_transfers(self, owner: EntitySettings, transfers: Sequence[Fragment]) -> None:
+        """`owner` is the queue or topic that these fragments belong to, from which messages go on to other entities."""
+        for queue in self.queues:
+            home = self.main.fragments if queue is self.dead_letter else None
+            queue.set_ways_out(WaysOut(owner, home, transfers))
 
     @property
     def queues(self) -> tuple[MessageQueue, MessageQueue, MessageQueue]:

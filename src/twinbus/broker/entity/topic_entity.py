@@ -17,6 +17,7 @@ from twinbus.broker.fragment.fragment_group import counts_of
 from twinbus.broker.fragment.upkeep import keep_up_with
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.operations import by_number
+from twinbus.broker.operations.asked_queue import WaysOut
 from twinbus.broker.operations.steps import run
 from twinbus.broker.replies import QueueCounts, Reply, SendReply
 from twinbus.clock import Millis
@@ -37,6 +38,7 @@ class SubscriptionEntity(SubQueues):
     ) -> None:
         settings = subscription_settings(description, topic.description)
         super().__init__(entity_id, settings, [fragment.broker for fragment in topic.main_fragments], find, now)
+        self.set_transfers(topic.settings, topic.transfers.fragments)
         self.description = description
         self.topic = topic
 
@@ -77,6 +79,7 @@ class TopicEntity:
         self.fragments = [*self.main_fragments, *undelivered, *transfer]
         self.transfer_dead_letter = MessageQueue(settings, undelivered, find)
         self.transfers = Transfers(settings, transfer, find)
+        self.transfer_dead_letter.set_ways_out(WaysOut(settings, None, transfer))
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by `path_key`
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
         self._room = TopicRoom(self._parts, self._copy_count)

@@ -1,6 +1,7 @@
 """What an operation may use of the queue that it is asked of."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from twinbus.broker.consumer import SessionLock
@@ -8,6 +9,15 @@ from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.message_sessions import MessageSessions
 from twinbus.clock import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class WaysOut:
+    """Where messages of a queue can go in one commit: fragments of the same index, each in the same store."""
+
+    owner: EntitySettings  # of the queue or topic that it belongs to
+    home: Sequence[Fragment] | None  # of the queue or subscription whose dead letters these are; None: they are not
+    transfers: Sequence[Fragment]  # from where messages go on to other entities
 
 
 class AskedQueue(Protocol):
@@ -21,6 +31,13 @@ class AskedQueue(Protocol):
 
     @property
     def requires_session(self) -> bool: ...
+
+    @property
+    def ways_out(self) -> WaysOut: ...
+
+    def settings_of(self, path: str) -> EntitySettings:
+        """Of the queue or topic with this path. Raises EntityNotFound."""
+        ...
 
     def expect_claims(self) -> None:
         """Messages are claimed from it: it has to know where the first ones are that nobody has."""

@@ -116,6 +116,7 @@ class ManagementNode:
             billed_as=handler.billed_as,
             new_id=namespace.new_id,
             respond=respond,
+            require=lambda right, path: self._grants.require(right, path, now),
             transaction=transaction,
             home=home,
             after_commit=partial(self._transactions.after_commit, request.txn_id or b""),

@@ -3,7 +3,7 @@
 Those named `com.twinbus:...` are ours; a namespace without them answers 501, so a client finds out by asking.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from uuid import UUID
 
@@ -34,7 +34,7 @@ from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import BacklogShares
+from twinbus.store.reads import ANY_STATE, BacklogShares
 
 SEQUENCE_NUMBERS_MAX = 4_096
 NO_LOCK: Millis = 0
@@ -114,9 +114,7 @@ def peek_range_of_fragment(call: Call) -> None:
     arguments, queue = call.arguments, call.queue()
     first, last = arguments.number("first-sequence-number"), arguments.number("last-sequence-number")
     count = arguments.count("message-count", RANGE_COUNT_MAX, RANGE_COUNT_MAX)
-    states = tuple(MessageState)
-    if arguments.fields.get("states") is not None:
-        states = tuple(_state(name) for name in arguments.sequence("states", str, "strings", len(MessageState)))
+    states = states_of(arguments, ANY_STATE)
     encode = encode_without_body if arguments.is_set("omit-message-body") else encode_peeked
 
     def body(page: RangePage) -> Response:
@@ -128,6 +126,12 @@ def peek_range_of_fragment(call: Call) -> None:
         return Response.ok(fields)
 
     queue.ask(PeekRange(first, last, count, states), call.now, call.answer(body))
+
+
+def states_of(arguments: Arguments, default: Collection[MessageState]) -> Collection[MessageState]:
+    if arguments.fields.get("states") is None:
+        return default
+    return tuple(_state(name) for name in arguments.sequence("states", str, "strings", len(MessageState)))
 
 
 def _state(name: str) -> MessageState:

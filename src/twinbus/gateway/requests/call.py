@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from twinbus.broker.commands import Command, RangePage
+from twinbus.broker.commands import Command, RangePage, RepairPage
 from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
@@ -27,6 +27,7 @@ from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.operation import Cause
+from twinbus.model.descriptions import Right
 from twinbus.model.session_key import is_same_session
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
@@ -67,6 +68,7 @@ class Call:
     is_held_here: Callable[[SessionLock], bool]  # whether a receiver of the same connection has this session
     new_id: Callable[[], str]
     respond: Respond
+    require: Callable[[Right, str], None]  # raises Unauthorized unless the caller has this right on an address
     transaction: FragmentTransaction | None = None  # that the request is part of
     home: Transfers | None = None  # of the transaction
 
@@ -185,6 +187,12 @@ def as_claim(call: Call, numbers: Sequence[int]) -> None:
 def as_removal(call: Call, numbers: Sequence[int]) -> None:
     for fragment, count in Counter(number >> SEQUENCE_BITS for number in numbers).items():
         call.meter.counted(Cause.SETTLE, count, messages=count, fragment=fragment)
+
+
+def as_repair(call: Call, page: RepairPage) -> None:
+    """The request, and each message that it settled; what goes to another entity is a forward as well, once it is sent on."""
+    as_request(call, page)
+    as_removal(call, page.numbers)
 
 
 def as_settlement(call: Call, _: Any) -> None:

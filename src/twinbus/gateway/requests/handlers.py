@@ -23,6 +23,7 @@ from twinbus.gateway.requests.call import (
     as_receive,
     as_removal,
     as_renewal,
+    as_repair,
     as_request,
     as_session_renewal,
     as_session_request,
@@ -30,6 +31,7 @@ from twinbus.gateway.requests.call import (
     by_itself,
 )
 from twinbus.gateway.requests.locks import renew_lock, update_disposition
+from twinbus.gateway.requests.repair import preview_repair, repair
 from twinbus.gateway.requests.rules import add_rule, enumerate_rules, remove_rule
 from twinbus.gateway.requests.schedule import cancel_scheduled_message, schedule_message
 from twinbus.gateway.requests.sessions import (
@@ -85,6 +87,8 @@ HANDLERS: dict[str, Handler] = {
     wire_names.DELETE_CLAIMED: Handler(delete_claimed, Right.LISTEN, as_removal),
     wire_names.BACKLOG: Handler(backlog, Right.LISTEN, as_request, _AT_ONCE),
     wire_names.COUNT_SESSIONS: Handler(count_sessions, Right.LISTEN, as_request, _AT_ONCE),
+    wire_names.REPAIR: Handler(repair, Right.LISTEN, as_repair),
+    wire_names.PREVIEW_REPAIR: Handler(preview_repair, Right.LISTEN, as_request, _AT_ONCE),
 }
 
 BRINGS_MESSAGES = frozenset(
@@ -92,6 +96,7 @@ BRINGS_MESSAGES = frozenset(
         wire_names.PEEK_MESSAGE,
         wire_names.PEEK_MERGED,
         wire_names.PEEK_RANGE,
+        wire_names.PREVIEW_REPAIR,
         wire_names.RECEIVE_BY_SEQUENCE_NUMBER,
         wire_names.GET_SESSION_STATE,
     )

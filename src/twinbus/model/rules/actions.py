@@ -75,27 +75,28 @@ Step: TypeAlias = Callable[[Draft], None]
 
 
 class CompiledAction:
-    """The action of one rule, ready to be applied to any message."""
+    """The action of one rule, or one without a rule, ready to be applied to any message."""
 
     __slots__ = ("_rule_name", "_steps")
 
-    def __init__(self, rule_name: str, steps: Sequence[Step]) -> None:
+    def __init__(self, rule_name: str | None, steps: Sequence[Step]) -> None:
         self._rule_name = rule_name
         self._steps = tuple(steps)
 
     def apply(self, view: FilterView) -> bytes:
-        """The content of this rule's copy; it also names the rule. FilterError if a statement cannot be carried out."""
+        """The content of this rule's copy, which also names the rule. FilterError if a statement cannot be carried out."""
         draft = Draft(view)
         for step in self._steps:
             step(draft)
-        draft.set_user(RULE_NAME_PROPERTY, self._rule_name)
+        if self._rule_name is not None:
+            draft.set_user(RULE_NAME_PROPERTY, self._rule_name)
         try:
             return draft.content()
         except EncodeError as error:
             raise FilterError(f"The action sets a property to a value that no message can hold: {error}.") from None
 
 
-def compile_action(rule_name: str, statements: Sequence[Statement], compiler: Compiler) -> CompiledAction:
+def compile_action(rule_name: str | None, statements: Sequence[Statement], compiler: Compiler) -> CompiledAction:
     """ArgumentError if a statement changes a system property that does not exist or may not be changed."""
     return CompiledAction(rule_name, [_step(statement, compiler) for statement in statements])
 

@@ -84,6 +84,16 @@ def compile_rule(rule: RuleDescription, new_id: NewIdSource = uuid4) -> Compiled
             return CompiledRule(rule, reach, conditions, test, action)
 
 
+def compile_test(sql: SqlFilter, new_id: NewIdSource = uuid4) -> Test:
+    """A filter by itself. ArgumentError as `compile_rule`."""
+    return Compiler(sql.expression, _parameters(sql.parameters), new_id).predicate(parse_filter(sql.expression))
+
+
+def compile_lone_action(action: SqlAction, new_id: NewIdSource = uuid4) -> CompiledAction:
+    """An action by itself, whose outcome names no rule. ArgumentError as `compile_rule`."""
+    return _compiled_action(None, action, new_id)
+
+
 def faulty_rule(rule: RuleDescription, reason: str) -> CompiledRule:
     """For a rule that exists and cannot be compiled: it matches nothing, and says so of every message."""
 
@@ -93,7 +103,7 @@ def faulty_rule(rule: RuleDescription, reason: str) -> CompiledRule:
     return CompiledRule(rule, Reach.SOME, (), fail, None, reason)
 
 
-def _compiled_action(rule_name: str, action: SqlAction, new_id: NewIdSource) -> CompiledAction:
+def _compiled_action(rule_name: str | None, action: SqlAction, new_id: NewIdSource) -> CompiledAction:
     compiler = Compiler(action.expression, _parameters(action.parameters), new_id)
     return compile_action(rule_name, parse_action(action.expression), compiler)
 

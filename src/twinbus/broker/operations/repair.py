@@ -1,0 +1,308 @@
+"""Repairing messages where they lie: those of one fragment that match are moved to where they belong, or removed.
+
+    read some rows > those that match and nobody holds > what the action makes of them > one commit > read some more
+
+Each message is in one place at every moment, whatever fails. Dead letters lie in the store of the fragment that they came
+from, so the way home is one commit. Another entity may lie in another store: then the message goes, again in one commit, to
+the transfer sub-queue of its own entity, which sends it on as auto-forwarding does. Nothing is received for it, so no
+delivery count rises, and whoever repairs may stop at any time and go on later: what has been repaired is gone from here.
+
+A message that comes home is what it was before it became a dead letter: without the reason, with the delivery count it had,
+and with its time to live from now on. Duplicate detection has no say in it, for it is the same message. At any other entity
+it arrives as if sent, and where duplicates are detected it would be dropped without a word if its id is known there; so it
+needs a new one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from twinbus.broker.commands import (
+    PREVIEWS_MAX,
+    REFUSALS_MAX,
+    REPAIRED_NUMBERS_MAX,
+    PreviewPage,
+    PreviewRepair,
+    Refusal,
+    Repair,
+    RepairPage,
+    RepairPreview,
+)
+from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.fragment_group import fragment_of_numbers
+from twinbus.broker.fragment.hops import without_hops
+from twinbus.broker.fragment.intake import check_size, expiry_of
+from twinbus.broker.operations.asked_queue import AskedQueue
+from twinbus.broker.operations.steps import Steps, commit, read_timed
+from twinbus.clock import NEVER, Millis
+from twinbus.errors import ArgumentError, FilterError, MessagingError, NotAllowed, ServerBusy
+from twinbus.model import wire_names
+from twinbus.model.content import with_annotations, with_application_properties
+from twinbus.model.descriptions import FRAGMENT_COUNT
+from twinbus.model.message import Message, is_front_too_large, read_content
+from twinbus.model.partition_key import candidates, pinning_key
+from twinbus.model.paths import path_key
+from twinbus.model.rules.actions import CompiledAction
+from twinbus.model.rules.compiled import compile_lone_action, compile_test
+from twinbus.model.rules.evaluation import Test
+from twinbus.model.rules.view import FilterView
+from twinbus.store.changes import StoredMessage, SubQueue
+from twinbus.store.reads import ReadNumbers, Rows, Scan
+
+STEP_COUNT_MAX = 200
+STEP_BYTES_MAX = 1024 * 1024
+WAITING_MAX = 10_000
+"""Messages that may wait in a fragment of the transfer sub-queue before more are moved there."""
+
+_REASONS = (wire_names.DEAD_LETTER_REASON, wire_names.DEAD_LETTER_DESCRIPTION)
+
+
+def repair(queue: AskedQueue, command: Repair, now: Millis) -> Steps[RepairPage]:
+    fragment, work = _begin(queue, command)
+    done = _Done()
+    next_number: int | None = command.first
+    while next_number is not None and done.examined_count < command.count_max:
+        rows, later, next_number = yield from _some(
+            fragment, command, next_number, command.count_max - done.examined_count
+        )
+        yield from _repair_some(fragment, work, rows, later, done)
+    return RepairPage(
+        done.numbers,
+        done.examined_count,
+        done.held_count,
+        len(done.refusals),
+        done.refusals[:REFUSALS_MAX],
+        next_number,
+    )
+
+
+def preview(queue: AskedQueue, command: PreviewRepair, now: Millis) -> Steps[PreviewPage]:
+    wanted = command.repair
+    fragment, work = _begin(queue, wanted)
+    previews: list[RepairPreview] = []
+    examined_count = 0
+    next_number: int | None = wanted.first
+    count_max = min(command.count_max, PREVIEWS_MAX)
+    while next_number is not None and len(previews) < count_max and examined_count < wanted.count_max:
+        rows, later, next_number = yield from _some(fragment, wanted, next_number, wanted.count_max - examined_count)
+        for row in rows:
+            if len(previews) == count_max:
+                next_number = row.sequence_number
+                break
+            examined_count += 1
+            found = work.preview(fragment, row, later)
+            if found is not None:
+                previews.append(found)
+    return PreviewPage(previews, examined_count, next_number)
+
+
+@dataclass(slots=True)
+class _Done:
+    """By one command so far."""
+
+    numbers: list[int] = field(default_factory=list)
+    examined_count: int = 0
+    held_count: int = 0
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+def _begin(queue: AskedQueue, command: Repair) -> tuple[Fragment, "_Work"]:
+    if command.last < command.first or (command.numbers is not None and not command.numbers):
+        raise ArgumentError("There is nothing to repair: the last sequence number must not be below the first.")
+    if command.numbers is not None and len(command.numbers) > REPAIRED_NUMBERS_MAX:
+        raise ArgumentError(f"Name at most {REPAIRED_NUMBERS_MAX} sequence numbers at a time.")
+    fragment = fragment_of_numbers(queue.fragments, [command.first, command.last, *(command.numbers or ())])
+    return fragment, _Work.of(queue, fragment, command)
+
+
+def _some(fragment: Fragment, command: Repair, first: int, count_max: int) -> Steps[tuple[Rows, Millis, int | None]]:
+    """Rows from a number on, when they were read, and where to go on."""
+    count_max = min(count_max, STEP_COUNT_MAX)
+    if command.numbers is not None:
+        numbers = sorted({number for number in command.numbers if number >= first})
+        rows, now = yield from read_timed(fragment, ReadNumbers(fragment.key, numbers[:count_max]))
+        following = numbers[count_max] if len(numbers) > count_max else None
+        return [row for row in rows if row.state in command.states], now, following
+    scan = Scan(fragment.key, first - 1, count_max, STEP_BYTES_MAX, command.states)
+    rows, now = yield from read_timed(fragment, scan)
+    last = rows[-1].sequence_number if rows else command.last
+    if last >= command.last:
+        return [row for row in rows if row.sequence_number <= command.last], now, None
+    return rows, now, last + 1
+
+
+def _repair_some(fragment: Fragment, work: "_Work", rows: Rows, now: Millis, done: _Done) -> Steps[None]:
+    taken = fragment.out_of_lane() | fragment.locks.deferred
+    moves: list[_Move] = []
+    for row in rows:
+        done.examined_count += 1
+        try:
+            if row.expires_at <= now or not work.matches(row):
+                continue
+            if row.sequence_number in taken or (fragment.sessions is not None and fragment.sessions.is_held(row, now)):
+                done.held_count += 1
+                continue
+            moves.append(work.move(fragment, row, now))
+        except MessagingError as error:
+            done.refusals.append(Refusal(row.sequence_number, str(error)))
+    if not moves:
+        return
+    work.check_targets(fragment, moves)
+    repaired = [move.row for move in moves]
+    numbers = [row.sequence_number for row in repaired]
+    withdrawn = fragment.withdraw(repaired)
+    decision = Decision(fragment)
+    decision.remove(repaired)
+    for move in moves:
+        if move.target is not None:
+            decision.put(move.target, move.outcome)
+    yield from commit(decision, withdrawn)
+    done.numbers += numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    row: StoredMessage
+    target: Fragment | None  # None: it is removed
+    outcome: StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be done with each message."""
+
+    command: Repair
+    test: Test | None
+    action: CompiledAction | None
+    owner: EntitySettings
+    home: Fragment | None  # where messages go that stay with their entity
+    transfers: Fragment
+    destination: EntitySettings | None  # of another entity; None: they go home
+    is_dead_letter: bool
+
+    @classmethod
+    def of(cls, queue: AskedQueue, fragment: Fragment, command: Repair) -> "_Work":
+        """Raises ArgumentError for a repair that makes no sense, and EntityNotFound or EntityDisabled of its destination."""
+        test = None if command.filter is None else compile_test(command.filter)
+        action = None if command.action is None else compile_lone_action(command.action)
+        ways, path = queue.ways_out, command.destination
+        is_dead_letter = fragment.sub_queue is not SubQueue.MAIN
+        home = None if ways.home is None else ways.home[fragment.index]
+        destination = None
+        if not command.removes:
+            if path is not None and (home is None or path_key(path) != path_key(queue.settings.path)):
+                destination = queue.settings_of(path)
+                if destination is queue.settings and not is_dead_letter:
+                    raise ArgumentError(f"'{path}' is where the messages are. Name another destination.")
+            elif home is None:
+                raise ArgumentError("Name a destination: only dead letters have a place where they came from.")
+            (destination or queue.settings).check_can_send()
+        elif path is not None or action is not None:
+            raise ArgumentError("What is removed has no destination and no action. Leave both out, or do not remove.")
+        transfers = ways.transfers[fragment.index]
+        return cls(command, test, action, ways.owner, home, transfers, destination, is_dead_letter)
+
+    def matches(self, row: StoredMessage) -> bool:
+        """Raises FilterError."""
+        return self.test is None or bool(self.test(_view(row)))
+
+    def preview(self, fragment: Fragment, row: StoredMessage, now: Millis) -> RepairPreview | None:
+        try:
+            if row.expires_at <= now or not self.matches(row):
+                return None
+            move = self.move(fragment, row, now)
+        except MessagingError as error:
+            return RepairPreview(row, None, str(error))
+        return RepairPreview(row, None if move.target is None else move.outcome, None)
+
+    def move(self, fragment: Fragment, row: StoredMessage, now: Millis) -> _Move:
+        """Raises the MessagingError because of which the message has to stay."""
+        if self.command.removes:
+            return _Move(row, None, row)
+        content = row.content if self.action is None else self.action.apply(_view(row))
+        if self.is_dead_letter:
+            content = with_application_properties(content, {}, _REASONS)
+        if is_front_too_large(content):
+            raise FilterError("The action makes the properties of the message too large. Let it set less.")
+        message = read_content(content)
+        if self.destination is not None:
+            return self._transfer(row, message, self.destination)
+        assert self.home is not None
+        if not self._is_of_fragment(fragment, message):
+            return self._transfer(row, message, self._moved_by_key(fragment))
+        return _Move(row, self.home, self._home_row(self.home.settings, row, message, now))
+
+    def check_targets(self, fragment: Fragment, moves: Sequence[_Move]) -> None:
+        """Raises if one of the fragments that they go to cannot take them now."""
+        sizes: dict[int, int] = {}
+        targets = {id(move.target): move.target for move in moves if move.target is not None}
+        for move in moves:
+            sizes[id(move.target)] = sizes.get(id(move.target), 0) + len(move.outcome.content)
+        for key, target in targets.items():
+            refusal = target.refusal
+            if refusal is not None:
+                raise refusal
+            if target is self.transfers:
+                check_size(target, target.taken_bytes, sizes[key])
+                if target.tally.active_count >= WAITING_MAX:
+                    raise ServerBusy(
+                        f"{target.tally.active_count} messages of '{self.owner.path}' wait to be sent to another entity. "
+                        "Try again later."
+                    )
+
+    def _is_of_fragment(self, fragment: Fragment, message: Message) -> bool:
+        """Whether its keys, which the action may have changed, are still those of the fragment."""
+        owner = self.owner
+        if not owner.is_partitioned or self.action is None:
+            return True
+        key = pinning_key(
+            message.session_id,
+            message.partition_key,
+            message.message_id,
+            owner.duplicate_window > 0,
+            owner.has_sessions,
+        )
+        return key is None or candidates(key, FRAGMENT_COUNT, 0) == [fragment.index]
+
+    def _moved_by_key(self, fragment: Fragment) -> EntitySettings:
+        assert self.home is not None
+        if self.home.settings is not self.owner:
+            raise NotAllowed(
+                "The action gives the message another key, which belongs to another fragment of its topic. Keep the key, or "
+                "name a destination."
+            )
+        return self.owner
+
+    def _home_row(self, settings: EntitySettings, row: StoredMessage, message: Message, now: Millis) -> StoredMessage:
+        if settings.requires_session and message.session_id is None:
+            raise NotAllowed(f"'{settings.path}' requires message sessions. Set sys.SessionId in the action.")
+        ceiling = min(settings.default_time_to_live, self.owner.default_time_to_live)
+        return StoredMessage(
+            0,
+            message.content,
+            now,
+            expiry_of(now, message.time_to_live, ceiling),
+            delivery_count=0 if self.command.resets_delivery_count else row.delivery_count,
+            session_id=message.session_id if settings.requires_session else None,
+            enqueued_sequence_number=_origin(row),
+        )
+
+    def _transfer(self, row: StoredMessage, message: Message, destination: EntitySettings) -> _Move:
+        if destination.duplicate_window and read_content(row.content).message_id == message.message_id:
+            raise NotAllowed(
+                f"'{destination.path}' detects duplicates, and drops a message whose id it knows. Give it a new one with the "
+                "action: SET sys.MessageId = newid()"
+            )
+        content = with_annotations(message.content, {wire_names.TRANSFER_DESTINATION: destination.path})
+        outcome = StoredMessage(0, content, row.enqueued_at, NEVER, enqueued_sequence_number=_origin(row))
+        return _Move(row, self.transfers, outcome)
+
+
+def _view(row: StoredMessage) -> FilterView:
+    return FilterView(row.content, row.sequence_number, row.enqueued_at)
+
+
+def _origin(row: StoredMessage) -> int:
+    """Its number at the first point of submission. The hops that it made since then are forgiven, as for one sent anew."""
+    return without_hops(row.enqueued_sequence_number) or row.sequence_number

@@ -1,0 +1,399 @@
+"""Messages repaired where they lie: moved home or elsewhere, changed on the way, or removed; in one place at every moment."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from twinbus.broker.commands import (
+    REFUSALS_MAX,
+    REPAIRED_NUMBERS_MAX,
+    ListFragments,
+    PreviewRepair,
+    Repair,
+    RepairPage,
+)
+from twinbus.broker.consumer import TakenMessage
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.operations import repair
+from twinbus.broker.outcomes import COMPLETE, DeadLetter
+from twinbus.errors import (
+    ArgumentError,
+    EntityDisabled,
+    EntityNotFound,
+    FragmentUnavailable,
+    MessagingError,
+    NotAllowed,
+    ServerBusy,
+)
+from twinbus.model.content import application_properties, properties
+from twinbus.model.descriptions import (
+    EntityStatus,
+    QueueDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.testing.messages import make_message, message_id_of
+from twinbus.testing.simulation import Answer, Simulation
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(4)
+
+
+@pytest.fixture
+def queue(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("q", enable_partitioning=True, lock_duration=5_000))
+
+
+def bury(sim: Simulation, queue: QueueEntity, *names: str, reason: str = "broken", colour: str = "red") -> None:
+    """Send messages, and dead-letter them."""
+    for name in names:
+        sim.send(queue, make_message(name, body=name.encode(), application_properties={"colour": colour}))
+    dead_letter_all(sim, queue.main, reason)
+
+
+def dead_letter_all(sim: Simulation, queue: MessageQueue, reason: str = "broken") -> None:
+    receiver = sim.receiver(queue, 1_000)
+    sim.settle(queue, receiver.take(), DeadLetter(reason, "a description"))
+    queue.detach(receiver, sim.now)
+
+
+def repaired(sim: Simulation, queue: MessageQueue, **wanted: object) -> list[RepairPage]:
+    """The pages of a repair of all fragments."""
+    pages = []
+    for head in sim.ask(queue, ListFragments()).value:
+        following: int | None = head.first_number
+        while following is not None and following <= head.last_number:
+            page = sim.ask(queue, Repair(following, head.last_number, **wanted)).value  # type: ignore[arg-type]
+            pages.append(page)
+            following = page.next_number
+    return pages
+
+
+def count(pages: list[RepairPage]) -> int:
+    return sum(len(page.numbers) for page in pages)
+
+
+def taken(sim: Simulation, queue: MessageQueue) -> list[TakenMessage]:
+    """All that can be received; it is completed."""
+    receiver = sim.receiver(queue, 1_000)
+    queue.detach(receiver, sim.now)
+    deliveries = receiver.take()
+    sim.settle(queue, deliveries, COMPLETE)
+    return deliveries
+
+
+def names(sim: Simulation, queue: MessageQueue) -> list[str]:
+    return sorted(message_id_of(delivery.message.content) for delivery in taken(sim, queue))
+
+
+def test_a_dead_letter_comes_home_as_it_was_before(sim: Simulation, queue: QueueEntity) -> None:
+    sent = make_message("m", body=b"text", time_to_live=HOUR, application_properties={"colour": "red"})
+    sim.send(queue, sent)
+    dead_letter_all(sim, queue.main)
+    sim.advance(2 * HOUR)  # longer than it may live: a dead letter does not expire, and its time starts anew
+    assert count(repaired(sim, queue.dead_letter)) == 1
+    assert queue.dead_letter.counts().active == 0
+    found = taken(sim, queue.main)[0].message
+    assert found.content == sent.content
+    assert (found.delivery_count, found.enqueued_at, found.expires_at) == (0, sim.now, sim.now + HOUR)
+
+
+@pytest.mark.parametrize(("resets", "expected"), [(False, 2), (True, 0)])
+def test_a_repair_leaves_the_delivery_count_alone_unless_asked_to(sim: Simulation, resets: bool, expected: int) -> None:
+    queue = sim.queue(QueueDescription("strict", max_delivery_count=2, lock_duration=5_000))
+    sim.send(queue, make_message("m"))
+    receiver = sim.receiver(queue.main, 10)
+    sim.advance(5_001)
+    sim.advance(5_001)
+    queue.main.detach(receiver, sim.now)
+    assert queue.dead_letter.counts().active == 1
+    assert count(repaired(sim, queue.dead_letter, resets_delivery_count=resets)) == 1
+    assert taken(sim, queue.main)[0].message.delivery_count == expected
+
+
+def test_a_repair_takes_those_that_the_filter_matches(sim: Simulation, queue: QueueEntity) -> None:
+    bury(sim, queue, "a", "b", reason="timeout")
+    bury(sim, queue, "c", reason="poison")
+    pages = repaired(sim, queue.dead_letter, filter=SqlFilter("DeadLetterReason = 'timeout' AND colour = 'red'"))
+    assert (count(pages), sum(page.examined_count for page in pages)) == (2, 3)
+    assert names(sim, queue.main) == ["a", "b"]
+    assert names(sim, queue.dead_letter) == ["c"]
+
+
+def test_an_action_changes_messages_on_the_way(sim: Simulation, queue: QueueEntity) -> None:
+    bury(sim, queue, "m", reason="wrong colour")
+    action = SqlAction("SET was = DeadLetterReason; SET colour = 'blue'; SET sys.Label = 'repaired'")
+    repaired(sim, queue.dead_letter, action=action)
+    content = taken(sim, queue.main)[0].message.content
+    assert application_properties(content) == {"colour": "blue", "was": "wrong colour"}
+    assert properties(content).subject == "repaired"
+
+
+def test_what_is_removed_is_gone(sim: Simulation, queue: QueueEntity) -> None:
+    bury(sim, queue, "a", "b")
+    assert count(repaired(sim, queue.dead_letter, removes=True, filter=SqlFilter("sys.MessageId = 'a'"))) == 1
+    assert names(sim, queue.main) == []
+    assert names(sim, queue.dead_letter) == ["b"]
+
+
+def test_messages_are_repaired_by_number(sim: Simulation, queue: QueueEntity) -> None:
+    bury(sim, queue, *map(str, range(40)))
+    heads = [head for head in sim.ask(queue.dead_letter, ListFragments()).value if head.active > 1]
+    first = heads[0].first_number
+    page = sim.ask(queue.dead_letter, Repair(first, first, numbers=[first])).value
+    assert page.numbers == [first]
+    assert queue.main.counts().active == 1
+
+
+def test_messages_that_somebody_holds_are_left_alone(sim: Simulation, queue: QueueEntity) -> None:
+    bury(sim, queue, *map(str, range(20)))
+    holder = sim.receiver(queue.dead_letter, 3)
+    held = holder.take()
+    holder.credit = 0
+    pages = repaired(sim, queue.dead_letter)
+    assert (count(pages), sum(page.held_count for page in pages)) == (17, 3)
+    assert sim.settle(queue.dead_letter, held).good == {0, 1, 2}
+    assert queue.dead_letter.counts().active == 0
+
+
+def test_dead_letters_of_a_subscription_go_back_to_it_alone(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("t", enable_partitioning=True))
+    one, other = (sim.subscription(SubscriptionDescription("t", name)) for name in ("one", "other"))
+    sim.send(topic, *[make_message(str(number)) for number in range(5)])
+    dead_letter_all(sim, one.main)
+    assert count(repaired(sim, one.dead_letter)) == 5
+    assert names(sim, one.main) == ["0", "1", "2", "3", "4"]
+    assert other.main.counts().active == 5
+
+
+def test_a_dead_letter_goes_back_to_its_message_session(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("talks", enable_partitioning=True, requires_session=True))
+    sim.send(queue, make_message("m", session_id="s"))
+    lock = sim.accept(queue.main, "s").value
+    sim.settle(queue.main, sim.receiver(queue.main, 1, session=lock).take(), DeadLetter("why"))
+    queue.main.release_session(lock, sim.now)
+    assert count(repaired(sim, queue.dead_letter)) == 1
+    lock = sim.accept(queue.main, "s").value
+    assert sim.receiver(queue.main, 1, session=lock).ids() == ["m"]
+
+
+def test_duplicate_detection_does_not_drop_what_comes_home(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("once", enable_partitioning=True, requires_duplicate_detection=True))
+    bury(sim, queue, "m")
+    assert count(repaired(sim, queue.dead_letter)) == 1
+    assert names(sim, queue.main) == ["m"]
+
+
+def test_messages_for_another_entity_are_sent_on_from_their_own(sim: Simulation, queue: QueueEntity) -> None:
+    other = sim.queue(QueueDescription("other", enable_partitioning=True))
+    bury(sim, queue, *map(str, range(20)))
+    assert count(repaired(sim, queue.dead_letter, destination="OTHER", action=SqlAction("SET colour = 'blue'"))) == 20
+    sim.tick()
+    found = taken(sim, other.main)
+    assert {message_id_of(each.message.content) for each in found} == set(map(str, range(20)))
+    assert all(application_properties(each.message.content) == {"colour": "blue"} for each in found)
+    assert queue.transfer_counts().active == 0
+
+
+def test_a_destination_that_detects_duplicates_needs_a_new_id(sim: Simulation, queue: QueueEntity) -> None:
+    other = sim.queue(QueueDescription("other", requires_duplicate_detection=True))
+    bury(sim, queue, "m")
+    page = next(page for page in repaired(sim, queue.dead_letter, destination="other") if page.refused_count)
+    assert "newid()" in page.refusals[0].reason
+    assert queue.dead_letter.counts().active == 1
+    renamed = SqlAction("SET sys.MessageId = 'fresh'")
+    assert count(repaired(sim, queue.dead_letter, destination="other", action=renamed)) == 1
+    sim.tick()
+    assert names(sim, other.main) == ["fresh"]
+
+
+def test_a_message_with_a_new_key_goes_to_the_fragment_of_that_key(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("talks", enable_partitioning=True, requires_session=True))
+    for name in ("a", "b", "c"):
+        sim.send(queue, make_message(name, session_id=name))
+        lock = sim.accept(queue.main, name).value
+        sim.settle(queue.main, sim.receiver(queue.main, 1, session=lock).take(), DeadLetter("why"))
+        queue.main.release_session(lock, sim.now)
+    assert count(repaired(sim, queue.dead_letter, action=SqlAction("SET sys.SessionId = 'new'"))) == 3
+    sim.tick()
+    lock = sim.accept(queue.main, "new").value
+    assert sorted(sim.receiver(queue.main, 9, session=lock).ids()) == ["a", "b", "c"]
+
+
+def test_a_message_of_a_subscription_keeps_its_key(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("t", enable_partitioning=True))
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    sim.send(topic, *[make_message(str(number), partition_key="old") for number in range(3)])
+    dead_letter_all(sim, subscription.main)
+    pages = repaired(sim, subscription.dead_letter, action=SqlAction("SET sys.SessionId = 'new'"))
+    assert (count(pages), sum(page.refused_count for page in pages)) == (0, 3)
+    assert subscription.dead_letter.counts().active == 3
+
+
+def test_an_action_that_fails_leaves_the_message_where_it_is(sim: Simulation, queue: QueueEntity) -> None:
+    bury(sim, queue, *map(str, range(2 * REFUSALS_MAX)), reason="why")
+    head = max(sim.ask(queue.dead_letter, ListFragments()).value, key=lambda head: head.active)
+    page = sim.ask(
+        queue.dead_letter, Repair(head.first_number, head.last_number, action=SqlAction("SET sys.MessageId = missing"))
+    ).value
+    assert (page.numbers, page.refused_count) == ([], head.active)
+    assert queue.dead_letter.counts().active == 2 * REFUSALS_MAX
+
+
+def test_no_more_reasons_are_given_than_fit_in_a_page(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("plain"))
+    bury(sim, queue, *map(str, range(REFUSALS_MAX + 1)))
+    page = repaired(sim, queue.dead_letter, action=SqlAction("SET sys.MessageId = missing"))[0]
+    assert (page.refused_count, len(page.refusals)) == (REFUSALS_MAX + 1, REFUSALS_MAX)
+
+
+def test_one_command_looks_at_a_bounded_number_of_messages(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("plain"))
+    bury(sim, queue, *map(str, range(10)))
+    page = sim.ask(queue.dead_letter, Repair(1, 10, count_max=4)).value
+    assert (page.numbers, page.examined_count, page.next_number) == ([1, 2, 3, 4], 4, 5)
+    page = sim.ask(queue.dead_letter, Repair(5, 9, count_max=100)).value
+    assert (page.numbers, page.next_number) == ([5, 6, 7, 8, 9], None)
+
+
+def test_a_preview_shows_what_would_change_and_changes_nothing(sim: Simulation, queue: QueueEntity) -> None:
+    plain = sim.queue(QueueDescription("plain"))
+    bury(sim, plain, *map(str, range(5)), colour="red")
+    wanted = Repair(1, 5, action=SqlAction("SET colour = 'blue'"), filter=SqlFilter("sys.MessageId <> '0'"))
+    page = sim.ask(plain.dead_letter, PreviewRepair(wanted, 2)).value
+    assert [message_id_of(each.before.content) for each in page.previews] == ["1", "2"]
+    after = [each.after for each in page.previews]
+    assert all(row is not None and application_properties(row.content) == {"colour": "blue"} for row in after)
+    assert page.next_number == 4
+    assert plain.dead_letter.counts().active == 5
+    removal = sim.ask(plain.dead_letter, PreviewRepair(Repair(1, 5, removes=True), 9)).value
+    assert [(each.after, each.refusal) for each in removal.previews] == [(None, None)] * 5
+    refused = sim.ask(
+        plain.dead_letter, PreviewRepair(replace(wanted, action=SqlAction("SET sys.MessageId = missing")), 9)
+    ).value
+    assert all(each.after is None and each.refusal for each in refused.previews)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (Repair(1, 9, filter=SqlFilter("colour =")), ArgumentError),
+        (Repair(1, 9, action=SqlAction("SET sys.SequenceNumber = 1")), ArgumentError),
+        (Repair(9, 1), ArgumentError),
+        (Repair(1, 9, numbers=[]), ArgumentError),
+        (Repair(1, 9, numbers=[1] * (REPAIRED_NUMBERS_MAX + 1)), ArgumentError),
+        (Repair(1, 9, destination="missing"), EntityNotFound),
+        (Repair(1, 9, destination="closed"), EntityDisabled),
+        (Repair(1, 9, destination="q", removes=True), ArgumentError),
+        (Repair(1, 9, action=SqlAction("SET a = 1"), removes=True), ArgumentError),
+        (Repair(1, 2 << SEQUENCE_BITS), NotAllowed),
+    ],
+)
+def test_a_repair_that_makes_no_sense_is_refused(
+    sim: Simulation, queue: QueueEntity, wanted: Repair, error: type[MessagingError]
+) -> None:
+    sim.queue(QueueDescription("closed", status=EntityStatus.SEND_DISABLED))
+    bury(sim, queue, "m")
+    with pytest.raises(error):
+        _ = sim.ask(queue.dead_letter, wanted).value
+    assert queue.dead_letter.counts().active == 1
+
+
+@pytest.mark.parametrize("destination", [None, "q"])
+def test_messages_that_are_no_dead_letters_need_another_place_to_go(
+    sim: Simulation, queue: QueueEntity, destination: str | None
+) -> None:
+    with pytest.raises(ArgumentError):
+        _ = sim.ask(queue.main, Repair(1, 9, destination=destination)).value
+
+
+def test_messages_move_from_one_queue_to_another(sim: Simulation, queue: QueueEntity) -> None:
+    other = sim.queue(QueueDescription("other"))
+    sim.send(queue, *[make_message(str(number)) for number in range(20)])
+    assert count(repaired(sim, queue.main, destination="other", filter=SqlFilter("sys.MessageId LIKE '1%'"))) == 11
+    sim.tick()
+    assert other.main.counts().active == 11
+    assert queue.main.counts().active == 9
+
+
+def test_a_queue_that_takes_no_messages_gets_no_dead_letters_back(sim: Simulation, queue: QueueEntity) -> None:
+    bury(sim, queue, "m")
+    queue.settings.status = EntityStatus.SEND_DISABLED
+    with pytest.raises(EntityDisabled):
+        repaired(sim, queue.dead_letter)
+
+
+def test_what_waits_for_a_destination_that_is_down_does_not_pile_up(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair, "WAITING_MAX", 2)
+    plain, other = sim.queue(QueueDescription("plain")), sim.queue(QueueDescription("other"))
+    bury(sim, plain, *map(str, range(10)))
+    sim.lose_store(next(broker.index for broker in sim.brokers if broker is other.main.fragments[0].broker))
+    assert sim.ask(plain.dead_letter, Repair(1, 2, destination="other")).value.numbers == [1, 2]
+    with pytest.raises(ServerBusy):
+        _ = sim.ask(plain.dead_letter, Repair(3, 10, destination="other")).value
+    assert plain.dead_letter.counts().active == 8
+
+
+def test_a_fragment_whose_store_is_lost_cannot_be_repaired(sim: Simulation, queue: QueueEntity) -> None:
+    bury(sim, queue, *map(str, range(20)))
+    head = sim.ask(queue.dead_letter, ListFragments()).value[0]
+    broker = queue.dead_letter.fragments[0].broker
+    sim.lose_store(broker.index)
+    with pytest.raises(FragmentUnavailable):
+        _ = sim.ask(queue.dead_letter, Repair(head.first_number, head.last_number)).value
+    sim.return_store(broker.index)
+    assert count(repaired(sim, queue.dead_letter)) == 20
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_repair_killed_anywhere_and_resumed_loses_doubles_and_changes_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is stepped by hand; after some steps the process ends, or a store is lost, and the repair starts again."""
+    random = Random(seed)
+    monkeypatch.setattr(repair, "STEP_COUNT_MAX", random.randint(1, 5))
+    sim = Simulation(4, seed=seed)
+    queue = sim.queue(
+        QueueDescription("q", enable_partitioning=True, requires_duplicate_detection=random.random() < 0.5)
+    )
+    wanted = [f"good {number}" for number in range(30)]
+    bury(sim, queue, *wanted)
+    bury(sim, queue, *[f"bad {number}" for number in range(10)], colour="grey")
+    sent = {f"good {number}": f"good {number}".encode() for number in range(30)}
+    heads = sim.ask(queue.dead_letter, ListFragments()).value
+    for _ in range(200):
+        head = random.choice(heads)
+        answer: Answer[RepairPage] = Answer()
+        command = Repair(
+            head.first_number, max(head.first_number, head.last_number), filter=SqlFilter("colour = 'red'")
+        )
+        queue.dead_letter.ask(command, sim.now, answer)
+        for _ in range(random.randint(0, 12)):
+            random.choice(sim.ports).step()
+        if random.random() < 0.3:
+            sim.restart()
+            found = sim.entities.find("q")
+            assert isinstance(found, QueueEntity)
+            queue = found
+        elif random.random() < 0.2:
+            lost = random.randrange(4)
+            sim.lose_store(lost)
+            sim.return_store(lost)
+    sim.run()
+    while count(repaired(sim, queue.dead_letter, filter=SqlFilter("colour = 'red'"))):
+        pass
+    home = taken(sim, queue.main)
+    assert sorted(message_id_of(each.message.content) for each in home) == sorted(sent)
+    assert all(application_properties(each.message.content) == {"colour": "red"} for each in home)
+    assert names(sim, queue.dead_letter) == sorted(f"bad {number}" for number in range(10))
