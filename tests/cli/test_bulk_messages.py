@@ -79,3 +79,44 @@ def test_sessions_are_shown_with_their_messages_the_fullest_first(commands: Comm
     assert commands.text("sessions", "talks").splitlines()[-1] == "4 messages in 2 sessions, of which 0 held."
     commands.json("queue", "create", "without-sessions")
     assert "no message sessions" in commands.failure("sessions", "without-sessions")
+
+
+def test_dead_letters_are_repaired_by_filter_and_the_rest_stays(commands: Commands) -> None:
+    commands.json("queue", "create", "repaired", "--partitioned")
+    for colour in ("red", "red", "grey"):
+        commands.json("send", "repaired", colour, "-p", f"colour={colour}")
+    with (
+        ServiceBusClient.from_connection_string(commands.served.ready["connection_string"]) as client,
+        client.get_queue_receiver("repaired") as receiver,
+    ):
+        for _ in range(3):
+            (message,) = receiver.receive_messages(1, max_wait_time=5)
+            receiver.dead_letter_message(message, reason="why")
+    options = ("--filter", "colour = 'red'", "--action", "SET colour = 'blue'")
+    (first, second) = commands.json("repair", "repaired", *options, "--dry-run")
+    assert first["after"] == second["after"] == {"colour": "blue"}
+    assert commands.json("repair", "repaired", *options, "--yes") == {
+        "entity": "repaired/$DeadLetterQueue",
+        "repaired": 2,
+        "examined": 3,
+        "held": 0,
+        "refused": 0,
+    }
+    assert {each["properties"]["colour"] for each in commands.json("peek", "repaired", "--count", "9")} == {"blue"}
+    (grey,) = commands.json("peek", "repaired", "--dead-letter", "--count", "9")
+    number = str(grey["sequence_number"])
+    assert "1 message" in commands.text("repair", "repaired", "--number", number, "--remove", "--yes")
+    assert commands.json("peek", "repaired", "--dead-letter") == []
+    commands.text("repair", "repaired", "--filter", "colour =", "--yes", code=2)
+    assert "not valid" in commands.errors
+    commands.text("repair", "repaired", "--sub-queue", "main", "--yes", code=2)
+    assert "destination" in commands.errors
+    commands.json("queue", "delete", "repaired")
+
+
+def test_nothing_is_repaired_unless_somebody_agrees(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert run(["repair", "orders"]) == 1
+    assert "Nothing was changed" in capsys.readouterr().err

@@ -9,7 +9,8 @@ from tests.gateway.test_nodes import body, lock_one, status
 from twinbus.amqp.codec.sections import decode_sections
 from twinbus.amqp.codec.types import Array, Int, Long, UInt
 from twinbus.amqp.events import Deliveries
-from twinbus.broker.outcomes import DELAY_MAX
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.outcomes import DELAY_MAX, DeadLetter
 from twinbus.gateway.requests.handlers import HANDLERS
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 
@@ -150,3 +151,53 @@ def test_a_claim_that_ends_at_a_number_names_its_fragment(client: Client, node: 
 def test_states_of_a_range_are_named(node: NodeClient) -> None:
     arguments = {"first-sequence-number": Long(1), "last-sequence-number": Long(5), "states": Array(["locked"])}
     assert status(node.ask("com.twinbus:peek-range", arguments)) == (400, "com.microsoft:argument-error")
+
+
+def test_a_repair_needs_the_send_claim_where_the_messages_go(front: Front) -> None:
+    client = front.client(LISTENS)
+    range_ = {"first-sequence-number": Long(1), "last-sequence-number": Long(9)}
+    node = client.node("orders/$DeadLetterQueue/$management")
+    assert status(node.ask("com.twinbus:repair", range_)) == (401, "amqp:unauthorized-access")
+    assert status(node.ask("com.twinbus:repair", {**range_, "destination": "spread"}))[0] == 401
+    assert status(node.ask("com.twinbus:preview-repair", range_))[0] == 401
+    assert status(node.ask("com.twinbus:repair", {**range_, "remove": True}))[0] == 200
+
+
+def test_a_repair_is_previewed_and_then_done(front: Front) -> None:
+    client = front.client()
+    fill(client, 3, "orders")
+    queue = front.sim.entities.find("orders")
+    assert isinstance(queue, QueueEntity)
+    receiver = front.sim.receiver(queue.main, 3)
+    front.sim.settle(queue.main, receiver.take(), DeadLetter("why"))
+    queue.main.detach(receiver, front.sim.now)
+    node = client.node("orders/$DeadLetterQueue/$management")
+    wanted = {
+        "first-sequence-number": Long(1),
+        "last-sequence-number": Long(9),
+        "filter": "sys.SequenceNumber > 1 AND DeadLetterReason = 'why'",
+        "action": "SET colour = 'blue'",
+    }
+    previews = body(node.ask("com.twinbus:preview-repair", wanted))["previews"]
+    assert [text_of(each["message"]) for each in previews] == ["m1", "m2"]
+    after = [decode_sections(each["repaired"]).application_properties for each in previews]
+    assert after == [{"colour": "blue"}] * 2
+    done = body(node.ask("com.twinbus:repair", wanted))
+    assert (done["message-count"], done["examined-count"], done["refused-count"]) == (2, 3, 0)
+    assert (queue.main.counts().active, queue.dead_letter.counts().active) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"first-sequence-number": Long(1)},
+        {"sequence-numbers": Array([])},
+        {"first-sequence-number": Long(1), "last-sequence-number": Long(2), "filter": "a ="},
+        {"first-sequence-number": Long(1), "last-sequence-number": Long(2), "filter": Int(1)},
+        {"first-sequence-number": Long(1), "last-sequence-number": Long(2), "states": Array(["gone"])},
+    ],
+)
+def test_a_repair_with_wrong_arguments_is_refused(client: Client, wanted: dict[str, object]) -> None:
+    node = client.node("orders/$DeadLetterQueue/$management")
+    assert status(node.ask("com.twinbus:repair", wanted)) == (400, "com.microsoft:argument-error")

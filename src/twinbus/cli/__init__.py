@@ -6,7 +6,7 @@ output, failures    tables, JSON and errors
 reference           the reference page
 namespaces          serve, up, doctor, certificate, access, store, fault, namespace
 entities            queue, topic, subscription, rule
-messages            send, receive, peek, purge, undefer, sessions
+messages            send, receive, peek, purge, repair, undefer, sessions
 pairs               rehearse, syphon, backlog
 pipeline            the jobs on Spark
 cost                estimates, prices, questions to operations logs

@@ -12,7 +12,7 @@ from twinbus.cli.cost import commands as cost
 from twinbus.cli.entities import commands as entities
 from twinbus.cli.entities import rules
 from twinbus.cli.failures import report_failure
-from twinbus.cli.messages import bulk_messages
+from twinbus.cli.messages import bulk_messages, repair
 from twinbus.cli.messages import commands as messages
 from twinbus.cli.namespaces import access, certificates, doctor, faults, serving, stores
 from twinbus.cli.namespaces import definitions as namespaces
@@ -37,6 +37,7 @@ app.add_typer(cost.app, name="cost")
 app.add_typer(pipeline.app, name="pipeline")
 messages.register(app)
 bulk_messages.register(app)
+repair.register(app)
 syphon.register(app)
 rehearse.register(app)
 doctor.register(app)

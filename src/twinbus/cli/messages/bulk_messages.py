@@ -57,7 +57,7 @@ def purge(
     """Remove all messages that are not locked, including deferred and scheduled ones."""
     path = path_of(entity, subscription, dead_letter)
     if not yes:
-        _ask(f"Remove all messages from '{path}'?")
+        ask(f"Remove all messages from '{path}'?", "removed")
     removed = 0
     with _progress() as show_progress:
         for count in _purged(call, path):
@@ -114,7 +114,8 @@ def sessions(
     call.output.done(f"{counted(found.active)} in {found.sessions} {names}, of which {found.held} held.{partial}")
 
 
-def _ask(question: str) -> None:
+def ask(question: str, participle: str) -> None:
+    """Raises CommandFailed unless the user agrees."""
     try:
         is_agreed = typer.confirm(question, err=True)
     except typer.Abort:
@@ -122,7 +123,7 @@ def _ask(question: str) -> None:
             raise
         raise ArgumentError("There is no terminal to ask for confirmation. Add --yes.") from None
     if not is_agreed:
-        raise CommandFailed("Nothing was removed.")
+        raise CommandFailed(f"Nothing was {participle}.")
 
 
 def peek_merged(call: Call, path: str, count_max: int) -> list[dict[str, Any]]:
