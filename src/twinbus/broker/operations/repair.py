@@ -138,12 +138,13 @@ def _repair_some(fragment: Fragment, work: "_Work", rows: Rows, now: Millis, don
     for row in rows:
         done.examined_count += 1
         try:
-            if row.expires_at <= now or not work.matches(row):
+            view = FilterView(row.content, row.sequence_number, row.enqueued_at)
+            if row.expires_at <= now or not work.matches(view):
                 continue
             if row.sequence_number in taken or (fragment.sessions is not None and fragment.sessions.is_held(row, now)):
                 done.held_count += 1
                 continue
-            moves.append(work.move(fragment, row, now))
+            moves.append(work.move(fragment, row, view, now))
         except MessagingError as error:
             done.refusals.append(Refusal(row.sequence_number, str(error)))
     if not moves:
@@ -203,26 +204,29 @@ class _Work:
         transfers = ways.transfers[fragment.index]
         return cls(command, test, action, ways.owner, home, transfers, destination, is_dead_letter)
 
-    def matches(self, row: StoredMessage) -> bool:
+    def matches(self, view: FilterView) -> bool:
         """Raises FilterError."""
-        return self.test is None or bool(self.test(_view(row)))
+        return self.test is None or bool(self.test(view))
 
     def preview(self, fragment: Fragment, row: StoredMessage, now: Millis) -> RepairPreview | None:
         try:
-            if row.expires_at <= now or not self.matches(row):
+            view = FilterView(row.content, row.sequence_number, row.enqueued_at)
+            if row.expires_at <= now or not self.matches(view):
                 return None
-            move = self.move(fragment, row, now)
+            move = self.move(fragment, row, view, now)
         except MessagingError as error:
             return RepairPreview(row, None, str(error))
         return RepairPreview(row, None if move.target is None else move.outcome, None)
 
-    def move(self, fragment: Fragment, row: StoredMessage, now: Millis) -> _Move:
+    def move(self, fragment: Fragment, row: StoredMessage, view: FilterView, now: Millis) -> _Move:
         """Raises the MessagingError because of which the message has to stay."""
         if self.command.removes:
             return _Move(row, None, row)
-        content = row.content if self.action is None else self.action.apply(_view(row))
-        if self.is_dead_letter:
-            content = with_application_properties(content, {}, _REASONS)
+        removed = _REASONS if self.is_dead_letter else ()
+        if self.action is not None:
+            content = self.action.apply(view, removed)
+        else:
+            content = with_application_properties(row.content, {}, removed)
         if is_front_too_large(content):
             raise FilterError("The action makes the properties of the message too large. Let it set less.")
         message = read_content(content)
@@ -297,10 +301,6 @@ class _Work:
         content = with_annotations(message.content, {wire_names.TRANSFER_DESTINATION: destination.path})
         outcome = StoredMessage(0, content, row.enqueued_at, NEVER, enqueued_sequence_number=_origin(row))
         return _Move(row, self.transfers, outcome)
-
-
-def _view(row: StoredMessage) -> FilterView:
-    return FilterView(row.content, row.sequence_number, row.enqueued_at)
 
 
 def _origin(row: StoredMessage) -> int:

@@ -5,7 +5,7 @@ new content. A SET keeps the type that a property had where the new value fits i
 properties that an action may change are those of the properties section, and all of them are text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -83,11 +83,15 @@ class CompiledAction:
         self._rule_name = rule_name
         self._steps = tuple(steps)
 
-    def apply(self, view: FilterView) -> bytes:
-        """The content of this rule's copy, which also names the rule. FilterError if a statement cannot be carried out."""
+    def apply(self, view: FilterView, removed: Collection[str] = ()) -> bytes:
+        """The content of this rule's copy, which also names the rule. FilterError if a statement cannot be carried out.
+
+        `removed`: properties that go in the end, though the statements see them."""
         draft = Draft(view)
         for step in self._steps:
             step(draft)
+        for name in removed:
+            draft.remove_user(name)
         if self._rule_name is not None:
             draft.set_user(RULE_NAME_PROPERTY, self._rule_name)
         try:
