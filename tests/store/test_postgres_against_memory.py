@@ -1,0 +1,75 @@
+"""Goal: at every moment a store in PostgreSQL holds what a memory store holds that was told the same.
+
+Method: as for a folder (`test_durable_against_memory`). A crash is an owner that is never heard of again, and another one that
+takes the store over when the lease has ended.
+"""
+
+from random import Random
+
+import pytest
+
+from tests.store.held_tasks import HeldTasks
+from tests.store.postgres_places import end_lease, opened, place
+from tests.store.random_changes import RandomChanges
+from tests.store.test_durable_against_memory import TINY, readings
+from twinbus.store.memory import MemoryStore
+from twinbus.store.postgres.place import PostgresPlace
+from twinbus.store.postgres.store import PostgresStore
+
+STEPS = 80
+
+
+class PostgresWorld:
+    def __init__(self, where: PostgresPlace) -> None:
+        self._place = where
+        self.tasks = HeldTasks()
+        self._left: list[PostgresStore] = []
+        self.store = self._open()
+
+    def _open(self) -> PostgresStore:
+        return opened(self._place, limits=TINY, start_task=self.tasks)
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = self._open()
+
+    def crash(self) -> None:
+        if self.tasks.newest is not None:
+            self.tasks.newest.forget()
+        self._left.append(self.store)
+        end_lease(self._place)
+        self.store = self._open()
+
+    def abandon(self) -> None:
+        for store in (*self._left, self.store):
+            store.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_store_in_postgresql_holds_what_a_memory_store_holds(
+    seed: int, postgres_dsn: str, fresh_namespace: str
+) -> None:
+    random = Random(seed)
+    changes = RandomChanges(random)
+    world = PostgresWorld(place(postgres_dsn, fresh_namespace))
+    model = MemoryStore()
+    for step in range(STEPS):
+        commit = changes.commit()
+        model.commit(commit)
+        world.store.commit(commit)
+        what = random.random()
+        if what < 0.10:
+            world.tasks.run()
+        elif what < 0.13:
+            world.store.checkpoint()
+        elif what < 0.16:
+            world.reopen()
+        elif what < 0.20:
+            world.crash()
+        elif what < 0.60:
+            world.store.catch_up()
+        if step % 8 == 0 or what < 0.20:
+            asked = random.random()
+            for expected, got in zip(readings(model, Random(asked)), readings(world.store, Random(asked)), strict=True):
+                assert got == expected, f"step {step}"
+    world.abandon()
