@@ -3,6 +3,7 @@
 place, store                where a store is, and a durable store there
 medium, lease               the schema as one `Medium`; who owns it, and for how long
 journal                     segments as rows of rotating tables
-tables, checkpoint, sql/    what all segments add up to, read in snapshots; a layer written to it
+tables, checkpoint          what all segments add up to, read in snapshots; a layer written to it
+statements, sql/            its SQL by name
 connection                  how we connect, what we refuse, and errors in our words
 """
