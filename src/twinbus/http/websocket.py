@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 
 from starlette.routing import Match, WebSocketRoute
 from starlette.types import Scope
@@ -40,6 +41,7 @@ class WebSocketConnection:
         self._gateway: ConnectionGateway = make_gateway(self._is_output_due.set)
         self._unsent: list[bytes] = []
         self._is_sending = False
+        self._is_text = False
         self._closed_at: Millis | None = None
         self.unread_size = 0
 
@@ -51,6 +53,12 @@ class WebSocketConnection:
             for task in done:
                 with contextlib.suppress(WebSocketDisconnect, asyncio.CancelledError):
                     task.result()
+            if self._is_text:
+                # Nothing can be written any more after the close.
+                self.cut()
+                await asyncio.wait(self._tasks)
+                with contextlib.suppress(WebSocketDisconnect):
+                    await _unless_ended(self._socket.close(NOT_BINARY, "AMQP needs binary messages."))
         finally:
             self._gateway.lost(self._clock.now())
             self.cut()
@@ -59,7 +67,7 @@ class WebSocketConnection:
         while (message := await self._socket.receive())["type"] == "websocket.receive":
             data = message.get("bytes")
             if data is None:
-                await self._socket.close(NOT_BINARY, "AMQP needs binary messages.")
+                self._is_text = True
                 return
             self._reads_left -= 1
             if self._reads_left == 0 or not self._turns.is_open_to(self._share):
@@ -107,14 +115,14 @@ class WebSocketConnection:
                 # Nothing more is handed over while the client is slow to take this.
                 self._gateway.pause()
                 self._is_sending = True
-                await self._socket.send_bytes(chunk)
+                await _unless_ended(self._socket.send_bytes(chunk))
                 self._is_sending = False
                 self.unread_size -= len(chunk)
                 self._gateway.resume(self._clock.now())
             if not self._is_too_much:
                 self._is_calm.set()
             if self._gateway.is_closed and not self._unsent:
-                await self._socket.close()
+                await _unless_ended(self._socket.close())
                 return
 
     @property
@@ -151,6 +159,14 @@ class WebSocketConnection:
         count = self._gateway.force_detach(path, now)
         self._is_output_due.set()
         return count
+
+
+async def _unless_ended(sending: Awaitable[None]) -> None:
+    """The HTTP server calls it an error of ours to write after a close, also if the client's came a moment before."""
+    try:
+        await sending
+    except RuntimeError as error:
+        raise WebSocketDisconnect from error
 
 
 def websocket_routes(

@@ -1,0 +1,24 @@
+"""Goal: whatever comes over a WebSocket, the server answers in the protocol, and no exception reaches the loop."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.http.websocket_fuzzer import WebSocketFuzz
+
+MEMORY_GROWN_KB_MAX = 32_768
+
+
+async def test_damaged_frames_never_break_a_websocket(tmp_path: Path) -> None:
+    counts = await WebSocketFuzz(tmp_path, seed=1).run(1_000)
+    assert counts.upgraded > counts.connections // 2
+    assert counts.ended > counts.connections // 2
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", range(2))
+async def test_many_damaged_frames_never_break_a_websocket(tmp_path: Path, seed: int) -> None:
+    counts = await WebSocketFuzz(tmp_path, 100 + seed).run(50_000)
+    print(counts)
+    assert counts.memory_grown_kb < MEMORY_GROWN_KB_MAX
