@@ -13,6 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
+from twinbus.store.identity import announce_new
 
 from tests.store.held_tasks import HeldTasks
 from tests.store.losing_disk import FATES, LosingDisk, watched
@@ -21,7 +22,6 @@ from tests.store.test_durable_against_memory import TINY, readings
 from twinbus.store import journal
 from twinbus.store.changes import Change
 from twinbus.store.durable import DurableStore
-from twinbus.store.identity import announce_new
 from twinbus.store.memory import MemoryStore
 
 STEPS = 60
