@@ -13,15 +13,15 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from twinbus.store.identity import announce_new
 
 from tests.store.held_tasks import HeldTasks
 from tests.store.losing_disk import FATES, LosingDisk, watched
 from tests.store.random_changes import RandomChanges
 from tests.store.test_durable_against_memory import TINY, readings
-from twinbus.store import journal
 from twinbus.store.changes import Change
-from twinbus.store.durable import DurableStore
+from twinbus.store.folder import journal
+from twinbus.store.folder.identity import announce_new
+from twinbus.store.folder.store import FolderStore
 from twinbus.store.memory import MemoryStore
 
 STEPS = 60
@@ -73,8 +73,8 @@ class PowerCuts:
         for cut in self.cuts:
             self._check(cut, counts)
 
-    def _open(self, root: Path, tasks: HeldTasks | None = None) -> DurableStore:
-        return DurableStore(root / "stores" / "00", TINY, tasks or HeldTasks(), root / "known-stores" / "00")
+    def _open(self, root: Path, tasks: HeldTasks | None = None) -> FolderStore:
+        return FolderStore(root / "stores" / "00", TINY, tasks or HeldTasks(), root / "known-stores" / "00")
 
     def _event(self) -> None:
         if self._random.random() < self._chance:
