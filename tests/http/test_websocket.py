@@ -8,6 +8,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
+from twinbus.http.messaging import cased_headers
 from twinbus.http.websocket import NOT_BINARY, PATH, SUB_PROTOCOL
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
@@ -54,6 +55,18 @@ async def test_the_target_may_be_in_absolute_form(server: NamespaceServer, targe
     writer.write(request.encode())
     assert (await reader.readline()).startswith(b"HTTP/1.1 101 ")
     writer.close()
+
+
+async def test_a_websocket_may_be_silent_for_longer_than_headers_may_take(
+    server: NamespaceServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cased_headers, "HEADERS_WAIT_S", 0.05)
+    url = f"ws://127.0.0.1:{server.http_port}{PATH}"
+    async with connect(url, subprotocols=[Subprotocol(SUB_PROTOCOL)], proxy=None) as client:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.recv(), 0.2)
+        await client.send(SASL_HEADER)
+        assert (await client.recv(decode=False))[:8] == SASL_HEADER
 
 
 async def test_the_borders_of_messages_mean_nothing(client: ClientConnection) -> None:

@@ -33,6 +33,7 @@ class CasedHttpProtocol(HttpToolsProtocol):
 
     _has_headers = False
     _is_progress = False
+    _is_upgraded = False
     _stalled_size = 0
     _giving_up: asyncio.TimerHandle | None = None
     _giving_up_unread: asyncio.TimerHandle | None = None
@@ -53,7 +54,8 @@ class CasedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        # From here on it is an AMQP connection and counts as one.
+        # From here on it is an AMQP connection and counts as one: it may be silent for as long as any other.
+        self._is_upgraded = True
         self._admission.http_gone(self)
         super().handle_websocket_upgrade()
 
@@ -86,7 +88,7 @@ class CasedHttpProtocol(HttpToolsProtocol):
         self._stalled_size = 0 if self._is_progress else self._stalled_size + len(data)
         # Most requests come in one read and need no timer.
         is_answered = self.cycle is None or self.cycle.response_complete
-        if (not self._has_headers or is_answered) and self._giving_up is None:
+        if (not self._has_headers or is_answered) and self._giving_up is None and not self._is_upgraded:
             self._wait_for_headers()
 
     def on_headers_complete(self) -> None:
