@@ -46,8 +46,9 @@ CLOCK_READERS = {
     "MessageBroker._answered",
     "MessageBroker._fail",
     "MessageBroker._loaded",
+    "LongWork._step",
 }
-"""Where the store has answered, or does not: the time of the call is past by then."""
+"""Where the store has answered, or does not, and where work goes on: the time of the call is past by then."""
 
 
 # What belongs to whom

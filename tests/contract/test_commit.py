@@ -27,6 +27,7 @@ from twinbus.store.changes import (
     Activated,
     Altered,
     Change,
+    Copied,
     DuplicatesForgotten,
     DuplicatesSeen,
     Enqueued,
@@ -34,6 +35,7 @@ from twinbus.store.changes import (
     FragmentDeleted,
     Removed,
     SessionStateSet,
+    SharedRows,
 )
 from twinbus.store.messaging_store import MessagingStore
 
@@ -94,6 +96,17 @@ def test_a_move_between_fragments_is_one_commit(store: MessagingStore) -> None:
     store.commit([Removed(HERE, [1]), Enqueued(ELSEWHERE, [row(1, b"letter", enqueued_sequence_number=1)])])
     assert everything(store) == []
     assert store.read(ELSEWHERE, [1])[0].content == b"letter"
+
+
+def test_the_same_rows_for_several_fragments_are_rows_of_each_with_numbers_of_its_own(store: MessagingStore) -> None:
+    holding(store, row(1))
+    shared = SharedRows([row(0, b"a", session_id="s"), row(0, b"b", expires_at=NOON, enqueued_sequence_number=7)])
+    store.commit([Copied(HERE, 5, shared), Copied(ELSEWHERE, 1, shared)])
+    assert everything(store)[1:] == shared.numbered(5)
+    assert store.read(ELSEWHERE, [1, 2]) == shared.numbered(1)
+    assert [(summary.active_count, summary.last_sequence_number) for summary in store.summaries()] == [(3, 6), (2, 2)]
+    with pytest.raises(ChangeRefused):
+        store.commit([Copied(HERE, 6, shared)])
 
 
 def test_removal_is_idempotent(store: MessagingStore) -> None:

@@ -36,7 +36,7 @@ from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.broker.transaction_work import Cancellation, SessionState, Settlement, TransactionWork
-from twinbus.broker.wakeups import Deadlines
+from twinbus.broker.wakeups import Deadlines, LongSteps
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import (
     MessageNotFound,
@@ -187,6 +187,27 @@ class FragmentTransaction:
         except MessagingError as error:
             reply(error)
             return
+        if not self._wait_in_line(reply):
+            self._look_and_finish(now, reply)
+
+    def _wait_in_line(self, reply: Reply[None]) -> bool:
+        """False if nothing that it sends to has work under way that it would overtake. It is over while it waits."""
+        if self._place is None:
+            return False
+        index = self._place.index
+        busy = next((placement for placement in self._work.sends if placement.is_busy(index)), None)
+        if busy is None:
+            return False
+        self._fault = _over()
+        self._forget_deadline()
+        busy.wait(index, partial(self._finish_in_line, reply))
+        return True
+
+    def _finish_in_line(self, reply: Reply[None], now: Millis) -> LongSteps:
+        yield from ()
+        self._look_and_finish(now, reply)
+
+    def _look_and_finish(self, now: Millis, reply: Reply[None]) -> None:
         cancellations = self._work.cancellations
         if not cancellations:
             self._finish(reply, ([], now))
@@ -196,7 +217,11 @@ class FragmentTransaction:
         self._fault = _over()
         self._forget_deadline()
         steps = scheduled_rows(cancellations[0].fragment, self._work.cancelled_numbers)
-        run(steps, now, partial(self._finish, reply))
+        run(steps, now, partial(self._finish_unless_busy, reply))
+
+    def _finish_unless_busy(self, reply: Reply[None], found: tuple[Rows, Millis] | MessagingError) -> None:
+        if isinstance(found, MessagingError) or not self._wait_in_line(reply):
+            self._finish(reply, found)
 
     def _finish(self, reply: Reply[None], found: tuple[Rows, Millis] | MessagingError) -> None:
         """`found`: the scheduled messages that it cancels, and when they were found."""

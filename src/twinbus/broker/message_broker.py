@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from twinbus.broker.store_port import StorePort
 from twinbus.broker.telling import tell
-from twinbus.broker.wakeups import Deadlines, OneByOne, Wakeups
+from twinbus.broker.wakeups import Deadlines, LongWork, OneByOne, Wakeups
 from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, OutcomeUnknown, RequestRefused, ServerBusy, StoreUnavailable
 from twinbus.meter.operation import NO_METER, Meter
@@ -79,10 +79,11 @@ class _Part(NamedTuple):
 
 
 class MessageBroker:
-    """`clock` is read when the store answers; `random` salts lock tokens."""
+    """`clock` is read when the store answers; `random` salts lock tokens; all brokers of a namespace share `long_work`."""
 
-    def __init__(self, index: int, port: StorePort, clock: Clock, random: Random) -> None:
+    def __init__(self, index: int, port: StorePort, clock: Clock, random: Random, long_work: LongWork) -> None:
         self.index = index
+        self.long_work = long_work
         self.is_available = False
         self._clock = clock
         self.random = random

@@ -1,12 +1,17 @@
-"""Calls at a time: a heap that the server's timer drives through `MessageBroker.tick`; and calls one after the other."""
+"""Calls at a time: a heap that the server's timer drives through `MessageBroker.tick`; calls one after the other; and long work in
+steps."""
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from itertools import count
+from typing import TypeAlias
 
 from twinbus.broker.telling import tell
-from twinbus.clock import NEVER, Millis
+from twinbus.clock import NEVER, Clock, Millis
+
+log = logging.getLogger(__name__)
 
 
 class Wakeups:
@@ -61,6 +66,44 @@ class Deadlines:
             del self._due[call]
             tell(call, now)
         self._plan()
+
+
+LongSteps: TypeAlias = Generator[None, Millis, None]
+"""Yields where it may be interrupted, and gets the time it goes on at. Whatever it has looked at may be different then."""
+
+
+class LongWork:
+    """Work that would hold everybody up if it were done at once: a namespace does one step of it in each turn of its loop.
+
+    `later` calls in the next turn. A step takes a few milliseconds at most, and which work it belongs to goes round.
+    """
+
+    def __init__(self, later: Callable[[Callable[[], None]], object], clock: Clock) -> None:
+        self._later = later
+        self._clock = clock
+        self._waiting: deque[LongSteps] = deque()
+
+    def add(self, steps: LongSteps) -> None:
+        """Begin in a later turn."""
+        # It is at its first `yield` then, and takes the time.
+        next(steps)
+        self._waiting.append(steps)
+        if len(self._waiting) == 1:
+            self._later(self._step)
+
+    def _step(self) -> None:
+        steps = self._waiting[0]
+        try:
+            steps.send(self._clock.now())
+        except StopIteration:
+            self._waiting.popleft()
+        except Exception:
+            log.exception("long_work_broken")
+            self._waiting.popleft()
+        else:
+            self._waiting.rotate(-1)
+        if self._waiting:
+            self._later(self._step)
 
 
 class OneByOne:

@@ -16,6 +16,7 @@ from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import (
     Activated,
     Change,
+    Copied,
     DuplicatesSeen,
     Enqueued,
     FragmentCreated,
@@ -45,6 +46,9 @@ def check_changes(
             touched[fragment] = _after(fragment, last, change.numbers)
         elif isinstance(change, Enqueued):
             touched[fragment] = _after(fragment, last, [message.sequence_number for message in change.messages])
+        elif isinstance(change, Copied):
+            numbers = range(change.first_number, change.first_number + len(change.rows))
+            touched[fragment] = _after(fragment, last, numbers)
         elif isinstance(change, Activated):
             if last is not None:
                 touched[fragment] = _after(fragment, last, [change.sequence_number])
@@ -57,7 +61,7 @@ def check_changes(
     return touched
 
 
-def _after(fragment: FragmentKey, last: int | None, numbers: list[int]) -> int:
+def _after(fragment: FragmentKey, last: int | None, numbers: Sequence[int]) -> int:
     if last is None:
         raise _missing(fragment)
     if not numbers:

@@ -8,11 +8,14 @@ A fragment is named by a `FragmentKey`: entity, index of the fragment and sub-qu
 integer, so that a dead-letter move is two changes in the same store and so in one commit.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 from twinbus.clock import Millis
 from twinbus.model.paths import SubQueue as SubQueue
+from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 
 FragmentKey: TypeAlias = int
@@ -75,6 +78,52 @@ class Enqueued:
 
     fragment: FragmentKey
     messages: list[StoredMessage]
+
+
+class SharedRows:
+    """Rows that several fragments get, each under numbers of its own: those in the messages mean nothing. They must not be
+    changed any more."""
+
+    def __init__(self, messages: Sequence[StoredMessage]) -> None:
+        self.messages = messages
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        return sum([len(message.content) for message in self.messages])
+
+    @cached_property
+    def next_expiry(self) -> Millis:
+        return min([message.expires_at for message in self.messages])
+
+    @cached_property
+    def sessions(self) -> list[tuple[str, int, int]]:
+        """Of those with a session id: the id, how many messages have it, and the place of the first of them."""
+        found: dict[str, tuple[str, int, int]] = {}
+        for place, message in enumerate(self.messages):
+            if message.session_id is not None:
+                key = session_key(message.session_id)
+                name, count, first = found.get(key, (message.session_id, 0, place))
+                found[key] = (name, count + 1, first)
+        return list(found.values())
+
+    def numbered(self, first_number: int) -> list[StoredMessage]:
+        """As the rows of one fragment."""
+        return [replace(message, sequence_number=first_number + place) for place, message in enumerate(self.messages)]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """As `Enqueued`, for rows that other fragments get too: numbered from `first_number` on, in their order.
+
+    A topic with hundreds of subscriptions copies a large batch this way: what is the same for all is encoded once.
+    """
+
+    fragment: FragmentKey
+    first_number: int
+    rows: SharedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +191,7 @@ Change: TypeAlias = (
     FragmentCreated
     | FragmentDeleted
     | Enqueued
+    | Copied
     | Removed
     | Altered
     | Activated

@@ -26,6 +26,7 @@ from twinbus.store.changes import (
     Activated,
     Altered,
     Change,
+    Copied,
     DuplicatesForgotten,
     DuplicatesSeen,
     Enqueued,
@@ -70,7 +71,12 @@ class _Record(NamedTuple):
 def encode_changes(changes: Sequence[Change]) -> list[Piece]:
     """The records of the changes, as pieces to be joined."""
     pieces: list[Piece] = []
+    shared: dict[int, _SharedPieces] = {}
+    numbers: dict[tuple[int, int], bytes] = {}
     for change in changes:
+        if isinstance(change, Copied):
+            pieces += _copied(change, shared, numbers)
+            continue
         kind, integers, text, tail, tail_size = _record(change)
         pieces += (
             FRAME.pack(kind, change.fragment, len(integers), len(text), tail_size),
@@ -130,6 +136,33 @@ def _enqueued(change: Enqueued) -> _Record:
     sessions = [message.session_id for message in messages]
     text = b"" if sessions.count(None) == len(sessions) else json.dumps(sessions).encode()
     return _Record(Kind.ENQUEUED, integers, text, contents, sum(sizes))
+
+
+class _SharedPieces(NamedTuple):
+    """What the records of all fragments that get the same rows have in common."""
+
+    columns: bytes  # all but the numbers
+    text: bytes
+    tail: bytes
+
+
+def _copied(
+    change: Copied, shared: dict[int, _SharedPieces], numbers: dict[tuple[int, int], bytes]
+) -> tuple[Piece, ...]:
+    """A record of new rows like any other."""
+    rows = change.rows
+    pieces = shared.get(id(rows))
+    if pieces is None:
+        _, integers, text, tail, _ = _enqueued(Enqueued(change.fragment, list(rows.messages)))
+        pieces = _SharedPieces(array("q", integers[len(rows) :]).tobytes(), text, b"".join(tail))
+        shared[id(rows)] = pieces
+    frame = FRAME.pack(Kind.ENQUEUED, change.fragment, ENQUEUED_COLUMNS * len(rows), len(pieces.text), len(pieces.tail))
+    # Subscriptions of the same age have the same numbers.
+    run = change.first_number, change.first_number + len(rows)
+    packed = numbers.get(run)
+    if packed is None:
+        packed = numbers[run] = array("q", range(*run)).tobytes()
+    return frame, packed, *pieces
 
 
 def _rows_added(fragment: FragmentKey, integers: list[int], sessions: list[str | None], place: int) -> RowsAdded:

@@ -18,6 +18,7 @@ from twinbus.store.changes import (
     Activated,
     Altered,
     Change,
+    Copied,
     DuplicatesForgotten,
     DuplicatesSeen,
     Enqueued,
@@ -162,6 +163,8 @@ class MemoryStore:
                 self._fragments.pop(key, None)
             case Enqueued(messages=messages):
                 fragment.add(map(copy_of, messages))
+            case Copied(first_number=first, rows=rows):
+                fragment.add(rows.numbered(first))
             case Removed(sequence_numbers=numbers):
                 fragment.remove(numbers)
             case Altered():

@@ -4,6 +4,7 @@ Nothing happens by itself. `run` lets every store finish what waits, `advance` m
 a test that wants an interleaving steps the ports by hand.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Generic, TypeVar
@@ -16,6 +17,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.outcomes import COMPLETE, Outcome
+from twinbus.broker.wakeups import LongWork
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
@@ -124,8 +126,11 @@ class Simulation:
         self._start(None)
 
     def _start(self, former: Entities | None) -> None:
+        self.later: deque[Callable[[], None]] = deque()
+        long_work = LongWork(self.later.append, self.clock)
         self.brokers = [
-            MessageBroker(index, port, self.clock, Random(self._seed + index)) for index, port in enumerate(self.ports)
+            MessageBroker(index, port, self.clock, Random(self._seed + index), long_work)
+            for index, port in enumerate(self.ports)
         ]
         self.entities = Entities(self.brokers)
         if former is not None:
@@ -147,9 +152,14 @@ class Simulation:
         return self.clock.now()
 
     def run(self) -> None:
-        """Let every store finish."""
-        while any(port.run() for port in self.ports):
-            pass
+        """Let every store finish, and all long work."""
+        while any(port.run() for port in self.ports) or self.later:
+            self.turn()
+
+    def turn(self) -> None:
+        """One turn of the loop: the next step of long work, and nothing of the stores."""
+        for _ in range(len(self.later)):
+            self.later.popleft()()
 
     def advance(self, by: Millis, step: Millis | None = None) -> None:
         """Move the clock, ticking as the shell does: before, at the end of every step, and until nothing more is due."""

@@ -5,9 +5,9 @@ sent to it and holds what is scheduled; of the rest it remembers the last number
 commit that writes it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
 from twinbus.broker.entity.metering import meter_copies
 from twinbus.broker.entity.topic_room import TopicRoom
@@ -15,7 +15,8 @@ from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision, dead_letter_row
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import without_hops
-from twinbus.broker.fragment.intake import DROPPED, expiry_of, take_fresh
+from twinbus.broker.fragment.intake import DROPPED, expiry_of, find_fresh, remember, take_fresh
+from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
 from twinbus.errors import FilterError
 from twinbus.model.dead_letter_reasons import (
@@ -29,7 +30,7 @@ from twinbus.model.message import Message, is_front_too_large, read_content
 from twinbus.model.rules.index import Copy, RuleIndex
 from twinbus.model.rules.view import FilterView
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import FragmentKey, StoredMessage
+from twinbus.store.changes import FragmentKey, SharedRows, StoredMessage
 
 
 class Subscriber(Protocol):
@@ -56,7 +57,7 @@ def stage(
     fresh = [True] * len(messages)
     if fragment.duplicates is not None:
         fresh = take_fresh(decision, fragment.duplicates, messages, now)
-    fan_out = FanOut(rules, room, decision, sum(fresh), now)
+    fan_out = FanOut(rules, room, decision, fragment.tally.take_numbers(sum(fresh)), now)
     numbers = []
     for place, message in enumerate(messages):
         if fresh[place]:
@@ -67,18 +68,54 @@ def stage(
     return numbers
 
 
+def stage_in_steps(
+    rules: RuleIndex[Subscriber],
+    room: TopicRoom,
+    decision: Decision,
+    messages: Sequence[Message],
+    now: Millis,
+    origins: Sequence[int] | None = None,
+) -> Generator[None, Millis, list[int]]:
+    """As `stage`, for many copies: nothing else is staged in the fragment meanwhile, and nothing is decided before the last
+    step. Raises FragmentUnavailable if the store was lost in between."""
+    fragment = decision.fragment
+    tally, first_number = fragment.tally, fragment.tally.last_number + 1
+    room.check_taken(fragment, messages)
+    fresh, keys = [True] * len(messages), list[str]()
+    if fragment.duplicates is not None:
+        fresh, keys = find_fresh(fragment, fragment.duplicates, messages, now)
+    fan_out = LargeFanOut(rules, room, decision, first_number, now)
+    numbers = []
+    for place, message in enumerate(messages):
+        if not fresh[place]:
+            numbers.append(DROPPED)
+            continue
+        numbers.append(fan_out.add(message, 0 if origins is None else origins[place]))
+        if fan_out.is_step_done():
+            yield
+    yield from fan_out.share()
+    if fragment.tally is not tally or not fragment.is_available:
+        raise fragment.broker.unavailable()
+    if fragment.duplicates is not None:
+        remember(decision, fragment.duplicates, keys, now)
+    taken_number = tally.take_numbers(sum(fresh))
+    assert taken_number == first_number, "nothing else was staged"
+    fan_out.decide()
+    return numbers
+
+
 class FanOut:
-    """One run of `count` messages on its way through one fragment of a topic."""
+    """One run of messages on its way through one fragment of a topic, which numbers them from `first_number` on."""
 
     def __init__(
-        self, rules: RuleIndex[Subscriber], room: TopicRoom, decision: Decision, count: int, now: Millis
+        self, rules: RuleIndex[Subscriber], room: TopicRoom, decision: Decision, first_number: int, now: Millis
     ) -> None:
         self._rules = rules
         self._room = room
         self._decision = decision
         self._fragment = decision.fragment
         self._now = now
-        self._number = self._last_written = self._fragment.tally.take_numbers(count) - 1
+        self._number = self._last_written = first_number - 1
         self._scheduled: list[StoredMessage] = []
         self._copies: dict[FragmentKey, _Copies] = {}
 
@@ -195,3 +232,99 @@ class _Copies:
     def add(self, row: StoredMessage) -> None:
         self.count += 1
         self.size_bytes += len(row.content)
+
+
+STEP_COPIES = 4_000
+STEP_SHAPED = 20_000
+"""Of a large fan-out, in one step: some milliseconds."""
+MESSAGE_COST = 20
+ACTION_COST = 20
+"""Of a message that nobody takes, and of a copy with an action, in plain copies."""
+
+_Kind: TypeAlias = tuple[Millis, bool, bool]
+"""What the row of a plain copy depends on, beside the message: the ceiling of its life, whether the subscription has message
+sessions, and whether it forwards."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one subscription takes of a large fan-out."""
+
+    fragment: Fragment
+    kind: _Kind
+    requires_session: bool
+    rows: list[StoredMessage] = field(default_factory=list)
+
+
+class LargeFanOut(FanOut):
+    """Many copies: subscriptions that are alike share the rows of plain copies, and those that take the same messages share
+    what is written of them. Their rows stay in the store until somebody takes them."""
+
+    def __init__(
+        self, rules: RuleIndex[Subscriber], room: TopicRoom, decision: Decision, first_number: int, now: Millis
+    ) -> None:
+        super().__init__(rules, room, decision, first_number, now)
+        self._shares: dict[Subscriber, _Share] = {}
+        self._shares_by_key: dict[FragmentKey, _Share] = {}
+        self._work = 0
+        self._copied_bytes = 0
+
+    def is_step_done(self) -> bool:
+        if self._work < STEP_COPIES:
+            return False
+        self._work = 0
+        return True
+
+    def share(self) -> LongSteps:
+        """After the last message."""
+        shared: dict[tuple[int, ...], SharedRows] = {}
+        work = 0
+        for share in self._shares.values():
+            if not share.rows:
+                continue
+            rows = shared.setdefault(tuple(map(id, share.rows)), SharedRows(share.rows))
+            self._decision.copy(share.fragment, rows)
+            self._copies[share.fragment.key] = _Copies(share.fragment, len(rows), rows.size_bytes)
+            work += len(rows)
+            if work >= STEP_SHAPED:
+                work = 0
+                yield
+
+    def _publish(self, message: Message, number: int, origin: int) -> None:
+        view = FilterView(message.content, number, self._now)
+        matches = self._rules.match(view)
+        self._work += MESSAGE_COST + self._rules.scanned_count + len(matches.copies)
+        self._copied_bytes += len(matches.copies) * len(message.content)
+        self._room.check_copied(self._copied_bytes)
+        shares, has_session = self._shares, message.session_id is not None
+        rows: dict[_Kind, StoredMessage] = {}
+        for copy in matches.copies:
+            share = shares.get(copy.subscription) or self._share_of(copy.subscription)
+            if copy.action is None and (has_session or not share.requires_session):
+                row = rows.get(share.kind)
+                if row is None:
+                    row = rows[share.kind] = self._row(message, copy.subscription.settings, origin)
+                share.rows.append(row)
+                continue
+            self._work += ACTION_COST
+            try:
+                self._copy(copy, message, view, origin)
+            except FilterError as error:
+                self._report(copy.subscription, message, origin, error)
+        for failure in matches.failures:
+            self._report(failure.subscription, message, origin, failure.error)
+
+    def _put(self, fragment: Fragment, row: StoredMessage) -> None:
+        share = self._shares_by_key.get(fragment.key)
+        if share is not None:
+            share.rows.append(row)
+        else:
+            super()._put(fragment, row)
+
+    def _share_of(self, subscriber: Subscriber) -> _Share:
+        settings, fragment = subscriber.settings, subscriber.fragment(self._fragment.index)
+        ceiling = min(settings.default_time_to_live, self._fragment.settings.default_time_to_live)
+        kind = (ceiling, settings.requires_session, settings.forward_to is not None)
+        share = _Share(fragment, kind, settings.requires_session)
+        self._shares[subscriber] = self._shares_by_key[fragment.key] = share
+        return share

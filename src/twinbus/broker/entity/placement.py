@@ -17,13 +17,16 @@ then that fragment has dropped what it knew of the run. To try two at once would
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from enum import Enum
+from functools import partial
+from typing import TypeAlias
 
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import Reply, SendReply
+from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed, OutcomeUnknown, QuotaExceeded, ServerBusy
 from twinbus.model.message import Message
@@ -34,6 +37,8 @@ TURN_MAX = 256
 
 Stage = Callable[[Decision, Sequence[Message], Millis, Sequence[int] | None], list[int]]
 """Adds messages to a decision about a fragment and returns their sequence numbers, or raises and adds nothing."""
+Work: TypeAlias = Callable[[Millis], LongSteps]
+"""Begins at the time it is called with."""
 CheckRoom = Callable[[Fragment, Sequence[Message]], None]
 
 
@@ -86,6 +91,31 @@ class Placement:
             self._check_room(fragment, messages)
         except QuotaExceeded as error:
             raise self._worded(error, messages) from None
+
+    # What is taken in steps: see `topic_placement`. A queue takes all of it at once.
+
+    def is_busy(self, index: int) -> bool:
+        """Whether what is staged in this fragment has to wait, or it would overtake something: then use `wait`."""
+        return False
+
+    def wait(self, index: int, work: Work) -> None:
+        """Begin this work when it is its turn."""
+        raise NotImplementedError
+
+    def cut(self, indexes: list[int]) -> Sequence[list[int]]:
+        """Independent messages for one fragment, in parts each of which can be taken at once."""
+        return (indexes,)
+
+    def is_long(self, count: int) -> bool:
+        """Whether this many messages cannot be taken at once."""
+        return False
+
+    def stage_in_steps(
+        self, decision: Decision, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
+    ) -> Generator[None, Millis, list[int]]:
+        """As `stage`. Nothing is decided before its last step."""
+        yield from ()
+        return self.stage(decision, messages, now, origins)
 
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
@@ -189,6 +219,22 @@ class Placement:
         origins: Sequence[int] | None,
         turn: int | None = None,
     ) -> None:
+        parts = self.cut(indexes)
+        for part in parts:
+            self._send_part(messages, part, places, now, reply, origins, turn, is_alone=len(parts) == 1)
+
+    def _send_part(
+        self,
+        messages: Sequence[Message],
+        indexes: list[int],
+        places: list[int],
+        now: Millis,
+        reply: SendReply,
+        origins: Sequence[int] | None,
+        turn: int | None,
+        *,
+        is_alone: bool,
+    ) -> None:
         is_whole = len(indexes) == len(messages)
         chosen = messages if is_whole else [messages[index] for index in indexes]
 
@@ -208,7 +254,7 @@ class Placement:
                 reply.refused(index, self._worded(error, [messages[index]]), now)
 
         chosen_origins = None if origins is None else [origins[index] for index in indexes]
-        _Run(self, chosen, places, accepted, refused, chosen_origins).attempt(now)
+        _Run(self, chosen, places, accepted, refused, chosen_origins, is_alone=is_alone).attempt(now)
 
     def _fits_any(self, places: Sequence[int], messages: Sequence[Message]) -> bool:
         """Whether one of these fragments has room for the smallest of the messages."""
@@ -255,6 +301,7 @@ class _Run:
     __slots__ = (
         "_accepted",
         "_candidates",
+        "_is_alone",
         "_messages",
         "_numbers",
         "_origins",
@@ -272,8 +319,12 @@ class _Run:
         accepted: Callable[[list[int], Millis], None],
         refused: Callable[[MessagingError, Millis], None],
         origins: Sequence[int] | None,
+        *,
+        is_alone: bool = True,
     ) -> None:
+        """`is_alone`: not one of several that take too long together."""
         self._placement = placement
+        self._is_alone = is_alone
         self._messages = messages
         self._candidates = candidates
         self._tried_count = 0
@@ -291,6 +342,9 @@ class _Run:
             self._tried_count += 1
             refusal: MessagingError | None = fragment.refusal
             if refusal is None:
+                if not self._is_alone or placement.is_busy(fragment.index) or placement.is_long(len(self._messages)):
+                    placement.wait(fragment.index, partial(self._take_in_steps, fragment))
+                    return
                 decision = Decision(fragment)
                 try:
                     self._numbers = placement.stage(decision, self._messages, now, self._origins)
@@ -300,13 +354,37 @@ class _Run:
                     self._refused(error, now)
                     return
                 else:
-                    if self._refusal is not None:
-                        placement.detours[Detour.because_of(self._refusal)] += len(self._messages)
-                    decision.commit(self._durable, self._failed)
+                    self._commit(decision)
                     return
             self._pass_by(refusal)
         assert self._refusal is not None
         self._refused(self._refusal, now)
+
+    def _take_in_steps(self, fragment: Fragment, now: Millis) -> LongSteps:
+        refusal: MessagingError | None = fragment.refusal
+        if refusal is None:
+            decision = Decision(fragment)
+            try:
+                stage = self._placement.stage_in_steps(decision, self._messages, now, self._origins)
+                self._numbers = yield from stage
+            except (QuotaExceeded, ServerBusy, FragmentUnavailable) as error:
+                refusal = error
+            except MessagingError as error:
+                self._refused(error, now)
+                return
+            except Exception:
+                self._refused(MessagingError("The messages could not be taken. The log says why."), now)
+                raise
+            else:
+                self._commit(decision)
+                return
+        self._pass_by(refusal)
+        self.attempt(now)
+
+    def _commit(self, decision: Decision) -> None:
+        if self._refusal is not None:
+            self._placement.detours[Detour.because_of(self._refusal)] += len(self._messages)
+        decision.commit(self._durable, self._failed)
 
     def _pass_by(self, refusal: MessagingError) -> None:
         before = self._refusal

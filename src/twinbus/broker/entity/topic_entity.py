@@ -1,20 +1,21 @@
 """A topic: what is sent to it is copied to every subscription whose rules match (contract A16)."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import accumulate
 
 from twinbus.broker.entity import fan_out
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
+from twinbus.broker.entity.topic_placement import TopicPlacement
 from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity.transfers import Transfers, ViaTarget
 from twinbus.broker.entity_settings import subscription_settings, topic_settings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import counts_of
-from twinbus.broker.fragment.upkeep import keep_up_with
+from twinbus.broker.fragment.upkeep import DUE_COUNT_MAX, keep_up_with
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.operations import by_number
 from twinbus.broker.operations.asked_queue import WaysOut
@@ -83,7 +84,14 @@ class TopicEntity:
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by `path_key`
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
         self._room = TopicRoom(self._parts, self._copy_count)
-        self.placement = Placement(settings, self.main_fragments, self._stage, self._room.check)
+        self.placement = TopicPlacement(
+            settings,
+            self.main_fragments,
+            self._stage,
+            partial(fan_out.stage_in_steps, self.rules, self._room),
+            self._room.check,
+            lambda: len(self.subscriptions),
+        )
 
     @property
     def last_used_at(self) -> Millis:
@@ -162,21 +170,26 @@ class TopicEntity:
         return fan_out.stage(self.rules, self._room, decision, messages, now, origins)
 
     def _keep_up(self, fragment: Fragment, now: Millis) -> None:
-        keep_up_with(fragment, now, self._publish_due)
+        keep_up_with(fragment, now, self._publish_due, min(DUE_COUNT_MAX, self.placement.count_at_once))
 
-    def _publish_due(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
+    def _publish_due(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> bool:
         """Scheduled messages are copied when they are due; the topic itself keeps nothing of them."""
+        if self.placement.is_busy(fragment.index):
+            fragment.agenda.will_be_due(now)
+            return False
         count = self._due_together(rows)
         if count < len(rows):
             rows = rows[:count]
             fragment.agenda.will_be_due(now)
         decision = Decision(fragment)
         decision.remove(rows)
-        publishing = fan_out.FanOut(self.rules, self._room, decision, len(rows), now)
+        first_number = fragment.tally.take_numbers(len(rows))
+        publishing = fan_out.FanOut(self.rules, self._room, decision, first_number, now)
         for row in rows:
             publishing.add(read_content(row.content), row.enqueued_sequence_number)
         publishing.decide()
         decision.commit()
+        return True
 
     def _due_together(self, rows: Sequence[StoredMessage]) -> int:
         """How many of them to copy in one commit, so that the copies are not too much for memory; at least one."""

@@ -33,10 +33,15 @@ class TopicRoom:
 
     def check(self, fragment: Fragment, messages: Sequence[Message]) -> None:
         """Raises QuotaExceeded, ServerBusy or MessageTooLarge where the messages cannot be taken."""
+        size_bytes = sum([len(message.content) for message in messages])
+        if size_bytes > UNCHECKED_BYTES_MAX:
+            self.check_copied(sum([len(message.content) * self._copy_count(message) for message in messages]))
+        self.check_taken(fragment, messages)
+
+    def check_taken(self, fragment: Fragment, messages: Sequence[Message]) -> None:
+        """As `check`, before the copies are known: `check_copied` follows."""
         check_history(fragment, len(messages))
         index, size_bytes = fragment.index, sum([len(message.content) for message in messages])
-        if size_bytes > UNCHECKED_BYTES_MAX:
-            self._check_copies(messages)
         left = self._left.get(index, 0) - 1
         if left < 0 or self._taken[index] + size_bytes > fragment.settings.size_max_bytes:
             left = SUM_EVERY
@@ -49,8 +54,8 @@ class TopicRoom:
         if fragment.index in self._taken:
             self._taken[fragment.index] += size_bytes
 
-    def _check_copies(self, messages: Sequence[Message]) -> None:
-        size_bytes = sum([len(message.content) * self._copy_count(message) for message in messages])
+    def check_copied(self, size_bytes: int) -> None:
+        """Of all copies of what is sent together."""
         if size_bytes > COPIES_BYTES_MAX:
             raise MessageTooLarge(
                 f"The copies for all subscriptions that take this have {size_bytes} bytes; {COPIES_BYTES_MAX} are the "

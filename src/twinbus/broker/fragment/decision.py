@@ -3,6 +3,7 @@
     remove, alter, free, activate   rows that exist, and are in no lane: they were taken, withdrawn, or were never in one
     enqueue                         new rows of this fragment
     put, move                       new rows of other fragments in the same store: copies and dead letters
+    copy                            the same new rows for one of many fragments
     write                           what is kept beside the rows: session states, keys of duplicate detection
 
 The fragment's counts and numbers follow every call at once; lanes get what is new or free again when the store has
@@ -19,12 +20,26 @@ from operator import attrgetter
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hops import hops_of, with_hops, without_hops
 from twinbus.broker.message_broker import Effect, Failed
+from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import NEVER, Millis
 from twinbus.model import dead_letter_reasons, wire_names
 from twinbus.model.content import with_annotations, with_application_properties
 from twinbus.model.message import is_front_too_large
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Activated, Altered, Change, Enqueued, FragmentKey, Removed, StoredMessage
+from twinbus.store.changes import (
+    Activated,
+    Altered,
+    Change,
+    Copied,
+    Enqueued,
+    FragmentKey,
+    Removed,
+    SharedRows,
+    StoredMessage,
+)
+
+ANNOUNCED_TOGETHER = 25
+"""Fragments whose receivers learn of new copies in one step."""
 
 _by_number = attrgetter("sequence_number")
 
@@ -35,8 +50,10 @@ class Decision:
         "_added_bytes",
         "_altered",
         "_changes",
+        "_copied",
         "_effect",
         "_elsewhere",
+        "_first_numbers",
         "_freed",
         "_removed",
         "_then",
@@ -52,6 +69,8 @@ class Decision:
         self._added: list[StoredMessage] = []  # active from now on, and behind all others of their lane
         self._added_bytes = 0
         self._elsewhere: dict[FragmentKey, tuple[Fragment, list[StoredMessage]]] = {}
+        self._copied: list[tuple[Fragment, SharedRows]] = []
+        self._first_numbers: list[int] = []
         self._effect: Effect | None = None
         self._then: Effect | None = None
 
@@ -163,6 +182,11 @@ class Decision:
         """An active row for another fragment of the same store, which numbers it at the commit."""
         self._elsewhere.setdefault(target.key, (target, []))[1].append(row)
 
+    def copy(self, target: Fragment, rows: SharedRows) -> None:
+        """Active rows for another fragment of the same store, which numbers them at the commit. Those who take from it learn
+        of them a little later: there may be thousands of such fragments."""
+        self._copied.append((target, rows))
+
     def move(
         self,
         message: StoredMessage,
@@ -194,7 +218,7 @@ class Decision:
         fragment, numbers = self.fragment, self._removed
         # Before what is new: a row may leave a fragment and be copied in the same commit.
         changes: list[Change] = [Removed(fragment.key, numbers)] if numbers else []
-        if not self._changes and not self._elsewhere:
+        if not self._changes and not self._elsewhere and not self._copied:
             # Completing, the hot path: no lane gets anything, so there is nothing to do before the effect.
             fragment.commit(numbers, changes, effect, failed)
             return
@@ -203,6 +227,8 @@ class Decision:
             numbers = numbers + self._altered
         if self._elsewhere:
             self._number_elsewhere(changes)
+        if self._copied:
+            self._number_copied(changes)
         self._effect = effect
         fragment.commit(numbers, changes, self._take_effect, failed)
 
@@ -217,8 +243,28 @@ class Decision:
             target.agenda.add_active(rows)
             changes.append(Enqueued(target.key, rows))
 
+    def _number_copied(self, changes: list[Change]) -> None:
+        # They were chosen a while ago: a subscription may be gone since.
+        self._copied = [each for each in self._copied if each[0].is_loaded and not each[0].is_leaving]
+        for target, rows in self._copied:
+            first_number = target.tally.add_copies(rows)
+            target.agenda.will_expire(rows.next_expiry)
+            self._first_numbers.append(first_number)
+            changes.append(Copied(target.key, first_number, rows))
+
+    def _announce_copied(self) -> LongSteps:
+        now = yield
+        for place, (target, rows) in enumerate(self._copied):
+            target.announce_copies(rows, now)
+            if place % ANNOUNCED_TOGETHER == ANNOUNCED_TOGETHER - 1:
+                now = yield
+
     def _take_effect(self, now: Millis) -> None:
         fragment = self.fragment
+        if self._copied:
+            for (target, shared), first_number in zip(self._copied, self._first_numbers, strict=True):
+                target.admit_copies(shared, first_number)
+            fragment.broker.long_work.add(self._announce_copied())
         for target, rows in self._elsewhere.values():
             target.admit(rows, sum([len(row.content) for row in rows]), now)
             target.wake()

@@ -36,7 +36,7 @@ from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Change, FragmentKey, StoredMessage, SubQueue, fragment_parts
+from twinbus.store.changes import Change, FragmentKey, SharedRows, StoredMessage, SubQueue, fragment_parts
 from twinbus.store.reads import ACTIVE_ONLY, FragmentMemory, MemoryWanted, Scan
 
 
@@ -202,6 +202,25 @@ class Fragment:
             lane = self.lane_of(group[0])
             lane.admit(group, sum([len(row.content) for row in group]))
             self.announce(lane, now)
+
+    def admit_copies(self, rows: SharedRows, first_number: int) -> None:
+        """New active rows are durable, and are read from the store when somebody takes them. `announce_copies` follows."""
+        if self.sessions is None:
+            self.lane.admit_beyond(len(rows), first_number)
+            return
+        for session_id, count, place in rows.sessions:
+            self.sessions.lane(session_id).admit_beyond(count, first_number + place)
+
+    def announce_copies(self, rows: SharedRows, now: Millis) -> None:
+        """Later than `admit_copies`, so the lanes are looked up again: a message session may have changed hands."""
+        if not self.is_available:
+            return
+        self.wake()
+        if self.sessions is None:
+            self.announce(self.lane, now)
+            return
+        for session_id, _, _ in rows.sessions:
+            self.announce(self.sessions.lane(session_id), now)
 
     def put_back(self, messages: Sequence[StoredMessage], now: Millis) -> None:
         """Messages that were handed over are free again, each in its old place."""

@@ -76,25 +76,42 @@ def stage(
 
 def take_fresh(decision: Decision, history: DuplicateHistory, messages: Sequence[Message], now: Millis) -> list[bool]:
     """Which of them are not duplicates; those are known from now on."""
-    settings = decision.fragment.settings
-    end = now + settings.duplicate_window
+    fresh, keys = find_fresh(decision.fragment, history, messages, now)
+    remember(decision, history, keys, now)
+    return fresh
+
+
+def find_fresh(
+    fragment: Fragment, history: DuplicateHistory, messages: Sequence[Message], now: Millis
+) -> tuple[list[bool], list[str]]:
+    """Which of them are not duplicates, neither of an earlier one nor of each other; and the keys to `remember`. A ping
+    has none."""
+    settings = fragment.settings
     fresh: list[bool] = []
-    seen: list[tuple[str, Millis]] = []
+    keys: dict[str, None] = {}
     for message in messages:
+        if message.is_ping:
+            fresh.append(True)
+            continue
         pin = None
         if settings.is_partitioned:
             pin = pinning_key(
                 message.session_id, message.partition_key, message.message_id, True, settings.has_sessions
             )
         key = duplicate_key(message.message_id, pin)
-        is_fresh = message.is_ping or not history.is_known(key, now)
-        if is_fresh and not message.is_ping:
-            history.add(key, end)
-            seen.append((key, end))
+        is_fresh = key not in keys and not history.is_known(key, now)
         fresh.append(is_fresh)
-    if seen:
-        decision.write(DuplicatesSeen(decision.fragment.key, seen))
-    return fresh
+        if is_fresh:
+            keys[key] = None
+    return fresh, list(keys)
+
+
+def remember(decision: Decision, history: DuplicateHistory, keys: Sequence[str], now: Millis) -> None:
+    end = now + decision.fragment.settings.duplicate_window
+    for key in keys:
+        history.add(key, end)
+    if keys:
+        decision.write(DuplicatesSeen(decision.fragment.key, [(key, end) for key in keys]))
 
 
 class _Intake:

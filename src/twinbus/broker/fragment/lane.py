@@ -82,12 +82,16 @@ class Lane:
             or len(self.ready) + len(messages) > READY_COUNT_MAX
             or self.ready_bytes + size_bytes > READY_BYTES_MAX
         ):
-            self.beyond += len(messages)
-            self.first = self.first or messages[0].sequence_number
+            self.admit_beyond(len(messages), messages[0].sequence_number)
             return
         self.ready.extend(messages)
         self.ready_bytes += size_bytes
         self.tail = messages[-1].sequence_number
+
+    def admit_beyond(self, count: int, first_number: int) -> None:
+        """New messages, numbered above every other of the lane, became active, and wait in the store."""
+        self.beyond += count
+        self.first = self.first or first_number
 
     def take(self, count_max: int) -> list[StoredMessage]:
         """The first ready messages, no longer in the lane."""

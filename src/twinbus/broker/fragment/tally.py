@@ -7,7 +7,7 @@ next decision sees what this one has left.
 from collections.abc import Sequence
 
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
-from twinbus.store.changes import StoredMessage
+from twinbus.store.changes import SharedRows, StoredMessage
 from twinbus.store.messaging_store import FragmentSummary
 
 
@@ -41,6 +41,12 @@ class Tally:
         self.active_count += len(rows)
         self.size_bytes += size_bytes
         return size_bytes
+
+    def add_copies(self, rows: SharedRows) -> int:
+        """Active rows; returns the first of their numbers."""
+        self.active_count += len(rows)
+        self.size_bytes += rows.size_bytes
+        return self.take_numbers(len(rows))
 
     def add_scheduled(self, rows: Sequence[StoredMessage]) -> None:
         self.scheduled_count += len(rows)

@@ -35,18 +35,19 @@ SWEEP_COUNT_MAX = 256
 # What is expired but locked is looked at again after this.
 RETRY_AFTER: Millis = 1_000
 
-Activate = Callable[[Fragment, list[StoredMessage], Millis], None]
+Activate = Callable[[Fragment, list[StoredMessage], Millis], bool]
+"""Gets rows that are due. False: they cannot be activated now, and are to be looked for again at the next tick."""
 
 
 def keep_up(fragment: Fragment, now: Millis) -> None:
     """For the fragments of queues and subscriptions."""
-    keep_up_with(fragment, now, activate)
+    keep_up_with(fragment, now, activate, DUE_COUNT_MAX)
 
 
-def keep_up_with(fragment: Fragment, now: Millis, activate_due: Activate) -> None:
-    """`activate_due` gets the rows that are due."""
+def keep_up_with(fragment: Fragment, now: Millis, activate_due: Activate, due_count_max: int) -> None:
+    """`activate_due` gets the rows that are due, at most this many at a time."""
     expire_locks(fragment, now)
-    _look_for_due(fragment, now, activate_due)
+    _look_for_due(fragment, now, activate_due, due_count_max)
     _sweep(fragment, now)
     if fragment.duplicates is not None and fragment.duplicates.next_end <= now:
         _forget_duplicates(fragment, fragment.duplicates, now)
@@ -55,19 +56,18 @@ def keep_up_with(fragment: Fragment, now: Millis, activate_due: Activate) -> Non
 # Due
 
 
-def _look_for_due(fragment: Fragment, now: Millis, activate: Activate) -> None:
+def _look_for_due(fragment: Fragment, now: Millis, activate: Activate, count_max: int) -> None:
     if fragment.agenda.start_activating(now):
-        read = DueRows(fragment.key, now, DUE_COUNT_MAX)
-        _ask(fragment, read, partial(_found_due, fragment, activate))
+        read = DueRows(fragment.key, now, count_max)
+        _ask(fragment, read, partial(_found_due, fragment, activate, count_max))
 
 
-def _found_due(fragment: Fragment, activate: Activate, answer: Timely, now: Millis) -> None:
+def _found_due(fragment: Fragment, activate: Activate, count_max: int, answer: Timely, now: Millis) -> None:
     fragment.agenda.stop_activating(answer.next_at)
     changing = fragment.in_flight()
     rows = [row for row in answer.rows if row.sequence_number not in changing]
-    if rows:
-        activate(fragment, rows, now)
-        _look_for_due(fragment, now, activate)
+    if rows and activate(fragment, rows, now):
+        _look_for_due(fragment, now, activate, count_max)
     fragment.wake()
 
 
@@ -91,12 +91,13 @@ def _ask(fragment: Fragment, read: Read[Timely], found: Callable[[Timely, Millis
     broker.upkeep.add(begin)
 
 
-def activate(fragment: Fragment, rows: list[StoredMessage], now: Millis) -> None:
+def activate(fragment: Fragment, rows: list[StoredMessage], now: Millis) -> bool:
     """Due rows of a queue become active ones."""
     decision = Decision(fragment)
     for row in rows:
         decision.activate(row, now)
     decision.commit()
+    return True
 
 
 # Expired

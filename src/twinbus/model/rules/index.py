@@ -97,6 +97,11 @@ class RuleIndex(Generic[S]):
         self.sql_filter_count = 0
         self.correlation_filter_count = 0
 
+    @property
+    def scanned_count(self) -> int:
+        """Filters that are evaluated on every message."""
+        return len(self._scanned)
+
     # Rules
 
     def rules(self, subscription: S) -> list[RuleDescription]:

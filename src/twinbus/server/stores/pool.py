@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import SystemRandom
 
 from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.wakeups import LongWork
 from twinbus.clock import Clock
 from twinbus.errors import StoreUnavailable
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreCondition, StoreKeeper
@@ -24,7 +25,8 @@ class StorePool:
     def __init__(self, make_keeper: MakeKeeper, clock: Clock) -> None:
         self._keeper = make_keeper(self._lost, self._returned)
         self.stores = self._keeper.stores
-        self.brokers = [MessageBroker(store.index, store, clock, SystemRandom()) for store in self.stores]
+        long_work = LongWork(asyncio.get_running_loop().call_soon, clock)
+        self.brokers = [MessageBroker(store.index, store, clock, SystemRandom(), long_work) for store in self.stores]
 
     def _lost(self, index: int, error: StoreUnavailable) -> None:
         log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})

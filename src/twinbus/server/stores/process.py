@@ -28,8 +28,8 @@ import twinbus
 from twinbus.server.server_settings import LogFormat
 from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, HEADER, QUERY, SWITCH, UNWRITABLE, FrameBuffer
 from twinbus.server.stores.served_store import STOP_WAIT_S, Done, Event, OnLost, OnReturned, ServedStore
-from twinbus.store.changes import Change
-from twinbus.store.journal_record import encode_changes
+from twinbus.store.changes import Change, Copied
+from twinbus.store.journal_record import Piece, encode_changes
 from twinbus.store.reads import Read
 
 PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.stores.host import main; main(sys.argv[2:])"
@@ -186,9 +186,11 @@ class SocketLine(asyncio.Protocol):
 
     def commit(self, changes: list[Change], /) -> int:
         try:
-            body = b"".join(encode_changes(changes))
-            if len(body) > COMMIT_BYTES_MAX:
-                raise ValueError(f"it has {len(body)} bytes")
+            pieces = encode_changes(changes)
+            if changes and isinstance(changes[-1], Copied):
+                return self._send_pieces(pieces)
+            body = b"".join(pieces)
+            _check_size(len(body))
         except Exception as broken:
             # As if the store had failed: the broker forgets what it decided and starts from what is durable.
             log.exception("commit_not_encoded")
@@ -196,6 +198,16 @@ class SocketLine(asyncio.Protocol):
             return 0
         self._send(COMMIT, body)
         return len(body)
+
+    def _send_pieces(self, pieces: list[Piece]) -> int:
+        """A commit of the same contents for many fragments: they are not joined, because that would take a copy of each."""
+        parts = [piece if isinstance(piece, bytes) else piece.tobytes() for piece in pieces]
+        size = sum(map(len, parts))
+        _check_size(size)
+        self._flush()
+        if self._transport is not None:
+            self._transport.writelines([HEADER.pack(COMMIT, size), *parts])
+        return size
 
     def query(self, read: Read[Any], /) -> None:
         self._send(QUERY, pickle.dumps(read, pickle.HIGHEST_PROTOCOL))
@@ -219,8 +231,13 @@ class SocketLine(asyncio.Protocol):
     def _flush(self) -> None:
         data = b"".join(self._out)
         self._out.clear()
-        if self._transport is not None:
+        if data and self._transport is not None:
             self._transport.write(data)
+
+
+def _check_size(size: int) -> None:
+    if size > COMMIT_BYTES_MAX:
+        raise ValueError(f"it has {size} bytes")
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:

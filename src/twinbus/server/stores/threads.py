@@ -10,7 +10,7 @@ from typing import Any
 
 from twinbus.server.stores.served_store import STOP_WAIT_S, Event, OnLost, OnReturned, ServedStore
 from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch
-from twinbus.store.changes import Change, Enqueued
+from twinbus.store.changes import Change, Copied, Enqueued
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.reads import Read
 
@@ -28,7 +28,8 @@ class ThreadLine:
     def commit(self, changes: list[Change], /) -> int:
         self._requests.put(Commit(changes))
         messages = [message for change in changes if isinstance(change, Enqueued) for message in change.messages]
-        return sum([len(message.content) for message in messages])
+        copied = [change.rows.size_bytes for change in changes if isinstance(change, Copied)]
+        return sum([len(message.content) for message in messages]) + sum(copied)
 
     def query(self, read: Read[Any], /) -> None:
         self._requests.put(Query(read))

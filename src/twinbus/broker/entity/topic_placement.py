@@ -1,0 +1,92 @@
+"""The way into a topic: what would take too long at once is taken in steps, in order, and each batch is still one commit.
+
+A batch of a thousand messages for five hundred subscriptions is half a million rows. They are chosen and made in steps, a few
+milliseconds in each turn of the loop (`LongWork`), and the last step decides and commits all of them. Nothing is decided before:
+if the store is lost in between, nothing has happened yet, and the batch goes to the next fragment as it would have at the start.
+
+    sent, nothing waits, few copies            taken at once
+    sent, many copies                          waits in the line of its fragment, then taken in steps
+    sent while another is in the line          waits behind it, so that it does not overtake it
+
+Independent messages that arrive together are cut into parts, each with a commit of its own. Transactions wait in the line too;
+scheduled messages that are due are looked for again when it is empty.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+
+from twinbus.broker.entity.placement import CheckRoom, Placement, Stage, Work
+from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.wakeups import LongSteps
+from twinbus.clock import Millis
+from twinbus.model.message import Message
+
+log = logging.getLogger(__name__)
+
+COPIES_AT_ONCE = 2_000
+"""For about five milliseconds."""
+
+StageInSteps = Callable[[Decision, Sequence[Message], Millis, Sequence[int] | None], Generator[None, Millis, list[int]]]
+
+
+class TopicPlacement(Placement):
+    """`copies_max`: how many rows a message can become. `stage_slowly`: as `stage`, in steps."""
+
+    def __init__(
+        self,
+        settings: EntitySettings,
+        fragments: Sequence[Fragment],
+        stage: Stage,
+        stage_slowly: StageInSteps,
+        check_room: CheckRoom,
+        copies_max: Callable[[], int],
+    ) -> None:
+        super().__init__(settings, fragments, stage, check_room)
+        self._stage_slowly = stage_slowly
+        self._copies_max = copies_max
+        self._lines: dict[int, deque[Work]] = {}  # by index of the fragment; the first one is under way
+
+    @property
+    def count_at_once(self) -> int:
+        """How many messages are taken at once; a single one always is."""
+        return max(1, COPIES_AT_ONCE // (self._copies_max() + 1))
+
+    def is_busy(self, index: int) -> bool:
+        return index in self._lines
+
+    def is_long(self, count: int) -> bool:
+        return count > self.count_at_once
+
+    def wait(self, index: int, work: Work) -> None:
+        line = self._lines.get(index)
+        if line is None:
+            line = self._lines[index] = deque()
+            self.fragments[index].broker.long_work.add(self._work_off(index, line))
+        line.append(work)
+
+    def cut(self, indexes: list[int]) -> Sequence[list[int]]:
+        size = self.count_at_once
+        if len(indexes) <= size:
+            return (indexes,)
+        return [indexes[start : start + size] for start in range(0, len(indexes), size)]
+
+    def stage_in_steps(
+        self, decision: Decision, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
+    ) -> Generator[None, Millis, list[int]]:
+        if not self.is_long(len(messages)):
+            return self.stage(decision, messages, now, origins)
+        return (yield from self._stage_slowly(decision, messages, now, origins))
+
+    def _work_off(self, index: int, line: deque[Work]) -> LongSteps:
+        now = yield
+        while line:
+            try:
+                yield from line[0](now)
+            except Exception:
+                log.exception("send_broken")
+            line.popleft()
+            now = yield
+        del self._lines[index]

@@ -1,0 +1,40 @@
+"""How long the loop of a namespace works without looking at anybody else: the processor time of its longest turn.
+
+Processor time, because a machine that is busy with other things must not count. Meanwhile the loop never rests: each of its
+turns asks for the next one.
+"""
+
+import time
+from types import TracebackType
+
+from twinbus.testing.local_namespace import LocalNamespace
+
+
+class LongestTurn:
+    """From `with` to the end of the block."""
+
+    def __init__(self, namespace: LocalNamespace) -> None:
+        self._loop = namespace._loop
+        self._is_over = False
+        self._since = 0.0
+        self.seconds = 0.0
+
+    def __enter__(self) -> "LongestTurn":
+        self._loop.call_soon_threadsafe(self._begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over = True
+
+    def _begin(self) -> None:
+        self._since = time.thread_time()
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        now = time.thread_time()
+        self.seconds = max(self.seconds, now - self._since)
+        self._since = now
+        if not self._is_over:
+            self._loop.call_soon(self._turn)

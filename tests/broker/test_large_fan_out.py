@@ -1,0 +1,300 @@
+"""A batch with very many copies: made in steps, decided and committed as one, in order with what is sent beside it."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from twinbus.broker.commands import Peek
+from twinbus.broker.entity import fan_out, topic_placement
+from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
+from twinbus.broker.fragment_transaction import FragmentTransaction
+from twinbus.errors import FragmentUnavailable, MessageTooLarge, StoreUnavailable
+from twinbus.model.descriptions import (
+    CorrelationFilter,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.model.message import Message
+from twinbus.testing.messages import make_message, message_id_of
+from twinbus.testing.simulation import Answer, Simulation
+
+COUNT = 40
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_placement, "COPIES_AT_ONCE", 20)
+    monkeypatch.setattr(fan_out, "STEP_COPIES", 20)
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation(16)
+
+
+@pytest.fixture
+def topic(sim: Simulation) -> TopicEntity:
+    return sim.topic(TopicDescription("t"))
+
+
+def batch(count: int = COUNT, **properties: str) -> list[Message]:
+    return [make_message(str(number), **properties) for number in range(count)]  # type: ignore[arg-type]
+
+
+def begin(sim: Simulation, topic: TopicEntity, messages: list[Message]) -> Answer[list[int]]:
+    answer: Answer[list[int]] = Answer()
+    topic.send_batch(messages, sim.now, answer)
+    return answer
+
+
+def subscriptions(sim: Simulation, count: int = 3) -> list[SubscriptionEntity]:
+    return [sim.subscription(SubscriptionDescription("t", f"s{number}")) for number in range(count)]
+
+
+def ids_in(sim: Simulation, subscription: SubscriptionEntity) -> list[str]:
+    rows = sim.ask(subscription.main, Peek(0, 250)).value
+    return [message_id_of(row.content) for row in rows]
+
+
+def test_a_large_batch_takes_several_turns_and_is_one_commit(sim: Simulation, topic: TopicEntity) -> None:
+    taken = subscriptions(sim)
+    port = sim.ports[topic.main_fragments[0].broker.index]
+    before = port.commit_count
+    answer = begin(sim, topic, batch())
+    turns = 0
+    while not len(port):
+        assert [each.main.counts().active for each in taken] == [0, 0, 0]
+        sim.turn()
+        turns += 1
+    assert turns > COUNT * len(taken) // 20
+    sim.run()
+    assert answer.value == [*range(1, COUNT + 1)]
+    assert port.commit_count == before + 1
+    assert [each.main.counts().active for each in taken] == [COUNT] * 3
+
+
+def test_what_is_sent_later_does_not_overtake_a_large_batch(sim: Simulation, topic: TopicEntity) -> None:
+    (first, *_) = subscriptions(sim)
+    receiver = sim.receiver(first.main, 1_000)
+    answers = [
+        begin(sim, topic, batch()),
+        begin(sim, topic, [make_message("one")]),
+        begin(sim, topic, batch(30, partition_key="k")),
+    ]
+    sim.turn()
+    assert sim.send(topic, make_message("two")).good == {0}
+    assert all(answer.has_come for answer in answers)
+    expected = [str(n) for n in range(COUNT)] + ["one"] + [str(n) for n in range(30)] + ["two"]
+    assert receiver.ids() == expected
+
+
+def test_independent_messages_are_cut_into_parts_that_stay_in_order(sim: Simulation, topic: TopicEntity) -> None:
+    (first, *_) = subscriptions(sim)
+    port = sim.ports[topic.main_fragments[0].broker.index]
+    before = port.commit_count
+    reply = sim.send(topic, *batch())
+    assert reply.good == {*range(COUNT)}
+    assert port.commit_count > before + 1
+    assert ids_in(sim, first) == [str(number) for number in range(COUNT)]
+
+
+def test_a_store_that_is_lost_in_between_has_nothing_of_the_batch(sim: Simulation, topic: TopicEntity) -> None:
+    (first, *_) = subscriptions(sim)
+    answer = begin(sim, topic, batch())
+    sim.turn()
+    index = topic.main_fragments[0].broker.index
+    sim.lose_store(index)
+    assert isinstance(answer.error, FragmentUnavailable)
+    sim.return_store(index)
+    assert ids_in(sim, first) == []
+    begin(sim, topic, batch(1))
+    sim.run()
+    assert ids_in(sim, first) == ["0"]
+
+
+def test_a_store_that_was_lost_and_is_back_in_between_has_nothing_of_the_batch(
+    sim: Simulation, topic: TopicEntity
+) -> None:
+    (first, *_) = subscriptions(sim)
+    index = topic.main_fragments[0].broker.index
+    answer = begin(sim, topic, batch())
+    sim.turn()
+    broker, port = sim.brokers[index], sim.ports[index]
+    broker.store_lost(StoreUnavailable("switched off"))
+    broker.store_returned()
+    port.run()
+    sim.run()
+    assert isinstance(answer.error, FragmentUnavailable)
+    assert ids_in(sim, first) == []
+
+
+def test_a_batch_without_a_key_goes_to_another_fragment_where_its_store_is_lost(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("t", enable_partitioning=True))
+    (first, *_) = subscriptions(sim)
+    answer = begin(sim, topic, batch())
+    sim.turn()
+    sim.lose_store(topic.main_fragments[0].broker.index)
+    sim.run()
+    assert len(answer.value) == COUNT
+    assert answer.value[0] >> 48 == 1
+    assert first.main.counts().active == COUNT
+
+
+def test_a_subscription_that_is_deleted_in_between_gets_no_copy(sim: Simulation, topic: TopicEntity) -> None:
+    first, second, _ = subscriptions(sim)
+    answer = begin(sim, topic, batch())
+    sim.turn()
+    deleted: Answer[None] = Answer()
+    sim.entities.delete_subscription("t", "s0", sim.now, deleted)
+    for port in sim.ports:
+        port.run()
+    sim.run()
+    assert deleted.has_come
+    assert len(answer.value) == COUNT
+    assert ids_in(sim, second) == [str(number) for number in range(COUNT)]
+    assert first.main.counts().active == 0
+
+
+def test_copies_beyond_the_limit_refuse_the_whole_batch(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first, *_) = subscriptions(sim)
+    monkeypatch.setattr("twinbus.broker.entity.topic_room.COPIES_BYTES_MAX", 2_000)
+    answer = begin(sim, topic, batch())
+    sim.run()
+    assert isinstance(answer.error, MessageTooLarge)
+    assert ids_in(sim, first) == []
+
+
+def test_duplicates_in_a_large_batch_are_dropped(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("t", requires_duplicate_detection=True))
+    (first, *_) = subscriptions(sim)
+    sim.send(topic, make_message("3"))
+    answer = begin(sim, topic, [*batch(), make_message("7")])
+    sim.run()
+    assert [place for place, number in enumerate(answer.value) if number == 0] == [3, COUNT]
+    assert len(set(answer.value)) == COUNT
+    again = begin(sim, topic, batch())
+    sim.run()
+    assert set(again.value) == {0}
+    assert len(ids_in(sim, first)) == COUNT
+
+
+def test_a_transaction_waits_behind_a_large_batch(sim: Simulation, topic: TopicEntity) -> None:
+    (first, *_) = subscriptions(sim)
+    begin(sim, topic, batch())
+    sim.turn()
+    transaction, answer = FragmentTransaction(), Answer[None]()
+    transaction.send(topic.placement, [make_message("in a transaction")], sim.now)
+    transaction.commit(sim.now, answer)
+    sim.run()
+    assert answer.value is None
+    assert ids_in(sim, first) == [*[str(number) for number in range(COUNT)], "in a transaction"]
+
+
+def test_scheduled_messages_that_are_due_come_behind_a_large_batch(sim: Simulation, topic: TopicEntity) -> None:
+    (first, *_) = subscriptions(sim)
+    due = [make_message(f"due {number}", scheduled_at=sim.now + 1_000) for number in range(9)]
+    begin(sim, topic, due)
+    sim.run()
+    sim.clock.advance(1_000)
+    begin(sim, topic, batch())
+    sim.turn()
+    for broker in sim.brokers:
+        broker.tick(sim.now)
+    for port in sim.ports:
+        port.run()
+    sim.run()
+    sim.tick()
+    sim.clock.advance(1_000)
+    sim.tick()
+    ids = ids_in(sim, first)
+    assert ids[:COUNT] == [str(number) for number in range(COUNT)]
+    assert sorted(ids[COUNT:]) == [f"due {number}" for number in range(9)]
+
+
+def test_receivers_of_all_subscriptions_learn_of_their_copies(sim: Simulation, topic: TopicEntity) -> None:
+    receivers = [sim.receiver(each.main, 1_000) for each in subscriptions(sim, 60)]
+    begin(sim, topic, batch(3))
+    sim.run()
+    assert [receiver.ids() for receiver in receivers] == [["0", "1", "2"]] * 60
+
+
+def test_copies_expire(sim: Simulation, topic: TopicEntity) -> None:
+    (first, *_) = subscriptions(sim)
+    begin(sim, topic, [make_message(str(number), time_to_live=5_000) for number in range(COUNT)])
+    sim.run()
+    assert first.main.counts().active == COUNT
+    sim.advance(7_000, 500)
+    assert first.main.counts().active == 0
+
+
+def test_message_sessions_of_a_large_batch_are_free_at_once(sim: Simulation, topic: TopicEntity) -> None:
+    subscription = sim.subscription(SubscriptionDescription("t", "s", requires_session=True))
+    subscriptions(sim)
+    begin(sim, topic, [make_message(str(number), session_id=f"session {number % 3}") for number in range(COUNT)])
+    sim.run()
+    for number in range(3):
+        lock = sim.accept(subscription.main).value
+        assert lock.session_id == f"session {number}"
+        ids = sim.receiver(subscription.main, 1_000, session=lock).ids()
+        assert ids == [str(each) for each in range(COUNT) if each % 3 == number]
+
+
+def everything(sim: Simulation, topic: TopicEntity) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {}
+    for subscription in topic.subscriptions.values():
+        for queue in (subscription.main, subscription.dead_letter):
+            rows = sim.ask(queue, Peek(0, 250)).value
+            found[f"{subscription.description.name}/{queue.fragments[0].sub_queue.name}"] = [*rows]
+    return found
+
+
+def build(at_once: int, seed: int, patch: Callable[[int], None]) -> tuple[dict[str, list[object]], list[int]]:
+    patch(at_once)
+    random, sim = Random(seed), Simulation()
+    topic = sim.topic(TopicDescription("t", default_time_to_live=1_000_000))
+    for number in range(12):
+        description = SubscriptionDescription(
+            "t",
+            f"s{number}",
+            requires_session=number % 4 == 1,
+            default_time_to_live=(50_000 if number % 3 else 2_000_000),
+            dead_letter_on_filter_error=number % 2 == 0,
+        )
+        rules = [
+            RuleDescription("$Default"),
+            RuleDescription("high", SqlFilter("n > 20")),
+            RuleDescription("act", SqlFilter("n < 10"), SqlAction("SET seen = 'yes'")),
+            RuleDescription("one", CorrelationFilter(properties=(("n", 5),))),
+            RuleDescription("bad", SqlFilter("n / 0 > 1")),
+        ]
+        sim.subscription(description, random.sample(rules, random.randint(1, 3)))
+    messages = [
+        make_message(
+            str(number),
+            session_id=f"s{number % 2}" if number % 5 else None,
+            time_to_live=random.choice([None, 10_000, 3_000_000]),
+            application_properties={"n": number},
+            is_ping=number == 11,
+            scheduled_at=sim.now + 500 if number == 13 else None,
+        )
+        for number in range(30)
+    ]
+    numbers = begin(sim, topic, messages)
+    sim.run()
+    return everything(sim, topic), numbers.value
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_steps_change_nothing_but_the_time(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def patch(at_once: int) -> None:
+        monkeypatch.setattr(topic_placement, "COPIES_AT_ONCE", at_once)
+
+    in_steps, at_once = build(1, seed, patch), build(1_000_000, seed, patch)
+    assert in_steps == at_once
+    assert sum(map(len, in_steps[0].values())) > 30
