@@ -5,10 +5,14 @@ import ssl
 
 
 class Relay:
-    """Listens on `port` and passes everything on to another port of this machine. With `tls` it ends TLS here."""
+    """Listens on `port` and passes everything on to another port of this machine. With `tls` it ends TLS here.
 
-    def __init__(self, target_port: int, tls: ssl.SSLContext | None = None) -> None:
+    `delay_s` is how long bytes are under way, in each direction.
+    """
+
+    def __init__(self, target_port: int, tls: ssl.SSLContext | None = None, delay_s: float = 0.0) -> None:
         self._tls = tls
+        self._delay_s = delay_s
         self._target_port = target_port
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -50,6 +54,8 @@ class Relay:
         try:
             while data := await source.read(1 << 16):
                 heard += data
+                if self._delay_s:
+                    await asyncio.sleep(self._delay_s)
                 await self._may_pass.wait()
                 sink.write(data)
                 await sink.drain()

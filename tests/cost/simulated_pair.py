@@ -28,7 +28,7 @@ from twinbus.meter.operation import SYPHON_PRODUCT, Operation
 from twinbus.model.descriptions import QueueDescription
 from twinbus.pairing.attendant import ping_message
 from twinbus.pairing.backlog import backlog_queue_path
-from twinbus.pairing.courier import Attempt, Courier, ToBacklog
+from twinbus.pairing.courier import Courier, Pause, Step, ToBacklog
 from twinbus.pairing.failures import classify
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.restore import restore
@@ -97,7 +97,8 @@ class SimulatedPair:
         """A new message of the application. One that is refused is the application's, and no operation."""
         message = ServiceBusMessage(b"x" * self.deployment.size, message_id=f"m-{next(self._tags)}")
 
-        def perform(attempt: Attempt) -> None:
+        def perform(attempt: Step) -> None:
+            assert not isinstance(attempt, Pause)
             if isinstance(attempt, ToBacklog):
                 assert isinstance(attempt.parcel, AmqpAnnotatedMessage)
                 self._transfer(self._aside, self._pair.backlog_queues[attempt.index], encoded(attempt.parcel))

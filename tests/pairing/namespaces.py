@@ -73,6 +73,10 @@ class NamespaceProcess:
         self.connection_string = running["connection_string"]
 
     @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid

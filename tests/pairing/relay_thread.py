@@ -10,10 +10,10 @@ from tests.client.relay import Relay
 class RelayThread:
     """Between two ports of this machine, from `with` on."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, delay_s: float = 0.0) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="relay", daemon=True)
-        self._relay = Relay(target_port)
+        self._relay = Relay(target_port, delay_s=delay_s)
         self._is_open = True
 
     @property
@@ -40,6 +40,10 @@ class RelayThread:
 
     def pass_on(self) -> None:
         self._loop.call_soon_threadsafe(self._relay.pass_on)
+
+    def cut(self) -> None:
+        """Connections are reset; new ones are taken."""
+        self._loop.call_soon_threadsafe(self._relay.cut)
 
     def refuse(self) -> None:
         """Connections are cut, and new ones refused, for good."""

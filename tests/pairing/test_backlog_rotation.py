@@ -23,11 +23,30 @@ def test_a_queue_that_was_taken_out_is_not_chosen() -> None:
 
 
 @pytest.mark.rule("B5.4")
-def test_no_queue_is_chosen_when_all_are_out() -> None:
+def test_while_all_are_out_the_one_that_failed_longest_ago_is_chosen() -> None:
+    queues = rotation()
+    for second, index in enumerate((1, 3, 0, 1)):
+        queues.take_out(index, NOON + second * SECOND)
+    assert {queues.choose(draw / 100) for draw in range(100)} == {3}
+    queues.take_out(3, NOON + 9 * SECOND)
+    assert queues.choose(0.5) == 0
+
+
+@pytest.mark.rule("B5.4")
+def test_the_first_success_while_all_are_out_brings_all_back() -> None:
     queues = rotation()
     for index in queues.indexes:
         queues.take_out(index, NOON)
-    assert queues.choose(0.5) is None
+    assert queues.accepted() == [0, 1, 3]
+    assert {queues.choose(draw / 100) for draw in range(100)} == {0, 1, 3}
+
+
+@pytest.mark.rule("B5.2")
+def test_a_success_elsewhere_does_not_bring_a_queue_back_that_may_still_fail() -> None:
+    queues = rotation()
+    queues.take_out(1, NOON)
+    assert queues.accepted() == []
+    assert not queues.contains(1)
 
 
 @pytest.mark.rule("B5.2")

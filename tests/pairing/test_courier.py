@@ -9,12 +9,16 @@ from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityNotFoundError,
     OperationTimeoutError,
+    ServiceBusAuthorizationError,
     ServiceBusServerBusyError,
 )
 
 from tests.pairing.world import World
 from twinbus.meter.operation import Operation
-from twinbus.pairing.courier import UNNUMBERED, Attempt, Courier, ToBacklog, ToPrimary
+from twinbus.pairing.courier import UNNUMBERED, Courier, Pause, Step, ToBacklog, ToPrimary
+from twinbus.pairing.errors import BacklogUnavailable
+from twinbus.pairing.failures import FailureKind
+from twinbus.pairing.line import WaitedForItself
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.preflight import PairedMessageBatch
 from twinbus.pairing.steps import run
@@ -28,11 +32,14 @@ class Recorder:
 
     def __init__(self, world: World, primary: Exception | None = None, backlog: list[Exception] | None = None) -> None:
         self.world = world
-        self.attempts: list[Attempt] = []
+        self.attempts: list[ToPrimary | ToBacklog] = []
         self.primary = primary
         self.backlog = backlog or []
 
-    def __call__(self, attempt: Attempt) -> list[int] | None:
+    def __call__(self, attempt: Step) -> list[int] | None:
+        if isinstance(attempt, Pause):
+            self.world.clock.at += attempt.duration
+            return None
         self.attempts.append(attempt)
         error = self.primary if isinstance(attempt, ToPrimary) else (self.backlog.pop(0) if self.backlog else None)
         if error is not None:
@@ -156,7 +163,7 @@ def test_a_send_with_no_time_left_is_not_sent_twice() -> None:
     world = World(1, SendAvailabilityPairedNamespaceOptions(failover_interval=timedelta(0)))
     courier = world.sender("orders").courier
 
-    def hang(attempt: Attempt) -> list[int] | None:
+    def hang(attempt: Step) -> list[int] | None:
         world.clock.at += 60_000
         raise OperationTimeoutError()
 
@@ -225,3 +232,78 @@ def test_a_meter_that_fails_does_not_make_an_accepted_message_look_refused(is_fa
     courier, recorder = courier_of(world, is_failed_over), Recorder(world)
     send(courier, recorder, ServiceBusMessage("x"))
     assert len(recorder.attempts) == 1
+
+
+@pytest.mark.rule("B3")
+@pytest.mark.parametrize(("timeout_s", "primary_s"), [(3, 1.8), (10, 6), (60, 45)])
+def test_with_an_interval_of_zero_a_part_of_the_time_is_kept_for_the_backlog(
+    timeout_s: float, primary_s: float
+) -> None:
+    world = World(1, SendAvailabilityPairedNamespaceOptions(failover_interval=timedelta(0)))
+    recorder = Recorder(world)
+    run(world.sender("orders").courier.send(ServiceBusMessage("x"), timeout_s), recorder)
+    assert recorder.attempts[0].timeout_s == primary_s
+
+
+@pytest.mark.rule("B2")
+def test_with_a_longer_interval_the_primary_has_all_of_the_time() -> None:
+    world = World(1)
+    recorder = Recorder(world)
+    send(courier_of(world, False), recorder, ServiceBusMessage("x"))
+    assert recorder.attempts[0].timeout_s == 60
+
+
+@pytest.mark.rule("B4")
+def test_time_that_was_waited_in_line_starts_no_timer_and_takes_no_queue_out() -> None:
+    world = World(1, SendAvailabilityPairedNamespaceOptions(failover_interval=timedelta(0)))
+    waited = WaitedForItself(message="in line")
+    courier = world.sender("orders").courier
+    with pytest.raises(WaitedForItself):
+        send(courier, Recorder(world, waited), ServiceBusMessage("x"))
+    assert world.availability.detector("orders").is_untroubled
+    recorder = Recorder(world, DOWN, backlog=[waited])
+    send(courier, recorder, ServiceBusMessage("x"))
+    assert all(queue.out_until is None for queue in world.availability.state().backlog_queues)
+
+
+@pytest.mark.rule("B5")
+def test_what_a_send_waits_for_its_turn_is_added_to_its_time() -> None:
+    world = World(1)
+    courier = courier_of(world, True)
+    attempts: list[ToBacklog] = []
+
+    def wait_then_fail_once(attempt: Step) -> None:
+        assert isinstance(attempt, ToBacklog)
+        world.clock.at += 50_000
+        attempt.waited += 50_000
+        attempts.append(attempt)
+        if len(attempts) == 1:
+            raise DOWN
+
+    run(courier.send(ServiceBusMessage("x"), 10), wait_then_fail_once)
+    assert [attempt.timeout_s for attempt in attempts] == [5, 5]
+
+
+@pytest.mark.rule("B4")
+def test_a_link_that_was_detached_because_it_was_idle_is_opened_again_for_the_same_send() -> None:
+    world = World(1, SendAvailabilityPairedNamespaceOptions(classifier=lambda _: FailureKind.DETACHED))
+    attempts: list[Step] = []
+
+    def detached_at_first(attempt: Step) -> None:
+        attempts.append(attempt)
+        if len(attempts) == 1:
+            raise DOWN
+
+    run(world.sender("orders").courier.send(ServiceBusMessage("x"), 10), detached_at_first)
+    assert len(attempts) == 2
+    assert world.availability.detector("orders").is_untroubled
+
+
+def test_keys_that_every_queue_refuses_are_reported_without_waiting_for_the_timeout() -> None:
+    world = World(1)
+    courier, recorder = courier_of(world, True), Recorder(world, backlog=[ServiceBusAuthorizationError()] * 10)
+    began = world.clock.at
+    with pytest.raises(BacklogUnavailable):
+        send(courier, recorder, ServiceBusMessage("x"))
+    assert len(recorder.attempts) == 3
+    assert world.clock.at == began

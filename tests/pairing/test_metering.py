@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage
 
 from twinbus.errors import ServerBusy
 from twinbus.meter.operation import NO_METER, Cause, Operation, Path
-from twinbus.pairing.courier import Attempt, Courier, ToPrimary
+from twinbus.pairing.courier import Courier, Step, ToPrimary
 from twinbus.pairing.failures import classify
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_meter import size_of
@@ -180,7 +180,7 @@ def availability_with(meter: KeptOperations, **options: timedelta) -> SendAvaila
     return SendAvailability(chosen, BACKLOG_QUEUES, Random(1))
 
 
-def at_once(attempt: Attempt) -> list[int] | None:
+def at_once(attempt: Step) -> list[int] | None:
     return [] if isinstance(attempt, ToPrimary) else None
 
 

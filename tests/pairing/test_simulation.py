@@ -102,6 +102,37 @@ def test_with_both_namespaces_down_the_caller_gets_the_error() -> None:
     assert world.in_backlog() == []
 
 
+@pytest.mark.rule("B5.4")
+def test_a_secondary_that_was_away_takes_the_next_send_and_all_its_queues_are_back() -> None:
+    """With the first success, not a minute after the failure."""
+    world = World(1)
+    failed_over(world)
+    sender = world.sender("orders")
+    world.secondary.is_down = True
+    assert not world.send(sender)
+    assert all(queue.out_until is not None for queue in world.availability.state().backlog_queues)
+    world.secondary.is_down = False
+    assert world.send(sender)
+    assert all(queue.out_until is None for queue in world.availability.state().backlog_queues)
+
+
+@pytest.mark.rule("B5.4")
+def test_a_send_goes_on_trying_while_it_has_time_and_is_accepted_when_a_queue_works_again() -> None:
+    world = World(1)
+    failed_over(world)
+    world.secondary.is_down = True
+    began = world.clock.at
+
+    class BackSoon(type(world.secondary)):  # type: ignore[misc]
+        def reach(self, timeout_s: float) -> None:
+            self.is_down = self.clock.at < began + 4_000
+            super().reach(timeout_s)
+
+    world.secondary.__class__ = BackSoon
+    assert world.send(world.sender("orders"))
+    assert 4_000 <= world.clock.at - began < 6_000
+
+
 @pytest.mark.rule("B7.2")
 def test_pings_find_the_recovery_within_one_interval_for_every_sender() -> None:
     world = World(1)

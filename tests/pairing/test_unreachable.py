@@ -20,6 +20,7 @@ from twinbus.clock import NEVER, SteadyClock
 from twinbus.pairing import Availability, BacklogUnavailable, PairedNamespaceClient
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
 from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX, Attendant
+from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
@@ -77,7 +78,7 @@ def test_a_refused_connection_is_raised_and_starts_the_timer(refusing_port: int)
 def test_with_both_namespaces_away_the_error_names_the_last_failure(refusing_port: int) -> None:
     with pair(refusing_port, failover_s=0) as client, client.get_queue_sender("orders") as sender:
         with pytest.raises(BacklogUnavailable, match="Connection refused") as caught:
-            sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y")])
+            sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y")], timeout=2)
         assert isinstance(caught.value, ServiceBusError)
         assert all(queue.out_until is not None for queue in client.state().backlog_queues)
 
@@ -118,7 +119,7 @@ async def test_aio_a_refused_connection_is_raised_and_starts_the_timer(refusing_
 async def test_aio_with_both_namespaces_away_the_caller_gets_the_error(refusing_port: int) -> None:
     async with aio_pair(refusing_port, failover_s=0) as client:
         with pytest.raises(BacklogUnavailable, match="Connect call failed"):
-            await client.get_topic_sender("orders").send_messages(ServiceBusMessage("x"))
+            await client.get_topic_sender("orders").send_messages(ServiceBusMessage("x"), timeout=2)
 
 
 async def test_aio_a_silent_primary_cannot_hold_a_send_past_its_timeout(silent_port: int) -> None:
@@ -136,7 +137,7 @@ def test_pings_of_many_entities_take_turns_and_end_with_the_pair(silent_port: in
     quick = replace(options(failover_s=0), ping_primary_interval=timedelta(seconds=1))
     availability = SendAvailability(quick, QUEUES, Random(1))
     with ServiceBusClient.from_connection_string(connection_string(silent_port), retry_total=0) as primary:
-        attendant = Attendant(primary, availability, clock, lambda _: None)
+        attendant = Attendant(primary, availability, clock, lambda _: None, LocalLag(clock))
         attendant.start()
         for number in range(PINGS_AT_ONCE_MAX + 8):
             availability.primary_failed(f"q{number}", ConnectionError("down"), clock.now())

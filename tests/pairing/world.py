@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import (
 
 from tests.pairing.sim_syphon import BacklogQueue, SimSyphon
 from twinbus.clock import Millis
-from twinbus.pairing.courier import Attempt, Courier, ToPrimary
+from twinbus.pairing.courier import Courier, Pause, Step, ToPrimary
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.send_availability import SendAvailability
@@ -84,7 +84,9 @@ class Entity:
             raise MessagingEntityNotFoundError()
         if self.is_full:
             raise ServiceBusQuotaExceededError()
-        self.arrived += [each for each in ids if not self.detects_duplicates or each not in self.arrived]
+        for each in ids:
+            if not self.detects_duplicates or each not in self.arrived:
+                self.arrived.append(each)
 
 
 class World:
@@ -184,8 +186,10 @@ class SimSender:
         for each in ids:
             auditor.sent(each, None, is_pinned=False)
 
-        def perform(attempt: Attempt) -> None:
-            if isinstance(attempt, ToPrimary):
+        def perform(attempt: Step) -> None:
+            if isinstance(attempt, Pause):
+                self.world.clock.at += attempt.duration
+            elif isinstance(attempt, ToPrimary):
                 self.world.arrive(self.path, ids, attempt.timeout_s)
             else:
                 self._at_backlog(self._queues[attempt.index], ids, attempt.parcel, attempt.timeout_s)

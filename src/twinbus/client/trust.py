@@ -9,6 +9,7 @@ SSL_CERT_FILE          as OpenSSL has it: instead of the system's
 Each is a PEM file; several authorities may be in one. They add up, and none takes away another one's trust.
 """
 
+import functools
 import os
 import ssl
 from collections.abc import Mapping, Sequence
@@ -67,3 +68,26 @@ def _trust(context: ssl.SSLContext, file: Path) -> None:
         raise ArgumentError(f"{file} is not a PEM file of certificates, and is named as one to trust.") from None
     except OSError as fault:
         raise ArgumentError(f"The certificates in {file} cannot be read: {fault.strerror}.") from None
+
+
+def share_trust(stock_client: Any) -> None:
+    """Read the authorities of a stock client once, and not again for each of its links.
+
+    For asyncio the SDK reads them on the event loop, even where it does not use TLS, and that takes tens of milliseconds.
+    What it trusts stays the same. The SDK has no public name for what a client that is there already trusts.
+    """
+    if getattr(stock_client, "_ssl_context", True) is not None:
+        return
+    stock_client._ssl_context = _context_of(getattr(stock_client, "_connection_verify", None))
+
+
+@functools.cache
+def _context_of(authorities: str | None) -> ssl.SSLContext | None:
+    import certifi  # the stock client's own list, which comes with it
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(authorities or certifi.where())
+    except (OSError, TypeError):
+        return None  # the SDK reports what is wrong with it when it connects
+    return context

@@ -13,10 +13,14 @@ from twinbus.clock import NEVER, Clock, Millis
 from twinbus.model import wire_names
 from twinbus.model.pairing_limits import PING_TIME_TO_LIVE, PING_TIMEOUT
 from twinbus.pairing.guarded_sender import GuardedSender
+from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.send_availability import SendAvailability
 
-LOOK_INTERVAL: Millis = 250
-"""How late a blocked call may be noticed."""
+LOOK_INTERVAL: Millis = 100
+"""How late a blocked call, or a process that did not run, may be noticed."""
+
+OPENING_TIMEOUT_S = 15.0
+"""Of a link that is opened ahead."""
 
 PINGS_AT_ONCE_MAX = 32
 
@@ -35,9 +39,14 @@ def send_ping(stock: Any, timeout_s: float) -> Any:
     return stock.send_messages(ping_message(str(uuid.uuid4())), timeout=timeout_s)
 
 
-def until_next_look(availability: SendAvailability, now: Millis, at_most: Millis) -> float:
-    """Seconds until a failover or a ping is due."""
-    return min(at_most, max(1, availability.next_action_at() - now)) / 1000
+def open_link(stock: Any, timeout_s: float) -> Any:
+    """The SDK has no other public way to open a link without sending: to make a batch, it asks for the link's limits."""
+    return stock.create_message_batch()
+
+
+def until_next_look(availability: SendAvailability, now: Millis, at_most: Millis) -> Millis:
+    """How long until a failover or a ping is due."""
+    return min(at_most, max(1, availability.next_action_at() - now))
 
 
 class Attendant:
@@ -49,7 +58,9 @@ class Attendant:
         availability: SendAvailability,
         clock: Clock,
         watch: Callable[[Millis], None],
+        lag: LocalLag,
     ) -> None:
+        self._lag = lag
         self._primary = primary
         self._availability = availability
         self._clock = clock
@@ -80,7 +91,10 @@ class Attendant:
                 self._look(now)
             except Exception:  # without this thread nothing would ever ping again
                 _LOGGER.exception("a look at the pair failed")
-            self._wake.wait(until_next_look(self._availability, now, LOOK_INTERVAL))
+            pause = until_next_look(self._availability, now, LOOK_INTERVAL)
+            self._lag.sleeps(pause)
+            self._wake.wait(pause / 1000)
+            self._lag.wakes()
             self._wake.clear()
         self._has_looked_last.set()
         while self._pings:
@@ -106,7 +120,7 @@ class Attendant:
 
     def _ping(self, path: str) -> None:
         """With a sender of its own that is not paired: a ping must never end up in the backlog."""
-        sender = GuardedSender(lambda: self._primary.get_queue_sender(path), self._clock)
+        sender = GuardedSender(lambda: self._primary.get_queue_sender(path), self._clock, self._lag)
         self._pings.add(sender)
         try:
             sender.run(send_ping, PING_TIMEOUT.total_seconds())

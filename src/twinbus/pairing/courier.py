@@ -4,13 +4,16 @@ A generator yields attempts and gets the outcome of each back, by `send` for a s
 threads performs an attempt and blocks; the sender for asyncio awaits it. Neither decides anything.
 
     primary --ok--> done        primary --outage, failed over by now--> backlog queue of this sender
-                                backlog queue --fails--> out of the rotation, next queue ... none left: raise
+                                backlog queue --fails--> last in the rotation, next queue ... until the time is over: raise
+
+A send has its timeout for itself: what it waits for others that use the same link is added to it. Where its outage may fail
+over at once, the primary gets a part of the time, and the rest is kept for the backlog.
 """
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -20,9 +23,11 @@ from twinbus.clock import Clock, Millis
 from twinbus.meter.operation import Cause
 from twinbus.model import wire_names
 from twinbus.model.durations import millis_of
+from twinbus.pairing.attempt import Attempt
 from twinbus.pairing.errors import BacklogUnavailable
-from twinbus.pairing.failover import Route
+from twinbus.pairing.failover import FailoverDetector, Route
 from twinbus.pairing.failures import FailureKind
+from twinbus.pairing.line import NotWantedAnyMore
 from twinbus.pairing.preflight import PairedMessageBatch, as_messages, check
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.transfer import AnyMessage, set_aside
@@ -37,32 +42,50 @@ away from all others."""
 TIMEOUT_MAX_S = 30 * 86_400.0
 """Longer timeouts, and infinity, are shortened to this: locks and sockets have limits of their own."""
 
+KEPT_SHARE = 0.4
+KEPT_MAX: Millis = 15_000
+"""Of a send's time, for the backlog, where its outage fails over within it."""
+
+PAUSE_MIN: Millis = 100
+PAUSE_MAX: Millis = 1_000
+"""Between two rounds through backlog queues that all fail."""
+
 Outgoing: TypeAlias = AnyMessage | list[AnyMessage] | ServiceBusMessageBatch
 Parcel: TypeAlias = AmqpAnnotatedMessage | ServiceBusMessageBatch
 
 
-class ToPrimary(NamedTuple):
-    """Call `operation` with the primary's stock sender and the timeout. Stock senders of both kinds have the same methods."""
+@dataclass(slots=True)
+class ToPrimary(Attempt):
+    """With the primary's stock sender."""
 
-    operation: Callable[[Any, float], Any]
-    timeout_s: float
+    detector: FailoverDetector | None = None
+
+    def is_wanted(self) -> bool:
+        return self.detector is None or self.detector.failed_over_at is None
 
 
-@dataclass(frozen=True, slots=True)
-class ToBacklog:
+@dataclass(slots=True, kw_only=True)
+class ToBacklog(Attempt):
     """Send a parcel to the backlog queue of this index."""
 
     index: int
     parcel: Parcel
-    timeout_s: float
+    availability: SendAvailability
 
-    def operation(self, stock: Any, timeout_s: float) -> Any:
-        return stock.send_messages(self.parcel, timeout=timeout_s)
+    def is_wanted(self) -> bool:
+        return self.availability.is_worth_trying(self.index)
 
 
-Attempt: TypeAlias = ToPrimary | ToBacklog
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let time pass."""
+
+    duration: Millis
+
+
+Step: TypeAlias = ToPrimary | ToBacklog | Pause
 Result = TypeVar("Result")
-Steps: TypeAlias = Generator[Attempt, Any, Result]
+Steps: TypeAlias = Generator[Step, Any, Result]
 """What a sender runs. The outcome of an attempt is whatever its operation returned."""
 
 
@@ -92,6 +115,11 @@ class Courier:
         self._timeout_default = min(millis_of(availability.options.operation_timeout), int(TIMEOUT_MAX_S * 1000))
         self._size_max = availability.options.message_size_max
 
+    def queue_ahead(self, now: Millis) -> int | None:
+        """The backlog queue that this sender would use now."""
+        self.queue = self._availability.choose_queue(self.queue, now)
+        return self.queue
+
     def check_live(self) -> None:
         if self.is_closed:
             raise ValueError("The sender has been closed. Get a new one from the paired client.")
@@ -115,16 +143,17 @@ class Courier:
             return
         self._check(outgoing)
         now, timeout = self._clock.now(), self._timeout(timeout_s)
+        deadline = now + timeout
         if self._goes_to_primary(now):
-            try:
-                yield ToPrimary(lambda stock, left_s: stock.send_messages(outgoing, timeout=left_s), timeout / 1000)
-            except Exception as error:
-                self._primary_failed(error, now + timeout)
-            else:
-                self._primary_answered()
+            attempt = self._to_primary(
+                lambda stock, left_s: stock.send_messages(outgoing, timeout=left_s), now, timeout
+            )
+            is_done, _ = yield from self._try_primary(attempt, deadline)
+            if is_done:
                 self._availability.meter.sent(Cause.SEND, self.path, _messages_of(outgoing), now)
                 return
-        yield from self._to_backlog(_messages_of(outgoing), now + timeout)
+            deadline += attempt.waited
+        yield from self._to_backlog(_messages_of(outgoing), deadline)
 
     def schedule(self, given: object, at: datetime, timeout_s: float | None) -> Steps[list[int]]:
         """Sequence numbers of the primary, or `UNNUMBERED` for each message that had to go to the backlog."""
@@ -137,20 +166,19 @@ class Courier:
             return []
         self._check(messages)
         now, timeout = self._clock.now(), self._timeout(timeout_s)
+        deadline = now + timeout
         if self._goes_to_primary(now):
-            try:
-                numbers: list[int] | None = yield ToPrimary(
-                    lambda stock, left_s: stock.schedule_messages(messages, at, timeout=left_s), timeout / 1000
-                )
-            except Exception as error:
-                self._primary_failed(error, now + timeout)
-            else:
-                self._primary_answered()
+            attempt = self._to_primary(
+                lambda stock, left_s: stock.schedule_messages(messages, at, timeout=left_s), now, timeout
+            )
+            is_done, numbers = yield from self._try_primary(attempt, deadline)
+            if is_done:
                 self._availability.meter.sent(Cause.SCHEDULE, self.path, messages, now)
                 return numbers or []
+            deadline += attempt.waited
         for message in messages:
             _schedule(message, at)
-        yield from self._to_backlog(messages, now + timeout)
+        yield from self._to_backlog(messages, deadline)
         return [UNNUMBERED] * len(messages)
 
     def cancel(self, sequence_numbers: int | list[int], timeout_s: float | None) -> Steps[None]:
@@ -206,6 +234,30 @@ class Courier:
     def _goes_to_primary(self, now: Millis) -> bool:
         return self._detector.is_untroubled or self._availability.route(self.path, now) is Route.PRIMARY
 
+    def _to_primary(self, operation: Callable[[Any, float], Any], now: Millis, timeout: Millis) -> ToPrimary:
+        kept = min(int(timeout * KEPT_SHARE), KEPT_MAX)
+        if not self._detector.fails_over_by(now + timeout - kept):
+            kept = 0
+        return ToPrimary(operation, (timeout - kept) / 1000, detector=self._detector)
+
+    def _try_primary(self, attempt: ToPrimary, deadline: Millis) -> Steps[tuple[bool, Any]]:
+        """Whether the primary has done it, and its answer. False if the send may continue at a backlog queue; otherwise raises."""
+        is_second_try = False
+        while True:
+            try:
+                outcome = yield attempt
+            except NotWantedAnyMore:
+                return False, None
+            except Exception as error:
+                if not is_second_try and self._availability.kind_of(error) is FailureKind.DETACHED:
+                    is_second_try = True
+                    attempt.timeout_s = max(0.001, min(attempt.timeout_s, self._left_s(deadline + attempt.waited)))
+                    continue
+                self._primary_failed(error, deadline + attempt.waited)
+                return False, None
+            self._primary_answered()
+            return True, outcome
+
     def _primary_answered(self) -> None:
         if self._detector.failing_since is not None:
             self._availability.primary_answered(self.path)
@@ -225,50 +277,99 @@ class Courier:
         now = self._clock.now()
         aside = [set_aside(message, self.path, self._new_message_id, now) for message in messages]
         for parcel, held in _parcels(aside, self._size_max):
-            yield from self._deliver(parcel, held, deadline)
+            deadline = yield from self._deliver(parcel, held, deadline)
 
-    def _deliver(self, parcel: Parcel, held: list[AmqpAnnotatedMessage], deadline: Millis) -> Steps[None]:
-        """Try queue after queue until one takes the parcel."""
-        availability = self._availability
-        error: Exception | None = None
+    def _deliver(self, parcel: Parcel, held: list[AmqpAnnotatedMessage], deadline: Millis) -> Steps[Millis]:
+        """Try queue after queue until one takes the parcel. Returns the deadline, later by what was waited in line."""
+        availability, tries = self._availability, _Tries()
         while True:
             # Also kept in a local: another thread with the same sender may change it in the meantime.
             queue = self.queue = availability.choose_queue(self.queue, self._clock.now())
             if queue is None:
-                raise self._no_queue(error)
-            attempt = ToBacklog(queue, parcel, self._attempt_s(queue, deadline))
+                raise self._no_queue(tries.last_error)
+            attempt = self._attempt(queue, parcel, deadline, tries)
             try:
                 yield attempt
+            except NotWantedAnyMore:
+                deadline += attempt.waited
+                continue
             except Exception as failure:
-                kind = availability.kind_of(failure)
-                if kind.is_of_the_message or (kind is FailureKind.TIMEOUT and attempt.timeout_s < ATTEMPT_MIN_S):
-                    raise
-                error = failure
-                availability.queue_failed(queue, failure, self._clock.now())
+                deadline += attempt.waited
+                self._note_failure(attempt, failure, tries)
+                if availability.is_hopeless(tries.lasting):
+                    raise self._no_queue(failure) from failure
+                if tries.is_round_over(queue) and (pause := tries.pause(deadline - self._clock.now())):
+                    yield Pause(pause)
             else:
                 availability.backlog_sent(self.path, queue, held, self._clock.now())
-                return
+                return deadline + attempt.waited
+
+    def _attempt(self, queue: int, parcel: Parcel, deadline: Millis, tries: "_Tries") -> ToBacklog:
+        if tries.last_error is not None and self._left_s(deadline) <= 0:
+            raise self._no_queue(tries.last_error) from tries.last_error
+        return ToBacklog(
+            lambda stock, left_s: stock.send_messages(parcel, timeout=left_s),
+            self._attempt_s(queue, deadline),
+            index=queue,
+            parcel=parcel,
+            availability=self._availability,
+        )
+
+    def _note_failure(self, attempt: ToBacklog, failure: Exception, tries: "_Tries") -> None:
+        """Raises `failure` if no other queue can help."""
+        kind = self._availability.kind_of(failure)
+        if kind.is_of_the_message or (kind is FailureKind.TIMEOUT and attempt.timeout_s < ATTEMPT_MIN_S):
+            raise failure
+        tries.last_error = failure
+        if kind is FailureKind.LOCAL:
+            self.queue = None  # its line stands still; another one may move
+        elif kind is not FailureKind.DETACHED or attempt.index in tries.detached:
+            self._availability.queue_failed(attempt.index, failure, self._clock.now())
+        else:
+            tries.detached.add(attempt.index)
+        if kind.is_lasting:
+            tries.lasting.add(attempt.index)
 
     def _no_queue(self, error: Exception | None) -> Exception:
         cause = error or self._availability.last_error(self.path)
         return BacklogUnavailable(
-            f"'{self.path}' is failed over and no backlog queue is left in the rotation, so the message was not "
-            f"accepted. Send it again once one of the namespaces is available. The last failure was: {cause}",
+            f"'{self.path}' is failed over and no backlog queue took the message in time, so it was not accepted. "
+            f"Send it again once one of the namespaces is available. The last failure was: {cause}",
             error=cause,
         )
 
     def _attempt_s(self, queue: int, deadline: Millis) -> float:
         """Half of the remaining time, so that a queue that hangs leaves some for the next; all of it for the last queue."""
-        remaining = self._remaining_s(deadline)
+        remaining = self._left_s(deadline)
+        if remaining <= 0:
+            raise OperationTimeoutError(message=f"The send to '{self.path}' did not finish within its timeout.")
         if not self._availability.has_other_queue(queue):
             return remaining
         return max(remaining / 2, min(remaining, ATTEMPT_MIN_S))
 
-    def _remaining_s(self, deadline: Millis) -> float:
-        remaining = deadline - self._clock.now()
-        if remaining <= 0:
-            raise OperationTimeoutError(message=f"The send to '{self.path}' did not finish within its timeout.")
-        return remaining / 1000
+    def _left_s(self, deadline: Millis) -> float:
+        return (deadline - self._clock.now()) / 1000
+
+
+class _Tries:
+    """What one send has met at backlog queues so far."""
+
+    def __init__(self) -> None:
+        self.last_error: Exception | None = None
+        self.lasting: set[int] = set()
+        self.detached: set[int] = set()
+        self._tried: set[int] = set()
+        self._pause = PAUSE_MIN
+
+    def is_round_over(self, queue: int) -> bool:
+        """True if this queue was tried before: all others have failed since."""
+        is_over = queue in self._tried
+        self._tried.add(queue)
+        return is_over
+
+    def pause(self, left: Millis) -> Millis:
+        pause, self._pause = self._pause, min(PAUSE_MAX, 2 * self._pause)
+        return max(0, min(pause, left))
 
 
 def _schedule(message: AnyMessage, at: datetime) -> None:

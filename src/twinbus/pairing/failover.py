@@ -43,6 +43,12 @@ class FailoverDetector:
         """Nothing to decide: the send goes to the primary. Two reads, for the healthy path."""
         return self.failing_since is None and self.recovered_at is None
 
+    def fails_over_by(self, at: Millis) -> bool:
+        """Whether a send that fails at `at` may continue at the backlog. The timer of a healthy entity starts with its failure."""
+        if self.failing_since is None:
+            return self.failover_interval == 0
+        return self.failing_since + self.failover_interval <= at
+
     def primary_failed(self, error: BaseException, now: Millis) -> bool:
         """Only for outages. True if this failure started the timer."""
         self.last_error = error

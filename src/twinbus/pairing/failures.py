@@ -27,6 +27,7 @@ from azure.servicebus.exceptions import (
 from twinbus import errors
 from twinbus.client.remote_errors import ConnectionLost, RemoteError
 from twinbus.errors import MessagingError
+from twinbus.pairing.line import WaitedForItself
 
 
 class FailureKind(Enum):
@@ -39,6 +40,10 @@ class FailureKind(Enum):
     DISABLED = "disabled"
     TOO_LARGE = "too large"
     BAD_ARGUMENT = "bad argument"
+    DETACHED = "link detached"
+    """The service ended a link that was idle. Nothing is wrong: a new link is opened, and the send tried once more."""
+    LOCAL = "local"
+    """The time went by in this process, and no namespace is to blame."""
     UNKNOWN = "unknown"
 
     @property
@@ -126,7 +131,12 @@ def classify(error: BaseException) -> FailureKind:
 
 
 def kind_by(classifier: Classifier, error: BaseException) -> FailureKind:
-    """What the user's classifier says. If it fails, then the error it was asked about is still the one that counts."""
+    """What the user's classifier says. If it fails, then the error it was asked about is still the one that counts.
+
+    It is not asked about time that this process spent on itself.
+    """
+    if isinstance(error, WaitedForItself):
+        return FailureKind.LOCAL
     try:
         return classifier(error)
     except Exception:

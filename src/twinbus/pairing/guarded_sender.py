@@ -1,7 +1,7 @@
 """A stock sender that several threads may share and that keeps its timeout.
 
 The SDK's senders are for one thread at a time, and they can block forever while they connect to a peer that accepts the
-connection and then stays silent: their timeout does not apply there. So there is a lock, and a deadline that the pair's thread
+connection and then stays silent: their timeout does not apply there. So there is a line, and a deadline that the pair's thread
 watches. Past the deadline it shuts down the socket under the blocked call, which then fails as for a lost connection. Such a
 sender, or one whose call was interrupted by Ctrl-C, is replaced: the SDK would notice only at the next send, and fail that too.
 """
@@ -9,27 +9,35 @@ sender, or one whose call was interrupted by Ctrl-C, is replaced: the SDK would 
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.clock import NEVER, Clock, Millis
+from twinbus.pairing.attempt import Attempt
+from twinbus.pairing.line import Line, NotWantedAnyMore, Wait, WaitedForItself
+from twinbus.pairing.local_lag import LocalLag
 
-CLOSE_WAIT_S = 5.0
-CLOSED_AT_ONCE_MAX = 16
+LINE_LOOK_S = 0.1
+CLOSE_WAIT_S = 2.0
+CLOSE_MAX_S = 8.0
+"""For all senders of a pair together: what is not closed by then is left to its threads, which keep no process alive."""
+OVERTIME: Millis = 50
+"""The SDK's own timeout should win where it works: it knows more about the failure."""
 
 T = TypeVar("T")
 
 
 class GuardedSender:
-    def __init__(self, open_stock: Callable[[], ServiceBusSender], clock: Clock) -> None:
+    def __init__(self, open_stock: Callable[[], ServiceBusSender], clock: Clock, lag: LocalLag | None = None) -> None:
+        self.line = Line()
         self._open_stock = open_stock
         self._stock = open_stock()
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lag = lag or LocalLag(clock)
         self._deadline: Millis = NEVER
         self._is_interrupted = False
         # Held so that a socket is never shut down under the operation that follows the late one.
@@ -40,22 +48,29 @@ class GuardedSender:
         return self._stock
 
     def run(self, operation: Callable[[ServiceBusSender, float], T], timeout_s: float) -> T:
-        """Call `operation` with the stock sender and what is left of the timeout once the sender is free."""
-        if not self._lock.acquire(blocking=False):
-            started = self._clock.now()
-            if not self._lock.acquire(timeout=timeout_s):
-                raise OperationTimeoutError(message="Another operation on this sender took all of the timeout.")
-            timeout_s = max(0.001, timeout_s - (self._clock.now() - started) / 1000)
+        """Call `operation` with the stock sender and the timeout, once the sender is free."""
+        result: T = self.perform(Attempt(operation, timeout_s))
+        return result
+
+    def perform(self, attempt: Attempt) -> Any:
+        """As `run`. The attempt learns how long it waited: for its turn, and while nothing of this process ran."""
+        if not self.line.take():
+            self._wait_in_line(attempt)
+        timeout_s, lost = attempt.timeout_s, self._lag.total()
         try:
             if self._is_interrupted:
                 self._replace()
-            self._deadline = self._clock.now() + int(timeout_s * 1000)
-            return operation(self._stock, timeout_s)
+            self._deadline = self._clock.now() + int(timeout_s * 1000) + OVERTIME - lost
+            result = attempt.operation(self._stock, timeout_s)
+            if self.line.has_waiting:
+                self.line.moved_at = self._clock.now()
         except Exception as error:
-            if self._is_interrupted:
-                # Which error the SDK raises for a socket that is shut down depends on what it was reading.
-                raise OperationTimeoutError(message="The peer did not answer within the timeout.") from error
-            raise
+            if not self._is_interrupted and not isinstance(error, OperationTimeoutError):
+                raise
+            if self._lag.total() - lost > attempt.lag_max:
+                raise WaitedForItself(message="This process did not run for a part of the timeout.") from error
+            # Which error the SDK raises for a socket that is shut down depends on what it was reading.
+            raise OperationTimeoutError(message="The peer did not answer within the timeout.") from error
         except BaseException:
             # Ctrl-C may have come in the middle of a frame.
             self._is_interrupted = True
@@ -63,24 +78,49 @@ class GuardedSender:
         finally:
             with self._watching:
                 self._deadline = NEVER
-            self._lock.release()
+            self.line.pass_on()
+            attempt.waited += self._lag.total() - lost
+        return result
+
+    def _wait_in_line(self, attempt: Attempt) -> None:
+        wait, turn = Wait(self.line, attempt, self._clock), threading.Event()
+        self.line.join(turn.set)
+        reason: Exception | None = None
+        try:
+            while not turn.wait(LINE_LOOK_S):
+                reason = wait.reason_to_leave()
+                if reason is not None and self.line.leave(turn.set):
+                    break
+        except BaseException:
+            if not self.line.leave(turn.set):
+                self.line.pass_on()
+            raise
+        if not isinstance(reason, WaitedForItself):
+            attempt.waited += wait.waited()
+        if turn.is_set():
+            reason = NotWantedAnyMore() if not attempt.is_wanted() else None
+            if reason is not None:
+                self.line.pass_on()
+        if reason is not None:
+            raise reason
 
     def interrupt_if_late(self, now: Millis) -> None:
         with self._watching:
-            if now > self._deadline:
+            if now - self._lag.total() > self._deadline:
                 self._is_interrupted = True
                 interrupt(self._stock)
 
     def close(self) -> None:
-        is_free = self._lock.acquire(timeout=CLOSE_WAIT_S)
-        if not is_free:
+        turn = threading.Event()
+        self.line.join(turn.set)
+        if not turn.wait(CLOSE_WAIT_S):
             interrupt(self._stock)
-            is_free = self._lock.acquire(timeout=CLOSE_WAIT_S)
+            turn.wait(CLOSE_WAIT_S)
         try:
             self._stock.close()
         finally:
-            if is_free:
-                self._lock.release()
+            if turn.is_set() or not self.line.leave(turn.set):
+                self.line.pass_on()
 
     def _replace(self) -> None:
         broken, self._stock = self._stock, self._open_stock()
@@ -109,15 +149,25 @@ class Closeable(Protocol):
     def close(self) -> None: ...
 
 
-def close_all(opened: Sequence[Closeable]) -> None:
-    """Close stock senders in parallel: each waits for a thread of the SDK that sleeps up to a second.
+def close_all(opened: Sequence[Closeable], within_s: float = CLOSE_MAX_S) -> None:
+    """Close clients and stock senders in parallel: each waits for a thread of the SDK that sleeps up to a second, and longer
+    where somebody still uses it.
 
     Closes all of them even if one fails; the first failure is raised afterwards.
     """
-    if len(opened) == 1:
-        opened[0].close()
-    elif opened:
-        with ThreadPoolExecutor(min(len(opened), CLOSED_AT_ONCE_MAX), "twinbus-close") as closing:
-            results = [closing.submit(each.close) for each in opened]
-        for result in results:
-            result.result()
+    failures: list[BaseException] = []
+
+    def close(each: Closeable) -> None:
+        try:
+            each.close()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=close, args=(each,), name="twinbus-close", daemon=True) for each in opened]
+    for thread in threads:
+        thread.start()
+    ends_at = time.monotonic() + within_s
+    for thread in threads:
+        thread.join(max(0.0, ends_at - time.monotonic()))
+    if failures:
+        raise failures[0]

@@ -1,6 +1,7 @@
 """Pairing for threads: two clients of the SDK in, one client out whose senders survive an outage of the first."""
 
 import contextlib
+import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -11,9 +12,10 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.administration import administration_client
 from twinbus.clock import Clock, Millis, SteadyClock
-from twinbus.pairing.attendant import Attendant
+from twinbus.pairing.attendant import OPENING_TIMEOUT_S, Attendant, open_link
 from twinbus.pairing.events import PairState
 from twinbus.pairing.guarded_sender import GuardedSender, close_all
+from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
@@ -73,16 +75,18 @@ class PairedNamespaceClient:
         self.backlog_queues = tuple(backlog_queues.values())
         self._clients = {Partner.PRIMARY: primary, Partner.SECONDARY: secondary}
         self._owns_clients = owns_clients
-        self._guard = partial(GuardedSender, clock=clock)
-        self._life: PairLife[PairedSender] = PairLife(
+        self._clock = clock
+        lag = LocalLag(clock)
+        self._life: PairLife[PairedSender, GuardedSender] = PairLife(
             self._clients,
             options,
             backlog_queues,
             clock,
             syphon,
+            partial(GuardedSender, clock=clock, lag=lag),
             lambda partner, close: partial(self._close_partner, partner, close),
         )
-        self._attendant = Attendant(primary, self._life.availability, clock, self._watch)
+        self._attendant = Attendant(primary, self._life.availability, clock, self._watch, lag)
         self._attendant.start()
 
     def __enter__(self) -> "PairedNamespaceClient":
@@ -94,11 +98,11 @@ class PairedNamespaceClient:
         self.close()
 
     def get_queue_sender(self, queue_name: str, **sender_options: Any) -> PairedSender:
-        """`sender_options` are those of the SDK's method; they apply at the primary and at backlog queues."""
-        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options), sender_options)
+        """`sender_options` are those of the SDK's method. Links to backlog queues are shared, so they do not apply there."""
+        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options))
 
     def get_topic_sender(self, topic_name: str, **sender_options: Any) -> PairedSender:
-        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options), sender_options)
+        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options))
 
     def state(self) -> PairState:
         """Every entity that has a sender, and every backlog queue, as they are now."""
@@ -124,21 +128,30 @@ class PairedNamespaceClient:
                 ending.callback(self.secondary.close)
             ending.callback(self._life.restore_closes)
             ending.callback(leave_pair, self.primary, self.secondary)
-            ending.callback(lambda: close_all(self._life.senders.all()))
+            ending.callback(lambda: close_all([*self._life.senders.all(), *self._life.links.take_all()]))
             ending.callback(self._stop_pumps)
             self._attendant.stop()
 
-    def _sender(self, open_stock: Callable[[], ServiceBusSender], sender_options: dict[str, Any]) -> PairedSender:
-        return self._life.new_sender(self._guard, PairedSender, open_stock, sender_options)
+    def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
+        return self._life.new_sender(PairedSender, open_stock)
 
     def _close_partner(self, partner: Partner, close: Callable[[], None]) -> None:
         close()
         self._carry_out(self._life.partner_closed(partner))
 
     def _watch(self, now: Millis) -> None:
-        for sender in self._life.senders.all():
+        watched: list[PairedSender | GuardedSender] = [*self._life.senders.all(), *self._life.links.all()]
+        for sender in watched:
             sender.interrupt_if_late(now)
+        for index, link in self._life.links_to_open(now):
+            threading.Thread(target=self._open_ahead, args=(index, link), name="twinbus-open", daemon=True).start()
         self._carry_out(self._life.advance(now))
+
+    def _open_ahead(self, index: int, link: GuardedSender) -> None:
+        try:
+            link.run(open_link, OPENING_TIMEOUT_S)
+        except Exception as error:
+            self._life.link_failed(index, error, self._clock.now())
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -7,21 +7,26 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
+from twinbus.client.trust import share_trust
 from twinbus.clock import Clock, Millis
 from twinbus.model.durations import millis_of
 from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE
+from twinbus.model.paths import path_key
+from twinbus.pairing.backlog_links import BacklogLinks, SharedLink
 from twinbus.pairing.courier import Courier
 from twinbus.pairing.errors import PairFaulted
 from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
+from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
 from twinbus.pairing.send_availability import SendAvailability
 
 Sender = TypeVar("Sender")
-Guarded = TypeVar("Guarded")
+Guarded = TypeVar("Guarded", bound=SharedLink)
 
 
 class RunningSyphon(Protocol):
@@ -54,8 +59,8 @@ class OpenSenders(Generic[Sender]):
             return list(self._senders)
 
 
-class PairLife(Generic[Sender]):
-    """`closing` returns what replaces the `close` of a partner, given the partner and its own close: the SDK has no event for
+class PairLife(Generic[Sender, Guarded]):
+    """`guard` makes stock senders safe to share. `closing` returns what replaces the `close` of a partner, given the partner and its own close: the SDK has no event for
     a client that the application closes."""
 
     def __init__(
@@ -65,10 +70,16 @@ class PairLife(Generic[Sender]):
         backlog_queues: dict[int, str],
         clock: Clock,
         syphon: RunningSyphon | None,
+        guard: Callable[[Callable[[], Any]], Guarded],
         closing: Callable[[Partner, Callable[[], Any]], Callable[[], Any]],
     ) -> None:
         self.availability = SendAvailability(options, backlog_queues, Random())
         self.senders: OpenSenders[Sender] = OpenSenders()
+        self.links: BacklogLinks[Guarded] = BacklogLinks(lambda index: guard(partial(self._open_backlog, index)))
+        self._couriers: OpenSenders[Courier] = OpenSenders()
+        self._guard = guard
+        for client in clients.values():
+            share_trust(client)
         self.has_syphon = syphon is not None
         self._clients = clients
         self._options = options
@@ -85,24 +96,39 @@ class PairLife(Generic[Sender]):
 
     def new_sender(
         self,
-        guard: Callable[[Callable[[], Any]], Guarded],
-        create: Callable[[Guarded, Callable[[int], Guarded], Courier], Sender],
+        create: Callable[[Guarded, BacklogLinks[Guarded], Courier], Sender],
         open_stock: Callable[[], Any],
-        sender_options: dict[str, Any],
     ) -> Sender:
-        """A sender to the entity of the stock sender that `open_stock` opens. `guard` makes stock senders safe to share."""
+        """A sender to the entity of the stock sender that `open_stock` opens."""
         self.check_live()
-        primary: Any = guard(open_stock)
+        primary: Any = self._guard(open_stock)
         path: str = primary.stock.entity_name
-
-        def open_backlog(index: int) -> Guarded:
-            queue = self.availability.backlog_queues[index]
-            return guard(lambda: self._clients[Partner.SECONDARY].get_queue_sender(queue, **sender_options))
-
         courier = Courier(path, self.availability, self._clock, lambda: str(uuid.uuid4()), self.check_live)
-        sender = create(primary, open_backlog, courier)
+        sender = create(primary, self.links, courier)
         self.senders.add(sender)
+        self._couriers.add(courier)
         return sender
+
+    def links_to_open(self, now: Millis) -> list[tuple[int, Guarded]]:
+        """Links that senders may need soon: where an entity fails, its senders choose their queues, and one is kept ready
+        beside them."""
+        failing = self.availability.failing_paths()
+        if not failing:
+            return []
+        wanted = {courier.queue_ahead(now) for courier in self._couriers.all() if path_key(courier.path) in failing} - {
+            None
+        }
+        if wanted:
+            wanted.add(next((index for index in self.availability.backlog_queues if index not in wanted), None))
+        return self.links.missing({index for index in wanted if index is not None})
+
+    def link_failed(self, index: int, error: Exception, now: Millis) -> None:
+        """A link that was opened ahead could not be opened."""
+        if self.availability.kind_of(error) is not FailureKind.LOCAL:
+            self.availability.queue_failed(index, error, now)
+
+    def _open_backlog(self, index: int) -> Any:
+        return self._clients[Partner.SECONDARY].get_queue_sender(self.availability.backlog_queues[index])
 
     def state(self) -> PairState:
         self.availability.advance_failovers(self._clock.now())

@@ -101,7 +101,7 @@ class SendAvailability:
         return route
 
     def choose_queue(self, current: int | None, now: Millis) -> int | None:
-        """`current` while it is in the rotation, else another at random; None if none is left."""
+        """`current` while it is in the rotation, else another at random; None only if there is no backlog queue."""
         with self._lock:
             back = self._rotation.readmit(now)
             if current is not None and self._rotation.contains(current):
@@ -110,6 +110,15 @@ class SendAvailability:
                 chosen = self._rotation.choose(self._random.random())
         self._readmitted(back, now)
         return chosen
+
+    def is_worth_trying(self, index: int) -> bool:
+        """For a send that waited for this queue: others may have found out that it fails."""
+        rotation = self._rotation
+        return rotation.contains(index) or rotation.is_all_out
+
+    def is_hopeless(self, lasting: set[int]) -> bool:
+        """Every queue refused for a reason that time does not change."""
+        return len(lasting) >= len(self.backlog_queues)
 
     def has_other_queue(self, index: int) -> bool:
         with self._lock:
@@ -123,6 +132,9 @@ class SendAvailability:
 
     def backlog_sent(self, path: str, index: int, messages: Sequence[AnyMessage], now: Millis) -> None:
         queue = self.backlog_queues[index]
+        with self._lock:
+            back = self._rotation.accepted()
+        self._readmitted(back, now)
         self.meter.sent(Cause.SEND, queue, messages, now)
         self._tell(PairingEvent(EventKind.BACKLOG_SEND, now, self._named(path), queue, len(messages)))
 
@@ -151,6 +163,11 @@ class SendAvailability:
     def next_action_at(self) -> Millis:
         with self._lock:
             return min((each.next_action_at() for each in self._detectors.values()), default=NEVER)
+
+    def failing_paths(self) -> set[str]:
+        """Keys of the entities whose sends go, or may soon go, to the backlog."""
+        with self._lock:
+            return {key for key, each in self._detectors.items() if each.failing_since is not None}
 
     def ping_answered(self, path: str, now: Millis) -> None:
         self.meter.pinged(path, now)

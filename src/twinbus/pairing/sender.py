@@ -1,14 +1,14 @@
 """The paired sender for threads: a drop-in replacement for the SDK's `ServiceBusSender`."""
 
-import threading
-from collections.abc import Callable
+import time
 from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 from twinbus.clock import Millis
-from twinbus.pairing.courier import Attempt, Courier, ToPrimary
-from twinbus.pairing.guarded_sender import GuardedSender, close_all
+from twinbus.pairing.backlog_links import BacklogLinks
+from twinbus.pairing.courier import Courier, Pause, Step, ToPrimary
+from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.preflight import PairedMessageBatch
 from twinbus.pairing.steps import run
 
@@ -20,14 +20,12 @@ class PairedSender:
     entering its context does not fail while the primary is down.
     """
 
-    def __init__(self, primary: GuardedSender, open_backlog: Callable[[int], GuardedSender], courier: Courier) -> None:
+    def __init__(self, primary: GuardedSender, backlog: BacklogLinks[GuardedSender], courier: Courier) -> None:
         self.fully_qualified_namespace = primary.stock.fully_qualified_namespace
         self.client_identifier = primary.stock.client_identifier
         self.entity_name = courier.path
         self._primary = primary
-        self._open_backlog = open_backlog
-        self._backlog: dict[int, GuardedSender] = {}
-        self._backlog_lock = threading.Lock()
+        self._backlog = backlog
         self._courier = courier
 
     def __enter__(self) -> "PairedSender":
@@ -67,24 +65,16 @@ class PairedSender:
 
     def close(self) -> None:
         self._courier.is_closed = True
-        with self._backlog_lock:
-            opened = [self._primary, *self._backlog.values()]
-            self._backlog = {}
-        close_all(opened)
+        self._primary.close()
 
     def interrupt_if_late(self, now: Millis) -> None:
         """Called by the pair's thread: ends calls that are blocked past their deadline."""
         self._primary.interrupt_if_late(now)
-        for sender in list(self._backlog.values()):
-            sender.interrupt_if_late(now)
 
-    def _perform(self, attempt: Attempt) -> Any:
-        sender = self._primary if isinstance(attempt, ToPrimary) else self._backlog_sender(attempt.index)
-        return sender.run(attempt.operation, attempt.timeout_s)
-
-    def _backlog_sender(self, index: int) -> GuardedSender:
-        with self._backlog_lock:
-            self._courier.check_live()
-            if index not in self._backlog:
-                self._backlog[index] = self._open_backlog(index)
-            return self._backlog[index]
+    def _perform(self, step: Step) -> Any:
+        if isinstance(step, ToPrimary):
+            return self._primary.perform(step)
+        if isinstance(step, Pause):
+            return time.sleep(step.duration / 1000)
+        self._courier.check_live()
+        return self._backlog.at(step.index).perform(step)

@@ -10,10 +10,9 @@ from azure.servicebus.aio import ServiceBusClient
 from twinbus.clock import Clock, Millis
 from twinbus.model.pairing_limits import PING_TIMEOUT
 from twinbus.pairing.aio.guarded_sender import GuardedSender
-from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX, send_ping, until_next_look
+from twinbus.pairing.attendant import LOOK_INTERVAL, PINGS_AT_ONCE_MAX, send_ping, until_next_look
+from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.send_availability import SendAvailability
-
-LOOK_INTERVAL: Millis = 1_000
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -27,7 +26,9 @@ class Attendant:
         availability: SendAvailability,
         clock: Clock,
         watch: Callable[[Millis], Awaitable[None]],
+        lag: LocalLag,
     ) -> None:
+        self._lag = lag
         self._primary = primary
         self._availability = availability
         self._clock = clock
@@ -65,9 +66,12 @@ class Attendant:
                 await self._look(now)
             except Exception:  # without this task nothing would ever ping again
                 _LOGGER.exception("a look at the pair failed")
+            pause = until_next_look(self._availability, now, LOOK_INTERVAL)
+            self._lag.sleeps(pause)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(until_next_look(self._availability, now, LOOK_INTERVAL)):
+                async with asyncio.timeout(pause / 1000):
                     await self._wake.wait()
+            self._lag.wakes()
             self._wake.clear()
 
     async def _look(self, now: Millis) -> None:
@@ -78,7 +82,7 @@ class Attendant:
     async def _ping(self, path: str) -> None:
         """With a sender of its own that is not paired: a ping must never end up in the backlog."""
         async with self._slots:
-            sender = GuardedSender(lambda: self._primary.get_queue_sender(path))
+            sender = GuardedSender(lambda: self._primary.get_queue_sender(path), self._clock, self._lag)
             try:
                 await sender.run(send_ping, PING_TIMEOUT.total_seconds())
             except Exception as error:  # the classifier decides what it means

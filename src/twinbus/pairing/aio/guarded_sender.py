@@ -7,38 +7,94 @@ the sender in the middle of a frame, so such a sender is replaced.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
-OVERTIME_S = 0.5
-"""The SDK's own timeout should win where it works: it knows more about the failure."""
+from twinbus.clock import Clock, Millis
+from twinbus.pairing.attempt import Attempt
+from twinbus.pairing.guarded_sender import LINE_LOOK_S, OVERTIME
+from twinbus.pairing.line import Line, NotWantedAnyMore, Wait, WaitedForItself
+from twinbus.pairing.local_lag import LocalLag
+
 CLOSE_WAIT_S = 5.0
 
 T = TypeVar("T")
 
 
 class GuardedSender:
-    def __init__(self, open_stock: Callable[[], ServiceBusSender]) -> None:
+    def __init__(self, open_stock: Callable[[], ServiceBusSender], clock: Clock, lag: LocalLag | None = None) -> None:
+        self.line = Line()
         self._open_stock = open_stock
         self._stock = open_stock()
-        self._lock = asyncio.Lock()
+        self._clock = clock
+        self._lag = lag or LocalLag(clock)
 
     @property
     def stock(self) -> ServiceBusSender:
         return self._stock
 
     async def run(self, operation: Callable[[ServiceBusSender, float], Awaitable[T]], timeout_s: float) -> T:
+        result: T = await self.perform(Attempt(operation, timeout_s))
+        return result
+
+    async def perform(self, attempt: Attempt) -> Any:
+        """Once the sender is free. The attempt learns how long it waited: for its turn, and while the loop was held up."""
+        if not self.line.take():
+            await self._wait_in_line(attempt)
+        lost = self._lag.total()
         try:
-            async with asyncio.timeout(timeout_s + OVERTIME_S), self._lock:
+            async with asyncio.timeout(None) as limit:
+                watch = _Watch(limit, attempt.timeout_s, self._lag, lost)
                 try:
-                    return await operation(self._stock, timeout_s)
+                    result = await attempt.operation(self._stock, attempt.timeout_s)
+                    if self.line.has_waiting:
+                        self.line.moved_at = self._clock.now()
                 except asyncio.CancelledError:
                     self._replace()
                     raise
-        except TimeoutError as error:
+                finally:
+                    watch.end()
+        except (TimeoutError, OperationTimeoutError) as error:
+            if self._lag.total() - lost > attempt.lag_max:
+                raise WaitedForItself(message="The event loop was held up for a part of the timeout.") from error
+            if isinstance(error, OperationTimeoutError):
+                raise
             raise OperationTimeoutError(message="The operation did not finish within its timeout.") from error
+        finally:
+            self.line.pass_on()
+            attempt.waited += self._lag.total() - lost
+        return result
+
+    async def _wait_in_line(self, attempt: Attempt) -> None:
+        loop = asyncio.get_running_loop()
+        wait, turn = Wait(self.line, attempt, self._clock), loop.create_future()
+
+        def call() -> None:
+            if not turn.done():
+                turn.set_result(None)
+
+        self.line.join(call)
+        reason: Exception | None = None
+        try:
+            while not turn.done():
+                await asyncio.wait((turn,), timeout=LINE_LOOK_S)
+                reason = None if turn.done() else wait.reason_to_leave()
+                if reason is not None and self.line.leave(call):
+                    break
+        except BaseException:
+            if not self.line.leave(call):
+                self.line.pass_on()
+            raise
+        if not isinstance(reason, WaitedForItself):
+            attempt.waited += wait.waited()
+        if turn.done():
+            reason = NotWantedAnyMore() if not attempt.is_wanted() else None
+            if reason is not None:
+                self.line.pass_on()
+        if reason is not None:
+            raise reason
 
     async def close(self) -> None:
         await _close(self._stock)
@@ -47,6 +103,26 @@ class GuardedSender:
         broken, self._stock = self._stock, self._open_stock()
         _closing.add(task := asyncio.get_running_loop().create_task(_close(broken)))
         task.add_done_callback(_closing.discard)
+
+
+class _Watch:
+    """Ends a call at its deadline, later by what the loop lost meanwhile."""
+
+    def __init__(self, limit: asyncio.Timeout, timeout_s: float, lag: LocalLag, lost: Millis) -> None:
+        self._limit, self._lag, self._lost = limit, lag, lost
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_later(timeout_s + OVERTIME / 1000, self._look)
+
+    def _look(self) -> None:
+        lost = self._lag.total()
+        if lost > self._lost:
+            self._handle = self._loop.call_later((lost - self._lost) / 1000, self._look)
+            self._lost = lost
+        else:
+            self._limit.reschedule(self._loop.time())
+
+    def end(self) -> None:
+        self._handle.cancel()
 
 
 _closing: set[asyncio.Task[None]] = set()

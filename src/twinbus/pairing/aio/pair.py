@@ -16,7 +16,9 @@ from twinbus.pairing.aio.attendant import Attendant
 from twinbus.pairing.aio.blocking_clients import blocking_clients
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.aio.sender import PairedSender
+from twinbus.pairing.attendant import OPENING_TIMEOUT_S, open_link
 from twinbus.pairing.events import PairState
+from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
@@ -67,15 +69,19 @@ class PairedNamespaceClient:
         self.backlog_queues = tuple(backlog_queues.values())
         self._clients = {Partner.PRIMARY: primary, Partner.SECONDARY: secondary}
         self._owns_clients = owns_clients
-        self._life: PairLife[PairedSender] = PairLife(
+        self._clock = clock
+        lag = LocalLag(clock)
+        self._opening: set[asyncio.Task[None]] = set()
+        self._life: PairLife[PairedSender, GuardedSender] = PairLife(
             self._clients,
             options,
             backlog_queues,
             clock,
             syphon,
+            partial(GuardedSender, clock=clock, lag=lag),
             lambda partner, close: partial(self._close_partner, partner, close),
         )
-        self._attendant = Attendant(primary, self._life.availability, clock, self._watch)
+        self._attendant = Attendant(primary, self._life.availability, clock, self._watch, lag)
         self._attendant.start()
 
     async def __aenter__(self) -> "PairedNamespaceClient":
@@ -87,11 +93,11 @@ class PairedNamespaceClient:
         await self.close()
 
     def get_queue_sender(self, queue_name: str, **sender_options: Any) -> PairedSender:
-        """`sender_options` are those of the SDK's method; they apply at the primary and at backlog queues."""
-        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options), sender_options)
+        """`sender_options` are those of the SDK's method. Links to backlog queues are shared, so they do not apply there."""
+        return self._sender(lambda: self.primary.get_queue_sender(queue_name, **sender_options))
 
     def get_topic_sender(self, topic_name: str, **sender_options: Any) -> PairedSender:
-        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options), sender_options)
+        return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options))
 
     def state(self) -> PairState:
         """Every entity that has a sender, and every backlog queue, as they are now."""
@@ -121,18 +127,30 @@ class PairedNamespaceClient:
             ending.push_async_callback(self._stop_pumps)
             await self._attendant.stop()
 
-    def _sender(self, open_stock: Callable[[], ServiceBusSender], sender_options: dict[str, Any]) -> PairedSender:
-        return self._life.new_sender(GuardedSender, PairedSender, open_stock, sender_options)
+    def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
+        return self._life.new_sender(PairedSender, open_stock)
 
     async def _close_senders(self) -> None:
-        await asyncio.gather(*(sender.close() for sender in self._life.senders.all()))
+        for task in self._opening:
+            task.cancel()
+        opened: list[PairedSender | GuardedSender] = [*self._life.senders.all(), *self._life.links.take_all()]
+        await asyncio.gather(*(each.close() for each in opened))
 
     async def _close_partner(self, partner: Partner, close: Callable[[], Awaitable[None]]) -> None:
         await close()
         await self._carry_out(self._life.partner_closed(partner))
 
     async def _watch(self, now: Millis) -> None:
+        for index, link in self._life.links_to_open(now):
+            self._opening.add(task := asyncio.create_task(self._open_ahead(index, link)))
+            task.add_done_callback(self._opening.discard)
         await self._carry_out(self._life.advance(now))
+
+    async def _open_ahead(self, index: int, link: GuardedSender) -> None:
+        try:
+            await link.run(open_link, OPENING_TIMEOUT_S)
+        except Exception as error:
+            self._life.link_failed(index, error, self._clock.now())
 
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -1,13 +1,13 @@
 """The paired sender for asyncio: a drop-in replacement for the SDK's `azure.servicebus.aio.ServiceBusSender`."""
 
 import asyncio
-from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 from twinbus.pairing.aio.guarded_sender import GuardedSender
-from twinbus.pairing.courier import Attempt, Courier, ToPrimary
+from twinbus.pairing.backlog_links import BacklogLinks
+from twinbus.pairing.courier import Courier, Pause, Step, ToPrimary
 from twinbus.pairing.preflight import PairedMessageBatch
 from twinbus.pairing.steps import run_async
 
@@ -18,13 +18,12 @@ class PairedSender:
     Every rule is that of `twinbus.pairing.PairedSender`; here its methods are awaited.
     """
 
-    def __init__(self, primary: GuardedSender, open_backlog: Callable[[int], GuardedSender], courier: Courier) -> None:
+    def __init__(self, primary: GuardedSender, backlog: BacklogLinks[GuardedSender], courier: Courier) -> None:
         self.fully_qualified_namespace = primary.stock.fully_qualified_namespace
         self.client_identifier = primary.stock.client_identifier
         self.entity_name = courier.path
         self._primary = primary
-        self._open_backlog = open_backlog
-        self._backlog: dict[int, GuardedSender] = {}
+        self._backlog = backlog
         self._courier = courier
 
     async def __aenter__(self) -> "PairedSender":
@@ -57,15 +56,12 @@ class PairedSender:
 
     async def close(self) -> None:
         self._courier.is_closed = True
-        opened, self._backlog = [self._primary, *self._backlog.values()], {}
-        await asyncio.gather(*(sender.close() for sender in opened))
+        await self._primary.close()
 
-    async def _perform(self, attempt: Attempt) -> Any:
-        sender = self._primary if isinstance(attempt, ToPrimary) else self._backlog_sender(attempt.index)
-        return await sender.run(attempt.operation, attempt.timeout_s)
-
-    def _backlog_sender(self, index: int) -> GuardedSender:
+    async def _perform(self, step: Step) -> Any:
+        if isinstance(step, ToPrimary):
+            return await self._primary.perform(step)
+        if isinstance(step, Pause):
+            return await asyncio.sleep(step.duration / 1000)
         self._courier.check_live()
-        if index not in self._backlog:
-            self._backlog[index] = self._open_backlog(index)
-        return self._backlog[index]
+        return await self._backlog.at(step.index).perform(step)

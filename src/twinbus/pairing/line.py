@@ -1,0 +1,107 @@
+"""Who may use a stock sender next: one at a time, in the order of asking. For threads and for tasks alike.
+
+The SDK's senders are for one caller at a time, so those who share one wait for one another. That is time which this process
+spends on itself: a caller's own time begins with its turn. A line that moves is waited in for as long as it takes. One
+that has stood still for a caller's whole timeout is given up, and the failure is counted for whoever stands at its head.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from twinbus.clock import Clock, Millis
+from twinbus.pairing.errors import PairingError
+
+
+class WaitedForItself(OperationTimeoutError):
+    """The time went by in this process: in a line, or while nothing of it ran. It says nothing about a namespace."""
+
+
+class NotWantedAnyMore(PairingError):
+    """While an attempt waited for its turn, others found out that it should go elsewhere. Never reaches the application."""
+
+    def __init__(self) -> None:
+        super().__init__("The route has changed.")
+
+
+class Turn(Protocol):
+    """What waits in a line."""
+
+    @property
+    def timeout_s(self) -> float: ...
+
+    def is_wanted(self) -> bool:
+        """False once others found out that it should go elsewhere."""
+        ...
+
+
+class Line:
+    """`call` is a function that is called, on any thread, when it is the caller's turn."""
+
+    def __init__(self) -> None:
+        self.moved_at: Millis = 0
+        """When somebody in front of others last got through."""
+        self._mutex = threading.Lock()
+        self._is_taken = False
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    @property
+    def length(self) -> int:
+        return self._is_taken + len(self._waiting)
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self) -> bool:
+        """True if nobody else is here: it is the caller's turn."""
+        with self._mutex:
+            is_free, self._is_taken = not self._is_taken, True
+        return is_free
+
+    def join(self, call: Callable[[], None]) -> None:
+        """Wait for the turn. `call` may be called at once."""
+        with self._mutex:
+            if self._is_taken:
+                self._waiting.append(call)
+                return
+            self._is_taken = True
+        call()
+
+    def leave(self, call: Callable[[], None]) -> bool:
+        """Stop waiting. False if it is the caller's turn already: then it has to pass it on."""
+        with self._mutex:
+            if call not in self._waiting:
+                return False
+            self._waiting.remove(call)
+        return True
+
+    def pass_on(self) -> None:
+        with self._mutex:
+            if not self._waiting:
+                self._is_taken = False
+                return
+            call = self._waiting.popleft()
+        call()
+
+
+class Wait:
+    """The decisions of one who waits in a line: whether to go on waiting. The shells look every now and then."""
+
+    def __init__(self, line: Line, turn: Turn, clock: Clock) -> None:
+        self._line, self._turn, self._clock = line, turn, clock
+        self._began = clock.now()
+
+    def reason_to_leave(self) -> Exception | None:
+        if not self._turn.is_wanted():
+            return NotWantedAnyMore()
+        stands_since = max(self._began, self._line.moved_at)
+        if self._clock.now() - stands_since > self._turn.timeout_s * 1000:
+            return WaitedForItself(message="Other operations on this sender took all of the timeout.")
+        return None
+
+    def waited(self) -> Millis:
+        return self._clock.now() - self._began
