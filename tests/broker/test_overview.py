@@ -2,10 +2,18 @@
 
 import pytest
 
-from twinbus.broker.commands import Claim, CountShares, DeleteDeferred, FragmentHead, ListFragments, ranges_of
+from twinbus.broker.commands import (
+    Claim,
+    CountShares,
+    DeleteDeferred,
+    FindTimes,
+    FragmentHead,
+    ListFragments,
+    ranges_of,
+)
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.operations import overview
-from twinbus.errors import FragmentUnavailable
+from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import Message
 from twinbus.model.wire_names import SEQUENCE_BITS
@@ -24,6 +32,32 @@ def counts(shares: BacklogShares) -> dict[str | None, int]:
 
 def bound_for(path: object, count: int) -> list[Message]:
     return [make_message(f"{path}-{each}", application_properties={"x-ms-path": path}) for each in range(count)]
+
+
+def test_times_are_found_in_several_fragments_at_once() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    sent = {}
+    for number in range(32):
+        sim.send(queue, make_message(str(number)))
+        sent[number] = sim.now
+        sim.advance(7)
+    heads = [head for head in sim.ask(queue.main, ListFragments()).value if head.active]
+    numbers = [number for head in reversed(heads) for number in (head.last_number + 1, head.first_number)]
+    found = sim.ask(queue.main, FindTimes(numbers)).value
+    assert [each is None for each in found] == [True, False] * len(heads)
+    assert {each.number for each in found if each is not None} == {head.first_number for head in heads}
+    assert {each.enqueued_at for each in found if each is not None} <= set(sent.values())
+    assert min(each.enqueued_at for each in found if each is not None) == sent[0]
+
+
+def test_a_number_of_a_fragment_that_is_not_there_is_refused_and_a_lost_one_reports_it() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, make_message("m"))
+    assert isinstance(sim.ask(queue.main, FindTimes([1 << SEQUENCE_BITS])).error, ArgumentError)
+    sim.lose_store(0)
+    assert isinstance(sim.ask(queue.main, FindTimes([1])).error, FragmentUnavailable)
 
 
 def test_messages_are_counted_by_destination_locked_ones_too() -> None:

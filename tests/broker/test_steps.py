@@ -39,6 +39,7 @@ EXAMPLES: list[Command[Any]] = [
     commands.ListSessions(None, 0, 1),
     commands.CountSessions(0, 10),
     commands.ListFragments(),
+    commands.FindTimes([1, 2]),
     commands.CountShares(0, 1),
 ]
 

@@ -207,6 +207,7 @@ def test_what_only_looks_or_renews_is_done_at_once_in_a_transaction_too() -> Non
         wire_names.GET_MESSAGE_SESSIONS,
         wire_names.ENUMERATE_RULES,
         wire_names.FRAGMENT_HEADS,
+        wire_names.ENQUEUED_TIMES,
         wire_names.BACKLOG,
         wire_names.COUNT_SESSIONS,
     }

@@ -29,6 +29,7 @@ from twinbus.store.reads import (
     ReadTogether,
     Scan,
     Timely,
+    TimesFrom,
     carry_out,
 )
 from twinbus.testing.messages import make_message
@@ -38,6 +39,7 @@ EXAMPLES: list[Read[object]] = [
     Scan(KEY, 0, 10, 1_000),
     ReadNumbers(KEY, [1, 2]),
     ReadTogether(KEY, [1, 2], 1_000),
+    TimesFrom(KEY, [1, 3]),
     FirstUnexpired(KEY, 0, 10, 1_000, now=5),
     DueRows(KEY, 5, 10),
     ExpiredRows(KEY, 5, 10, frozenset(), retry_at=6),
@@ -101,6 +103,11 @@ def test_rows_that_are_too_large_together_are_not_read() -> None:
     assert carry_out(ReadTogether(KEY, range(1, 101), 1_000), store) is not None
     assert carry_out(ReadTogether(KEY, range(1, 102), 1_000), store) is None
     assert carry_out(ReadTogether(KEY, [1], 9), store) is not None
+
+
+def test_a_time_is_that_of_the_first_row_from_a_number_on() -> None:
+    store = store_of(StoredMessage(2, b"", 20, NEVER), StoredMessage(5, b"", 50, NEVER))
+    assert carry_out(TimesFrom(KEY, [1, 2, 3, 6]), store) == [(2, 20), (2, 20), (5, 50), None]
 
 
 def test_the_first_unexpired_rows_are_found_behind_expired_ones() -> None:

@@ -17,7 +17,7 @@ from twinbus.clock import Millis
 from twinbus.model.descriptions import SqlAction, SqlFilter
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import ACTIVE_ONLY, ANY_STATE, BacklogShares
+from twinbus.store.reads import ACTIVE_ONLY, ANY_STATE, BacklogShares, NumberedTime
 
 T = TypeVar("T")
 
@@ -292,6 +292,14 @@ class FragmentHead(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ListFragments(Command[list[FragmentHead]]):
     """Where every fragment begins and ends, in their order. What is numbered up to `last_number` is durable, or gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindTimes(Command[list[NumberedTime | None]]):
+    """When the first message with each of these numbers or above was enqueued, in any state; None where its fragment has
+    no such message. In the order of the numbers, which may be of several fragments."""
+
+    numbers: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)

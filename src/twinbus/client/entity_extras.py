@@ -180,6 +180,13 @@ class EntityExtras:
     async def fragment_heads(self) -> list[FragmentHead]:
         return [_head(found) for found in (await self._request(wire_names.FRAGMENT_HEADS, {})).get("fragments", ())]
 
+    async def enqueued_times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:
+        """For each number, the first message with it or above: its own number, and when it was enqueued; None if its
+        fragment has no such message."""
+        answer = await self._request(wire_names.ENQUEUED_TIMES, {"sequence-numbers": Array([*map(Long, numbers)])})
+        found = zip(answer["sequence-numbers"].values, answer["enqueued-times"].values, strict=True)
+        return [None if number < 0 else (int(number), int(time)) for number, time in found]
+
     async def claim(
         self,
         count_max: int,

@@ -28,3 +28,6 @@ PEEK_COUNT_MAX = 250
 
 RANGE_COUNT_MAX = 1_000
 """Messages in one page of a range."""
+
+TIMES_COUNT_MAX = 256
+"""Sequence numbers whose times can be asked for in one request."""

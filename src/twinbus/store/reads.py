@@ -93,6 +93,26 @@ class ReadTogether:
         return rows
 
 
+class NumberedTime(NamedTuple):
+    number: int
+    enqueued_at: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class TimesFrom:
+    """For each of these numbers, the first row with this number or above, in any state; None if there is no such row."""
+
+    fragment: FragmentKey
+    numbers: Sequence[int]
+
+    def run(self, store: MessagingStore) -> list[NumberedTime | None]:
+        found: list[NumberedTime | None] = []
+        for number in self.numbers:
+            rows = store.scan(self.fragment, number - 1, 1, 1, ANY_STATE)
+            found.append(NumberedTime(rows[0].sequence_number, rows[0].enqueued_at) if rows else None)
+        return found
+
+
 class Unexpired(NamedTuple):
     rows: Rows
     has_more: bool  # rows behind these, expired or not
@@ -323,6 +343,7 @@ READS: Final = frozenset(
         Scan,
         ReadNumbers,
         ReadTogether,
+        TimesFrom,
         FirstUnexpired,
         DueRows,
         ExpiredRows,

@@ -41,11 +41,11 @@ def test_what_comes_after_the_start_of_a_run_is_left_for_the_next(bus: Bus, dete
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
 
 
-def test_a_limit_is_shared_by_the_fragments(bus: Bus) -> None:
+def test_elsewhere_a_limit_is_shared_equally_by_the_fragments(bus: Bus) -> None:
     path = bus.queue(enable_partitioning=True)
     bus.send(path, names(100), partition_key="a")
     bus.send(path, names(3), partition_key="b")
-    reader = bus.stream(path, maxMessagesPerTrigger="10")
+    reader = bus.stream(path, plain, maxMessagesPerTrigger="10")
     end = BrowseOffset.from_json(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()), path)
     assert end is not None
     assert sorted(last - first for first, last in end.ranges()) == [3, 7]

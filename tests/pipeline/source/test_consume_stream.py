@@ -19,7 +19,7 @@ from twinbus.pipeline.source.connections import ConnectionCache, Detect
 from twinbus.pipeline.source.consume_stream import ConsumeStream
 from twinbus.pipeline.source.entity_access import Claim, EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed, detected, plain
-from twinbus.pipeline.source.offsets import ConsumeOffset, lag
+from twinbus.pipeline.source.offsets import lag
 from twinbus.pipeline.source.option_table import STREAM
 from twinbus.pipeline.source.own_access import OwnAccess
 from twinbus.pipeline.source.planning import BatchLimit
@@ -99,14 +99,16 @@ def test_two_queries_over_one_queue_share_its_messages(bus: Bus, detect: Detect)
     assert second.kept
 
 
-def test_a_limit_is_shared_by_the_fragments(bus: Bus) -> None:
+def test_what_others_deferred_before_the_oldest_messages_is_not_in_the_way_of_a_limit(bus: Bus) -> None:
     path = bus.queue(enable_partitioning=True)
-    bus.send(path, names(100), partition_key="a")
-    bus.send(path, names(3), partition_key="b")
-    reader = bus.stream(path, mode="consume", maxMessagesPerTrigger="10")
-    end = ConsumeOffset.from_json(reader.latestOffset(reader.latestOffset(), reader.getDefaultReadLimit()), path)
-    assert end is not None
-    assert sorted(last - first for first, last in end.claim) == [3, 7]
+    bus.spread(path, names(30, "theirs"))
+    bus.defer(path, 30)
+    bus.spread(path, names(20))
+    query = Query(lambda: bus.stream(path, mode="consume", maxMessagesPerTrigger="6"))
+    query.run()
+    assert sorted(query.kept) == sorted(names(20))
+    assert all(size <= 6 for size in query.sizes)
+    assert bus.counts(path) == (0, 30)
 
 
 @pytest.mark.parametrize("detect", WAYS)

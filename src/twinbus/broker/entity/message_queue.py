@@ -312,5 +312,6 @@ OPERATIONS: Final[Mapping[type[Command[Any]], Callable[[AskedQueue, Any, Millis]
     commands.ListSessions: sessions.list_sessions,
     commands.CountSessions: sessions.count_sessions,
     commands.ListFragments: overview.list_fragments,
+    commands.FindTimes: overview.find_times,
     commands.CountShares: overview.count_shares,
 }

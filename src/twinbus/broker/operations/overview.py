@@ -1,14 +1,14 @@
 """What lies in the fragments of a queue, without the messages: where each begins and ends, and what waits for whom."""
 
-from twinbus.broker.commands import SHARES_COUNT_MAX, CountShares, FragmentHead, ListFragments
+from twinbus.broker.commands import SHARES_COUNT_MAX, CountShares, FindTimes, FragmentHead, ListFragments
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import check_any_available
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.steps import Steps, read_each, read_one
 from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable
+from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model.wire_names import SEQUENCE_BITS
-from twinbus.store.reads import BacklogPage, BacklogShares, Rows, Scan
+from twinbus.store.reads import BacklogPage, BacklogShares, NumberedTime, Rows, Scan, TimesFrom
 
 _PAGE_COUNT_MAX = 1_000
 _PAGE_BYTES_MAX = 1024 * 1024
@@ -30,6 +30,26 @@ def _head(fragment: Fragment, last_number: int, first: Rows | FragmentUnavailabl
     tally = fragment.tally
     counts = tally.active_count, tally.deferred_count, tally.scheduled_count, tally.size_bytes
     return FragmentHead(fragment.index, True, first_number, last_number, *counts)
+
+
+def find_times(queue: AskedQueue, command: FindTimes, now: Millis) -> Steps[list[NumberedTime | None]]:
+    """One read for each fragment, side by side. Raises FragmentUnavailable."""
+    places: dict[int, list[int]] = {}
+    for place, number in enumerate(command.numbers):
+        places.setdefault(number >> SEQUENCE_BITS, []).append(place)
+    if not all(0 <= index < len(queue.fragments) for index in places):
+        raise ArgumentError("A sequence number names a fragment that the entity does not have.")
+    reads = [
+        (queue.fragments[index], TimesFrom(queue.fragments[index].key, [command.numbers[place] for place in those]))
+        for index, those in places.items()
+    ]
+    found: list[NumberedTime | None] = [None] * len(command.numbers)
+    for those, times in zip(places.values(), (yield from read_each(reads)), strict=True):
+        if isinstance(times, FragmentUnavailable):
+            raise times
+        for place, row in zip(those, times, strict=True):
+            found[place] = row
+    return found
 
 
 def count_shares(queue: AskedQueue, command: CountShares, now: Millis) -> Steps[BacklogShares]:

@@ -8,10 +8,11 @@ from functools import partial
 from uuid import UUID
 
 from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.types import Int, Long, Timestamp, Value
+from twinbus.amqp.codec.types import Array, Int, Long, Timestamp, Value
 from twinbus.broker.commands import (
     SHARES_COUNT_MAX,
     CountShares,
+    FindTimes,
     FragmentHead,
     ListFragments,
     Peek,
@@ -31,10 +32,10 @@ from twinbus.model import wire_names
 from twinbus.model.content import annotation, with_annotations
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import FRAGMENT_COUNT
-from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
+from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX, TIMES_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import ANY_STATE, BacklogShares
+from twinbus.store.reads import ANY_STATE, BacklogShares, NumberedTime
 
 SEQUENCE_NUMBERS_MAX = 4_096
 NO_LOCK: Millis = 0
@@ -192,6 +193,19 @@ def heads(call: Call) -> None:
         return Response.ok({"fragments": [_head(head) for head in found]})
 
     call.ask(ListFragments(), body)
+
+
+def enqueued_times(call: Call) -> None:
+    """For readers that search the place of a time, or share a limit among fragments so that their times rise together."""
+
+    def body(found: list[NumberedTime | None]) -> Response:
+        numbers = [Long(-1 if each is None else each.number) for each in found]
+        times = [Timestamp(0 if each is None else each.enqueued_at) for each in found]
+        return Response.ok({"sequence-numbers": Array(numbers), "enqueued-times": Array(times)})
+
+    arguments, queue = call.arguments, call.queue()
+    numbers = arguments.sequence("sequence-numbers", int, "numbers", TIMES_COUNT_MAX)
+    queue.ask(FindTimes(numbers), call.now, call.answer(body))
 
 
 def _head(head: FragmentHead) -> dict[str, Value]:

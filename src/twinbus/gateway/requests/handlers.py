@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from twinbus.gateway.requests.browse import (
     backlog,
+    enqueued_times,
     heads,
     peek_merged,
     peek_message,
@@ -83,6 +84,7 @@ HANDLERS: dict[str, Handler] = {
     wire_names.PURGE: Handler(purge, Right.LISTEN),
     wire_names.UNDEFER: Handler(undefer, Right.LISTEN),
     wire_names.FRAGMENT_HEADS: Handler(heads, Right.LISTEN, as_request, _AT_ONCE),
+    wire_names.ENQUEUED_TIMES: Handler(enqueued_times, Right.LISTEN, as_request, _AT_ONCE),
     wire_names.CLAIM: Handler(claim, Right.LISTEN, as_claim),
     wire_names.DELETE_CLAIMED: Handler(delete_claimed, Right.LISTEN, as_removal),
     wire_names.BACKLOG: Handler(backlog, Right.LISTEN, as_request, _AT_ONCE),

@@ -13,7 +13,7 @@ from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import BrowseOffset, JsonOffset, Positions, reported_ends
 from twinbus.pipeline.source.options import Edge, SourceOptions
-from twinbus.pipeline.source.planning import BatchLimit, MessageSlices, fair_shares, row_limit
+from twinbus.pipeline.source.planning import BatchLimit, MessageSlices, row_limit
 from twinbus.pipeline.source.starting_points import (
     check_latest,
     check_start,
@@ -77,7 +77,7 @@ class BrowseStream:
             return None
         if self._options.visibility_lag_s:
             ends = await visible_ends(access, positions, ends, self._wall() - self._options.visibility_lag_s * 1000)
-        return self._admitted(positions, ends, row_limit(*limit, mean_size(heads)))
+        return await self._admitted(access, positions, ends, row_limit(*limit, mean_size(heads)))
 
     async def _positions(
         self, access: EntityAccess, before: BrowseOffset | None, heads: Sequence[Head]
@@ -127,13 +127,15 @@ class BrowseStream:
             log.warning(text)
         return {fragment: number for fragment, number in reached.items() if fragment not in over}
 
-    def _admitted(self, positions: Positions, ends: Mapping[int, int], limit: int | None) -> BrowseOffset:
+    async def _admitted(
+        self, access: EntityAccess, positions: Positions, ends: Mapping[int, int], limit: int | None
+    ) -> BrowseOffset:
         targets = ends if self.entity.target is None else self.entity.target.ends
         room = {
-            fragment: min(ends.get(fragment, position), targets.get(fragment, position)) - position
+            fragment: (position, min(ends.get(fragment, position), targets.get(fragment, position)))
             for fragment, position in positions.items()
         }
-        shares = fair_shares(room, limit, self.entity.turn)
+        shares = await self.entity.shares(access, room, limit)
         end = {fragment: position + shares.get(fragment, 0) for fragment, position in positions.items()}
         return BrowseOffset(self._options.path, positions, end)
 

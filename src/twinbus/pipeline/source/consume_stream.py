@@ -19,7 +19,7 @@ from twinbus.errors import FragmentUnavailable
 from twinbus.pipeline.source.claims import claims_by_owner
 from twinbus.pipeline.source.entity_access import Claim, EntityAccess, Head, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
-from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, reported_waiting
+from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, Positions, reported_waiting
 from twinbus.pipeline.source.options import AdoptDeferred, SourceOptions
 from twinbus.pipeline.source.planning import BatchLimit, MessageSlices, fair_shares, row_limit
 from twinbus.pipeline.source.ranges import Range, by_fragment, count, fragment_of, in_pieces, outside
@@ -107,16 +107,33 @@ class ConsumeStream:
                 return orphans if count_max is None else next(in_pieces(orphans, count_max))
             # An unavailable fragment may hold some: they stay in doubt until it has been read.
             self._is_in_doubt = asked_at < self._doubt_ends or len(heads) < len(known)
-        shares = fair_shares(self._open(heads), count_max, self.entity.turn)
-        before = self._is_in_doubt, self._doubt_ends
-        self._is_in_doubt, self._doubt_ends = True, self._monotonic() + self._options.connection.operation_timeout_s
-        claim = await access.claim(shares, None if self.entity.target is None else self.entity.target.ends, owner)
-        if claim.is_certain:
-            self._is_in_doubt, self._doubt_ends = before
+        ends = None if self.entity.target is None else self.entity.target.ends
+        claim = await self._claim_up_to(access, heads, ends, count_max, owner)
         self._report(heads, claim.ranges)
         if not claim.ranges and self.entity.target is not None:
             self._require_all(self.entity.target, known, claim)
         return claim.ranges
+
+    async def _claim_up_to(
+        self, access: EntityAccess, heads: Sequence[Head], ends: Positions | None, count_max: int | None, owner: str
+    ) -> Claim:
+        """The oldest messages of all fragments, as far as the limit allows. What is deferred or scheduled is in the way of
+        times: where only such messages are the oldest, every fragment gives an equal share."""
+        before = self._is_in_doubt, self._doubt_ends
+        self._is_in_doubt, self._doubt_ends = True, self._monotonic() + self._options.connection.operation_timeout_s
+        waiting = self._open(heads)
+        claim = Claim([], is_certain=True)
+        if access.is_own and count_max is not None and sum(waiting.values()) > count_max:
+            known = [head for head in heads if waiting.get(head.fragment)]
+            room = {head.fragment: (head.first, head.end if ends is None else ends[head.fragment]) for head in known}
+            shares = await self.entity.shares(access, room, count_max)
+            oldest = {fragment: room[fragment][0] + share for fragment, share in shares.items()}
+            claim = await access.claim(shares, oldest, owner)
+        if claim.is_certain and not claim.ranges:
+            claim = await access.claim(fair_shares(waiting, count_max, self.entity.turn), ends, owner)
+        if claim.is_certain:
+            self._is_in_doubt, self._doubt_ends = before
+        return claim
 
     def _report(self, heads: Sequence[Head], claimed: Sequence[Range] = ()) -> None:
         """What is left after the next batch: a query that then finds nothing more reports nothing new."""

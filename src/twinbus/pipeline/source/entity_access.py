@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from twinbus.client.entity_extras import RangePage
 from twinbus.client.received_message import ReceivedMessage
+from twinbus.clock import Millis
 from twinbus.model import wire_names
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.ranges import Range
@@ -44,6 +45,13 @@ class EntityAccess(Protocol):
         self, first: int, end: int, count_max: int, states: Sequence[MessageState], *, with_bodies: bool
     ) -> RangePage:
         """Messages of one fragment with numbers from `first` to below `end`. May be empty although more follows."""
+        ...
+
+    async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:
+        """For each number, the first message with it or above in its fragment: its number, and when it was enqueued.
+
+        Raises NotImplementedHere where that takes a request for each.
+        """
         ...
 
     async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:

@@ -61,7 +61,8 @@ SOURCE_OPTIONS = (
         MAX_MESSAGES,
         f"none; {CONSUME_COUNT_DEFAULT} for `consume`",
         STREAM,
-        "The most messages in one batch, divided equally among the fragments.",
+        "The most messages in one batch: the oldest ones of all fragments, so that their enqueued times advance together. "
+        "Divided equally among the fragments where the namespace is not twinbus, and for dead letters.",
     ),
     SourceOption(
         MAX_BYTES,

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from twinbus.client.entity_extras import EntityExtras, RangePage
 from twinbus.client.namespace import Namespace
+from twinbus.clock import Millis
 from twinbus.errors import InternalError, ServerBusy
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.entity_access import Claim, Head
@@ -46,6 +47,9 @@ class OwnAccess:
         self, first: int, end: int, count_max: int, states: Sequence[MessageState], *, with_bodies: bool
     ) -> RangePage:
         return await self._extras.peek_range(first, end - 1, count_max, states=states, with_bodies=with_bodies)
+
+    async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:
+        return await self._extras.enqueued_times(numbers)
 
     async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
         claims = await asyncio.gather(

@@ -15,7 +15,8 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
-from twinbus.errors import MessageNotFound, MessagingError, NotAllowed
+from twinbus.clock import Millis
+from twinbus.errors import MessageNotFound, MessagingError, NotAllowed, NotImplementedHere
 from twinbus.model import wire_names
 from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import SubQueue, parse_address
@@ -102,6 +103,9 @@ class PlainAccess:
         if not with_bodies:
             chosen = [_without_body(message) for message in chosen]
         return RangePage(chosen, following if following < end else None)
+
+    async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:
+        raise NotImplementedHere("A namespace of the service has a peek for each number, and no times alone.")
 
     async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
         """A receiver takes what it is given, so the shares count as a sum only."""

@@ -1,16 +1,18 @@
 """One entity as a streaming query asks for it: checked once, polled with pauses, and read up to a target if the run has one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from twinbus.errors import NotImplementedHere
 from twinbus.pipeline.source.entity_access import EntityAccess, Head
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable, Work
 from twinbus.pipeline.source.offsets import JsonOffset, Positions
 from twinbus.pipeline.source.options import SourceOptions
-from twinbus.pipeline.source.planning import MessageSlices, input_partitions
+from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions
 from twinbus.pipeline.source.ranges import Range
 from twinbus.pipeline.source.starting_points import chosen_heads, preflight
+from twinbus.pipeline.source.time_shares import time_shares
 
 T = TypeVar("T")
 
@@ -91,6 +93,19 @@ class StreamedEntity:
     def polled(self, *, found_some: bool) -> None:
         self.turn += 1
         self._next_poll = float("-inf") if found_some else self._monotonic() + self.options.poll_interval_s
+
+    async def shares(self, access: EntityAccess, room: Mapping[int, Range], limit: int | None) -> dict[int, int]:
+        """How far each fragment may advance in a batch, so that their enqueued times advance together.
+
+        Equal shares where times do not rise with numbers, or are not to be had.
+        """
+        widths = {fragment: end - first for fragment, (first, end) in room.items()}
+        if limit is not None and not self.options.has_dead_letters:
+            try:
+                return await time_shares(room, limit, self.turn, access.times)
+            except NotImplementedHere:
+                pass
+        return fair_shares(widths, limit, self.turn)
 
     def partitions(self, ranges: Sequence[Range]) -> list[MessageSlices]:
         limits = self.options.partitions_min, self.options.partitions_max
