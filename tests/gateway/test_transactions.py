@@ -210,6 +210,7 @@ def test_what_only_looks_or_renews_is_done_at_once_in_a_transaction_too() -> Non
         wire_names.ENQUEUED_TIMES,
         wire_names.BACKLOG,
         wire_names.COUNT_SESSIONS,
+        wire_names.PREVIEW_REPAIR,
     }
 
 
