@@ -14,7 +14,7 @@ from twinbus.cli.entities import rules
 from twinbus.cli.failures import report_failure
 from twinbus.cli.messages import bulk_messages, repair
 from twinbus.cli.messages import commands as messages
-from twinbus.cli.namespaces import access, certificates, doctor, faults, serving, stores
+from twinbus.cli.namespaces import access, certificates, doctor, faults, portal, serving, stores
 from twinbus.cli.namespaces import definitions as namespaces
 from twinbus.cli.pairs import rehearse, syphon
 from twinbus.cli.pipeline import commands as pipeline
@@ -26,6 +26,7 @@ app = typer.Typer(
     help="A message bus that speaks Service Bus: serve namespaces, manage entities, move messages.",
 )
 serving.register(app)
+portal.register(app)
 app.add_typer(namespaces.app, name="namespace")
 app.add_typer(stores.app, name="store")
 app.add_typer(faults.app, name="fault")

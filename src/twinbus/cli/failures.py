@@ -3,23 +3,18 @@
 0 it worked    1 it failed    2 the command line was wrong    130 Ctrl-C
 """
 
-import html
 import os
-import re
 import sys
 
 import typer
 from typer.exceptions import TyperException
 
 from twinbus.__main__ import INTERRUPTED
-from twinbus.client.trust import CA_FILE_VARIABLE
+from twinbus.client.stock_errors import text_of_client_error
 from twinbus.errors import ArgumentError, MessagingError
 
 FAILED, WRONG_USE = 1, 2
 TRACEBACK_VARIABLE = "TWINBUS_TRACEBACK"
-PLAIN_ANSWER = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer without TLS
-NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
-DETAIL = re.compile(r"(?:.*<Detail>)?(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?", re.DOTALL)
 
 
 class CommandFailed(MessagingError):
@@ -47,7 +42,7 @@ def report_failure(failure: BaseException) -> int:
 
 
 def _report_other(failure: Exception) -> int:
-    text = _text_of_client_error(failure)
+    text = text_of_client_error(failure)
     if text is not None:
         return _complain(text, FAILED)
     if os.environ.get(TRACEBACK_VARIABLE):
@@ -58,30 +53,3 @@ def _report_other(failure: Exception) -> int:
 def _complain(text: str, code: int) -> int:
     print("twinbus: " + " ".join(text.split()), file=sys.stderr)
     return code
-
-
-def _text_of_client_error(failure: Exception) -> str | None:
-    """The server's text, without the codes for programs; None if it is not an error of the official client.
-
-    Imported here: importing the client takes longer than most commands take to run, and many do not need it.
-    """
-    from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError
-    from azure.servicebus.exceptions import ServiceBusConnectionError
-
-    if not isinstance(failure, AzureError):
-        return None
-    text = str(failure)
-    if isinstance(failure, HttpResponseError):
-        found = DETAIL.fullmatch(text)
-        assert found is not None
-        return html.unescape(found[1])
-    # The SDK's own text omits what the server said when it refused a token or a link.
-    inner = getattr(failure, "inner_exception", None)
-    said = getattr(inner, "status_description", None) or getattr(inner, "description", None)
-    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said or text)
-    if PLAIN_ANSWER in text:
-        return "The namespace answers without TLS there. Add UseDevelopmentEmulator=true to its connection string."
-    if NOT_TRUSTED in text:
-        return f"{text.rstrip('.')}. Name the PEM file to trust with --ca-file or {CA_FILE_VARIABLE}."
-    is_unreachable = isinstance(failure, ServiceRequestError | ServiceBusConnectionError)
-    return f"{text.rstrip('.')}. Is the namespace running?" if is_unreachable else text

@@ -30,7 +30,7 @@ def _sections(path: str, command: Any) -> Iterator[str]:
 
 def _section(path: str, command: Any) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option"]
+    options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
     usage = " ".join([path, *(_argument(each) for each in arguments), "[OPTIONS]"])
     lines = [f"\n## {path}\n", f"{command.help.strip()}\n", f"```\n{usage}\n```\n"]
     rows = [(f"`{each.name.upper()}`", each.help or "") for each in arguments]

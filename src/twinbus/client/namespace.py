@@ -145,6 +145,7 @@ class Namespace:
     ) -> Receiver:
         """Lock this message session, or the next free one, for as long as the receiver is open.
 
+        With a credit of 0 no message comes: the receiver holds the session, as its state requires, and nothing else.
         Raises SessionCannotBeLocked if another receiver has it, OperationTimeout if none becomes free within `wait_s`.
         """
         wait_s = self._timeout_s if wait_s is None else wait_s
@@ -215,7 +216,7 @@ class Namespace:
         timeout_s: float,
         properties: dict[Any, Any] | None = None,
     ) -> Receiver:
-        if credit < 1:
+        if credit < (0 if source.filter is not None else 1):
             raise ArgumentError("A receiver needs a credit of at least 1.")
         await self.authorize(path)
         receiver = Receiver(self._wire, waits_for_outcome=not deletes, deletes=deletes)

@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError, Unauthorized
 from twinbus.gateway.authorization import AccessRules, TokenGate, WebTokenRules, is_web_token, without_scheme
-from twinbus.http.own_hosts import OwnHosts
 from twinbus.http.refusals import json_refusal
 from twinbus.model.descriptions import Right
+from twinbus.own_hosts import OwnHosts
 
 AUTHORIZATION = "authorization"
 MISDIRECTED = 421  # RFC 9110, section 15.5.20

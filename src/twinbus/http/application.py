@@ -21,10 +21,10 @@ from twinbus.http.own.health import HealthPage
 from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
 from twinbus.http.own.session_counts import SessionCountsPage
-from twinbus.http.own_hosts import OwnHosts
 from twinbus.http.websocket import websocket_routes
 from twinbus.management.access_control import AccessControl
 from twinbus.meter.operation import NO_METER
+from twinbus.own_hosts import OwnHosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

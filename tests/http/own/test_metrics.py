@@ -1,7 +1,6 @@
 """A scrape of many entities is made in steps."""
 
 import asyncio
-from typing import cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,7 +13,14 @@ from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.simulation import Simulation
 
 QUEUE_COUNT = 2 * SAMPLES_TOGETHER + 1
-ANYBODY = cast(Request, None)
+
+
+def asking(*names: str) -> Request:
+    query = "&".join(f"name[]={name}" for name in names)
+    return Request({"type": "http", "query_string": query.encode(), "headers": []})
+
+
+ANYBODY = asking()
 
 
 @pytest.fixture
@@ -67,3 +73,13 @@ async def test_who_goes_away_does_not_take_the_scrape_from_others(
     await asyncio.sleep(0)
     impatient.cancel()
     assert "twinbus_queue_active" in await other
+
+
+async def test_only_the_metrics_that_were_named_are_made(metrics: NamespaceMetrics) -> None:
+    answer = await metrics.show(asking("twinbus_entity_messages_in_total", "twinbus_connections", "nothing"))
+    families = {family.name: family for family in text_string_to_metric_families(bytes(answer.body).decode())}
+    assert set(families) == {"twinbus_entity_messages_in", "twinbus_connections"}
+    assert len(families["twinbus_entity_messages_in"].samples) == QUEUE_COUNT
+    answer = await metrics.show(asking("twinbus_queue_limited"))
+    (family,) = text_string_to_metric_families(bytes(answer.body).decode())
+    assert len(family.samples) == 3 * QUEUE_COUNT

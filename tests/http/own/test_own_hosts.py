@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from twinbus.http.own_hosts import OwnHosts
 from twinbus.model.descriptions import QueueDescription
+from twinbus.own_hosts import OwnHosts
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
 

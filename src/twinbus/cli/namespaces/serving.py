@@ -16,6 +16,7 @@ from twinbus.cli.output import Output
 from twinbus.client.connection_string import TLS_PORT
 from twinbus.errors import ArgumentError
 from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
+from twinbus.portal.settings import PORT_DEFAULT as PORTAL_PORT_DEFAULT
 from twinbus.server.server_settings import (
     AMQP_PORT_DEFAULT,
     HTTP_PORT_DEFAULT,
@@ -210,6 +211,10 @@ def up(
     ] = None,
     trust: TrustOption = None,
     meter: MeterOption = True,
+    portal: Annotated[bool, typer.Option("--portal/--no-portal", help="Serve the portal too, in a browser.")] = True,
+    portal_port: Annotated[
+        int, typer.Option("--portal-port", min=0, max=65_535, help="Its port; a free one if it is in use, or 0.")
+    ] = PORTAL_PORT_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Serve two namespaces, primary and secondary, a process each, until Ctrl-C. --also-listen is for the primary."""
@@ -227,7 +232,7 @@ def up(
     options += ["--trust", str(trust)] if trust is not None else []
     options += ["--advertise", advertise] if advertise is not None else []
     options += [] if meter else ["--no-meter"]
-    run_two(data, options, Output(as_json=as_json), ports)
+    run_two(data, options, Output(as_json=as_json), ports, portal_port if portal else None)
 
 
 def _check_name(name: str) -> None:

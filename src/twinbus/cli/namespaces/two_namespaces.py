@@ -1,4 +1,4 @@
-"""A primary and a secondary namespace, each in a process of its own, until one ends or Ctrl-C.
+"""A primary and a secondary namespace, each in a process of its own, until one ends or Ctrl-C; and the portal beside them.
 
 Each is `twinbus serve --json`; its log goes to a file.
 """
@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from twinbus.cli.namespaces.next_steps import next_steps
+from twinbus.cli.namespaces.portal_process import PortalProcess
 from twinbus.cli.namespaces.running import RunningNamespace
 from twinbus.cli.output import Output
 from twinbus.rehearsal.interruption import ending_signals_interrupt
@@ -71,20 +72,33 @@ def _next(port: int, step: int) -> int:
 SEATS = PrimaryPorts().seats()
 
 
-def run_two(data: Path, options: Sequence[str], output: Output, ports: PrimaryPorts) -> None:
-    """Returns after Ctrl-C or SIGTERM; raises NamespaceStopped if one cannot be served or ends by itself."""
+def run_two(
+    data: Path, options: Sequence[str], output: Output, ports: PrimaryPorts, portal_port: int | None = None
+) -> None:
+    """Returns after Ctrl-C or SIGTERM; raises NamespaceStopped if one cannot be served or ends by itself.
+
+    The portal is served beside them if it has a port.
+    """
     children = [_child(seat, data, options) for seat in ports.seats()]
+    portal = None
     with ending_signals_interrupt():
         try:
             for child in children:
                 child.start()
-            _print_ready(output, [RunningNamespace(**child.wait_ready()) for child in children], data)
+            serving = [RunningNamespace(**child.wait_ready()) for child in children]
+            if portal_port is not None:
+                portal = PortalProcess(data, portal_port)
+            _print_ready(output, serving, data, None if portal is None else portal.address)
+            if portal is not None:
+                portal.start()
             _wait_for_end(children).fail()
         except KeyboardInterrupt:
             output.console.print("", end="")
         finally:
             for child in children:
                 child.ask_to_stop()
+            if portal is not None:
+                portal.stop()
             for child in children:
                 child.wait()
 
@@ -109,9 +123,9 @@ def _wait_for_end(children: Sequence[NamespaceProcess]) -> NamespaceProcess:
                     return ended
 
 
-def _print_ready(output: Output, namespaces: Sequence[RunningNamespace], data: Path) -> None:
+def _print_ready(output: Output, namespaces: Sequence[RunningNamespace], data: Path, portal: str | None) -> None:
     if output.as_json:
-        output.table((), [asdict(each) for each in namespaces])
+        output.table((), [asdict(each) | {"portal": portal} for each in namespaces])
         sys.stdout.flush()
         return
     for each in namespaces:
@@ -119,4 +133,6 @@ def _print_ready(output: Output, namespaces: Sequence[RunningNamespace], data: P
         for line in each.ways_in:
             output.console.print(line, markup=False)
     output.console.print(next_steps(namespaces, data), markup=False)
-    output.console.print("Ctrl-C stops both.")
+    if portal is not None:
+        output.console.print(f"[bold]portal[/bold]  {portal}  both namespaces in a browser")
+    output.console.print("Ctrl-C stops both, and the portal." if portal is not None else "Ctrl-C stops both.")

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from twinbus.http.own_hosts import OwnHosts
+from twinbus.own_hosts import OwnHosts
 
 
 class StoreHealth(Protocol):

@@ -1,7 +1,7 @@
 """GET /metrics: Prometheus metrics of a namespace, computed from its counters and counts when they are scraped.
 
 Nothing on the way of a message knows of this module. A namespace may have ten thousand entities, so a scrape is made in steps, and the
-loop goes on between them. Who asks meanwhile gets the same scrape.
+loop goes on between them. Who asks meanwhile gets the same scrape. `?name[]=METRIC`, any number of times, asks for those alone.
 """
 
 import asyncio
@@ -29,6 +29,9 @@ from twinbus.model.paths import subscription_path
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SAMPLES_TOGETHER = 50
+WANTED = "name[]"
+WANTED_COUNT_MAX = 50
+QUEUE_METRIC = "twinbus_queue_"
 
 _TRAFFIC = [
     ("messages_in", "Messages sent to the entity and accepted for processing"),
@@ -80,26 +83,30 @@ class NamespaceMetrics:
         self._entities = entities
         self._connections = connections
         self._operations = operations
-        self._scrape: asyncio.Task[bytes] | None = None
+        self._scrapes: dict[frozenset[str], asyncio.Task[bytes]] = {}
 
-    async def show(self, _: Request) -> Response:
-        if self._scrape is None:
-            self._scrape = asyncio.create_task(self._scraped())
-            self._scrape.add_done_callback(self._forget_scrape)
+    async def show(self, request: Request) -> Response:
+        # Counters end in _total where they are shown, and not where they are named.
+        wanted = frozenset(
+            name.removesuffix("_total") for name in request.query_params.getlist(WANTED)[:WANTED_COUNT_MAX]
+        )
+        scrape = self._scrapes.get(wanted)
+        if scrape is None:
+            scrape = self._scrapes[wanted] = asyncio.create_task(self._scraped(wanted))
+            scrape.add_done_callback(lambda _: self._scrapes.pop(wanted))
         # A client that goes away must not take the scrape from the others.
-        return Response(await asyncio.shield(self._scrape), headers={"content-type": CONTENT_TYPE})
+        return Response(await asyncio.shield(scrape), headers={"content-type": CONTENT_TYPE})
 
-    def _forget_scrape(self, _: object) -> None:
-        self._scrape = None
-
-    async def _scraped(self) -> bytes:
+    async def _scraped(self, wanted: frozenset[str]) -> bytes:
         pace, rows = Pace(), list[SubQueueCounts]()
         # Entities may come and go between two steps.
-        for each in list(self._with_messages()):
+        for each in list(self._with_messages()) if not wanted or any(QUEUE_METRIC in name for name in wanted) else ():
             rows += _sub_queues_of(*each)
             await pace.rest()
         parts = list[bytes]()
         for family, samples in self._families(rows):
+            if wanted and family.name not in wanted:
+                continue
             is_first = True
             for chunk in _chunks(samples):
                 parts.append(_text(family, chunk, has_head=is_first))

@@ -1,4 +1,4 @@
-"""The host names of a namespace, for pages that need no token: the `Host` of a request in, whether it is one of ours out.
+"""The host names of a server, for pages that need no token: the `Host` of a request in, whether it is one of ours out.
 
 A page of another site can make a browser on this machine ask here under a name of that site (DNS rebinding), and then read the
 answer. It has to use a name for that: an address is always ours.

@@ -1,0 +1,32 @@
+"""The screens: a visit in, a page out.
+
+overview        every namespace: health, stores, rates, what needs a person
+entities        the tree; create, edit and delete, with fields of property_fields
+rules           the rules of a subscription, which rule_list reads, and the editor that tries them
+entity          one entity: fragments, rates, settings; tabs leads to its other pages
+messages        browse, search, one message, purge
+sending         send, edit and resend, JSON lines up and down
+sessions        message sessions and their state
+held_back       scheduled and deferred messages
+dead_letters    grouped; preview and repair
+stores          stores and faults
+pairing         two namespaces: backlog, syphon, rehearsal
+bill            month to date, estimate, what-if, one message
+jobs            running work
+login           a key typed in
+live            server-sent events
+"""
+
+from twinbus.portal.screens import entities, entity, held_back, jobs, messages, overview, rules, sending, sessions
+
+ROUTES = (
+    *overview.ROUTES,
+    *entities.ROUTES,
+    *rules.ROUTES,
+    *entity.ROUTES,
+    *messages.ROUTES,
+    *sending.ROUTES,
+    *sessions.ROUTES,
+    *held_back.ROUTES,
+    *jobs.ROUTES,
+)

@@ -1,0 +1,72 @@
+"""The portal's process: settings in, pages on a socket until it is asked to stop."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from twinbus.portal.application import portal_application
+from twinbus.portal.namespaces.directory import Directory
+from twinbus.portal.settings import PortalSettings
+
+SHUTDOWN_GRACE_S = 1
+KEEP_ALIVE_S = 60
+
+
+class _Server(uvicorn.Server):
+    """Catches signals once: open pages are streams that never end by themselves, so a second Ctrl-C must not be needed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(
+    settings: PortalSettings,
+    directory: Directory,
+    listening: socket.socket,
+    ready: Callable[[], None],
+    *,
+    ends_with_input: bool = False,
+) -> None:
+    """Returns after SIGINT or SIGTERM, or with `ends_with_input` when whoever started it closes its standard input."""
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        if ends_with_input:
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        ready()
+        await serve_until(stop, settings, directory, listening)
+
+    asyncio.run(run())
+
+
+async def serve_until(
+    stop: asyncio.Event, settings: PortalSettings, directory: Directory, listening: socket.socket
+) -> None:
+    config = uvicorn.Config(
+        portal_application(settings, directory),
+        http="httptools",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        ssl_certfile=None if settings.certificate is None else str(settings.certificate),
+        ssl_keyfile=None if settings.key is None else str(settings.key),
+    )
+    config.load()
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    await serving
+    stopping.cancel()
