@@ -1,18 +1,23 @@
-"""Nightly tests run when they are asked for by name, whatever else is chosen; Ctrl-C reaches what a test starts; who breaks
-when he is told something breaks his test.
+"""Nightly tests run when they are asked for by name, whatever else is chosen, and their figures are printed at the end; Ctrl-C
+reaches what a test starts; who breaks when he is told something breaks his test.
 """
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
 import pytest
 
+from tests.measured import Measured
 from tests.postgres_server import OTHER_SERVER, PostgresServer, is_installed
 
+FIGURES = pytest.StashKey[dict[str, Counter[str]]]()
 
-def pytest_configure() -> None:
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[FIGURES] = {}
     # Ignored in what a shell starts in the background, and then in every process that a test starts as well.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -23,6 +28,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if item.get_closest_marker("nightly")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Measured:
+    figures = request.config.stash[FIGURES]
+    return lambda kind, counts: figures.setdefault(kind, Counter()).update(counts)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for kind, counts in sorted(config.stash[FIGURES].items()):
+        figures = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+        terminalreporter.write_line(f"{kind}: {figures}")
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from twinbus.amqp.codec.encode import encode_value
 from twinbus.amqp.codec.frames import AMQP_FRAME, EMPTY_FRAME, SASL_FRAME, encode_frame
 from twinbus.amqp.codec.performatives import Close, decode_performative
 from twinbus.amqp.codec.sasl import decode_sasl
-from twinbus.amqp.codec.types import Described, Symbol, Timestamp, UInt, ULong, Value
+from twinbus.amqp.codec.types import Byte, Described, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort, Value
 
 FRAME_BYTES_MAX = 4_096
 """Longer ones of the conversation are left out."""
@@ -53,6 +53,14 @@ FIELDS: list[Value] = [
 ]
 OPEN, BEGIN, END, CLOSE = 0x10, 0x11, 0x17, 0x18
 SASL = range(0x40, 0x45)
+NUMBER_MASKS: dict[type, int] = {
+    UByte: 0xFF,
+    UShort: 0xFFFF,
+    UInt: 0xFFFFFFFF,
+    ULong: 0xFFFFFFFF,
+    Byte: 0x7F,
+    Short: 0x7FFF,
+}
 PERFORMATIVES = (*range(OPEN, CLOSE + 1), *SASL, 0x77)
 
 
@@ -182,7 +190,7 @@ def _like(value: Value, number: int) -> Value:
         return bool(number & 1)
     kind = type(value)
     assert issubclass(kind, int)
-    return kind(number & 0xFF) if kind.__name__ in ("UByte", "Byte") else kind(number)
+    return kind(number & NUMBER_MASKS.get(kind, 0x7FFFFFFF))
 
 
 def _sized(frame: bytes) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.amqp.damaged_frames import Damager, check_answer, memory_kb, split_frames
 from tests.amqp.test_connection_fuzz import App, conversation
+from tests.measured import Measured
 from twinbus.amqp.connection import Role, State
 
 FRAMES_PER_CONNECTION = 60
@@ -97,7 +98,7 @@ def test_damaged_frames_never_break_a_connection() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", range(19))
-def test_ten_million_damaged_frames_never_break_a_connection(seed: int) -> None:
+def test_ten_million_damaged_frames_never_break_a_connection(seed: int, measured: Measured) -> None:
     counts = fuzz(500_000, 100 + seed)
-    print(counts)
+    measured("fuzzed frames, connection", {"frames": counts.frames, "connections": counts.connections})
     assert counts.memory_grown_kb < MEMORY_GROWN_KB_MAX

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.websocket_fuzzer import WebSocketFuzz
+from tests.measured import Measured
 
 MEMORY_GROWN_KB_MAX = 32_768
 
@@ -18,7 +19,7 @@ async def test_damaged_frames_never_break_a_websocket(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", range(2))
-async def test_many_damaged_frames_never_break_a_websocket(tmp_path: Path, seed: int) -> None:
+async def test_many_damaged_frames_never_break_a_websocket(tmp_path: Path, seed: int, measured: Measured) -> None:
     counts = await WebSocketFuzz(tmp_path, 100 + seed).run(50_000)
-    print(counts)
+    measured("fuzzed frames, WebSocket", {"frames": counts.frames, "connections": counts.connections})
     assert counts.memory_grown_kb < MEMORY_GROWN_KB_MAX

@@ -10,6 +10,7 @@ import pytest
 
 from tests.management.conftest import NOON
 from tests.management.test_catalog import ACCESS, RULES
+from tests.measured import Measured
 from twinbus.errors import InternalError
 from twinbus.management.catalog import Catalog, Entry, NamespaceInfo
 from twinbus.management.catalog_checks import MARK_SUFFIX
@@ -90,8 +91,10 @@ def test_a_flipped_bit_in_the_catalog_is_harmless_or_refused(tmp_path: Path, is_
 @pytest.mark.nightly
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "crashed"])
-def test_many_flipped_bits_in_the_catalog_are_harmless_or_refused(tmp_path: Path, is_closed: bool) -> None:
-    check_flips(tmp_path, 2_000, 2, is_closed=is_closed)
+def test_many_flipped_bits_in_the_catalog_are_harmless_or_refused(
+    tmp_path: Path, is_closed: bool, measured: Measured
+) -> None:
+    measured("flipped bits, catalog", check_flips(tmp_path, 2_000, 2, is_closed=is_closed))
 
 
 def test_changes_that_the_log_lost_are_noticed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,27 @@ def test_a_number_of_stores_that_is_not_one_is_damage_with_its_file(tmp_path: Pa
     (tmp_path / "store-count").write_text(text)
     with pytest.raises(StoreDamaged, match="store-count is damaged"):
         folder.store_paths(3)
+    folder.close()
+
+
+def test_a_flipped_bit_in_the_number_of_stores_is_noticed(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.store_paths(16)
+    whole = (tmp_path / "store-count").read_bytes()
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "store-count").write_bytes(data)
+        with suppress(StoreDamaged):
+            assert len(folder.store_paths(16)) == 16
+    folder.close()
+
+
+def test_a_number_of_stores_that_a_person_wrote_needs_no_checksum(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.store_paths(3)
+    (tmp_path / "store-count").write_text("3\n")
+    assert len(folder.store_paths(3)) == 3
     folder.close()
 
 

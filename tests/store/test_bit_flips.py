@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.contract.rows import DEFERRED, HERE, NOON, SCHEDULED, UNLIMITED, row
+from tests.measured import Measured
 from tests.store.held_tasks import HeldTasks
 from tests.store.test_durable import crashed
 from twinbus.clock import NEVER
@@ -163,5 +164,5 @@ def test_a_flipped_bit_is_harmless_or_reported(whole: Path, tmp_path: Path) -> N
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", range(10))
-def test_many_flipped_bits_are_harmless_or_reported(whole: Path, tmp_path: Path, seed: int) -> None:
-    print(check_flips(whole, tmp_path / "work", 500, seed + 100))
+def test_many_flipped_bits_are_harmless_or_reported(whole: Path, tmp_path: Path, seed: int, measured: Measured) -> None:
+    measured("flipped bits, store", check_flips(whole, tmp_path / "work", 500, seed + 100))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.measured import Measured
 from tests.store.held_tasks import HeldTasks
 from tests.store.losing_disk import FATES, LosingDisk, watched
 from tests.store.random_changes import RandomChanges
@@ -160,8 +161,10 @@ def test_what_was_acknowledged_is_there_after_a_power_cut(tmp_path: Path, monkey
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_many_power_cuts_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_many_power_cuts_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, measured: Measured
+) -> None:
     counts = cut_power(tmp_path, histories=10, seed=seed, chance=0.04, monkeypatch=monkeypatch)
-    print(dict(counts))
+    measured("power cuts", counts)
     assert counts.total() >= 200
     assert set(counts) == {*FATES, "mixed"}

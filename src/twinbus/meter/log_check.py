@@ -82,7 +82,7 @@ def check(log: Path, name: str) -> Usable | Unusable:
 
 
 def check_whole(log: Path, name: str) -> Usable | Unusable:
-    """Also read every page of the file."""
+    """Also read every page of the file, and compare its checksum."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -90,7 +90,7 @@ def check_whole(log: Path, name: str) -> Usable | Unusable:
     if isinstance(found, Unusable):
         return found
     try:
-        with pq.ParquetFile(log / name) as file:
+        with pq.ParquetFile(log / name, page_checksum_verification=True) as file:
             for _ in file.iter_batches():
                 pass
     except (pa.ArrowException, OSError, ValueError) as fault:

@@ -20,6 +20,10 @@ class ArrowMissing(MessagingError):
     """pyarrow, which reads Parquet, is not installed."""
 
 
+class LogDamaged(MessagingError):
+    """A file of an operations log is not what was written, although its index is."""
+
+
 @dataclass(slots=True)
 class OpenLogs:
     """The usable files of some logs. The operations of those in `twice` have to be compared by id."""
@@ -66,10 +70,19 @@ def open_logs(logs: Sequence[Path]) -> OpenLogs:
 
 
 def _read(files: Sequence[str], wanted: Sequence[str], where: "Expression | None") -> "pa.Table":
+    import pyarrow as pa
     import pyarrow.dataset as ds
 
     from twinbus.meter.log_writer import SCHEMA
 
     if not files:
         return SCHEMA.empty_table().select(list(wanted))
-    return ds.dataset(list(files), schema=SCHEMA, format="parquet").to_table(columns=list(wanted), filter=where)
+    checked = ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    )
+    try:
+        return ds.dataset(list(files), schema=SCHEMA, format=checked).to_table(columns=list(wanted), filter=where)
+    except (pa.ArrowException, OSError) as fault:
+        raise LogDamaged(
+            f"The operations log is damaged: {fault}. Restore its files, or move the damaged one away."
+        ) from None

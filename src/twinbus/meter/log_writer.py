@@ -102,7 +102,7 @@ class _HourFile:
         folder.mkdir(0o750, parents=True, exist_ok=True)
         self._path = folder / f"{name}.parquet"
         self._draft = folder / f"_tmp-{name}.parquet"
-        self._writer = pq.ParquetWriter(self._draft, SCHEMA, compression="zstd")
+        self._writer = pq.ParquetWriter(self._draft, SCHEMA, compression="zstd", write_page_checksum=True)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)

@@ -2,7 +2,7 @@
 
 lock             flock of the process that serves the namespace
 key              the key of RootManageSharedAccessKey and its checksum, mode 600, generated at the first start
-store-count      how many messaging stores the namespace was created with: fragments never move
+store-count      how many messaging stores the namespace was created with, and its checksum: fragments never move
 catalog...       which entities exist (twinbus.management)
 known-stores/NN  whether that messaging store has ever been in use (twinbus.store.folder.identity)
 stores/NN/       one folder for each messaging store (twinbus.store)
@@ -29,7 +29,8 @@ from twinbus.store.store_limits import StoreLimits
 KEY_BYTES = 32
 OPERATIONS_FOLDER = "operations"
 WITNESS_FOLDER = "known-stores"
-KEY_SUM_INSIDE = re.compile("crc32 [0-9a-f]{8}$")  # of a key whose line does not end any more
+SUM_INSIDE = re.compile("crc32 [0-9a-f]{8}$")  # of a line that does not end any more
+STORE_COUNT = re.compile("[1-9][0-9]?", re.ASCII)
 
 
 class DataFolder:
@@ -62,7 +63,7 @@ class DataFolder:
         file = self.path / "key"
         if not file.exists():
             key = wanted_key or b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-            write_private(file, f"{key}\n{_key_sum(key)}")
+            write_private(file, f"{key}\n{_checksum(key)}")
         key = _read_key(file)
         if wanted_key is not None and key != wanted_key:
             raise ArgumentError(f"The namespace has a different key. Omit the key, or remove {file} to change it.")
@@ -74,7 +75,7 @@ class DataFolder:
             stores.mkdir(FOLDER_MODE, exist_ok=True)
             for index in range(wanted_count):
                 announce_new(witness_of(stores / f"{index:02}"))
-            write_private(file, str(wanted_count))
+            write_private(file, f"{wanted_count}\n{_checksum(str(wanted_count))}")
         paths = known_store_paths(self.path)
         count = len(paths)
         if count != wanted_count:
@@ -87,29 +88,37 @@ class DataFolder:
         os.close(self._lock)
 
 
-def _key_sum(key: str) -> str:
-    return f"crc32 {zlib.crc32(key.encode()):08x}"
+def _checksum(text: str) -> str:
+    return f"crc32 {zlib.crc32(text.encode()):08x}"
+
+
+def _read_checked(file: Path) -> str | None:
+    """The first line; None if it is not what was written. A line alone, as people and earlier versions write it, is taken as it is."""
+    lines = file.read_bytes().decode(errors="replace").strip().split("\n")
+    is_wrong = (len(lines) > 1 and _checksum(lines[0]) != lines[1]) or len(lines) > 2 or SUM_INSIDE.search(lines[0])
+    return None if is_wrong else lines[0].strip()
 
 
 def _read_key(file: Path) -> str:
-    """The key. A file with nothing but a key, as people and earlier versions write it, is taken as it is."""
-    lines = file.read_bytes().decode(errors="replace").strip().split("\n")
-    if (len(lines) > 1 and _key_sum(lines[0]) != lines[1]) or len(lines) > 2 or KEY_SUM_INSIDE.search(lines[0]):
+    key = _read_checked(file)
+    if key is None:
         raise StoreDamaged(
             f"{file} is damaged: the key is not the one that was written. Restore it, write the key alone into the file, "
             f"or remove the file for a new key."
         )
-    return lines[0].strip()
+    return key
 
 
 def known_store_paths(folder: Path) -> list[Path]:
     """Of a namespace that was served before."""
     file = folder / "store-count"
-    try:
-        count = int(file.read_text())
-    except ValueError:
-        raise StoreDamaged(f"{file} is damaged: it must hold the number of messaging stores.") from None
-    return [folder / "stores" / f"{index:02}" for index in range(count)]
+    text = _read_checked(file)
+    if text is None or not STORE_COUNT.fullmatch(text):
+        raise StoreDamaged(
+            f"{file} is damaged: it must hold the number of messaging stores. Write the number of folders in "
+            f"{folder / 'stores'} into it."
+        )
+    return [folder / "stores" / f"{index:02}" for index in range(int(text))]
 
 
 def open_store(folder: Path, limits: StoreLimits | None = None) -> FolderStore:

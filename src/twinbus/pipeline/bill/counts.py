@@ -112,4 +112,5 @@ def _operations(spark: "SparkSession", log: Path, hours: Sequence[Hour]) -> "Dat
 
 def _read(spark: "SparkSession", log: Path, files: Sequence[Path]) -> "DataFrame":
     reader = spark.read.schema(LOG_SCHEMA).option("basePath", file_url(log))
+    reader = reader.option("parquet.page.verify-checksum.enabled", "true")
     return reader.parquet(*(file_url(file) for file in files))
