@@ -1,7 +1,15 @@
 """What a lane keeps in memory, and how many messages it knows to lie beyond."""
 
 from tests.contract.rows import row
-from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX, Lane
+from twinbus.broker.fragment.lane import (
+    READY_BYTES_MAX,
+    READY_COUNT_MAX,
+    STEP_BYTES_MAX,
+    STEP_COUNT_MAX,
+    WIDE_COUNT_MAX,
+    Lane,
+    WideLanes,
+)
 
 
 def open_lane(*numbers: int) -> Lane:
@@ -92,3 +100,52 @@ def test_a_lane_that_is_closed_keeps_the_count_of_all_its_messages_and_a_number_
     emptied.take(1)
     emptied.put_back(row(9))
     assert (emptied.closed([]).beyond, emptied.closed([]).first) == (1, 5)
+
+
+def filled(lane: Lane, first: int, count: int) -> None:
+    rows = [row(number) for number in range(first, first + count)]
+    lane.start_fill()
+    lane.fill(rows, rows)
+
+
+def test_a_lane_is_wide_while_scans_leave_something_beyond_and_narrow_when_the_backlog_is_gone() -> None:
+    wide_lanes = WideLanes()
+    lane = Lane(None, 20_000, is_open=True, wide_lanes=wide_lanes)
+    filled(lane, 1, READY_COUNT_MAX)
+    assert (lane.is_wide, lane.wants_fill) == (False, False)
+    lane.take(600)
+    assert lane.wants_fill
+    filled(lane, lane.tail + 1, 1)
+    assert (lane.is_wide, lane.wants_fill, lane.room) == (True, True, (STEP_COUNT_MAX, STEP_BYTES_MAX))
+    while lane.wants_fill:
+        filled(lane, lane.tail + 1, STEP_COUNT_MAX)
+    assert WIDE_COUNT_MAX - STEP_COUNT_MAX < len(lane.ready) <= WIDE_COUNT_MAX
+    lane.beyond = 0
+    lane.take(len(lane.ready) - READY_COUNT_MAX)
+    assert lane.is_wide
+    lane.take(1)
+    assert (lane.is_wide, len(wide_lanes)) == (False, 0)
+
+
+def test_a_lane_that_is_dropped_or_narrowed_makes_room_for_another_wide_one() -> None:
+    wide_lanes = WideLanes()
+    lanes = [Lane(None, 9_000, is_open=True, wide_lanes=wide_lanes) for _ in range(5)]
+    for lane in lanes:
+        filled(lane, 1, 100)
+        filled(lane, 101, 100)
+    assert [lane.is_wide for lane in lanes] == [True, True, True, True, False]
+    del lanes[0]
+    filled(lanes[-1], 201, 1)
+    assert lanes[-1].is_wide
+
+
+def test_a_lane_narrowed_during_a_scan_keeps_as_much_as_a_narrow_one() -> None:
+    lane = Lane(None, 9_000, is_open=True, wide_lanes=WideLanes())
+    filled(lane, 1, 100)
+    lane.start_fill()
+    assert lane.is_wide
+    lane.narrow()
+    rows = [row(number) for number in range(101, 2_001)]
+    lane.fill(rows, rows)
+    assert (len(lane.ready), lane.beyond, lane.tail) == (READY_COUNT_MAX, 8_000, READY_COUNT_MAX)
+    assert (lane.is_wide, lane.filter_below) == (False, 2_000)

@@ -6,7 +6,7 @@ import pytest
 
 from twinbus.broker.consumer import ReceiveMode
 from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX
+from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX, WIDE_COUNT_MAX, WIDE_LANES_MAX
 from twinbus.broker.outcomes import Abandon, Release
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import fragment_parts
@@ -123,10 +123,10 @@ def test_memory_does_not_grow_with_the_depth_of_the_queue() -> None:
     sim = Simulation()
     queue = sim.queue(QueueDescription("q"))
     (fragment,) = queue.main.fragments
-    for start in range(0, 5_000, 100):
+    for start in range(0, 12_000, 100):
         sim.send(queue, *[make_message(str(start + number)) for number in range(100)])
         assert len(fragment.lane.ready) <= READY_COUNT_MAX
-    assert queue.main.counts().active == 5_000
+    assert queue.main.counts().active == 12_000
     receiver = sim.receiver(queue.main, 0)
     seen: list[str] = []
     while True:
@@ -136,10 +136,43 @@ def test_memory_does_not_grow_with_the_depth_of_the_queue() -> None:
         deliveries = receiver.deliveries
         if not deliveries:
             break
-        assert len(fragment.lane.ready) <= READY_COUNT_MAX
+        assert len(fragment.lane.ready) <= WIDE_COUNT_MAX
         seen += receiver.ids()
         sim.settle(queue.main, deliveries)
-    assert seen == [str(number) for number in range(5_000)]
+    assert seen == [str(number) for number in range(12_000)]
+
+
+def test_who_takes_from_a_backlog_has_more_of_it_in_memory_and_the_last_to_leave_leaves_little() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    (fragment,) = queue.main.fragments
+    for start in range(0, 12_000, 500):
+        sim.send(queue, *[make_message(str(start + number)) for number in range(500)])
+    receivers = [sim.receiver(queue.main, 600) for _ in range(2)]
+    assert READY_COUNT_MAX < len(fragment.lane.ready) <= WIDE_COUNT_MAX
+    queue.main.detach(receivers[0], sim.now)
+    assert len(fragment.lane.ready) > READY_COUNT_MAX
+    queue.main.detach(receivers[1], sim.now)
+    assert len(fragment.lane.ready) == READY_COUNT_MAX
+    assert len(sim.brokers[0].wide_lanes) == 0
+    names = sim.receiver(queue.main, 20_000).ids()
+    assert names == [str(number) for number in range(1_200, 12_000)]
+
+
+def test_few_queues_read_far_ahead_at_a_time() -> None:
+    sim = Simulation()
+    queues = [sim.queue(QueueDescription(f"q{number}")) for number in range(WIDE_LANES_MAX + 1)]
+    for queue in queues:
+        for _ in range(6):
+            sim.send(queue, *[make_message(str(number)) for number in range(500)])
+    receivers = [sim.receiver(queue.main, 1_600) for queue in queues]
+    lanes = [queue.main.fragments[0].lane for queue in queues]
+    assert [len(lane.ready) for lane in lanes] == [1_400] * WIDE_LANES_MAX + [READY_COUNT_MAX]
+    assert len(sim.receiver(queues[0].main, 5_000).ids()) == 1_400
+    receivers[-1].credit = 600
+    queues[-1].main.pump(sim.now)
+    sim.run()
+    assert [lane.is_wide for lane in lanes] == [False, True, True, True, True]
 
 
 def test_memory_is_bounded_in_bytes_too() -> None:

@@ -31,7 +31,7 @@ from twinbus.store.folder.journal import (
     segment_numbers,
     segment_path,
 )
-from twinbus.store.journal_record import decode_changes, encode_changes
+from twinbus.store.journal_record import decode_changes, decode_rows, encode_changes, encode_rows
 from twinbus.store.layers.located_changes import CONTENT_STAYS, PLACE, SIZE, RowAltered, RowsAdded, stored_message
 
 EVERY_KIND: list[Change] = [
@@ -53,6 +53,15 @@ EVERY_KIND: list[Change] = [
     DuplicatesForgotten(HERE, NOON),
 ]
 BODIES = [b"first", b"second one", b"3"]
+
+
+def test_rows_come_back_from_their_columns_as_they_were() -> None:
+    sessions = [row(1, b"one", session_id="s\x00\ud800"), row(2, b"", state=DEFERRED), row(2**44 - 1, b"three")]
+    plain = [row(7, b"seven", due_at=NOON, delivery_count=3), replace(row(9, b"9"), enqueued_sequence_number=-5)]
+    for rows in (sessions, plain, [row(4, b"")]):
+        assert decode_rows(b"".join(encode_rows(rows))) == rows
+    (found,) = decode_rows(b"".join(encode_rows([row(2, state=DEFERRED)])))
+    assert found.state is MessageState.DEFERRED
 
 
 def new_segment(folder: Path) -> SegmentFile:

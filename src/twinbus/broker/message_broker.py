@@ -26,6 +26,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
+from twinbus.broker.fragment.lane import WideLanes
 from twinbus.broker.store_port import StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, LongWork, OneByOne, Wakeups
@@ -79,11 +80,21 @@ class _Part(NamedTuple):
 
 
 class MessageBroker:
-    """`clock` is read when the store answers; `random` salts lock tokens; all brokers of a namespace share `long_work`."""
+    """`clock` is read when the store answers; `random` salts lock tokens; all brokers of a namespace share `long_work` and
+    `wide_lanes`."""
 
-    def __init__(self, index: int, port: StorePort, clock: Clock, random: Random, long_work: LongWork) -> None:
+    def __init__(
+        self,
+        index: int,
+        port: StorePort,
+        clock: Clock,
+        random: Random,
+        long_work: LongWork,
+        wide_lanes: WideLanes | None = None,
+    ) -> None:
         self.index = index
         self.long_work = long_work
+        self.wide_lanes = WideLanes() if wide_lanes is None else wide_lanes
         self.is_available = False
         self._clock = clock
         self.random = random

@@ -17,7 +17,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, repeat
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
@@ -35,13 +35,15 @@ from twinbus.store.changes import (
     FragmentKey,
     Removed,
     SessionStateSet,
+    StoredMessage,
 )
-from twinbus.store.layers.located_changes import CONTENT_STAYS, LocatedChange, Row, RowAltered, RowsAdded
+from twinbus.store.layers.located_changes import CONTENT_STAYS, STATES, LocatedChange, Row, RowAltered, RowsAdded
 
 FRAME = Struct("<BqIIQ")
 VERSION = 1
 """Of the records: a medium keeps it beside them and refuses a newer one."""
 ENQUEUED_COLUMNS = 8
+NO_FRAGMENT = 0
 STATE_FORGOTTEN = -1
 IS_SWAPPED = sys.byteorder == "big"
 
@@ -105,6 +107,26 @@ def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
         else:
             yield _change(Kind(kind), fragment, integers, text, body[position : position + tail_size])
         position += tail_size
+
+
+def encode_rows(rows: list[StoredMessage]) -> list[Piece]:
+    """Rows with their contents, in the columns of a record: how a store's process answers a read."""
+    return encode_changes([Enqueued(NO_FRAGMENT, rows)])
+
+
+def decode_rows(record: bytes) -> list[StoredMessage]:
+    _, _, integer_count, text_size, _ = FRAME.unpack_from(record)
+    count, position = integer_count // ENQUEUED_COLUMNS, FRAME.size + 8 * integer_count
+    integers = _unpacked(record[FRAME.size : position])
+    numbers, states, due, expiries, counts, enqueued, origins, sizes = (
+        integers[start : start + count] for start in range(0, integer_count, count)
+    )
+    sessions = json.loads(record[position : position + text_size]) if text_size else repeat(None, count)
+    ends = accumulate(sizes, initial=position + text_size)
+    next(ends)
+    contents = [record[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    named = map(STATES.__getitem__, states)
+    return list(map(StoredMessage, numbers, contents, enqueued, expiries, named, due, counts, sessions, origins))
 
 
 def _packed(integers: Sequence[int]) -> array[int]:

@@ -15,6 +15,7 @@ from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
+from twinbus.broker.fragment.lane import WideLanes
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.outcomes import COMPLETE, Outcome
 from twinbus.broker.wakeups import LongWork
@@ -127,9 +128,9 @@ class Simulation:
 
     def _start(self, former: Entities | None) -> None:
         self.later: deque[Callable[[], None]] = deque()
-        long_work = LongWork(self.later.append, self.clock)
+        long_work, wide_lanes = LongWork(self.later.append, self.clock), WideLanes()
         self.brokers = [
-            MessageBroker(index, port, self.clock, Random(self._seed + index), long_work)
+            MessageBroker(index, port, self.clock, Random(self._seed + index), long_work, wide_lanes)
             for index, port in enumerate(self.ports)
         ]
         self.entities = Entities(self.brokers)

@@ -126,6 +126,12 @@ class MessageQueue:
             self._desk.detach(receiver, now)
         else:
             self._merge.remove(receiver)
+            self._rest()
+
+    def _rest(self) -> None:
+        if not self.is_taken_from:
+            for fragment in self.fragments:
+                fragment.rest()
 
     def pump(self, now: Millis, receiver: Consumer | None = None) -> None:
         """Hand messages to receivers with credit. To be called when credit was raised, with the receiver if there is
@@ -144,6 +150,7 @@ class MessageQueue:
         """Nothing can be received: its receivers, and those that wait for a session of it, get this error."""
         for receiver in self._merge.remove_all():
             tell(receiver.session_lost, error)
+        self._rest()
         if self._desk is not None:
             self._desk.close(error)
 

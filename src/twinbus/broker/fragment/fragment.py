@@ -73,9 +73,14 @@ class Fragment:
         # nothing of what is loaded next.
         self.tally = Tally(self.index)
         self.agenda = Agenda()
-        self.lane = Lane(None, 0, is_open=True)
+        self.lane = self._new_lane(0)
         self.locks = LockTable(self.index, self.broker.random)
         self._in_flight: deque[Sequence[int]] = deque()
+
+    def _new_lane(self, beyond: int) -> Lane:
+        # The fragments of a partitioned entity read ahead side by side: together they are as wide as any.
+        wide_lanes = None if self.settings.is_partitioned else self.broker.wide_lanes
+        return Lane(None, beyond, is_open=True, wide_lanes=wide_lanes)
 
     def set_watcher(self, watcher: FragmentWatcher) -> None:
         self.watcher = watcher
@@ -138,7 +143,7 @@ class Fragment:
         if self.sessions is not None:
             self.sessions.load(memory.sessions, now)
         else:
-            self.lane = Lane(None, memory.summary.active_count, is_open=True)
+            self.lane = self._new_lane(memory.summary.active_count)
             self.refill(self.lane)
 
     def stop(self) -> None:
@@ -267,6 +272,10 @@ class Fragment:
         """Ask the store for more ahead of need; not where nobody takes it, for there may be thousands of such queues."""
         if lane.wants_fill and self.is_available and (self.watcher is None or self.watcher.is_taken_from):
             self._scan(lane)
+
+    def rest(self) -> None:
+        """Nobody receives from it any more."""
+        self.lane.narrow()
 
     def open_lane(self, lane: Lane, now: Millis) -> None:
         """Somebody took hold of a message session. Messages on their way back from its former holder are in no lane

@@ -15,16 +15,50 @@ A scan is asked for from the tail on and brings what follows it, so nothing may 
 (`is_filling`): new messages count as beyond, and a lane that is too long is not trimmed. If the tail moved up, messages
 in between would never be found; if it moved down, some would be found twice. What becomes free below the tail takes its
 old place at once; above it, the scan or the next one finds it.
+
+How far memory reaches follows demand. A lane is narrow while messages pass through it. When the next scan is asked for and the
+last one left messages beyond, a backlog is being drained, and each scan is a wait for the store: the lane becomes wide, is
+filled in steps, and is narrow again when the backlog is gone, or nobody takes it any more. `WideLanes` bounds how many lanes
+of a namespace are wide at a time.
 """
 
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
+from weakref import WeakSet
 
 from twinbus.store.changes import StoredMessage
 
 READY_COUNT_MAX = 1_000
 READY_BYTES_MAX = 1024 * 1024
+"""Of a narrow lane."""
+WIDE_COUNT_MAX = 8_000
+WIDE_BYTES_MAX = 16 * 1024 * 1024
+STEP_COUNT_MAX = 2_000
+STEP_BYTES_MAX = 4 * 1024 * 1024
+"""Of one scan for a wide lane: it is in one piece, and the loop does nothing else while it is read."""
+WIDE_LANES_MAX = 4
+
+
+class WideLanes:
+    """The lanes of one namespace that may keep more in memory than others; one that is dropped makes room for another."""
+
+    __slots__ = ("_lanes",)
+
+    def __init__(self) -> None:
+        self._lanes: WeakSet[Lane] = WeakSet()
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def admit(self, lane: "Lane") -> bool:
+        if len(self._lanes) >= WIDE_LANES_MAX:
+            return False
+        self._lanes.add(lane)
+        return True
+
+    def dismiss(self, lane: "Lane") -> None:
+        self._lanes.discard(lane)
 
 
 def _number_of(message: StoredMessage) -> int:
@@ -33,18 +67,34 @@ def _number_of(message: StoredMessage) -> int:
 
 class Lane:
     __slots__ = (
+        "__weakref__",
+        "_is_backlog",
+        "_wide_lanes",
         "beyond",
         "filter_below",
         "first",
         "is_filling",
         "is_open",
+        "is_wide",
         "ready",
         "ready_bytes",
         "session_id",
         "tail",
     )
 
-    def __init__(self, session_id: str | None, beyond: int, *, is_open: bool, first: int = 0) -> None:
+    def __init__(
+        self,
+        session_id: str | None,
+        beyond: int,
+        *,
+        is_open: bool,
+        first: int = 0,
+        wide_lanes: WideLanes | None = None,
+    ) -> None:
+        """`wide_lanes`: where it asks whether it may be wide; without, it never is."""
+        self._wide_lanes = wide_lanes
+        self._is_backlog = False  # the last scan did not bring everything
+        self.is_wide = False
         self.session_id = session_id
         self.ready: deque[StoredMessage] = deque()
         self.ready_bytes = 0
@@ -58,19 +108,27 @@ class Lane:
 
     @property
     def wants_fill(self) -> bool:
-        return (
-            self.beyond > 0
-            and self.is_open
-            and not self.is_filling
-            # A scan is asked for when half of the room is free: the rest feeds the receivers until it comes.
-            and len(self.ready) < READY_COUNT_MAX // 2
-            and self.ready_bytes < READY_BYTES_MAX // 2
-        )
+        if not self.beyond or not self.is_open or self.is_filling:
+            return False
+        if self.is_wide:
+            step_count, step_bytes = STEP_COUNT_MAX, STEP_BYTES_MAX
+            return len(self.ready) < WIDE_COUNT_MAX - step_count and self.ready_bytes < WIDE_BYTES_MAX - step_bytes
+        # A scan is asked for when half of the room is free: the rest feeds the receivers until it comes.
+        return len(self.ready) < READY_COUNT_MAX // 2 and self.ready_bytes < READY_BYTES_MAX // 2
 
     @property
     def room(self) -> tuple[int, int]:
         """How many messages and bytes a scan may bring."""
+        if self.is_wide:
+            return STEP_COUNT_MAX, STEP_BYTES_MAX
         return max(1, READY_COUNT_MAX - len(self.ready)), max(1, READY_BYTES_MAX - self.ready_bytes)
+
+    def _has_room(self, count: int, size_bytes: int) -> bool:
+        """For so much besides what is ready."""
+        count, size_bytes = count + len(self.ready), size_bytes + self.ready_bytes
+        if self.is_wide:
+            return count <= WIDE_COUNT_MAX and size_bytes <= WIDE_BYTES_MAX
+        return count <= READY_COUNT_MAX and size_bytes <= READY_BYTES_MAX
 
     def admit(self, messages: Sequence[StoredMessage], size_bytes: int) -> None:
         """New messages, numbered above every other of the lane, became active."""
@@ -79,8 +137,7 @@ class Lane:
             self.beyond
             or self.is_filling
             or not self.is_open
-            or len(self.ready) + len(messages) > READY_COUNT_MAX
-            or self.ready_bytes + size_bytes > READY_BYTES_MAX
+            or not self._has_room(len(messages), size_bytes)
         ):
             self.admit_beyond(len(messages), messages[0].sequence_number)
             return
@@ -100,10 +157,21 @@ class Lane:
             taken = list(ready)
             ready.clear()
             self.ready_bytes = 0
-            return taken
-        taken = [ready.popleft() for _ in range(count_max)]
-        self.ready_bytes -= sum([len(message.content) for message in taken])
+        else:
+            taken = [ready.popleft() for _ in range(count_max)]
+            self.ready_bytes -= sum([len(message.content) for message in taken])
+        # Not while that would give up what was read.
+        if self.is_wide and not self.beyond and len(ready) < READY_COUNT_MAX and self.ready_bytes < READY_BYTES_MAX:
+            self.narrow()
         return taken
+
+    def narrow(self) -> None:
+        """Nobody takes from it any more: keep as little as others do."""
+        if self.is_wide:
+            assert self._wide_lanes is not None
+            self._wide_lanes.dismiss(self)
+            self.is_wide = False
+            self._trim()
 
     def put_back(self, message: StoredMessage) -> None:
         """A message that was handed over is free again and takes its old place."""
@@ -136,6 +204,8 @@ class Lane:
     def start_fill(self) -> None:
         """The store is being asked for more; `fill` follows, or the lane is dropped with its fragment."""
         self.is_filling = True
+        if self._is_backlog and not self.is_wide and self._wide_lanes is not None:
+            self.is_wide = self._wide_lanes.admit(self)
 
     def fill(self, found: Sequence[StoredMessage], free: Sequence[StoredMessage]) -> None:
         """A scan from the tail on found these rows, of which some are free and the others handed over."""
@@ -147,6 +217,8 @@ class Lane:
         self.ready.extend(free)
         self.ready_bytes += sum([len(message.content) for message in free])
         self.beyond = max(0, self.beyond - len(free))
+        self._is_backlog = self.beyond > 0
+        self._trim()
 
     def closed(self, returned: Sequence[StoredMessage]) -> "Lane":
         """The same messages with nothing in memory, and those besides that were handed over and are free again.
@@ -165,10 +237,10 @@ class Lane:
 
     def _trim(self) -> None:
         # Not during a scan: what it brings is to follow on the tail it was asked for.
-        if self.is_filling or (len(self.ready) <= READY_COUNT_MAX and self.ready_bytes <= READY_BYTES_MAX):
+        if self.is_filling or self._has_room(0, 0):
             return
         self.filter_below = max(self.filter_below, self.tail)
-        while len(self.ready) > 1 and (len(self.ready) > READY_COUNT_MAX or self.ready_bytes > READY_BYTES_MAX):
+        while len(self.ready) > 1 and not self._has_room(0, 0):
             self.ready_bytes -= len(self.ready.pop().content)
             self.beyond += 1
         self.tail = self.ready[-1].sequence_number

@@ -23,10 +23,23 @@ from pathlib import Path
 from twinbus.server.data_folder import open_store
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import LogFormat
-from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, EVENT, QUERY, UNWRITABLE, FrameBuffer, frame, pickled
-from twinbus.server.stores.served_store import Done, Event
+from twinbus.server.stores.line_frames import (
+    COMMIT,
+    COUNT,
+    DONE,
+    EVENT,
+    QUERY,
+    ROWS,
+    UNWRITABLE,
+    FrameBuffer,
+    frame,
+    is_rows,
+    pickled,
+)
+from twinbus.server.stores.served_store import Answer, Done, Event
 from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch, Unwritable
 from twinbus.store.durable import DurableStore
+from twinbus.store.journal_record import encode_rows
 from twinbus.store.store_limits import StoreLimits
 
 READ_BYTES = 512 * 1024
@@ -75,16 +88,19 @@ class SocketEnd:
                 yield Switch(*pickle.loads(content))
 
     def send(self, events: Sequence[Event]) -> None:
-        data = b"".join(
-            [
-                frame(DONE, COUNT.pack(event.commits)) if isinstance(event, Done) else pickled(EVENT, event)
-                for event in events
-            ]
-        )
         try:
-            self._connection.sendall(data)
+            self._connection.sendall(b"".join([_frame_of(event) for event in events]))
         except OSError as error:
             raise EOFError from error
+
+
+def _frame_of(event: Event) -> bytes:
+    if isinstance(event, Done):
+        return frame(DONE, COUNT.pack(event.commits))
+    if isinstance(event, Answer) and is_rows(event.result):
+        # Thousands of them when a backlog is drained: columns take a fifth of the time that pickles do.
+        return frame(ROWS, b"".join(encode_rows(event.result)))
+    return pickled(EVENT, event)
 
 
 def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits) -> None:

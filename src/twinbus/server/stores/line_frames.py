@@ -4,7 +4,8 @@
 
     to the store    COMMIT journal records · QUERY a value of `twinbus.store.reads`, pickled
                     SWITCH its name and arguments, pickled · UNWRITABLE why a commit could not be encoded
-    from it         DONE how many commits · EVENT any other event, pickled
+    from it         DONE how many commits · ROWS the answer to a query, if it is rows, as a journal record
+                    EVENT any other event, pickled
 
 Both ends are the same program on the same machine, hence pickles and native byte order.
 """
@@ -12,7 +13,9 @@ Both ends are the same program on the same machine, hence pickles and native byt
 import pickle
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
+
+from twinbus.store.changes import StoredMessage
 
 HEADER: Final = Struct("=BI")
 COUNT: Final = Struct("=I")
@@ -23,6 +26,7 @@ SWITCH: Final = 3
 DONE: Final = 4
 EVENT: Final = 5
 UNWRITABLE: Final = 6
+ROWS: Final = 7
 
 
 def frame(kind: int, content: bytes) -> bytes:
@@ -31,6 +35,11 @@ def frame(kind: int, content: bytes) -> bytes:
 
 def pickled(kind: int, value: Any) -> bytes:
     return frame(kind, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+
+def is_rows(result: object) -> TypeGuard[list[StoredMessage]]:
+    """Whether it is an answer that travels as columns. Lists of a store hold one type of value."""
+    return isinstance(result, list) and bool(result) and isinstance(result[0], StoredMessage)
 
 
 class FrameBuffer:

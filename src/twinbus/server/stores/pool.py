@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from random import SystemRandom
 
+from twinbus.broker.fragment.lane import WideLanes
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.wakeups import LongWork
 from twinbus.clock import Clock
@@ -25,8 +26,10 @@ class StorePool:
     def __init__(self, make_keeper: MakeKeeper, clock: Clock) -> None:
         self._keeper = make_keeper(self._lost, self._returned)
         self.stores = self._keeper.stores
-        long_work = LongWork(asyncio.get_running_loop().call_soon, clock)
-        self.brokers = [MessageBroker(store.index, store, clock, SystemRandom(), long_work) for store in self.stores]
+        long_work, wide_lanes = LongWork(asyncio.get_running_loop().call_soon, clock), WideLanes()
+        self.brokers = [
+            MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes) for store in self.stores
+        ]
 
     def _lost(self, index: int, error: StoreUnavailable) -> None:
         log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})

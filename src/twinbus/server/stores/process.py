@@ -26,10 +26,10 @@ from typing import Any, cast
 
 import twinbus
 from twinbus.server.server_settings import LogFormat
-from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, HEADER, QUERY, SWITCH, UNWRITABLE, FrameBuffer
-from twinbus.server.stores.served_store import STOP_WAIT_S, Done, Event, OnLost, OnReturned, ServedStore
+from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, HEADER, QUERY, ROWS, SWITCH, UNWRITABLE, FrameBuffer
+from twinbus.server.stores.served_store import STOP_WAIT_S, Answer, Done, Event, OnLost, OnReturned, ServedStore
 from twinbus.store.changes import Change, Copied
-from twinbus.store.journal_record import Piece, encode_changes
+from twinbus.store.journal_record import Piece, decode_rows, encode_changes
 from twinbus.store.reads import Read
 
 PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.stores.host import main; main(sys.argv[2:])"
@@ -253,5 +253,7 @@ def _given(line: SocketLine) -> SocketLine:
 def _event(kind: int, content: bytes) -> Event:
     if kind == DONE:
         return Done(*COUNT.unpack(content))
+    if kind == ROWS:
+        return Answer(decode_rows(content))
     event: Event = pickle.loads(content)
     return event
