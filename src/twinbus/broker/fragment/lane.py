@@ -133,12 +133,7 @@ class Lane:
     def admit(self, messages: Sequence[StoredMessage], size_bytes: int) -> None:
         """New messages, numbered above every other of the lane, became active."""
         # While a scan is under way it is not known whether it will find these too.
-        if (
-            self.beyond
-            or self.is_filling
-            or not self.is_open
-            or not self._has_room(len(messages), size_bytes)
-        ):
+        if self.beyond or self.is_filling or not self.is_open or not self._has_room(len(messages), size_bytes):
             self.admit_beyond(len(messages), messages[0].sequence_number)
             return
         self.ready.extend(messages)
