@@ -12,7 +12,8 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from itertools import islice
+from functools import cache
+from itertools import chain, islice
 from typing import TypeVar
 
 from twinbus.errors import StoreDamaged
@@ -26,6 +27,8 @@ from twinbus.store.layers.located_changes import PLACE, SESSION_ID, SIZE, STATE,
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
 
 ROWS_PER_STATEMENT = 100
+ROWS_PER_RANGE = 1_000
+RUN_MIN = 8
 BYTES_PER_STATEMENT = 1 << 20
 NO_SLOT = 0
 PAGES_PER_STEP = 128
@@ -39,8 +42,7 @@ def write_checkpoint(connection: sqlite3.Connection, layer: Layer) -> None:
     """Afterwards, the tables hold the layer and the number of its segment. If this raises, they are unchanged."""
     segment = layer.segment
     assert isinstance(segment, SegmentFile)
-    if any(row[PLACE] > 0 for overlay in layer.fragments.values() for row in overlay.rows.values()):
-        segment.check()
+    segment.check([row[PLACE] for overlay in layer.fragments.values() for row in overlay.rows.values() if row[SIZE]])
     connection.execute("BEGIN IMMEDIATE")
     try:
         for fragment, overlay in layer.fragments.items():
@@ -84,15 +86,16 @@ class FragmentSums:
     state_sums: int = 0
     duplicate_sums: int = 0
 
-    def count_message(self, state: int, size: int, checksum: int, times: int) -> None:
+    def count_messages(self, state: int, count: int, size: int, checksum: int, sign: int) -> None:
+        """So many messages with this state; their sizes and checksums together."""
         if state == MessageState.ACTIVE:
-            self.active_count += times
+            self.active_count += sign * count
         elif state == MessageState.DEFERRED:
-            self.deferred_count += times
+            self.deferred_count += sign * count
         else:
-            self.scheduled_count += times
-        self.size_bytes += times * size
-        self.message_sums += times * checksum
+            self.scheduled_count += sign * count
+        self.size_bytes += sign * size
+        self.message_sums += sign * checksum
 
 
 class _FragmentCheckpoint:
@@ -132,46 +135,68 @@ class _FragmentCheckpoint:
         self._sums = FragmentSums()
 
     def _write_rows(self) -> None:
-        rows, content_sums = self._overlay.rows, self._remove_rows()
+        rows, removed = self._overlay.rows, self._overlay.removed
+        # Rows that are here under another number, or altered, have their content below, under the old number.
+        sources = {-row[PLACE] for row in rows.values() if row[PLACE] < 0}
+        gone = self._remove_runs(sorted(removed - rows.keys() - sources))
+        content_sums = self._remove_each([*gone, *sorted(removed & (rows.keys() | sources))])
         copied = [(number, row) for number, row in rows.items() if row[PLACE] < 0 and -row[PLACE] != number]
         for some in _chunks(copied, ROWS_PER_STATEMENT):
             ids = [(row_id(self._slot, number), row_id(self._slot, -row[PLACE])) for number, row in some]
             self._run("copy_contents", json.dumps(ids))
             content_sums.update({new: content_sums[old] for new, old in ids if old in content_sums})
         for place, piece, cuts in self._pieces():
-            content = self._segment.read(place, piece)
-            self._run("put_contents", json.dumps(cuts), content)
-            parts = memoryview(content)
-            content_sums.update({cut[0]: content_sum(parts[cut[1] - 1 : cut[1] - 1 + cut[2]]) for cut in cuts})
+            parts = memoryview(self._segment.read(place, piece))
+            contents = [(identity, parts[start : start + size]) for identity, start, size in cuts]
+            self._put("put_contents", len(contents), list(chain.from_iterable(contents)))
+            content_sums.update([(identity, content_sum(content)) for identity, content in contents])
         for some in _chunks(list(rows.items()), ROWS_PER_STATEMENT):
-            values = [self._values(number, row, content_sums) for number, row in some]
-            self._run("put_messages", self._slot, json.dumps(values))
-        gone = [row_id(self._slot, number) for number in sorted(self._overlay.removed - rows.keys())]
-        for some_ids in _chunks(gone, ROWS_PER_STATEMENT):
+            self._put_messages(some, content_sums)
+        unused = [row_id(self._slot, number) for number in [*gone, *sorted(removed & sources - rows.keys())]]
+        for some_ids in _chunks(unused, ROWS_PER_STATEMENT):
             self._run("delete_contents", json.dumps(some_ids))
 
-    def _remove_rows(self) -> dict[int, int]:
-        """Delete what the layer hides, gone or changed. The checksums of the contents, by id."""
+    def _remove_runs(self, numbers: Sequence[int]) -> list[int]:
+        """Delete rows that nobody needs any more, with their contents: as ranges where they follow each other, as they do
+        when receivers take them in order. The numbers that are left."""
+        left: list[int] = []
+        for run in _runs(numbers):
+            if len(run) < RUN_MIN:
+                left += run
+                continue
+            ids = (row_id(self._slot, run[0]), row_id(self._slot, run[-1]))
+            for state, count, size, checksum in self._run("sums_of_range", *ids).fetchall():
+                self._sums.count_messages(state, count, size, checksum, -1)
+            self._run("delete_slot_messages", *ids)
+            self._run("delete_slot_contents", *ids)
+        return left
+
+    def _remove_each(self, numbers: Sequence[int]) -> dict[int, int]:
+        """Delete rows and leave their contents. The checksums of these, by id."""
         content_sums: dict[int, int] = {}
-        hidden = [row_id(self._slot, number) for number in sorted(self._overlay.removed)]
-        for some_ids in _chunks(hidden, ROWS_PER_STATEMENT):
+        for some_ids in _chunks([row_id(self._slot, number) for number in numbers], ROWS_PER_STATEMENT):
             for identity, state, size, content, checksum in self._run(
                 "delete_messages", json.dumps(some_ids)
             ).fetchall():
                 content_sums[identity] = content
-                self._sums.count_message(state, size, checksum, -1)
+                self._sums.count_messages(state, 1, size, checksum, -1)
         return content_sums
 
-    def _values(self, number: int, row: Row, content_sums: Mapping[int, int]) -> tuple[object, ...]:
-        session_id, identity = stored_text(row[SESSION_ID]), row_id(self._slot, number)
-        key = None if row[SESSION_ID] is None else stored_text(session_key(row[SESSION_ID]))
-        content = content_sums.get(identity, NO_SUM)
-        checksum = row_sum(identity, *row[:SESSION_ID], content, session_id)
-        self._sums.count_message(row[STATE], row[SIZE], checksum, 1)
-        return (identity, *row[:SESSION_ID], session_id, key, content, checksum)
+    def _put_messages(self, rows: Sequence[tuple[int, Row]], content_sums: Mapping[int, int]) -> None:
+        slot, sums = self._slot, self._sums
+        values: list[object] = []
+        for number, row in rows:
+            identity, name = row_id(slot, number), row[SESSION_ID]
+            session_id, key = stored_text(name), None if name is None else stored_text(session_key(name))
+            content = content_sums.get(identity, NO_SUM)
+            facts = row[:SESSION_ID]
+            checksum = row_sum(identity, *facts, content, session_id)
+            sums.count_messages(row[STATE], 1, row[SIZE], checksum, 1)
+            values += (slot, identity, *facts, session_id, key, content, checksum)
+        self._put("put_messages", len(rows), values)
 
     def _pieces(self) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
-        """Pieces of the segment as (place, size, cuts); a cut is one content in the piece as (id, start counted from 1, size)."""
+        """Pieces of the segment as (place, size, cuts); a cut is one content in the piece as (id, start, size)."""
         here = sorted((row[PLACE], row[SIZE], number) for number, row in self._overlay.rows.items() if row[PLACE] > 0)
         start = end = 0
         cuts: list[tuple[int, int, int]] = []
@@ -181,7 +206,7 @@ class _FragmentCheckpoint:
                 cuts = []
             if not cuts:
                 start = place
-            cuts.append((row_id(self._slot, number), place - start + 1, size))
+            cuts.append((row_id(self._slot, number), place - start, size))
             end = place + size
         if cuts:
             yield start, end - start, cuts
@@ -210,8 +235,27 @@ class _FragmentCheckpoint:
             sums.duplicate_sums += sum([checksum for _, _, checksum in values])
             self._run("put_duplicates", slot, json.dumps(values))
 
+    def _put(self, name: str, row_count: int, values: Sequence[object]) -> None:
+        self._connection.execute(_insert(name, row_count), values)
+
     def _run(self, name: str, *parameters: object) -> sqlite3.Cursor:
         return self._connection.execute(SQL[name], parameters)
+
+
+@cache
+def _insert(name: str, row_count: int) -> str:
+    """The statement for this many rows. Its text ends with the values of one, in brackets."""
+    head, _, values = SQL[name].rstrip(";").rpartition("(")
+    return head + ", ".join([f"({values}"] * row_count)
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Ascending numbers in runs of those that follow each other."""
+    start = 0
+    for end in range(1, len(numbers) + 1):
+        if end == len(numbers) or numbers[end] != numbers[end - 1] + 1 or end - start == ROWS_PER_RANGE:
+            yield numbers[start:end]
+            start = end
 
 
 def _sum_of(deleted: sqlite3.Cursor) -> int:

@@ -23,7 +23,8 @@ import contextlib
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 
@@ -158,16 +159,29 @@ class SegmentFile:
             place, bit = wrong
             raise self._damage(f"bit {bit} of the byte at offset {place} is wrong, in the last batch")
 
-    def check(self) -> None:
-        """Read every batch again. Raises StoreDamaged if one is not what was appended, or was found when this was opened."""
-        position = FILE_HEADER.size
-        while position < self.end:
-            batch = self._batch_at(position, self.end)
-            if batch is None:
+    def check(self, places: Iterable[int]) -> None:
+        """Read every batch again in which contents begin at one of these places. Raises StoreDamaged if one is not what was appended, or
+        was found when this was opened."""
+        wanted = sorted(place for place in places if place > 0)
+        position, checked = FILE_HEADER.size, 0
+        while checked < len(wanted):
+            size = self._batch_size(position)
+            end = self.end if size is None else position + size
+            if size is None or (wanted[checked] < end and self._batch_at(position, self.end) is None):
                 raise StoreDamaged(
                     f"{self._path}, offset {position}: a batch is not what was written. Nothing was changed."
                 )
-            position += BATCH_HEADER.size + len(batch[1])
+            checked = bisect_left(wanted, end, checked)
+            position = end
+
+    def _batch_size(self, position: int) -> int | None:
+        """Of the batch at this position, with its header, as that says; None if there is none."""
+        header = os.pread(self._descriptor, BATCH_HEADER.size, position)
+        if len(header) < BATCH_HEADER.size:
+            return None
+        magic, _, length, _, salt = BATCH_HEADER.unpack(header)
+        size: int = len(header) + length
+        return size if (magic, salt) == (BATCH_MAGIC, self._salt) and position + size <= self.end else None
 
     def renew_tail(self) -> None:
         """Make the last whole batch and the name of the file durable, whether or not their own syncs succeeded, and cut off

@@ -97,15 +97,16 @@ DELETE FROM session_states WHERE slot = ?;
 DELETE FROM duplicates WHERE slot = ?;
 
 -- name: put_messages
+-- The values of one row: for many they are repeated.
 INSERT INTO messages (slot, id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id,
-  session_key, content_sum, checksum)
-SELECT ?1, value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
-  value->>9, value->>10, value->>11 FROM json_each(?2);
+  session_key, content_sum, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: put_contents
--- The second parameter is a piece of the journal, from which the contents of the rows are cut; substr of an empty piece is NULL.
-INSERT OR REPLACE INTO contents (id, content)
-SELECT value->>0, coalesce(substr(?2, value->>1, value->>2), x'') FROM json_each(?1);
+-- The values of one row, as above.
+INSERT OR REPLACE INTO contents (id, content) VALUES (?, ?);
+
+-- name: sums_of_range
+SELECT state, count(*), sum(size), sum(checksum) FROM messages WHERE id BETWEEN ? AND ? GROUP BY state;
 
 -- name: copy_contents
 -- For rows that got a new number: the content is copied from the old row, which is deleted afterwards.
