@@ -8,8 +8,8 @@ from twinbus.broker.fragment.lane import (
     STEP_COUNT_MAX,
     WIDE_COUNT_MAX,
     Lane,
-    WideLanes,
 )
+from twinbus.broker.wide_lanes import WideLanes
 
 
 def open_lane(*numbers: int) -> Lane:

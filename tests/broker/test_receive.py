@@ -6,8 +6,9 @@ import pytest
 
 from twinbus.broker.consumer import ReceiveMode
 from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX, WIDE_COUNT_MAX, WIDE_LANES_MAX
+from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX, WIDE_COUNT_MAX
 from twinbus.broker.outcomes import Abandon, Release
+from twinbus.broker.wide_lanes import WIDE_LANES_MAX
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import fragment_parts
 from twinbus.testing.faulty_store import Fault

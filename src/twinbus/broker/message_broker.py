@@ -26,10 +26,10 @@ from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
-from twinbus.broker.fragment.lane import WideLanes
 from twinbus.broker.store_port import StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, LongWork, OneByOne, Wakeups
+from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Clock, Millis
 from twinbus.errors import FragmentUnavailable, OutcomeUnknown, RequestRefused, ServerBusy, StoreUnavailable
 from twinbus.meter.operation import NO_METER, Meter

@@ -15,10 +15,10 @@ from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
-from twinbus.broker.fragment.lane import WideLanes
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.outcomes import COMPLETE, Outcome
 from twinbus.broker.wakeups import LongWork
+from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription

@@ -25,8 +25,8 @@ of a namespace are wide at a time.
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
-from weakref import WeakSet
 
+from twinbus.broker.wide_lanes import WideLanes
 from twinbus.store.changes import StoredMessage
 
 READY_COUNT_MAX = 1_000
@@ -37,28 +37,6 @@ WIDE_BYTES_MAX = 16 * 1024 * 1024
 STEP_COUNT_MAX = 2_000
 STEP_BYTES_MAX = 4 * 1024 * 1024
 """Of one scan for a wide lane: it is in one piece, and the loop does nothing else while it is read."""
-WIDE_LANES_MAX = 4
-
-
-class WideLanes:
-    """The lanes of one namespace that may keep more in memory than others; one that is dropped makes room for another."""
-
-    __slots__ = ("_lanes",)
-
-    def __init__(self) -> None:
-        self._lanes: WeakSet[Lane] = WeakSet()
-
-    def __len__(self) -> int:
-        return len(self._lanes)
-
-    def admit(self, lane: "Lane") -> bool:
-        if len(self._lanes) >= WIDE_LANES_MAX:
-            return False
-        self._lanes.add(lane)
-        return True
-
-    def dismiss(self, lane: "Lane") -> None:
-        self._lanes.discard(lane)
 
 
 def _number_of(message: StoredMessage) -> int:

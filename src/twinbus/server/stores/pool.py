@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable
 from random import SystemRandom
 
-from twinbus.broker.fragment.lane import WideLanes
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.wakeups import LongWork
+from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Clock
 from twinbus.errors import StoreUnavailable
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreCondition, StoreKeeper
