@@ -13,6 +13,7 @@ import pytest
 
 from tests.pairing.quick_sdk import quick_sdk
 from twinbus.cli.app import run
+from twinbus.client.trust import CA_FILE_VARIABLE
 
 STOP_WAIT_S = 30.0
 
@@ -69,6 +70,12 @@ def serve(data: Path, name: str, *options: str) -> Served:
 def _quick_sdk() -> Iterator[None]:
     with quick_sdk():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--ca-file` is for the rest of the process; here that is one test."""
+    monkeypatch.setenv(CA_FILE_VARIABLE, "")
 
 
 @pytest.fixture(scope="session")

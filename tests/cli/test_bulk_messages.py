@@ -35,7 +35,7 @@ def test_a_merged_peek_shows_fragments_in_one_order(commands: Commands) -> None:
     assert len(commands.json("peek", "merged", "--merged", "--count", "2")) == 2
     commands.text("peek", "merged", "--merged", "--from", "3", code=2)
     assert "--merged" in commands.errors
-    commands.json("queue", "delete", "merged")
+    commands.json("queue", "delete", "merged", "--yes")
 
 
 def test_deferred_messages_are_made_active_again(commands: Commands) -> None:

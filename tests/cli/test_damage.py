@@ -22,7 +22,7 @@ def damage_a_message(store: Path) -> None:
 
 
 def found_by_check(commands: Commands, namespace: str) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = json.loads(commands.text("store", "check", namespace, "--json", code=1))
+    found: list[dict[str, str]] = json.loads(commands.text("store", "check", "-n", namespace, "--json", code=1))
     return found
 
 
@@ -38,9 +38,9 @@ def test_a_damaged_message_is_found_set_aside_and_accepted(tmp_path: Path, capsy
         commands.text("queue", "create", "q", "--namespace", "damaged")
         for body in ("first", "second", "third"):
             commands.text("send", "q", body, "--namespace", "damaged")
-        assert "No damage" in commands.text("store", "check", "damaged")
+        assert "No damage" in commands.text("store", "check", "-n", "damaged")
         assert served.stop() == 0
-        assert "No damage" in commands.text("store", "check", "damaged")
+        assert "No damage" in commands.text("store", "check", "-n", "damaged")
         damage_a_message(tmp_path / "damaged" / "stores" / "00")
         (found,) = found_by_check(commands, "damaged")
         assert found["place"].startswith("message 2 ")
@@ -48,19 +48,19 @@ def test_a_damaged_message_is_found_set_aside_and_accepted(tmp_path: Path, capsy
     with serve(tmp_path, "damaged", "--stores", "1") as served:
         commands = Commands(served, capsys)
         assert "message 2 " in found_by_check(commands, "damaged")[0]["what"]
-        assert commands.json("store", "list", "damaged")[0]["set_aside"] == 1
+        assert commands.json("store", "list", "-n", "damaged")[0]["set_aside"] == 1
         assert health_of(served) == {
             "namespace": "damaged",
             "status": "damaged",
-            "ill_stores": {},
+            "unhealthy_stores": {},
             "set_aside": {"0": 1},
         }
         assert [
             message["body"] for message in commands.json("receive", "q", "--count", "2", "--namespace", "damaged")
         ] == ["first", "third"]
-        commands.text("store", "accept-loss", "damaged", "0")
+        commands.text("store", "accept-loss", "-n", "damaged", "0")
         assert health_of(served)["status"] == "healthy"
-        assert "No damage" in commands.text("store", "check", "damaged")
+        assert "No damage" in commands.text("store", "check", "-n", "damaged")
         assert served.stop() == 0
 
 
@@ -72,16 +72,16 @@ def test_a_store_whose_folder_is_gone_is_lost_until_the_loss_is_accepted(
     shutil.move(tmp_path / "gone" / "stores" / "01", tmp_path / "elsewhere")
     with serve(tmp_path, "gone") as served:
         commands = Commands(served, capsys)
-        lost = commands.json("store", "list", "gone")[1]
+        lost = commands.json("store", "list", "-n", "gone")[1]
         assert lost["condition"] == "lost"
         assert "missing or empty" in lost["fault"]
-        assert health_of(served)["ill_stores"] == {"1": "lost"}
+        assert health_of(served)["unhealthy_stores"] == {"1": "lost"}
         assert "accept-loss" in found_by_check(commands, "gone")[0]["what"]
-        assert "no messaging store 7" in commands.failure("store", "accept-loss", "gone", "7")
-        assert "opens now" in commands.text("store", "accept-loss", "gone", "1")
+        assert "no messaging store 7" in commands.failure("store", "accept-loss", "-n", "gone", "7")
+        assert "opens now" in commands.text("store", "accept-loss", "-n", "gone", "1")
         assert health_of(served)["status"] == "healthy"
         assert served.stop() == 0
 
 
 def test_a_namespace_that_never_was_has_nothing_to_check(tmp_path: Path, commands: Commands) -> None:
-    assert "No namespace 'nothing'" in commands.failure("store", "check", "nothing")
+    assert "No namespace 'nothing'" in commands.failure("store", "check", "-n", "nothing")

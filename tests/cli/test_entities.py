@@ -8,18 +8,18 @@ def test_a_queue_is_made_shown_changed_and_deleted(commands: Commands) -> None:
     assert (made["name"], made["partitioned"], made["lock_duration"], made["max_size_mb"]) == (
         "orders",
         True,
-        "PT30S",
+        "30s",
         32768,
     )
     assert "already" in commands.failure("queue", "create", "orders")
     changed = commands.json("queue", "update", "orders", "--max-delivery-count", "3", "--status", "SendDisabled")
-    assert (changed["max_delivery_count"], changed["status"], changed["lock_duration"]) == (3, "SendDisabled", "PT30S")
+    assert (changed["max_delivery_count"], changed["status"], changed["lock_duration"]) == (3, "SendDisabled", "30s")
     shown = commands.text("queue", "show", "orders")
     assert "max delivery count" in shown
     assert "never" in shown
     assert "orders" in [queue["name"] for queue in commands.json("queue", "list")]
-    assert commands.text("queue", "delete", "orders") == "Queue 'orders' is deleted.\n"
-    assert "could not be found" in commands.failure("queue", "delete", "orders")
+    assert commands.text("queue", "delete", "orders", "--yes") == "Queue 'orders' is deleted.\n"
+    assert "could not be found" in commands.failure("queue", "delete", "orders", "--yes")
 
 
 def test_topics_subscriptions_and_rules_are_made_shown_changed_and_deleted(commands: Commands) -> None:
@@ -38,13 +38,13 @@ def test_topics_subscriptions_and_rules_are_made_shown_changed_and_deleted(comma
     assert commands.json("rule", "update", "events", "all", "red", "--action", "")["action"] is None
     assert commands.json("rule", "show", "events", "all", "red")["filter"] == "colour = 'red'"
     assert "expected" in commands.failure("rule", "create", "events", "all", "bad", "--sql", "colour =")
-    commands.json("rule", "delete", "events", "all", "$Default")
+    commands.json("rule", "delete", "events", "all", "$Default", "--yes")
     topic = commands.json("topic", "show", "events")
-    assert (topic["subscriptions"], topic["time_to_live"]) == (1, "P7D")
-    assert commands.json("topic", "update", "events", "--ttl", "never")["time_to_live"].startswith("P10675199D")
+    assert (topic["subscriptions"], topic["time_to_live"]) == (1, "7d")
+    assert commands.json("topic", "update", "events", "--ttl", "never")["time_to_live"] == "never"
     assert [each["name"] for each in commands.json("subscription", "list", "events")] == ["all"]
     assert commands.json("subscription", "show", "events", "all")["sessions"] is False
-    commands.json("subscription", "delete", "events", "all")
-    commands.json("topic", "delete", "events")
+    commands.json("subscription", "delete", "events", "all", "--yes")
+    commands.json("topic", "delete", "events", "--yes")
     assert "events" not in [topic["name"] for topic in commands.json("topic", "list")]
-    commands.json("queue", "delete", "audit")
+    commands.json("queue", "delete", "audit", "--yes")

@@ -26,7 +26,7 @@ AZURE_LIKE = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;
         (["serve", "1st"], "not a name for a namespace"),
         (["serve", "x", "--stores", "0"], "--stores"),
         (["serve", "x", "--key", ""], "is empty"),
-        (["access", "create", "x", "a/b", "--right", "send"], "'a/b' is not a name"),
+        (["access", "create", "a/b", "--right", "send"], "'a/b' is not a name"),
         (["serve", "x", "--tls-cert", "c.pem"], "both"),
         (["serve", "x", "--amqp-port", "70000"], "70000"),
         (["serve", "x", "--queue", "q:split"], "NAME:partitioned"),
@@ -61,7 +61,7 @@ def test_wrong_use_is_reported_in_one_line(
     assert printed.out == ""
 
 
-@pytest.mark.parametrize("words", [["queue", "list"], ["peek", "q"], ["store", "list", "primary"]])
+@pytest.mark.parametrize("words", [["queue", "list"], ["peek", "q"], ["store", "list"]])
 def test_a_namespace_that_does_not_run_is_a_failure(
     words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

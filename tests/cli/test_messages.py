@@ -33,7 +33,7 @@ def test_messages_are_sent_seen_taken_and_purged(commands: Commands, tmp_path: P
     assert commands.json("queue", "show", "work")["active"] == 2
     assert commands.json("purge", "work", "--yes")["removed"] == 2
     assert commands.text("receive", "work", "--wait", "200ms") == "There are no messages.\n"
-    commands.json("queue", "delete", "work")
+    commands.json("queue", "delete", "work", "--yes")
 
 
 def test_every_line_of_standard_input_is_a_message(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +42,8 @@ def test_every_line_of_standard_input_is_a_message(commands: Commands, monkeypat
     assert commands.json("send", "lines", "--session", "a")["sent"] == 3
     taken = commands.json("receive", "lines", "--session", "next", "--count", "3")
     assert {message["session_id"] for message in taken} == {"a"}
-    assert [message["body"] for message in taken] == ["one", "\ufffd\ufffd\r", "two"]
-    commands.json("queue", "delete", "lines")
+    assert [message["body"] for message in taken] == ["one", "\ufffd\ufffd", "two"]
+    commands.json("queue", "delete", "lines", "--yes")
 
 
 def test_how_many_lines_were_sent_is_reported_though_the_next_one_is_refused(
@@ -53,7 +53,7 @@ def test_how_many_lines_were_sent_is_reported_though_the_next_one_is_refused(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n" + b"x" * 300_000 + b"\nthree\n")))
     assert json.loads(commands.text("send", "refused", "--json", code=1))["sent"] == 2
     assert "at most 262144 bytes" in commands.errors
-    commands.json("queue", "delete", "refused")
+    commands.json("queue", "delete", "refused", "--yes")
 
 
 def test_a_command_without_standard_input_has_nothing_to_send(
@@ -80,7 +80,7 @@ def test_what_was_received_is_shown_though_more_was_waited_for(commands: Command
     shown = commands.text("receive", "interrupted", "--count", "2", "--wait", "60s", code=130)
     watcher.join()
     assert "the only one" in shown
-    commands.json("queue", "delete", "interrupted")
+    commands.json("queue", "delete", "interrupted", "--yes")
 
 
 def test_an_entity_that_is_not_there_is_named(commands: Commands) -> None:
@@ -88,10 +88,10 @@ def test_an_entity_that_is_not_there_is_named(commands: Commands) -> None:
 
 
 def test_a_store_is_broken_and_mended(commands: Commands) -> None:
-    assert [store["condition"] for store in commands.json("store", "list", "primary")] == ["up", "up"]
-    commands.json("store", "down", "primary", "1")
-    assert "no messaging store 2" in commands.failure("store", "down", "primary", "2")
-    assert commands.text("store", "up", "primary") == "All 2 messaging stores of 'primary' are switched up.\n"
+    assert [store["condition"] for store in commands.json("store", "list")] == ["up", "up"]
+    commands.json("store", "down", "1")
+    assert "no messaging store 2" in commands.failure("store", "down", "2")
+    assert commands.text("store", "up") == "All 2 messaging stores of 'primary' are switched up.\n"
 
 
 def test_the_doctor_knows_the_namespace(commands: Commands) -> None:

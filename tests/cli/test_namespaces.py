@@ -155,9 +155,9 @@ def test_export_import_and_export_again_give_the_same_file(
 
 def empty(commands: Commands) -> None:
     for queue in commands.json("queue", "list"):
-        commands.text("queue", "delete", queue["name"])
+        commands.text("queue", "delete", queue["name"], "--yes")
     for topic in commands.json("topic", "list"):
-        commands.text("topic", "delete", topic["name"])
+        commands.text("topic", "delete", topic["name"], "--yes")
 
 
 def test_what_exists_is_left_without_update_and_made_the_same_with_it(
@@ -170,7 +170,7 @@ def test_what_exists_is_left_without_update_and_made_the_same_with_it(
     commands.text("subscription", "create", "a/events", "some")
     commands.text("rule", "create", "a/events", "some", "extra", "--sql", "1=1")
     commands.text("namespace", "import", str(file))
-    assert commands.json("queue", "show", "archive")["lock_duration"] == "PT10S"
+    assert commands.json("queue", "show", "archive")["lock_duration"] == "10s"
     names = [rule["name"] for rule in commands.json("rule", "list", "a/events", "some")]
     assert sorted(names) == ["$Default", "extra", "hot", "red"]
     changed = commands.json("namespace", "import", str(file), "--update")
@@ -188,21 +188,21 @@ def test_keys_are_written_on_request_only_and_for_the_owner_alone(others: Comman
     assert file.stat().st_mode & 0o077 == 0
     rule = tomllib.loads(file.read_text())["queue"][1]["access_rule"][0]
     assert len(rule["primary_key"]) > 20
-    before = others.json("access", "list", "primary", "--entity", "work")[0]["primary_key"]
+    before = others.json("access", "list", "--entity", "work")[0]["primary_key"]
     assert before == rule["primary_key"]
     file.write_text(file.read_text().replace(rule["primary_key"], "chosen"))
     others.text("namespace", "import", str(file), "--update")
-    assert others.json("access", "list", "primary", "--entity", "work")[0]["primary_key"] == "chosen"
+    assert others.json("access", "list", "--entity", "work")[0]["primary_key"] == "chosen"
     (tmp_path / "plain.toml").write_text(DEFINITION)
     assert others.json("namespace", "import", str(tmp_path / "plain.toml"), "--update")["updated"] == 0
-    assert others.json("access", "list", "primary", "--entity", "work")[0]["primary_key"] == "chosen"
+    assert others.json("access", "list", "--entity", "work")[0]["primary_key"] == "chosen"
 
 
 def test_the_emulators_configuration_is_imported(commands: Commands, tmp_path: Path) -> None:
     file = tmp_path / "Config.json"
     file.write_text(json.dumps(CONFIG))
     commands.text("namespace", "import", str(file))
-    assert commands.json("queue", "show", "orders")["lock_duration"] == "PT45S"
+    assert commands.json("queue", "show", "orders")["lock_duration"] == "45s"
     assert commands.json("subscription", "show", "news", "red")["forward_dead_letters_to"].endswith("/orders")
     rules = commands.json("rule", "list", "news", "red")
     assert [(rule["name"], rule["filter"], rule["action"]) for rule in rules] == [

@@ -136,7 +136,7 @@ def test_what_is_advertised_is_printed_and_commands_on_this_machine_do_not_need_
     with serve(tmp_path, "contoso", "--advertise", "contoso.invalid", "--queue", "orders") as served:
         port = served.ready["amqp_port"]
         assert served.ready["connection_string"].startswith(f"Endpoint=sb://contoso.invalid:{port};")
-        for words in (["queue", "list"], ["send", "orders", "hello"], ["store", "list", "contoso"]):
+        for words in (["queue", "list"], ["send", "orders", "hello"], ["store", "list", "-n", "contoso"]):
             by_name = [] if words[0] == "store" else ["--namespace", "contoso"]
             assert run([*words, *by_name, "--data", str(tmp_path)]) == 0, capsys.readouterr().err
         assert served.stop() == 0

@@ -1,6 +1,7 @@
 """What is written down is what the code does: generated pages are current, links lead somewhere, commands exist."""
 
 import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,11 @@ def test_the_sources_that_the_architecture_names_exist() -> None:
         is_ours = named.endswith(".py") or f"src/twinbus/{wanted.partition('/')[0]}/" in packages
         found = [each for each in sources if f"/{wanted}" in f"/{each}"]
         assert found or not is_ours, f"ARCHITECTURE.md names {named}"
+
+
+def test_the_licence_is_stated_where_people_and_package_indexes_look() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["license"] == "MIT"
+    assert project["license-files"] == ["LICENSE"]
+    assert (ROOT / "LICENSE").read_text().startswith("MIT License\n")
+    assert "(LICENSE)" in (ROOT / "README.md").read_text()

@@ -73,6 +73,7 @@ def test_the_wheel_has_what_is_not_python_too(wheel: Path) -> None:
         names = set(archive.namelist())
     assert names.issuperset(SHIPPED)
     assert not any(name.startswith(("tests/", "bench/")) for name in names)
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
 def test_it_says_its_version_and_looks_at_the_machine(twinbus: Path, clean: Path) -> None:

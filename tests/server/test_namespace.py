@@ -53,7 +53,7 @@ async def test_health_lists_unhealthy_stores(server: NamespaceServer, http: http
     limited = await http.get("/health")
     assert (limited.status_code, limited.json()) == (
         200,
-        {"namespace": "test", "status": "limited", "ill_stores": {"2": "down"}},
+        {"namespace": "test", "status": "limited", "unhealthy_stores": {"2": "down"}},
     )
 
 

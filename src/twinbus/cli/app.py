@@ -1,51 +1,105 @@
-"""The `twinbus` command: its groups put together, and the run of one command line."""
+"""The `twinbus` command: the table of its commands, and the run of one command line.
+
+The modules of a command are read when it is used, so that help and completion answer at once.
+"""
 
 import io
 import logging
 import sys
-from importlib import metadata
-from typing import Annotated, NoReturn
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from twinbus.cli.cost import commands as cost
-from twinbus.cli.entities import commands as entities
-from twinbus.cli.entities import rules
-from twinbus.cli.failures import report_failure
-from twinbus.cli.messages import bulk_messages, repair
-from twinbus.cli.messages import commands as messages
-from twinbus.cli.namespaces import access, certificates, doctor, faults, portal, serving, stores
-from twinbus.cli.namespaces import definitions as namespaces
-from twinbus.cli.pairs import rehearse, syphon
-from twinbus.cli.pipeline import commands as pipeline
+from twinbus.cli.help_pages import Group, HelpfulGroup, Loaded, Row
 
-app = typer.Typer(
+SECTIONS: dict[str, list[tuple[str, str, str]]] = {
+    # The name of a command, the module that registers it, and its line in the help.
+    "Serve": [
+        ("up", "namespaces.serving", "Serve two namespaces, primary and secondary"),
+        ("serve", "namespaces.serving", "Serve one namespace"),
+        ("portal", "namespaces.portal", "Show and manage namespaces in a browser"),
+        ("doctor", "namespaces.doctor", "Check this machine and the namespaces on it"),
+    ],
+    "Entities": [
+        ("queue", "entities.commands", "Create, show, update and delete queues"),
+        ("topic", "entities.commands", "Create, show, update and delete topics"),
+        ("subscription", "entities.commands", "Create, show, update and delete subscriptions"),
+        ("rule", "entities.rules", "Create, show, update and delete the rules of subscriptions"),
+        ("namespace", "namespaces.definitions", "Export all entities to a file, and import them"),
+    ],
+    "Messages": [
+        ("send", "messages.commands", "Send messages to a queue or topic"),
+        ("receive", "messages.commands", "Receive messages and complete them"),
+        ("peek", "messages.commands", "Show messages without receiving them"),
+        ("purge", "messages.bulk_messages", "Remove all messages"),
+        ("repair", "messages.repair", "Move dead letters back, or messages elsewhere, changed on the way"),
+        ("undefer", "messages.bulk_messages", "Make deferred messages active again"),
+        ("sessions", "messages.bulk_messages", "Show how many messages wait in which session"),
+    ],
+    "Access": [
+        ("access", "namespaces.access", "Create, show and delete access rules and their keys"),
+        ("token", "namespaces.tokens", "Print a shared access signature, for curl and Prometheus"),
+        ("certificate", "namespaces.certificates", "The authority that clients over TLS have to trust"),
+    ],
+    "Pairs": [
+        ("rehearse", "pairs.rehearse", "Rehearse an outage and account for every message"),
+        ("syphon", "pairs.syphon", "Move messages from the backlog to where they were sent"),
+        ("backlog", "pairs.syphon", "Show how many messages wait in the backlog"),
+    ],
+    "Data and cost": [
+        ("pipeline", "pipeline.commands", "Move and count messages in bulk, on Spark"),
+        ("cost", "cost.commands", "Estimate what operations will cost, and explain what they did cost"),
+    ],
+    "Operate": [
+        ("store", "namespaces.stores", "Show and check messaging stores, switch them off and on"),
+        ("fault", "namespaces.faults", "Cause failures on purpose, to test an application"),
+    ],
+}
+HINT = "twinbus COMMAND -h shows the options of a command and examples."
+
+
+class RootGroup(HelpfulGroup):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = Loaded({name: _maker(name, module) for lines in SECTIONS.values() for name, module, _ in lines})
+
+    def _command_sections(self) -> Iterator[tuple[str, list[Row]]]:
+        for heading, lines in SECTIONS.items():
+            yield heading, [(name, summary) for name, _, summary in lines]
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        from typer._click.shell_completion import CompletionItem
+
+        names = [(name, summary) for lines in SECTIONS.values() for name, _, summary in lines]
+        return [CompletionItem(name, help=summary) for name, summary in names if name.startswith(incomplete)]
+
+
+app = Group(
+    f"A message broker that speaks Service Bus, with paired namespaces. {HINT}",
     name="twinbus",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="A message bus that speaks Service Bus: serve namespaces, manage entities, move messages.",
+    cls=RootGroup,
+    add_completion=True,
 )
-serving.register(app)
-portal.register(app)
-app.add_typer(namespaces.app, name="namespace")
-app.add_typer(stores.app, name="store")
-app.add_typer(faults.app, name="fault")
-app.add_typer(access.app, name="access")
-app.add_typer(certificates.app, name="certificate")
-entities.register(app)
-app.add_typer(rules.app, name="rule")
-app.add_typer(cost.app, name="cost")
-app.add_typer(pipeline.app, name="pipeline")
-messages.register(app)
-bulk_messages.register(app)
-repair.register(app)
-syphon.register(app)
-rehearse.register(app)
-doctor.register(app)
+
+
+def _maker(name: str, module: str) -> Callable[[], Any]:
+    def make() -> Any:
+        group, commands = Group(""), import_module(f"twinbus.cli.{module}")
+        if hasattr(commands, "app"):
+            group.add_typer(commands.app, name=name)
+        else:
+            commands.register(group)
+        return typer.main.get_group(group).commands[name]
+
+    return make
 
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
+        from importlib import metadata
+
         print(metadata.version("twinbus"))
         raise typer.Exit
 
@@ -77,5 +131,7 @@ def run(arguments: list[str]) -> int:
     try:
         result = app(arguments, prog_name="twinbus", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as failure:
+        from twinbus.cli.failures import report_failure
+
         return report_failure(failure)
     return result if isinstance(result, int) else 0

@@ -5,6 +5,7 @@ those that choose the namespace, and passes it the call.
 """
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.namespaces.running import authority_of, find_running
+from twinbus.cli.namespaces.running import authority_of, find_running, namespace_folder
 from twinbus.cli.output import Output
 from twinbus.client.connection_string import parse_connection_string
 from twinbus.client.trust import CA_FILE_VARIABLE, stock_client_options, tls_context
+from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -26,23 +28,53 @@ if TYPE_CHECKING:
 
 DATA_DEFAULT = Path("twinbus-data")
 NAMESPACE_DEFAULT = "primary"
+WHICH_NAMESPACE = "Which namespace"
+"""Heading of the options below on help pages."""
 RETRY_BACKOFF_S = 0.1
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-DataOption = Annotated[Path, typer.Option("--data", envvar="TWINBUS_DATA", help="Folder with the namespaces' data.")]
+DataOption = Annotated[
+    Path,
+    typer.Option("--data", metavar="DIR", envvar="TWINBUS_DATA", help="Folder with the namespaces' data."),
+]
 NamespaceOption = Annotated[
-    str, typer.Option("--namespace", "-n", envvar="TWINBUS_NAMESPACE", help="A namespace that runs on this machine.")
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        envvar="TWINBUS_NAMESPACE",
+        help="A namespace that runs on this machine.",
+        rich_help_panel=WHICH_NAMESPACE,
+    ),
 ]
 ConnectionStringOption = Annotated[
     str | None,
     typer.Option(
-        "--connection-string", envvar="TWINBUS_CONNECTION_STRING", help="Any namespace, including one in Azure."
+        "--connection-string",
+        envvar="TWINBUS_CONNECTION_STRING",
+        help="Any namespace, including one in Azure.",
+        rich_help_panel=WHICH_NAMESPACE,
     ),
 ]
 EndpointOption = Annotated[
     str | None,
-    typer.Option("--endpoint", help="With --connection-string: the HTTP address, if it is at another port."),
+    typer.Option(
+        "--endpoint",
+        metavar="URL",
+        help="With --connection-string: the HTTP address, if it is at another port.",
+        rich_help_panel=WHICH_NAMESPACE,
+    ),
 ]
+
+
+def _trust(file: Path | None) -> Path | None:
+    if file is not None:
+        # Processes that the command starts, also those of Spark, read it there.
+        os.environ[CA_FILE_VARIABLE] = str(file)
+    return file
+
+
 CaFileOption = Annotated[
     Path | None,
     typer.Option(
@@ -50,6 +82,8 @@ CaFileOption = Annotated[
         metavar="FILE",
         envvar=CA_FILE_VARIABLE,
         help="PEM file of an authority to trust over TLS, beside those of the system.",
+        rich_help_panel=WHICH_NAMESPACE,
+        callback=_trust,
     ),
 ]
 
@@ -69,6 +103,13 @@ class Call:
     def to(cls, namespace: str, endpoint: str | None, data: Path, output: Output) -> "Call":
         """Where one option takes both: a connection string contains '=', and the name of a namespace cannot."""
         return cls(output, namespace, data, namespace if "=" in namespace else None, endpoint)
+
+    @property
+    def folder(self) -> Path:
+        """Of a namespace on this machine, whether it runs or not."""
+        if self.given_connection_string is not None:
+            raise ArgumentError("This works on the files of a namespace. Name one on this machine with --namespace.")
+        return namespace_folder(self.data, self.namespace)
 
     @cached_property
     def connection_string(self) -> str:
@@ -93,6 +134,20 @@ class Call:
 
         parsed = parse_connection_string(self.given_connection_string)
         return None if parsed.uses_tls else administration_endpoint(parsed)
+
+    @property
+    def label(self) -> str:
+        """How sentences call the namespace."""
+        if self.given_connection_string is None:
+            return self.namespace
+        return parse_connection_string(self.given_connection_string).authority
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The JSON that a page of twinbus's own answers. Raises NamespaceRefused if it refuses or is not there."""
+        from twinbus.client import namespace_http
+
+        endpoint = self.endpoint or namespace_http.endpoint_of(parse_connection_string(self.connection_string))
+        return namespace_http.ask(self.connection_string, endpoint, method, path, body, self.authorities)
 
     def administration(self) -> "ServiceBusAdministrationClient":
         from twinbus.client.administration import administration_client

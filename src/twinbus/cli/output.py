@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from twinbus.model.iso8601 import NEVER_TEXT, write_duration
+from twinbus.model.durations import short_duration
 
 Record = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def _heading(name: str) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case timedelta():
-            return write_duration(value // timedelta(milliseconds=1))
+            return short_duration(value // timedelta(milliseconds=1))
         case datetime():
             return value.isoformat()
         case Enum():
@@ -98,8 +98,6 @@ def _text(value: Any) -> str:
     plain = _plain(value)
     if plain is None:
         return "-"
-    if plain == NEVER_TEXT:
-        return "never"
     if isinstance(plain, bool):
         return "yes" if plain else "no"
     # Rich reads brackets as markup, and names and bodies may contain them.

@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from twinbus.cli.app import app
+from twinbus.cli.help_pages import examples_of, help_of, names_of, usage_of
 
 HEAD = """# The command line
 
@@ -31,35 +32,16 @@ def _sections(path: str, command: Any) -> Iterator[str]:
 def _section(path: str, command: Any) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
-    usage = " ".join([path, *(_argument(each) for each in arguments), "[OPTIONS]"])
+    usage = " ".join([path, *map(usage_of, arguments), "[OPTIONS]"])
     lines = [f"\n## {path}\n", f"{command.help.strip()}\n", f"```\n{usage}\n```\n"]
-    rows = [(f"`{each.name.upper()}`", each.help or "") for each in arguments]
-    rows += [(f"`{_option(each)}`", _option_help(each)) for each in options]
+    rows = [(f"`{each.name.upper()}`", help_of(each)) for each in arguments]
+    rows += [(f"`{names_of(each)}`", help_of(each)) for each in options]
     lines.append("| | |\n|---|---|")
-    lines += [f"| {left} | {right} |" for left, right in rows]
+    lines += [f"| {left.replace('|', chr(92) + '|')} | {right.replace('|', chr(92) + '|')} |" for left, right in rows]
+    examples = examples_of(path)
+    if examples:
+        lines.append("\n```\n" + "\n".join(examples) + "\n```")
     return "\n".join(lines) + "\n"
-
-
-def _argument(argument: Any) -> str:
-    name = argument.name.upper()
-    return name if argument.required else f"[{name}]"
-
-
-def _option(option: Any) -> str:
-    names = ", ".join(option.opts)
-    if option.secondary_opts:
-        names += " / " + ", ".join(option.secondary_opts)
-    if option.is_flag:
-        return names
-    return f"{names} {option.metavar or option.bare_type().upper()}"
-
-
-def _option_help(option: Any) -> str:
-    text = (option.help or "").rstrip(".")
-    default = option.default
-    if default is not None and not isinstance(default, bool) and not callable(default):
-        text += f" (default {default})" if text else f"default {default}"
-    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

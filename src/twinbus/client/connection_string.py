@@ -72,6 +72,17 @@ def parse_connection_string(text: str, *, needs_key: bool = True) -> ConnectionS
     )
 
 
+def with_key(text: str, key_name: str, key: str, entity_path: str | None) -> str:
+    """The same namespace with another key, for all of it or for one entity."""
+    ours = ("sharedaccesskeyname", "sharedaccesskey", "sharedaccesssignature", "entitypath")
+    items = [item.strip() for item in text.split(";") if item.strip()]
+    kept = [item for item in items if item.partition("=")[0].strip().lower() not in ours]
+    endpoint = [item for item in kept if item.lower().startswith("endpoint=")]
+    entity = [f"EntityPath={entity_path}"] if entity_path else []
+    others = [item for item in kept if item not in endpoint]
+    return ";".join([*endpoint, f"SharedAccessKeyName={key_name}", f"SharedAccessKey={key}", *others, *entity])
+
+
 def _fields(text: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     for item in text.strip().split(";"):

@@ -2,11 +2,14 @@
 
 import json
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connection_string import ConnectionString, parse_connection_string
 from twinbus.client.token_sources import sign
 from twinbus.client.trust import tls_context
 from twinbus.errors import MessagingError
@@ -19,16 +22,45 @@ class NamespaceRefused(MessagingError):
     """The namespace refuses the request, or does not answer."""
 
 
-def ask(connection_string: str, endpoint: str, method: str, path: str, body: object = None) -> Any:
-    """The answer, as JSON. The request is signed with the key of the connection string."""
+def endpoint_of(target: ConnectionString) -> str:
+    """The HTTP address of a namespace: the port of AMQP takes HTTP too."""
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    return f"{'https' if target.uses_tls else 'http'}://{host}:{target.http_port}"
+
+
+def ask(
+    connection_string: str,
+    endpoint: str,
+    method: str,
+    path: str,
+    body: object = None,
+    authorities: Sequence[Path] = (),
+) -> Any:
+    """The answer, as JSON. The request is signed with the key of the connection string, or has its signature."""
+    request = _signed(connection_string, endpoint + path, method)
+    request.data = None if body is None else json.dumps(body).encode()
+    return _answer(request, endpoint, json.load, authorities)
+
+
+def read_description(connection_string: str, endpoint: str, entity: str) -> str:
+    """The XML of one entity, or an empty feed if there is none: for callers that need no more of the administration API."""
+    request = _signed(connection_string, f"{endpoint}/{quote(entity)}?api-version=2021-05", "GET")
+    return str(_answer(request, endpoint, lambda answer: answer.read().decode(errors="replace"), ()))
+
+
+def _signed(connection_string: str, url: str, method: str) -> Request:
     parsed = parse_connection_string(connection_string)
-    token = sign(f"sb://{parsed.host}", parsed.key_name, parsed.key, int(time.time()) + TOKEN_LIFE_S)
-    data = None if body is None else json.dumps(body).encode()
-    request = Request(endpoint + path, data, {"Authorization": token}, method=method)
+    token = parsed.signature or sign(
+        f"sb://{parsed.host}", parsed.key_name, parsed.key, int(time.time()) + TOKEN_LIFE_S
+    )
+    return Request(url, headers={"Authorization": token}, method=method)
+
+
+def _answer(request: Request, endpoint: str, read: Callable[[Any], Any], authorities: Sequence[Path]) -> Any:
     try:
-        context = tls_context() if endpoint.startswith("https:") else None
+        context = tls_context(authorities) if endpoint.startswith("https:") else None
         with urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
-            return json.load(answer)
+            return read(answer)
     except HTTPError as refused:
         raise NamespaceRefused(_reason(refused, endpoint)) from None
     except (OSError, ValueError) as fault:

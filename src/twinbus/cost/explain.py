@@ -108,7 +108,7 @@ def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """By time. What a syphon sent home it had taken before, whatever the clocks of the two namespaces say."""
     ordered: list[dict[str, Any]] = []
     taken, early = 0, None
-    for row in sorted(rows, key=lambda row: (row[log_format.AT], row[log_format.UNITS] == 0)):
+    for row in _after_their_sends(sorted(rows, key=lambda row: (row[log_format.AT], row[log_format.UNITS] == 0))):
         ordered.append(row)
         if row[log_format.PATH] != Path.SYPHON:
             continue
@@ -121,6 +121,28 @@ def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             else:
                 taken += 1
             early = None
+    return ordered
+
+
+def _after_their_sends(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Nothing happens to a message in an entity before it is sent there: a send is written down when it is durable, and a
+    receiver that waits may have the message by then."""
+    ordered: list[dict[str, Any]] = []
+    sent = set[tuple[str, str]]()
+    for row in rows:
+        place = row[log_format.NAMESPACE], row[log_format.ENTITY]
+        ordered.append(row)
+        if row[log_format.CAUSE] not in (Cause.SEND, Cause.SCHEDULE):
+            continue
+        early = [
+            index
+            for index, other in enumerate(ordered[:-1])
+            if (other[log_format.NAMESPACE], other[log_format.ENTITY]) == place
+            and row[log_format.AT] - other[log_format.AT] <= CLOCKS_APART
+        ]
+        if early and place not in sent:
+            ordered.insert(early[0], ordered.pop())
+        sent.add(place)
     return ordered
 
 

@@ -5,7 +5,7 @@ The namespace is read first and nothing is sent for an entity that is as wanted:
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from twinbus.definitions.remote_entities import client_properties, read_namespace
 from twinbus.definitions.remote_rules import client_action, client_filter
@@ -94,12 +94,15 @@ class RemoteImport:
         names = subscription.topic, subscription.name
         for rule in DEFAULT_RULES if wanted is None and is_whole else wanted or ():
             found = known.pop(path_key(rule.name), None)
-            chosen: dict[str, Any] = {"filter": client_filter(rule.filter), "action": client_action(rule.action)}
+            chosen, action = client_filter(rule.filter), client_action(rule.action)
             if found is None:
-                self.client.create_rule(*names, rule.name, **chosen)
+                self.client.create_rule(*names, rule.name, filter=chosen, action=action)
                 self.counts["created"] += 1
             elif is_whole and replace(rule, name=found.name) != found:
-                self.client.update_rule(*names, self.client.get_rule(*names, found.name), **chosen)
+                there_now = self.client.get_rule(*names, found.name)
+                # As attributes: of a filter that is passed as an argument the client forgets the parameters.
+                there_now.filter, there_now.action = chosen, action
+                self.client.update_rule(*names, there_now)
                 self.counts["created" if is_new else "updated"] += 1
         # Last, so that an existing subscription is never without a rule in between.
         for rule in known.values() if is_whole else ():

@@ -22,7 +22,7 @@ from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
 from twinbus.http.own.session_counts import SessionCountsPage
 from twinbus.http.websocket import websocket_routes
-from twinbus.management.access_control import AccessControl
+from twinbus.management.access_control import AccessControl, RootKeyChange
 from twinbus.meter.operation import NO_METER
 from twinbus.own_hosts import OwnHosts
 
@@ -42,6 +42,7 @@ class HttpParts:
     amqp_authority: str  # host:port for requests that name no host
     host_names: Collection[str]  # of the namespace, beside localhost and addresses
     new_key: Callable[[], str]
+    root_key_change: RootKeyChange
     operations_log: OperationsLog | None  # None: operations are not logged
 
 
@@ -60,7 +61,7 @@ class HttpApplication:
             _OwnPage("/metrics", access.page_open_here(metrics.show, hosts)),
             *websocket_routes(parts.make_gateway, parts.connections, parts.turns, clock),
             *FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, access).routes(),
-            *AccessRulesApi(AccessControl(view.control, parts.new_key, clock), access).routes(),
+            *AccessRulesApi(AccessControl(view.control, parts.new_key, clock, parts.root_key_change), access).routes(),
             *BacklogPage(view.entities, clock, access).routes(),
             *SessionCountsPage(view.entities, clock, access).routes(),
         ]

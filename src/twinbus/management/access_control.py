@@ -5,6 +5,7 @@ Whatever happens to a rule, clients that are connected stay so until their token
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -18,15 +19,25 @@ from twinbus.model.descriptions import AuthorizationRule, QueueDescription, Righ
 ROOT_RULE_NAME = "RootManageSharedAccessKey"
 
 Rules: TypeAlias = tuple[AuthorizationRule, ...]
+RootKeyChange: TypeAlias = Callable[[str], AbstractContextManager[None]]
+"""Given the primary key of the root rule, it writes it where the namespace reads it at its next start; entered before the
+key is valid, so that a crash between the two leaves one key, and left when it is."""
 
 
 class AccessControl:
     """An entity path of "" is the namespace itself."""
 
-    def __init__(self, control: ControlPlane, new_key: Callable[[], str], clock: Clock) -> None:
+    def __init__(
+        self,
+        control: ControlPlane,
+        new_key: Callable[[], str],
+        clock: Clock,
+        root_key_change: RootKeyChange = lambda _: nullcontext(),
+    ) -> None:
         self._control = control
         self._catalog: Catalog = control.catalog
         self._new_key = new_key
+        self._root_key_change = root_key_change
         self._clock = clock
         # For the rules of the namespace; those of an entity are changed in the turn of the entity.
         self._turn = asyncio.Lock()
@@ -61,11 +72,6 @@ class AccessControl:
 
         def with_new_key(rules: Rules) -> Rules:
             before = _named(rules, name)
-            if not entity and name == ROOT_RULE_NAME and which is WhichKey.PRIMARY:
-                raise NotAllowed(
-                    f"The primary key of {name} is in the file 'key' of the namespace's data folder. Stop the namespace, "
-                    "remove the file, and start it again for a new one."
-                )
             if which is WhichKey.PRIMARY:
                 after = replace(before, primary_key=key, modified_at=now)
             else:
@@ -99,7 +105,9 @@ class AccessControl:
         before = self.rules("")
         for rule in rules:
             if rule not in before:
-                self._catalog.set_namespace_rule(rule)
+                is_root = rule.name == ROOT_RULE_NAME
+                with self._root_key_change(rule.primary_key) if is_root else nullcontext():
+                    self._catalog.set_namespace_rule(rule)
         for name in {rule.name for rule in before} - {rule.name for rule in rules}:
             self._catalog.remove_namespace_rule(name)
         return rules

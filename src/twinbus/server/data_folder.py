@@ -63,11 +63,14 @@ class DataFolder:
         file = self.path / "key"
         if not file.exists():
             key = wanted_key or b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-            write_private(file, f"{key}\n{_checksum(key)}")
+            self.keep_root_key(key)
         key = _read_key(file)
         if wanted_key is not None and key != wanted_key:
             raise ArgumentError(f"The namespace has a different key. Omit the key, or remove {file} to change it.")
         return AuthorizationRule(ROOT_RULE_NAME, key, "", frozenset(Right))
+
+    def keep_root_key(self, key: str) -> None:
+        write_private(self.path / "key", f"{key}\n{_checksum(key)}")
 
     def store_paths(self, wanted_count: int) -> list[Path]:
         file, stores = self.path / "store-count", self.path / "stores"

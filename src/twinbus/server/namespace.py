@@ -13,7 +13,8 @@ import socket
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -93,6 +94,8 @@ class NamespaceServer:
         self.refusals = RefusalLog()
         self.admission = Admission(settings.shared_limits, self.connections, self.refusals, socket_count_max())
         self._closers: list[Callable[[], None]] = []
+        self.on_new_root_key: Callable[[], None] = lambda: None
+        """Called, in a thread of its own, when `connection_string` has changed."""
 
     async def start(self, prepare: "Prepare | None" = None) -> None:
         """Raises MessagingError, with nothing left open, if the namespace cannot be served.
@@ -108,7 +111,7 @@ class NamespaceServer:
     async def _start(self, prepare: "Prepare | None") -> None:
         settings, loop = self.settings, asyncio.get_running_loop()
         self._turns = Turns(loop.call_soon, loop.time, time.thread_time)
-        folder = DataFolder(settings.data_folder)
+        self._folder = folder = DataFolder(settings.data_folder)
         self._closers.append(folder.close)
         await self._trust()
         self._bind()
@@ -177,6 +180,17 @@ class NamespaceServer:
         if known is not None:
             self.root_rule = replace(known, primary_key=self.root_rule.primary_key)
         self.catalog.set_namespace_rule(self.root_rule)
+
+    @contextmanager
+    def _root_key_change(self, key: str) -> Iterator[None]:
+        """A `RootKeyChange`; called in a thread of its own."""
+        is_new = key != self.root_rule.primary_key
+        if is_new:
+            self._folder.keep_root_key(key)
+        yield
+        if is_new:
+            self.root_rule = replace(self.root_rule, primary_key=key)
+            self.on_new_root_key()
 
     def _bind(self) -> None:
         settings = self.settings
@@ -257,6 +271,7 @@ class NamespaceServer:
             amqp_authority=authority(self._plain_name, self.amqp_port),
             host_names=self._host_names,
             new_key=new_key,
+            root_key_change=self._root_key_change,
             operations_log=self.metering,
         )
 

@@ -18,6 +18,7 @@ from twinbus.cli.cost.options import (
 )
 from twinbus.cli.cost.tables import estimate_document, print_estimate
 from twinbus.cli.failures import CommandFailed
+from twinbus.cli.help_pages import Group
 from twinbus.cli.output import Output
 from twinbus.cost.advice import warnings
 from twinbus.cost.amounts import money_value
@@ -36,7 +37,7 @@ FAILOVER_INTERVAL_TEXT = short_duration(millis_of(FAILOVER_INTERVAL_DEFAULT))
 RATE_MAX = 1_000_000_000
 COUNT_MAX = 1_000_000
 
-app = typer.Typer(no_args_is_help=True, help="Estimate what operations will cost, and explain what they did cost.")
+app = Group("Estimate what operations will cost, and explain what they did cost.")
 cost_log.register(app)
 
 

@@ -8,10 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from twinbus.cli.command import Call, command
-from twinbus.cli.entities.property_options import client_values, create_options, shown_values, update_options
+from twinbus.cli.confirmation import YesOption, confirm
+from twinbus.cli.entities.property_options import (
+    NOTHING_TO_UPDATE,
+    client_values,
+    create_options,
+    shown_values,
+    update_options,
+)
+from twinbus.cli.help_pages import Group
+from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.entity_properties import EntityKind
 
+YES = inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=YesOption)
 TIMES = {"created_at": "created_at_utc", "updated_at": "updated_at_utc"}
 MESSAGE_COUNTS = {
     "messages": "total_message_count",
@@ -40,9 +50,9 @@ class EntityGroup:
     after_creation: str = ""
     deleted: str = "and every message in it"
 
-    def caption(self, names: Sequence[str]) -> str:
+    def caption(self, names: Sequence[str], word: str = "") -> str:
         *above, name = names
-        return f"{self.word.capitalize()} '{name}'" + "".join(f" of topic '{topic}'" for topic in above)
+        return f"{word or self.word.capitalize()} '{name}'" + "".join(f" of topic '{topic}'" for topic in above)
 
     def call(self, client: Any, pattern: str, *args: Any, **kwargs: Any) -> Any:
         """The method of the client for this kind of entity, such as create_{} or list_{}s."""
@@ -94,7 +104,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _commands(group: EntityGroup) -> typer.Typer:
-    app = typer.Typer(no_args_is_help=True, help=f"Create, show, update and delete {group.plural}.")
+    app = Group(f"Create, show, update and delete {group.plural}.")
     entity = [_argument(name, text) for name, text in group.arguments.items()]
 
     def add(name: str, function: Callable[..., None], help_text: str, parameters: Sequence[inspect.Parameter]) -> None:
@@ -114,7 +124,7 @@ def _commands(group: EntityGroup) -> typer.Typer:
         f"Update a {word}; properties that are not given stay as they are.",
         [*entity, *update_options(kind)],
     )
-    add("delete", _delete, f"Delete a {word} {group.deleted}.", entity)
+    add("delete", _delete, f"Delete a {word} {group.deleted}.", [*entity, YES])
     return app
 
 
@@ -147,6 +157,8 @@ def _list(group: EntityGroup, call: Call, above: list[str]) -> None:
 
 def _update(group: EntityGroup, call: Call, names: list[str], **given: Any) -> None:
     *above, _ = names
+    if all(value is None for value in given.values()):
+        raise ArgumentError(NOTHING_TO_UPDATE)
     with call.administration() as client:
         before = group.call(client, "get_{}", *names)
         group.call(client, "update_{}", *above, before, **client_values(group.kind, given))
@@ -154,7 +166,8 @@ def _update(group: EntityGroup, call: Call, names: list[str], **given: Any) -> N
     call.output.done(f"{group.caption(names)} is updated.", **group.record(names, updated))
 
 
-def _delete(group: EntityGroup, call: Call, names: list[str]) -> None:
+def _delete(group: EntityGroup, call: Call, names: list[str], *, yes: bool) -> None:
+    confirm(f"Delete {group.caption(names, group.word)} {group.deleted}?", yes, "Nothing was deleted.")
     with call.administration() as client:
         group.call(client, "delete_{}", *names)
     call.output.done(f"{group.caption(names)} is deleted.", **dict(zip(group.arguments, names, strict=True)))

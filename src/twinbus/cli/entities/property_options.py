@@ -13,6 +13,7 @@ from twinbus.model.descriptions import EntityStatus
 from twinbus.model.durations import parse_duration, short_duration
 from twinbus.model.entity_properties import EntityKind, Kind, Property, Use, properties_of
 
+NOTHING_TO_UPDATE = "There is nothing to update. Give at least one option; --help lists them."
 TYPES: dict[Kind, Any] = {
     Kind.FLAG: bool,
     Kind.NUMBER: int,

@@ -5,9 +5,13 @@ from typing import Annotated, Any
 import typer
 
 from twinbus.cli.command import Call, command
+from twinbus.cli.confirmation import YesOption, confirm
+from twinbus.cli.entities.property_options import NOTHING_TO_UPDATE
+from twinbus.cli.help_pages import Group
+from twinbus.cli.property_values import PAIR_METAVAR, read_pairs
 from twinbus.errors import ArgumentError
 
-app = typer.Typer(no_args_is_help=True, help="Create, show, update and delete the rules of subscriptions.")
+app = Group("Create, show, update and delete the rules of subscriptions.")
 
 TopicArgument = Annotated[str, typer.Argument(help="Path of the topic.")]
 SubscriptionArgument = Annotated[str, typer.Argument(help="Name of the subscription.")]
@@ -16,7 +20,9 @@ SqlOption = Annotated[str | None, typer.Option("--sql", metavar="FILTER", help="
 CorrelationOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--match", metavar="NAME=VALUE", help="A property that must be equal; sys.label and so on for system fields."
+        "--match",
+        metavar=PAIR_METAVAR,
+        help="A property that must be equal, in type too, as in send -p; sys.Label and so on for system fields.",
     ),
 ]
 ActionOption = Annotated[
@@ -79,6 +85,8 @@ def update(
     action: ActionOption = None,
 ) -> None:
     """Update the filter or the action of a rule; what is not given stays as it is. --action '' removes the action."""
+    if sql is None and not match and action is None:
+        raise ArgumentError(NOTHING_TO_UPDATE)
     with call.administration() as client:
         rule = client.get_rule(topic, subscription, name)
         if sql is not None or match:
@@ -91,8 +99,16 @@ def update(
 
 
 @command(app, "delete")
-def delete(call: Call, topic: TopicArgument, subscription: SubscriptionArgument, name: NameArgument) -> None:
+def delete(
+    call: Call,
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    name: NameArgument,
+    *,
+    yes: YesOption = False,
+) -> None:
     """Delete a rule."""
+    confirm(f"Delete rule '{name}' of '{topic}/{subscription}'?", yes, "Nothing was deleted.")
     with call.administration() as client:
         client.delete_rule(topic, subscription, name)
     call.output.done(f"Rule '{name}' of '{topic}/{subscription}' is deleted.", name=name)
@@ -110,13 +126,11 @@ def _filter(sql: str | None, match: list[str] | None) -> Any:
     fields: dict[str, str] = {}
     properties: dict[str, Any] = {}
     for pair in match:
-        name, separator, value = pair.partition("=")
-        if not separator or not name:
-            raise ArgumentError(f"'{pair}' is not a pair. Write --match NAME=VALUE.")
+        name, _, value = pair.partition("=")
         if name.lower() in SYSTEM_FIELDS:
             fields[SYSTEM_FIELDS[name.lower()]] = value
         else:
-            properties[name] = value
+            properties |= read_pairs([pair], "--match")
     return CorrelationRuleFilter(properties=properties, **fields)
 
 

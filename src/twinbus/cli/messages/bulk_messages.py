@@ -13,7 +13,7 @@ from uuid import UUID
 import typer
 
 from twinbus.cli.command import Call, command
-from twinbus.cli.failures import CommandFailed
+from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.messages.message_records import counted, record_of_received
 from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError, NotImplementedHere
@@ -52,12 +52,11 @@ def purge(
     *,
     subscription: SubscriptionOption = None,
     dead_letter: DeadLetterOption = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Remove all messages that are not locked, including deferred and scheduled ones."""
     path = path_of(entity, subscription, dead_letter)
-    if not yes:
-        ask(f"Remove all messages from '{path}'?", "removed")
+    confirm(f"Remove all messages from '{path}'?", yes, "Nothing was removed.")
     removed = 0
     with _progress() as show_progress:
         for count in _purged(call, path):
@@ -112,18 +111,6 @@ def sessions(
     names = "session" if found.sessions == 1 else "sessions"
     partial = "" if found.is_all else " A messaging store is down: its messages are not counted."
     call.output.done(f"{counted(found.active)} in {found.sessions} {names}, of which {found.held} held.{partial}")
-
-
-def ask(question: str, participle: str) -> None:
-    """Raises CommandFailed unless the user agrees."""
-    try:
-        is_agreed = typer.confirm(question, err=True)
-    except typer.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise ArgumentError("There is no terminal to ask for confirmation. Add --yes.") from None
-    if not is_agreed:
-        raise CommandFailed(f"Nothing was {participle}.")
 
 
 def peek_merged(call: Call, path: str, count_max: int) -> list[dict[str, Any]]:

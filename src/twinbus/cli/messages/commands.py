@@ -1,15 +1,19 @@
 """`twinbus send | receive | peek`: messages by hand."""
 
+import re
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from twinbus.cli.command import Call, command
+from twinbus.cli.failures import CommandFailed
 from twinbus.cli.messages.bulk_messages import (
     SEQUENCE_NUMBER_MAX,
     DeadLetterOption,
@@ -20,6 +24,8 @@ from twinbus.cli.messages.bulk_messages import (
     peek_merged,
 )
 from twinbus.cli.messages.message_records import counted, record_of, show
+from twinbus.cli.property_values import PAIR_METAVAR, TYPE_NAMES, for_official_client, read_pairs
+from twinbus.client.stock_errors import text_of_client_error
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import NEVER_DELTA, parse_duration
 from twinbus.model.message_limits import PEEK_COUNT_MAX, TIME_TO_LIVE_MAX
@@ -31,6 +37,8 @@ BATCH = 100
 COUNT_MAX = 1_000_000
 RECEIVE_WAIT_S = 5.0
 NEXT_SESSION = "next"
+NEEDS_SESSION = re.compile("requires (message )?sessions")  # of twinbus, of Azure
+LINE_SUFFIXES = (".jsonl", ".ndjson")
 
 CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX, help="How many messages.")]
 SessionOption = Annotated[
@@ -53,7 +61,18 @@ def send(
     ] = None,
     *,
     file: Annotated[
-        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Send the content of a file.")
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Send a file as one message, or a message for each line of a .jsonl or .ndjson file.",
+        ),
+    ] = None,
+    lines: Annotated[
+        bool | None,
+        typer.Option("--lines/--whole", help="With --file: a message for each line, or one, whatever its name."),
     ] = None,
     count: CountOption = 1,
     message_id: Annotated[str | None, typer.Option("--message-id", help="Generated if omitted.")] = None,
@@ -63,7 +82,14 @@ def send(
     ] = None,
     subject: Annotated[str | None, typer.Option("--subject", help="Also known as label.")] = None,
     property_: Annotated[
-        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="An application property.")
+        list[str] | None,
+        typer.Option(
+            "--property",
+            "-p",
+            metavar=PAIR_METAVAR,
+            help=f"An application property. JSON's numbers, true and false are sent as such, all else as text, unless a "
+            f"type is given: {TYPE_NAMES}.",
+        ),
     ] = None,
     ttl: Annotated[
         timedelta | None,
@@ -79,7 +105,8 @@ def send(
     """Send messages to a queue or topic."""
     from azure.servicebus import ServiceBusMessage
 
-    properties, life, due_at = _pairs(property_), _time_to_live(ttl), _due_at(delay)
+    properties = for_official_client(read_pairs(property_, "--property"))
+    life, due_at = _time_to_live(ttl), _due_at(delay)
     if None not in (session, partition_key) and session != partition_key:
         raise ArgumentError("A message session is a partition key. Omit --partition-key, or make both the same.")
 
@@ -96,7 +123,7 @@ def send(
         )
 
     sent = 0
-    bodies = iter(_bodies(body, file) * count) if body is not None or file is not None else _lines()
+    bodies = _bodies(body, file, lines, count)
     try:
         with call.client() as client, client.get_topic_sender(entity) as sender:
             for content in bodies:
@@ -143,7 +170,11 @@ def receive(
         raise ArgumentError("--wait has to be longer than 0. Write it like 200ms or 5s.")
     records: list[dict[str, Any]] = []
     try:
-        with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
+        with (
+            _session_advice(),
+            call.client() as client,
+            _receiver(client, entity, subscription, dead_letter, session) as receiver,
+        ):
             while len(records) < count:
                 batch = receiver.receive_messages(min(BATCH, count - len(records)), max_wait_time=wait_s)
                 records += [record_of(each) for each in batch]
@@ -182,7 +213,11 @@ def peek(
         show(call.output, peek_merged(call, path_of(entity, subscription, dead_letter), count))
         return
     records: list[dict[str, Any]] = []
-    with call.client() as client, _receiver(client, entity, subscription, dead_letter, session) as receiver:
+    with (
+        _session_advice(),
+        call.client() as client,
+        _receiver(client, entity, subscription, dead_letter, session) as receiver,
+    ):
         position = start
         while len(records) < count:
             batch = receiver.peek_messages(min(PEEK_COUNT_MAX, count - len(records)), sequence_number=position)
@@ -191,6 +226,23 @@ def peek(
             records += [record_of(each) for each in batch]
             position = (batch[-1].sequence_number or 0) + 1
     show(call.output, records)
+
+
+@contextmanager
+def _session_advice() -> Iterator[None]:
+    """Name the option where the namespace says that a session is needed, or that there are none."""
+    from azure.servicebus.exceptions import ServiceBusError
+
+    try:
+        yield
+    except ServiceBusError as failure:
+        text = text_of_client_error(failure) or ""
+        if NEEDS_SESSION.search(text):
+            raise CommandFailed(
+                f"The entity requires message sessions. Name one with --session, or take the next free one with "
+                f"--session {NEXT_SESSION}."
+            ) from None
+        raise
 
 
 def _receiver(
@@ -211,17 +263,33 @@ def _print_sent(call: Call, entity: str, sent: int) -> None:
     call.output.done(f"{counted(sent)} sent to '{entity}'.", entity=entity, sent=sent)
 
 
-def _bodies(body: str | None, file: Path | None) -> list[str | bytes]:
+def _bodies(body: str | None, file: Path | None, by_line: bool | None, count: int) -> Iterator[str | bytes]:
     if body is not None and file is not None:
         raise ArgumentError("Give a text or --file, not both.")
-    return [body if body is not None else (file.read_bytes() if file else b"")]
+    if by_line is not None and file is None:
+        raise ArgumentError("--lines and --whole are for --file. Standard input is read by line.")
+    if body is not None:
+        return repeat(body, count)
+    if file is None:
+        if sys.stdin is None:
+            raise ArgumentError("There is no standard input. Give a text or --file.")
+        return islice(_lines(sys.stdin.buffer), COUNT_MAX)
+    is_by_line = file.suffix.lower() in LINE_SUFFIXES if by_line is None else by_line
+    return chain.from_iterable(_content(file, is_by_line) for _ in range(count))
 
 
-def _lines() -> Any:
+def _content(file: Path, is_by_line: bool) -> Iterator[bytes]:
+    if not is_by_line:
+        yield file.read_bytes()
+        return
+    with file.open("rb") as stream:
+        # An empty line is no JSON, and many files end with one.
+        yield from (line for line in _lines(stream) if line)
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
     """As bytes: their encoding is up to the sender and the receiver."""
-    if sys.stdin is None:
-        raise ArgumentError("There is no standard input. Give a text or --file.")
-    return islice((line.removesuffix(b"\n") for line in sys.stdin.buffer), COUNT_MAX)
+    return (line.removesuffix(b"\n").removesuffix(b"\r") for line in stream)
 
 
 def _time_to_live(given: timedelta | None) -> timedelta | None:
@@ -237,13 +305,3 @@ def _due_at(delay: timedelta | None) -> datetime | None:
         return None if delay is None else datetime.now(UTC) + delay
     except OverflowError:
         raise ArgumentError("--delay: the date is too far in the future.") from None
-
-
-def _pairs(given: list[str] | None) -> dict[str | bytes, Any]:
-    pairs: dict[str | bytes, Any] = {}
-    for pair in given or ():
-        name, separator, value = pair.partition("=")
-        if not separator or not name:
-            raise ArgumentError(f"'{pair}' is not a pair. Write --property NAME=VALUE.")
-        pairs[name] = value
-    return pairs

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from twinbus.client.received_message import ReceivedMessage
 
 BODY_SHOWN_MAX = 60
-COLUMNS = ("sequence_number", "message_id", "session_id", "enqueued_at", "delivery_count", "body")
+COLUMNS = ("sequence_number", "message_id", "session_id", "enqueued_at", "delivery_count", "state", "body")
+REASON = "dead_letter_reason"
 
 
 def record_of(message: "ServiceBusReceivedMessage") -> dict[str, Any]:
@@ -64,7 +65,8 @@ def show(output: Output, records: list[dict[str, Any]]) -> None:
     if not records:
         output.done("There are no messages.")
         return
-    output.table(COLUMNS, [record | {"body": _short(record["body"])} for record in records])
+    columns = COLUMNS if not any(record[REASON] for record in records) else (*COLUMNS[:-1], REASON, COLUMNS[-1])
+    output.table(columns, [record | {"body": _short(record["body"])} for record in records])
 
 
 def counted(count: int) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.command import Call, command
+from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.failures import CommandFailed
-from twinbus.cli.messages.bulk_messages import SEQUENCE_NUMBER_MAX, EntityArgument, SubscriptionOption, ask, path_of
+from twinbus.cli.messages.bulk_messages import SEQUENCE_NUMBER_MAX, EntityArgument, SubscriptionOption, path_of
 from twinbus.cli.messages.message_records import counted, record_of_received
 from twinbus.errors import ArgumentError, NotImplementedHere
 from twinbus.model.wire_names import MessageState
@@ -53,9 +54,7 @@ def repair(
     ] = None,
     number: Annotated[
         list[int] | None,
-        typer.Option(
-            "--number", "-n", min=1, max=SEQUENCE_NUMBER_MAX, help="Repair the message with this sequence number."
-        ),
+        typer.Option("--number", min=1, max=SEQUENCE_NUMBER_MAX, help="Repair the message with this sequence number."),
     ] = None,
     action: Annotated[
         str | None, typer.Option("--action", metavar="SQL", help="Change the messages, as the action of a rule does.")
@@ -74,7 +73,7 @@ def repair(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help=f"Show the first {PREVIEWS} before and after, and change nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Move dead letters back to where they came from, or messages to another entity.
 
@@ -89,11 +88,8 @@ def repair(
     wanted = Repair(filter_, action, to, remove, reset_delivery_count, states)
     if dry_run and number:
         raise ArgumentError("--dry-run shows the first messages of the sub-queue. Use --filter instead of --number.")
-    if not (dry_run or yes):
-        ask(
-            f"{'Remove' if remove else 'Move'} {'these' if filter_ or number else 'all'} messages of '{path}'?",
-            "changed",
-        )
+    which = "these" if filter_ or number else "all"
+    confirm(f"{'Remove' if remove else 'Move'} {which} messages of '{path}'?", dry_run or yes, "Nothing was changed.")
     try:
         with call.blocking() as namespace:
             extras = namespace.extras(path)

@@ -7,12 +7,13 @@ import typer
 
 from twinbus.cli.command import DATA_DEFAULT, NAMESPACE_DEFAULT, DataOption, JsonOption, NamespaceOption
 from twinbus.cli.failures import CommandFailed
+from twinbus.cli.help_pages import Group
 from twinbus.cli.namespaces.running import namespace_folder, read_running
 from twinbus.cli.namespaces.system_trust import SystemTrust, system_trust
 from twinbus.cli.output import Output
 from twinbus.errors import ArgumentError
 
-app = typer.Typer(no_args_is_help=True, help="The authority of a generated certificate, which clients have to trust.")
+app = Group("The authority of a generated certificate, which clients have to trust.")
 
 NOT_READ_BY = (
     "Clients in .NET and Go, and curl, read the system's list. Java, Node and Python have lists of their own: "

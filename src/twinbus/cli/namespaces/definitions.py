@@ -2,14 +2,20 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from twinbus.cli.command import Call, command
 from twinbus.cli.failures import CommandFailed
+from twinbus.cli.help_pages import Group
+from twinbus.client.stock_errors import text_of_client_error
+from twinbus.errors import MessagingError
 
-app = typer.Typer(no_args_is_help=True, help="Export all entities of a namespace to a file, and import them from one.")
+app = Group("Export all entities of a namespace to a file, and import them from one.")
+
+if TYPE_CHECKING:
+    from twinbus.definitions.remote_import import RemoteImport
 
 OWNER_ONLY = 0o600
 
@@ -63,9 +69,21 @@ def import_file(
     wanted = read_entity_file(file)
     with call.administration() as client:
         importing = RemoteImport(client, may_update=update)
-        importing.run(wanted)
+        try:
+            importing.run(wanted)
+        except Exception as failure:
+            raise _partly(file, importing, failure) from failure
     counts = {what: importing.counts[what] for what in ("created", "updated", "deleted", "unchanged")}
     call.output.done(f"{file}: {_listed(counts)}.", file=str(file), **counts)
+
+
+def _partly(file: Path, importing: "RemoteImport", failure: Exception) -> Exception:
+    """The failure, with what was done before it if anything was."""
+    done = {what: number for what, number in importing.counts.items() if number and what != "unchanged"}
+    text = str(failure) if isinstance(failure, MessagingError) else text_of_client_error(failure)
+    if not done or text is None:
+        return failure
+    return CommandFailed(f"{file} is imported in part ({_listed(done)}). Import it again once this is mended: {text}")
 
 
 def _listed(counts: dict[str, int]) -> str:

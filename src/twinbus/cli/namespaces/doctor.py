@@ -140,12 +140,12 @@ def _namespaces(data: Path) -> Iterator[Finding]:
             yield Finding(name, False, f"does not answer: {fault}", f"check process {running.pid}")
             continue
         is_good = health["status"] == "healthy"
-        unhealthy = ", ".join(map(str, health["ill_stores"]))
+        unhealthy = ", ".join(map(str, health["unhealthy_stores"]))
         advice = ""
         if health["status"] == "damaged":
-            advice = f"twinbus store check {running.name}"
+            advice = f"twinbus store check -n {running.name}"
         elif not is_good:
-            advice = f"twinbus store up {running.name}  (unhealthy: {unhealthy})"
+            advice = f"twinbus store up -n {running.name}  (unhealthy: {unhealthy})"
         yield Finding(name, is_good, health["status"], advice)
 
 

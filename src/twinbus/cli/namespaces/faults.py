@@ -1,17 +1,17 @@
 """`twinbus fault`: rare failures on purpose, to see what an application does about them."""
 
+from datetime import timedelta
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
-from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
-from twinbus.cli.namespaces.running import RunningNamespace, find_running
-from twinbus.cli.output import Output
+from twinbus.cli.command import Call, command
+from twinbus.cli.help_pages import Group
+from twinbus.model.durations import parse_duration
 
-app = typer.Typer(no_args_is_help=True, help="Cause failures on purpose, to test an application.")
+app = Group("Cause failures on purpose, to test an application.")
 
-NamespaceArgument = Annotated[str, typer.Argument(help="A namespace that runs on this machine.")]
 StoreOption = Annotated[
     int | None, typer.Option("--store", help="Number of the messaging store; all of them if omitted.", min=0)
 ]
@@ -20,62 +20,70 @@ EntityOption = Annotated[
 ]
 
 
-@app.command("slow")
+def _by_which(text: str) -> timedelta:
+    """A bare number is one of milliseconds."""
+    return parse_duration(f"{text}ms" if text.isdecimal() else text)
+
+
+@command(app, "slow")
 def slow(
-    namespace: NamespaceArgument,
-    milliseconds: Annotated[int, typer.Argument(help="How much longer every call takes; 0 ends the fault.", min=0)],
+    call: Call,
+    duration: Annotated[
+        timedelta,
+        typer.Argument(
+            parser=_by_which, metavar="DURATION", help="How much longer every call takes; 0ms ends the fault."
+        ),
+    ],
+    *,
     store: StoreOption = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
 ) -> None:
     """Slow down every call to a messaging store."""
-    text = f"Every call to {_which(store)} of '{namespace}' takes {milliseconds} ms longer."
-    _ask_stores(find_running(data, namespace), store, f"slow?ms={milliseconds}", text, Output(as_json=as_json))
+    milliseconds = duration // timedelta(milliseconds=1)
+    text = f"Every call to {_which(store)} of '{call.label}' takes {milliseconds} ms longer."
+    _ask_stores(call, store, f"slow?ms={milliseconds}", text)
 
 
-@app.command("lose-ack")
+@command(app, "lose-ack")
 def lose_ack(
-    namespace: NamespaceArgument,
+    call: Call,
     count: Annotated[int, typer.Argument(help="How many commits; 0 ends the fault.", min=0)] = 1,
+    *,
     store: StoreOption = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
 ) -> None:
     """Report the next commits of a messaging store as failed although they are done, as when the reply is lost."""
-    text = f"The replies to the next {count} commits of {_which(store)} of '{namespace}' will be lost."
-    _ask_stores(find_running(data, namespace), store, f"lose-ack?count={count}", text, Output(as_json=as_json))
+    text = f"The replies to the next {count} commits of {_which(store)} of '{call.label}' will be lost."
+    _ask_stores(call, store, f"lose-ack?count={count}", text)
 
 
-@app.command("disconnect")
+@command(app, "disconnect")
 def disconnect(
-    namespace: NamespaceArgument,
+    call: Call,
+    *,
     entity: EntityOption = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
 ) -> None:
     """Drop the connections of all clients, or detach all links to one entity."""
     suffix = "" if entity is None else f"?entity={quote(entity, safe='')}"
-    done = find_running(data, namespace).ask("POST", f"/$connections/disconnect{suffix}")
+    done = call.ask("POST", f"/$connections/disconnect{suffix}")
     text = (
-        f"{done['connections']} connections to '{namespace}' are dropped."
+        f"{done['connections']} connections to '{call.label}' are dropped."
         if entity is None
         else f"{done['links']} links to '{entity}' are detached."
     )
-    Output(as_json=as_json).done(text, namespace=namespace, **done)
+    call.output.done(text, namespace=call.label, **done)
 
 
-@app.command("clear")
-def clear(namespace: NamespaceArgument, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+@command(app, "clear")
+def clear(call: Call) -> None:
     """End all faults: every messaging store is switched on, at full speed, and loses no replies."""
-    text = f"All faults of '{namespace}' are over."
-    _ask_stores(find_running(data, namespace), None, "up", text, Output(as_json=as_json))
+    text = f"All faults of '{call.label}' are over."
+    _ask_stores(call, None, "up", text)
 
 
-def _ask_stores(running: RunningNamespace, store: int | None, action: str, text: str, output: Output) -> None:
+def _ask_stores(call: Call, store: int | None, action: str, text: str) -> None:
     """Of one messaging store, or of all of them."""
-    indexes = [store] if store is not None else [each["index"] for each in running.ask("GET", "/$stores")]
-    changed = [running.ask("POST", f"/$stores/{index}/{action}") for index in indexes]
-    output.done(text, namespace=running.name, stores=changed)
+    indexes = [store] if store is not None else [each["index"] for each in call.ask("GET", "/$stores")]
+    changed = [call.ask("POST", f"/$stores/{index}/{action}") for index in indexes]
+    call.output.done(text, namespace=call.label, stores=changed)
 
 
 def _which(store: int | None) -> str:

@@ -166,8 +166,8 @@ def serve(
     async def prepare(server: NamespaceServer) -> None:
         await create_entities(server.control, wanted, new_key)
 
-    def ready(server: NamespaceServer) -> None:
-        running = RunningNamespace(
+    def running_now(server: NamespaceServer) -> RunningNamespace:
+        return RunningNamespace(
             name,
             os.getpid(),
             reachable_host(settings.plain_host),
@@ -179,6 +179,10 @@ def serve(
             str(server.tls_authority) if server.tls_authority is not None else None,
             list(map(str, extra_ports)),
         )
+
+    def ready(server: NamespaceServer) -> None:
+        server.on_new_root_key = lambda: announce(folder, running_now(server))
+        running = running_now(server)
         announce(folder, running)
         _print_ready(Output(as_json=as_json), running)
 

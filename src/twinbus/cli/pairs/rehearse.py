@@ -2,16 +2,20 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
+from twinbus.cli.command import DATA_DEFAULT, CaFileOption, Call, DataOption, JsonOption
+from twinbus.cli.cost.options import duration_option
 from twinbus.cli.output import Output
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.errors import ArgumentError
+from twinbus.model.durations import millis_of, short_duration
 from twinbus.model.pairing_limits import FAILOVER_INTERVAL_MAX, PING_INTERVAL_MAX, PING_INTERVAL_MIN
 from twinbus.rehearsal.interruption import ending_signals_interrupt
 from twinbus.rehearsal.rehearsal_settings import Engine
@@ -28,6 +32,10 @@ if TYPE_CHECKING:
 NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string; a throw-away one if omitted."
 
 
+TRAFFIC_MIN, TRAFFIC_MAX = timedelta(seconds=1), timedelta(days=7)
+BARE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+
+
 def register(app: typer.Typer) -> None:
     app.command("rehearse")(rehearse)
 
@@ -39,8 +47,10 @@ def rehearse(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Determines the traffic and when exactly faults begin.")] = 0,
     duration: Annotated[
-        float | None,
-        typer.Option("--duration", min=1.0, help=f"Seconds of traffic; {DURATION_DEFAULT_S:g} without a script."),
+        str | None,
+        typer.Option(
+            "--duration", metavar="DURATION", help=f"Length of the traffic; {DURATION_DEFAULT_S:g}s without a script."
+        ),
     ] = None,
     rate: Annotated[
         float, typer.Option("--rate", help="Messages per second, for each of the two senders.")
@@ -52,23 +62,17 @@ def rehearse(
         ),
     ] = None,
     failover_interval: Annotated[
-        float,
+        str,
         typer.Option(
-            "--failover-interval",
-            min=0.0,
-            max=FAILOVER_INTERVAL_MAX.total_seconds(),
-            help="Seconds an entity may fail before it is failed over.",
+            "--failover-interval", metavar="DURATION", help="How long an entity may fail before it is failed over."
         ),
-    ] = 1.0,
+    ] = "1s",
     ping_interval: Annotated[
-        float,
+        str,
         typer.Option(
-            "--ping-interval",
-            min=PING_INTERVAL_MIN.total_seconds(),
-            max=PING_INTERVAL_MAX.total_seconds(),
-            help="Seconds between pings of an entity that is failed over.",
+            "--ping-interval", metavar="DURATION", help="Time between pings of an entity that is failed over."
         ),
-    ] = 2.0,
+    ] = "2s",
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the report with plots to one HTML file.")
     ] = None,
@@ -94,6 +98,7 @@ def rehearse(
         list[FaultKind] | None,
         typer.Option("--allow", help="With existing namespaces: a kind of fault that may be caused on the primary."),
     ] = None,
+    ca_file: CaFileOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -114,10 +119,11 @@ def rehearse(
         seed=seed,
         rate=rate,
         engine=able,
-        failover_interval_s=failover_interval,
-        ping_interval_s=ping_interval,
+        failover_interval_s=_seconds("--failover-interval", failover_interval, timedelta(0), FAILOVER_INTERVAL_MAX),
+        ping_interval_s=_seconds("--ping-interval", ping_interval, PING_INTERVAL_MIN, PING_INTERVAL_MAX),
     )
-    chosen = read_script(script, duration) if script is not None else default_script(duration or DURATION_DEFAULT_S)
+    length = None if duration is None else _seconds("--duration", duration, TRAFFIC_MIN, TRAFFIC_MAX)
+    chosen = read_script(script, length) if script is not None else default_script(length or DURATION_DEFAULT_S)
     if script is None and primary is not None:
         chosen = _allowed(chosen, allow or ())
     read_price_sheet(prices)
@@ -129,6 +135,15 @@ def rehearse(
     ):
         found = _run(stage, chosen, settings, drain, prices, output)
     _show(found, report, output)
+
+
+def _seconds(option: str, text: str, low: timedelta, high: timedelta) -> float:
+    """A bare number is one of seconds."""
+    given = timedelta(seconds=float(text)) if BARE.fullmatch(text) else duration_option(option, text)
+    if not low <= given <= high:
+        limits = (short_duration(millis_of(each)) for each in (low, high))
+        raise ArgumentError(f"{option}: choose {' to '.join(limits)}.")
+    return given.total_seconds()
 
 
 def _allowed(script: Script, allowed: Sequence[FaultKind]) -> Script:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
+from twinbus.cli.command import DATA_DEFAULT, CaFileOption, Call, DataOption, JsonOption
 from twinbus.cli.namespaces.running import find_known
 from twinbus.cli.output import Output
 from twinbus.errors import ArgumentError
@@ -72,6 +72,7 @@ def syphon(
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="Stop when nothing is left in the backlog.")
     ] = False,
+    ca_file: CaFileOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -101,6 +102,7 @@ def backlog(
     primary_name: PrimaryNameOption = None,
     secondary_endpoint: SecondaryEndpointOption = None,
     pairs: PairsOption = None,
+    ca_file: CaFileOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:

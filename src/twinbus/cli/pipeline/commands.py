@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.command import JsonOption
+from twinbus.cli.help_pages import Group
 from twinbus.cli.output import Output
 from twinbus.cli.pipeline import bill, capture, claims, replay, syphon
 from twinbus.pipeline.cache_folder import put
 from twinbus.pipeline.shipping import archive
 
-app = typer.Typer(no_args_is_help=True, help="Move and count messages in bulk, on Spark.")
+app = Group("Move and count messages in bulk, on Spark.")
 bill.register(app)
 capture.register(app)
 replay.register(app)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from twinbus.cli.command import DATA_DEFAULT, Call, DataOption, JsonOption
+from twinbus.cli.command import DATA_DEFAULT, CaFileOption, Call, DataOption, JsonOption
 from twinbus.cli.output import Output
 from twinbus.cli.pairs.syphon import (
     PairsOption,
@@ -93,6 +93,7 @@ def syphon(
     ] = None,
     master: MasterOption = None,
     conf: SettingsOption = None,
+    ca_file: CaFileOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:

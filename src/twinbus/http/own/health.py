@@ -36,10 +36,11 @@ class HealthPage:
     async def show(self, request: Request) -> Response:
         down = {store.index: store.condition.value for store in self._stores if not store.is_up}
         damaged = {store.index: len(store.set_aside) for store in self._stores if store.set_aside}
-        status = "limited" if down else "damaged" if damaged else "healthy"
-        body: dict[str, Any] = {"namespace": self._namespace, "status": status, "ill_stores": down}
+        is_unavailable = len(down) == len(self._stores)
+        status = "unavailable" if is_unavailable else "limited" if down else "damaged" if damaged else "healthy"
+        body: dict[str, Any] = {"namespace": self._namespace, "status": status, "unhealthy_stores": down}
         if damaged:
             body["set_aside"] = damaged
         if not self._hosts.include_host_of(request):
             body = {"status": status}
-        return JSONResponse(body, status_code=503 if len(down) == len(self._stores) else 200)
+        return JSONResponse(body, status_code=503 if is_unavailable else 200)

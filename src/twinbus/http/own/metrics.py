@@ -24,7 +24,7 @@ from twinbus.gateway.namespace_view import Traffic
 from twinbus.http.own.health import StoreHealth
 from twinbus.http.pace import Pace
 from twinbus.meter.operation import Cause
-from twinbus.model.paths import subscription_path
+from twinbus.model.paths import path_key, subscription_path
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -118,7 +118,7 @@ class NamespaceMetrics:
 
     def _families(self, rows: Sequence[SubQueueCounts]) -> Iterator[tuple[Family, Samples]]:
         yield from self._of_gateway()
-        yield from self._of_entities()
+        yield from self._of_entities(self._spellings(rows))
         yield from self._of_queues(rows)
         yield self._of_placement()
         yield self._of_the_bill()
@@ -146,8 +146,13 @@ class NamespaceMetrics:
             [((self._namespace, cause.value), count) for cause, count in self._operations.items()],
         )
 
-    def _of_entities(self) -> Iterator[tuple[Family, Samples]]:
-        known = list(self._traffic.entities.items())
+    def _spellings(self, rows: Sequence[SubQueueCounts]) -> dict[str, str]:
+        """The paths of entities as they were created: traffic is counted under the keys by which paths compare."""
+        names = {path_key(row.entity): row.entity for row in rows}
+        return names | {path_key(topic.description.name): topic.description.name for topic in self._entities.topics()}
+
+    def _of_entities(self, spellings: Mapping[str, str]) -> Iterator[tuple[Family, Samples]]:
+        known = [(spellings.get(key, key), traffic) for key, traffic in self._traffic.entities.items()]
         for name, help_text in _TRAFFIC:
             family = Family(CounterMetricFamily, f"twinbus_entity_{name}", help_text, ("namespace", "entity"))
             yield family, (((self._namespace, entity), getattr(traffic, name)) for entity, traffic in known)
