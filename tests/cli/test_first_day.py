@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer
 
-from tests.cli.conftest import Commands
+from tests.cli.conftest import Commands, serve
 from twinbus.cli.app import SECTIONS, app, run
 from twinbus.cli.examples import EXAMPLES
 from twinbus.cli.help_pages import WIDTH_MAX
@@ -326,16 +326,22 @@ def test_a_token_is_made_for_curl_and_prometheus(commands: Commands) -> None:
     commands.text("token", "--ttl", "0s", code=2)
 
 
-def test_the_root_key_is_replaced_while_the_namespace_runs(commands: Commands) -> None:
+def test_the_root_key_is_replaced_while_the_namespace_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = "RootManageSharedAccessKey"
-    commands.text("access", "regenerate", root, "--key", "secondary")
-    before = commands.json("access", "show", root)
-    after = commands.json("access", "regenerate", root, "--key", "primary")
-    assert after["primary_key"] != before["primary_key"]
-    assert after["secondary_key"] == before["secondary_key"]
-    # Commands on this machine find the new key by themselves, the second key works on, the old one is gone.
-    commands.text("queue", "list")
-    assert run(["queue", "list", "--connection-string", before["secondary_connection_string"]]) == 0
-    assert run(["queue", "list", "--connection-string", before["connection_string"]]) == 1
-    kept = (commands.served.data / "primary" / "key").read_text()
-    assert kept.splitlines()[0] == after["primary_key"]
+    with serve(tmp_path, "primary") as own:
+        commands = Commands(own, capsys)
+        commands.text("access", "regenerate", root, "--key", "secondary")
+        before = commands.json("access", "show", root)
+        after = commands.json("access", "regenerate", root, "--key", "primary")
+        assert after["primary_key"] != before["primary_key"]
+        assert after["secondary_key"] == before["secondary_key"]
+        # Commands on this machine find the new key by themselves, the second key works on, the old one is gone.
+        commands.text("queue", "list")
+        assert run(["queue", "list", "--connection-string", before["secondary_connection_string"]]) == 0
+        assert run(["queue", "list", "--connection-string", before["connection_string"]]) == 1
+        own.stop()
+    with serve(tmp_path, "primary") as own:
+        capsys.readouterr()
+        again = Commands(own, capsys).json("access", "show", root)
+        assert (again["primary_key"], again["secondary_key"]) == (after["primary_key"], after["secondary_key"])
+        own.stop()

@@ -234,7 +234,7 @@ def test_the_python_that_is_printed_works_as_it_stands_and_again(tmp_path: Path)
         try:
             assert printed.count("Endpoint=sb://") == 3  # both namespaces, and the one in the snippet
             assert "twinbus rehearse" in printed
-            assert f"send orders hello --data {tmp_path} " in printed
+            assert f"send jobs hello --data {tmp_path} " in printed
             snippet = printed[printed.index("from contextlib") : printed.index("Try next")]
             for _ in range(2):
                 with contextlib.redirect_stdout(io.StringIO()) as said:
