@@ -62,7 +62,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "purge": ("twinbus purge orders --dead-letter", "twinbus purge events -s audit --yes"),
     "repair": (
         "twinbus repair orders --dry-run",
-        "twinbus repair orders --filter \"sys.DeadLetterReason = 'Bug'\" --action 'SET fixed = TRUE' --reset-delivery-count",
+        "twinbus repair orders --filter \"DeadLetterReason = 'Bug'\" --action 'SET fixed = TRUE' --reset-delivery-count",
         "twinbus repair orders --number 17 --to orders-by-hand --yes",
     ),
     "undefer": ("twinbus undefer orders", "twinbus undefer orders 17 18"),
