@@ -31,12 +31,20 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     here = tmp_path_factory.mktemp("fresh")
     command = [sys.executable, "-m", "twinbus", "up", "--amqp-port", "0", "--http-port", "0", "--stores", "2"]
     with subprocess.Popen(
-        [*command, "--no-meter"], cwd=here, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*command, "--no-meter", "--portal-port", "0"],
+        cwd=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as process:
         assert process.stdout is not None
-        lines = list(iter(process.stdout.readline, "Ctrl-C stops both.\n"))
         try:
-            yield "".join(lines), here
+            text = ""
+            while "Ctrl-C stops both" not in text:
+                line = process.stdout.readline()
+                assert line, text
+                text += line
+            yield text, here
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(30)
