@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from azure.servicebus._pyamqp.error import TokenAuthFailure
+from azure.servicebus._pyamqp.error import ErrorCondition, TokenAuthFailure, TokenExpired
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from twinbus.pairing.failures import FailureKind, classify
+from twinbus.pairing.failures import FailureKind, as_named, classify
 
 
 @pytest.mark.rule("B4.1")
@@ -71,6 +71,35 @@ def test_a_refused_token_is_told_apart_by_its_status(status: int, kind: FailureK
     refused: Any = TokenAuthFailure(status, b"no")  # type: ignore[no-untyped-call]
     error = ServiceBusAuthenticationError(error=refused, condition=refused.condition)
     assert classify(error) is kind
+
+
+@pytest.mark.rule("B4.3")
+def test_a_signature_that_expired_on_an_open_link_is_no_outage() -> None:
+    expired: Any = TokenExpired(condition=ErrorCondition.InternalError, description="CBS Authentication Expired.")
+    assert classify(ServiceBusAuthenticationError(error=expired, condition=expired.condition)) is (
+        FailureKind.UNAUTHORIZED
+    )
+
+
+@pytest.mark.rule("B4.3")
+def test_a_refused_token_is_no_lost_connection_though_the_sdk_calls_it_so_for_an_endpoint_of_its_own() -> None:
+    refused: Any = TokenAuthFailure(401, b"no")  # type: ignore[no-untyped-call]
+    assert classify(ServiceBusConnectionError(error=refused)) is FailureKind.UNAUTHORIZED
+
+
+@pytest.mark.rule("B4.3")
+def test_a_link_that_the_service_detached_because_it_was_idle_is_no_outage() -> None:
+    detached = ServiceBusConnectionError(condition=ErrorCondition.LinkDetachForced)
+    assert classify(detached) is FailureKind.DETACHED
+    assert not classify(detached).is_outage
+
+
+def test_a_missing_entity_is_reported_as_not_found() -> None:
+    refused: Any = TokenAuthFailure(404, b"no")  # type: ignore[no-untyped-call]
+    error = ServiceBusAuthenticationError(error=refused, condition=refused.condition)
+    named = as_named(error, classify(error))
+    assert isinstance(named, MessagingEntityNotFoundError)
+    assert named.__cause__ is error
 
 
 @pytest.mark.rule("B4")

@@ -20,6 +20,7 @@ from twinbus.pairing import (
     SendAvailabilityPairedNamespaceOptions,
     pair_namespaces,
 )
+from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.backlog import FOREVER
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 
@@ -144,3 +145,17 @@ def test_a_faulted_partner_takes_the_other_with_it_at_once(spaces: Spaces) -> No
     with pytest.raises(PairFaulted):
         client.get_queue_sender("orders")
     client.close()
+
+
+@pytest.mark.rule("B1.2")
+def test_a_namespace_under_two_names_is_one(spaces: Spaces) -> None:
+    here = spaces.primary.connection_string
+    with pytest.raises(PairingError, match="cannot be paired with itself"):
+        pair_namespaces(here, here.replace("127.0.0.1", "localhost"), options())
+
+
+@pytest.mark.rule("B1.2")
+async def test_aio_a_namespace_under_two_names_is_one(spaces: Spaces) -> None:
+    here = spaces.primary.connection_string
+    with pytest.raises(PairingError, match="cannot be paired with itself"):
+        await aio_pair_namespaces(here, here.replace("127.0.0.1", "localhost"), options())

@@ -26,7 +26,7 @@ from twinbus.model.durations import millis_of
 from twinbus.pairing.attempt import Attempt
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.failover import FailoverDetector, Route
-from twinbus.pairing.failures import FailureKind
+from twinbus.pairing.failures import FailureKind, as_named
 from twinbus.pairing.line import NotWantedAnyMore
 from twinbus.pairing.preflight import PairedMessageBatch, as_messages, check
 from twinbus.pairing.send_availability import SendAvailability
@@ -121,9 +121,9 @@ class Courier:
         return self.queue
 
     def check_live(self) -> None:
+        self._check_pair_live()
         if self.is_closed:
             raise ValueError("The sender has been closed. Get a new one from the paired client.")
-        self._check_pair_live()
 
     def _check(self, outgoing: Outgoing) -> None:
         """Refuse now what could not be sent during an outage. The messages of a batch were checked when they were added."""
@@ -249,11 +249,14 @@ class Courier:
             except NotWantedAnyMore:
                 return False, None
             except Exception as error:
-                if not is_second_try and self._availability.kind_of(error) is FailureKind.DETACHED:
-                    is_second_try = True
-                    attempt.timeout_s = max(0.001, min(attempt.timeout_s, self._left_s(deadline + attempt.waited)))
-                    continue
-                self._primary_failed(error, deadline + attempt.waited)
+                kind = self._availability.kind_of(error)
+                if kind is FailureKind.DETACHED:
+                    if not is_second_try:
+                        is_second_try = True
+                        attempt.timeout_s = max(0.001, min(attempt.timeout_s, self._left_s(deadline + attempt.waited)))
+                        continue
+                    kind = FailureKind.OUTAGE  # a link that was just opened was not idle
+                self._primary_failed(error, kind, deadline + attempt.waited)
                 return False, None
             self._primary_answered()
             return True, outcome
@@ -262,12 +265,12 @@ class Courier:
         if self._detector.failing_since is not None:
             self._availability.primary_answered(self.path)
 
-    def _primary_failed(self, error: Exception, deadline: Millis) -> None:
+    def _primary_failed(self, error: Exception, kind: FailureKind, deadline: Millis) -> None:
         """Returns if the send may continue at a backlog queue; otherwise raises `error`."""
         now = self._clock.now()
-        route = self._availability.primary_failed(self.path, error, now)
+        route = self._availability.primary_failed(self.path, error, now, kind)
         if route is not Route.BACKLOG or now >= deadline:
-            raise error
+            raise as_named(error, kind)
 
     def _to_backlog(self, messages: list[AnyMessage], deadline: Millis) -> Steps[None]:
         refusal = self._availability.refusal(self.path)

@@ -17,8 +17,15 @@ class PairingMetrics:
             "twinbus_pairing_failed_over", "1 while the entity is failed over.", ["path"], registry=registry
         )
 
+        self._protected = Gauge(
+            "twinbus_pairing_protected", "0 while a pair has no backlog yet and could not fail over.", registry=registry
+        )
+        self._protected.set(1)
+
     def observe(self, event: PairingEvent) -> None:
         outcome = "ok" if event.error is None else "failed"
         self._steps.labels(event.kind.value, event.path or "", event.queue or "", outcome).inc(event.count)
         if event.path is not None and event.kind in (EventKind.FAILED_OVER, EventKind.RECOVERED):
             self._failed_over.labels(event.path).set(event.kind is EventKind.FAILED_OVER)
+        if event.kind in (EventKind.UNPROTECTED, EventKind.PROTECTED):
+            self._protected.set(event.kind is EventKind.PROTECTED)

@@ -20,6 +20,8 @@ class EventKind(Enum):
     SYPHON_SKIPPED = "syphon-skipped"
     SYPHON_DEAD_LETTERED = "syphon-dead-lettered"
     FAULTED = "faulted"
+    UNPROTECTED = "unprotected"
+    PROTECTED = "protected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +77,9 @@ class BacklogQueueState:
 
 @dataclass(frozen=True, slots=True)
 class PairState:
+    """`is_protected` is false while a pair that does not require its backlog has none; `backlog_error` is why."""
+
     entities: tuple[EntityState, ...]
     backlog_queues: tuple[BacklogQueueState, ...]
+    is_protected: bool = True
+    backlog_error: BaseException | None = None

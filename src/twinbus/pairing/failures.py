@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from azure.core.exceptions import ClientAuthenticationError
+from azure.servicebus._pyamqp.error import TokenExpired
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
@@ -62,6 +63,8 @@ class FailureKind(Enum):
         return self in (FailureKind.TOO_LARGE, FailureKind.BAD_ARGUMENT)
 
 
+NOT_FOUND_STATUS = 404
+
 Classifier = Callable[[BaseException], FailureKind]
 
 _LOGGER = logging.getLogger(__name__)
@@ -95,6 +98,8 @@ _BY_OUR_CLASS: tuple[tuple[type[MessagingError] | tuple[type[MessagingError], ..
 
 _BY_ANY_CLASS = _BY_CLASS + _BY_OUR_CLASS
 
+DETACH_FORCED = "amqp:link:detach-forced"
+
 # Errors without a class of their own carry only the AMQP condition.
 _BY_CONDITION = {
     "amqp:internal-error": FailureKind.OUTAGE,
@@ -103,7 +108,7 @@ _BY_CONDITION = {
     "amqp:connection:framing-error": FailureKind.OUTAGE,
     "amqp:session:errant-link": FailureKind.OUTAGE,
     "amqp:link:redirect": FailureKind.OUTAGE,
-    "amqp:link:detach-forced": FailureKind.OUTAGE,
+    DETACH_FORCED: FailureKind.DETACHED,
     "com.microsoft:container-close": FailureKind.OUTAGE,
     "com.microsoft:operation-cancelled": FailureKind.OUTAGE,
     "com.microsoft:argument-error": FailureKind.BAD_ARGUMENT,
@@ -118,8 +123,10 @@ _BY_CONDITION = {
 
 def classify(error: BaseException) -> FailureKind:
     """The default classifier, for what the SDK raises once its own retries are used up."""
-    if isinstance(error, ServiceBusAuthenticationError):
+    if isinstance(error, ServiceBusAuthenticationError) or _is_about_tokens(error):
         return _classify_authentication(error)
+    if isinstance(error, ServiceBusConnectionError) and condition_of(error) == DETACH_FORCED:
+        return FailureKind.DETACHED
     for error_class, kind in _BY_ANY_CLASS:
         if isinstance(error, error_class):
             return kind
@@ -154,15 +161,42 @@ def condition_of(error: BaseException) -> str | None:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _classify_authentication(error: ServiceBusAuthenticationError) -> FailureKind:
+def _is_about_tokens(error: BaseException) -> bool:
+    """With an endpoint of its own, a client of the SDK calls a refused token a lost connection."""
+    return isinstance(error, ServiceBusConnectionError) and _status_of(error) is not None
+
+
+def _status_of(error: BaseException) -> int | None:
+    """What a peer that refused a token answered."""
+    status = getattr(getattr(error, "inner_exception", None), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _classify_authentication(error: BaseException) -> FailureKind:
     """The SDK's name for everything that goes wrong before the token is accepted.
 
-    A peer that refused the token gave a status; without one the link for tokens broke.
+    A peer that refused the token gave a status; without one the token expired while a link was open, or the link for tokens
+    broke.
     """
-    status = getattr(error.inner_exception, "status_code", None)
-    if isinstance(status, int):
-        return FailureKind.NOT_FOUND if status == 404 else FailureKind.UNAUTHORIZED
+    status = _status_of(error)
+    if status is not None:
+        return FailureKind.NOT_FOUND if status == NOT_FOUND_STATUS else FailureKind.UNAUTHORIZED
+    if isinstance(getattr(error, "inner_exception", None), TokenExpired):
+        return FailureKind.UNAUTHORIZED
     return FailureKind.OUTAGE if condition_of(error) == "amqp:internal-error" else FailureKind.UNAUTHORIZED
+
+
+def as_named(error: Exception, kind: FailureKind) -> Exception:
+    """What the application gets: the SDK calls a missing entity a failed authentication, since no token is given for it."""
+    if kind is FailureKind.NOT_FOUND and isinstance(error, ServiceBusError):
+        if isinstance(error, MessagingEntityNotFoundError):
+            return error
+        named = MessagingEntityNotFoundError(
+            message=f"The entity does not exist, or was deleted. The SDK reports: {error}", error=error
+        )
+        named.__cause__ = error
+        return named
+    return error
 
 
 def _classify_unnamed(error: ServiceBusError) -> FailureKind:

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import socket
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -17,7 +18,7 @@ from twinbus.pairing.backlog import backlog_queue_path, primary_name
 from twinbus.pairing.errors import PairingError
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import RunningSyphon
-from twinbus.pairing.provision import Steps, provision
+from twinbus.pairing.provision import Steps, check_two, provision
 from twinbus.pairing.syphon.tasks import BulkSyphon, SyphonThread
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 
@@ -62,11 +63,20 @@ class NewPair(Generic[Client]):
             leave_pair(self.primary, self.secondary)
             raise
 
-    def provision(self) -> Steps:
-        """The requests to the secondary that make sure that the backlog queues exist."""
+    def may_be_one(self) -> bool:
+        """Whether both names lead to the same address: localhost and 127.0.0.1, or a CNAME. Asks the name service, and
+        blocks meanwhile."""
+        first, second = (
+            _addresses(_place(*each)) for each in zip(self._given, (self.primary, self.secondary), strict=True)
+        )
+        return not first.isdisjoint(second)
+
+    def provision(self, may_be_one: bool = False) -> Steps:
+        """The requests to the secondary that make sure that it is another one and that the backlog queues exist."""
+        yield from check_two(may_be_one)
         name = self.options.primary_name or primary_name(_host(self.primary))
         check_reach(self.secondary, backlog_queue_path(name, 0))
-        return provision(name, self.options.backlog_queue_count)
+        return (yield from provision(name, self.options.backlog_queue_count))
 
     def syphon(
         self,
@@ -139,6 +149,8 @@ def _check_same_kind(primary: object, secondary: object) -> None:
 def _check_class(clients: Iterable[object], wanted: type, other_pairing: str) -> None:
     """A client of the other kind returns what nobody awaits, or blocks the loop: messages would be lost silently."""
     for client in clients:
+        if hasattr(client, "backlog_queues"):
+            raise PairingError("This client is a pair already. Give the two clients that are to be paired.")
         if not isinstance(client, wanted):
             raise PairingError(
                 f"A {type(client).__module__}.{type(client).__name__} cannot be paired here. Give clients of "
@@ -157,6 +169,16 @@ def _place(given: object, client: Any) -> str:
         return _host(client)
     parsed = parse_connection_string(given)
     return f"{parsed.host}:{parsed.port}" if parsed.is_port_given else parsed.host
+
+
+def _addresses(place: str) -> set[tuple[str, int]]:
+    """Without a name service there is nothing to compare, and pairing must not fail for it."""
+    host, _, port = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "0")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {(str(address[4][0]), int(port)) for address in found}
 
 
 def _client(given: Client | str, client_class: Any, client_options: Mapping[str, Any]) -> Client:

@@ -35,6 +35,8 @@ class SendAvailabilityPairedNamespaceOptions:
     processes do not meet a recovering primary at the same moment.
     `recovery_ramp` spreads the return: over that time a rising share of the sends goes to the
     recovered primary and the rest still to the backlog.
+    `pairing_timeout` is how long pairing may take; `require_backlog=False` lets it succeed without a backlog then: the pair is
+    unprotected, says so, and finishes in the background.
     `meter` records every operation of the pair's senders, pings and syphon, for a bill; such as
     `twinbus.meter.application_log.OperationsWriter`. A namespace of twinbus keeps its own log.
     """
@@ -52,6 +54,8 @@ class SendAvailabilityPairedNamespaceOptions:
     ping_jitter: float = 0.05
     recovery_ramp: timedelta = timedelta(0)
     syphon_messages_per_second_max: float | None = None
+    pairing_timeout: timedelta = timedelta(seconds=30)
+    require_backlog: bool = True
     meter: Meter = NO_METER
 
     def __post_init__(self) -> None:
@@ -61,6 +65,7 @@ class SendAvailabilityPairedNamespaceOptions:
         _between("ping_primary_interval", self.ping_primary_interval, PING_INTERVAL_MIN, PING_INTERVAL_MAX)
         _require(self.operation_timeout > timedelta(0), "operation_timeout must be longer than zero.")
         _require(self.readmission_interval > timedelta(0), "readmission_interval must be longer than zero.")
+        _require(self.pairing_timeout > timedelta(0), "pairing_timeout must be longer than zero.")
         _require(self.recovery_ramp >= timedelta(0), "recovery_ramp cannot be negative.")
         _require(self.message_size_max > 0, "message_size_max must be a number of bytes above zero.")
         _require(0 <= self.ping_jitter < 1, "ping_jitter is a share of the interval: from 0 to below 1.")
@@ -72,12 +77,19 @@ _KINDS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (
         timedelta,
         "a timedelta, such as timedelta(seconds=30)",
-        ("failover_interval", "ping_primary_interval", "operation_timeout", "readmission_interval", "recovery_ramp"),
+        (
+            "failover_interval",
+            "ping_primary_interval",
+            "operation_timeout",
+            "readmission_interval",
+            "recovery_ramp",
+            "pairing_timeout",
+        ),
     ),
     (int, "a whole number", ("backlog_queue_count", "message_size_max")),
     (float | int, "a number", ("ping_jitter",)),
     (float | int | None, "a number, or None for no cap", ("syphon_messages_per_second_max",)),
-    (bool, "True or False", ("enable_syphon",)),
+    (bool, "True or False", ("enable_syphon", "require_backlog")),
     (str | None, "a text, or None for the name in its host", ("primary_name",)),
     (Callable, "a function of one argument", ("classifier", "on_event")),
 )

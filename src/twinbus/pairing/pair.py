@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from azure.servicebus import ServiceBusClient, ServiceBusSender
+from azure.servicebus import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.administration import administration_client
@@ -20,9 +20,13 @@ from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner
-from twinbus.pairing.provision import CreateQueue, Request
+from twinbus.pairing.provision import AskName, CreateQueue, Request
+from twinbus.pairing.provisioning import RETRY_S, in_time
 from twinbus.pairing.sender import PairedSender
 from twinbus.pairing.steps import run
+
+CLIENT_CLOSE_MAX_S = 5.0
+"""A client that somebody still uses on another thread is not waited for longer."""
 
 
 def pair_namespaces(
@@ -40,20 +44,42 @@ def pair_namespaces(
     itself. `client_options` (such as `retry_total`) are for clients created from connection strings.
     """
     pair = NewPair(primary, secondary, options, client_options, ServiceBusClient, "twinbus.pairing.aio")
-    with pair.entered():
-        steps, clock = pair.provision(), SteadyClock()
+    clock, timeout_s = SteadyClock(), pair.options.pairing_timeout.total_seconds()
+
+    def find_backlog() -> dict[int, str]:
+        steps = pair.provision(pair.may_be_one())
         if secondary_administration is not None:
-            queues = run(steps, _management(secondary_administration))
-        else:
-            with _administration(secondary) as administration:
-                queues = run(steps, _management(administration))
-        syphon = pair.syphon(queues.values(), clock, lambda: (pair.primary, pair.secondary))
-        return PairedNamespaceClient(
-            pair.primary, pair.secondary, pair.options, queues, clock, syphon, owns_clients=pair.owns_clients
+            return run(steps, _management(secondary_administration, primary))
+        with _administration(secondary) as administration:
+            return run(steps, _management(administration, primary))
+
+    def syphon(queues: dict[int, str]) -> RunningSyphon | None:
+        return pair.syphon(queues.values(), clock, lambda: (pair.primary, pair.secondary))
+
+    with pair.entered():
+        failure: Exception | None = None
+        queues: dict[int, str] = {}
+        try:
+            queues = in_time(find_backlog, timeout_s)
+        except Exception as error:
+            if pair.options.require_backlog:
+                raise
+            failure = error
+        client = PairedNamespaceClient(
+            pair.primary,
+            pair.secondary,
+            pair.options,
+            queues,
+            clock,
+            syphon(queues) if queues else None,
+            owns_clients=pair.owns_clients,
         )
+        if failure is not None:
+            client.protect_later(failure, lambda: in_time(find_backlog, timeout_s), syphon)
+        return client
 
 
-class PairedNamespaceClient:
+class PairedNamespaceClient(ServiceBusClient):
     """Two paired namespaces. Its senders go to the primary, or to the backlog while the primary is down.
 
     Keep receiving from `primary`. Threads may share the client and its senders.
@@ -70,12 +96,14 @@ class PairedNamespaceClient:
         *,
         owns_clients: bool = False,
     ) -> None:
+        # Not the constructor of the SDK's: this client has no connection of its own. It is one of them for whoever checks types.
+        self.fully_qualified_namespace = primary.fully_qualified_namespace
         self.primary, self.secondary = primary, secondary
         self.options = options
-        self.backlog_queues = tuple(backlog_queues.values())
         self._clients = {Partner.PRIMARY: primary, Partner.SECONDARY: secondary}
         self._owns_clients = owns_clients
         self._clock = clock
+        self._closed = threading.Event()
         lag = LocalLag(clock)
         self._life: PairLife[PairedSender, GuardedSender] = PairLife(
             self._clients,
@@ -104,6 +132,18 @@ class PairedNamespaceClient:
     def get_topic_sender(self, topic_name: str, **sender_options: Any) -> PairedSender:
         return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options))
 
+    def get_queue_receiver(self, *args: Any, **options: Any) -> ServiceBusReceiver:
+        """The primary's, as the SDK's client returns it."""
+        return self.primary.get_queue_receiver(*args, **options)
+
+    def get_subscription_receiver(self, *args: Any, **options: Any) -> ServiceBusReceiver:
+        return self.primary.get_subscription_receiver(*args, **options)
+
+    @property
+    def backlog_queues(self) -> tuple[str, ...]:
+        """Their paths on the secondary; none while the pair is unprotected."""
+        return tuple(self._life.availability.backlog_queues.values())
+
     def state(self) -> PairState:
         """Every entity that has a sender, and every backlog queue, as they are now."""
         return self._life.state()
@@ -111,6 +151,27 @@ class PairedNamespaceClient:
     def mark_healthy(self, path: str) -> None:
         """Send to the primary's entity again without waiting for a ping."""
         self._life.mark_healthy(path)
+
+    def protect_later(
+        self,
+        failure: BaseException,
+        find_backlog: Callable[[], dict[int, str]],
+        syphon: Callable[[dict[int, str]], RunningSyphon | None],
+    ) -> None:
+        """For `pair_namespaces`: the backlog could not be found for this reason; look for it until it is."""
+        self._life.backlog_missing(failure)
+
+        def look() -> None:
+            while not self._closed.wait(min(RETRY_S, self.options.pairing_timeout.total_seconds())):
+                try:
+                    queues = find_backlog()
+                except Exception as error:
+                    self._life.backlog_missing(error)
+                else:
+                    self._life.backlog_found(queues, syphon(queues))
+                    return
+
+        threading.Thread(target=look, name="twinbus-provision", daemon=True).start()
 
     def fault(self, partner: Partner, error: BaseException) -> None:
         """Give up on a client that cannot be used any more, and with a syphon on the other too."""
@@ -120,12 +181,13 @@ class PairedNamespaceClient:
         """Close pumps and senders, with a syphon also the secondary, and the clients created from connection strings."""
         if not self._life.begin_close():
             return
+        self._closed.set()
         # From the last to the first, each even if one before it fails.
         with contextlib.ExitStack() as ending:
             if self._owns_clients:
-                ending.callback(self.primary.close)
+                ending.callback(close_all, [self.primary], CLIENT_CLOSE_MAX_S)
             if self._life.has_syphon or self._owns_clients:
-                ending.callback(self.secondary.close)
+                ending.callback(close_all, [self.secondary], CLIENT_CLOSE_MAX_S)
             ending.callback(self._life.restore_closes)
             ending.callback(leave_pair, self.primary, self.secondary)
             ending.callback(lambda: close_all([*self._life.senders.all(), *self._life.links.take_all()]))
@@ -167,14 +229,21 @@ class PairedNamespaceClient:
             syphon.stop()
 
 
-def _administration(secondary: ServiceBusClient | str) -> ServiceBusAdministrationClient:
-    if isinstance(secondary, str):
-        return administration_client(secondary)
-    return ServiceBusAdministrationClient(secondary.fully_qualified_namespace, credential_of(secondary))
+def _administration(given: ServiceBusClient | str) -> ServiceBusAdministrationClient:
+    if isinstance(given, str):
+        return administration_client(given)
+    return ServiceBusAdministrationClient(given.fully_qualified_namespace, credential_of(given))
 
 
-def _management(administration: ServiceBusAdministrationClient) -> Callable[[Request], list[str]]:
+def _management(
+    administration: ServiceBusAdministrationClient, primary: ServiceBusClient | str
+) -> Callable[[Request], list[str]]:
     def perform(request: Request) -> list[str]:
+        if isinstance(request, AskName):
+            if request.partner is Partner.SECONDARY:
+                return [administration.get_namespace_properties().name]
+            with _administration(primary) as other:
+                return [other.get_namespace_properties().name]
         if isinstance(request, CreateQueue):
             administration.create_queue(request.path, **request.description)
             return []

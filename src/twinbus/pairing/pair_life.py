@@ -3,6 +3,7 @@
 The two clients ask it and do what it says; neither decides anything. Any thread may ask.
 """
 
+import os
 import threading
 import uuid
 import weakref
@@ -58,6 +59,10 @@ class OpenSenders(Generic[Sender]):
         with self._lock:
             return list(self._senders)
 
+    def after_fork(self) -> None:
+        """Whoever held the lock exists in the parent only."""
+        self._lock = threading.Lock()
+
 
 class PairLife(Generic[Sender, Guarded]):
     """`guard` makes stock senders safe to share. `closing` returns what replaces the `close` of a partner, given the partner and its own close: the SDK has no event for
@@ -80,19 +85,59 @@ class PairLife(Generic[Sender, Guarded]):
         self._guard = guard
         for client in clients.values():
             share_trust(client)
-        self.has_syphon = syphon is not None
+        self.has_syphon = False
         self._clients = clients
         self._options = options
         self._clock = clock
-        self._syphon = syphon
+        self._syphon: RunningSyphon | None = None
+        self._closing = closing
         self._fault: PairFaulted | None = None
         self._is_closed = False
         self._partnership = Partnership(millis_of(PARTNER_CLOSE_GRACE))
         self._lock = threading.Lock()
         self._restore_closes: list[Callable[[], None]] = []
+        _lives.add(self)
         if syphon is not None:
-            syphon.start()
-            self._restore_closes = [_replace_close(each, closing(name, each.close)) for name, each in clients.items()]
+            self.begin_syphon(syphon)
+
+    def begin_syphon(self, syphon: RunningSyphon) -> None:
+        """From now on the two clients belong together."""
+        self.has_syphon = True
+        self._syphon = syphon
+        syphon.start()
+        self._restore_closes = [
+            _replace_close(each, self._closing(name, each.close)) for name, each in self._clients.items()
+        ]
+
+    def backlog_found(self, queues: dict[int, str], syphon: RunningSyphon | None) -> bool:
+        """An unprotected pair has found its backlog. False if it was closed in the meantime."""
+        with self._lock:
+            if self._is_closed:
+                return False
+        self.availability.protected(queues, self._clock.now())
+        if syphon is not None:
+            self.begin_syphon(syphon)
+        return True
+
+    def backlog_missing(self, error: BaseException | None) -> None:
+        self.availability.unprotected(error, self._clock.now())
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def after_fork(self) -> None:
+        """In the child: its threads are gone, and its sockets are the parent's too."""
+        self._lock = threading.Lock()
+        self._syphon = None
+        self._is_closed = True
+        self._couriers.after_fork()
+        for courier in self._couriers.all():
+            courier.is_closed = True
+        self._fault = PairFaulted(
+            "This pair was made before the process was forked. It can be used in the parent only: neither its connections nor "
+            "its pings and syphon exist in the child. Pair the namespaces again there."
+        )
 
     def new_sender(
         self,
@@ -184,6 +229,18 @@ class PairLife(Generic[Sender, Guarded]):
                 self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
                 tell(self._options.on_event, PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
         return effects
+
+
+_lives: "weakref.WeakSet[PairLife[Any, Any]]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for life in list(_lives):
+        life.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _replace_close(client: Any, replacement: Callable[[], Any]) -> Callable[[], None]:

@@ -5,8 +5,9 @@ healthy path a check costs less than a microsecond: only a message whose body or
 alone come near their limit is measured exactly.
 """
 
+import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
@@ -25,8 +26,25 @@ _FRONT = ("header", "delivery_annotations", "annotations", "properties", "applic
 _RESERVED = RESERVED_NAMES | {name.encode() for name in RESERVED_NAMES}
 
 
+Sendable: TypeAlias = (
+    Mapping[str, Any]
+    | ServiceBusMessage
+    | AmqpAnnotatedMessage
+    | Iterable[Mapping[str, Any]]
+    | Iterable[ServiceBusMessage]
+    | Iterable[AmqpAnnotatedMessage]
+)
+"""What the SDK's senders take, beside batches."""
+
+
 class ReservedPropertyError(ValueError):
     """The application uses a property name that paired namespaces need for themselves."""
+
+
+def warn_of(options: Mapping[str, Any]) -> None:
+    """As the SDK's senders do about keyword arguments that they do not know."""
+    if options:
+        warnings.warn(f"Unsupported keyword args: {dict(options)}", stacklevel=3)
 
 
 def as_messages(given: object) -> AnyMessage | list[AnyMessage] | ServiceBusMessageBatch:

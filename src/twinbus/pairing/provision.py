@@ -8,6 +8,7 @@ from azure.core.exceptions import ClientAuthenticationError, ResourceExistsError
 
 from twinbus.pairing.backlog import CREATE_TRIES_MAX, DESCRIPTION, backlog_queue_path, existing_indexes
 from twinbus.pairing.errors import PairingError
+from twinbus.pairing.partnership import Partner
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,31 @@ class CreateQueue:
         return DESCRIPTION
 
 
-Request = ListQueues | CreateQueue
+@dataclass(frozen=True, slots=True)
+class AskName:
+    """Answered with the name that this namespace gives itself."""
+
+    partner: Partner
+
+
+Request = ListQueues | CreateQueue | AskName
 Steps = Generator[Request, list[str], dict[int, str]]
+
+
+def check_two(may_be_one: bool) -> Generator[Request, list[str], None]:
+    """Raises PairingError if both addresses lead to one namespace, by what it says of itself. One that does not say is
+    given the benefit of the doubt: many namespaces may share an address."""
+    if not may_be_one:
+        return
+    try:
+        (primary,) = yield AskName(Partner.PRIMARY)
+        (secondary,) = yield AskName(Partner.SECONDARY)
+    except Exception:
+        return
+    if primary == secondary:
+        raise PairingError(
+            f"A namespace cannot be paired with itself: both addresses lead to '{primary}'. Give another secondary."
+        )
 
 
 def provision(primary: str, count: int) -> Steps:

@@ -32,9 +32,10 @@ class SendAvailability:
         random: Random,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        assert backlog_queues
         self.options = options
         self.backlog_queues = backlog_queues
+        """By index. Empty while the pair is unprotected: its backlog is not known yet."""
+        self.backlog_error: BaseException | None = None
         self.wake = wake
         self._random = random
         self._lock = threading.Lock()
@@ -66,7 +67,20 @@ class SendAvailability:
             route = detector.route(now, self._random.random())
         if failed_over:
             self._failed_over(path, detector, now)
-        return route
+        return route if self.backlog_queues else Route.PRIMARY
+
+    def unprotected(self, error: BaseException | None, now: Millis) -> None:
+        """There is no backlog yet: sends go to the primary whatever it does."""
+        self.backlog_error = error
+        self._tell(PairingEvent(EventKind.UNPROTECTED, now, error=error))
+
+    def protected(self, backlog_queues: dict[int, str], now: Millis) -> None:
+        """The backlog of an unprotected pair is ready."""
+        with self._lock:
+            self._rotation = Rotation(tuple(backlog_queues), self._rotation.readmission_interval)
+            self.backlog_queues = backlog_queues
+        self.backlog_error = None
+        self._tell(PairingEvent(EventKind.PROTECTED, now))
 
     def kind_of(self, error: BaseException) -> FailureKind:
         return kind_by(self.options.classifier, error)
@@ -83,16 +97,18 @@ class SendAvailability:
             with self._lock:
                 detector.primary_answered()
 
-    def primary_failed(self, path: str, error: BaseException, now: Millis) -> Route:
-        """Where this send continues: PRIMARY means that the caller gets the error."""
-        if not self.kind_of(error).is_outage:
+    def primary_failed(self, path: str, error: BaseException, now: Millis, kind: FailureKind | None = None) -> Route:
+        """Where this send continues: PRIMARY means that the caller gets the error. `kind` is what the classifier says unless
+        the caller knows better."""
+        if not (kind or self.kind_of(error)).is_outage:
             return Route.PRIMARY
         detector = self.detector(path)
         with self._lock:
             started = detector.primary_failed(error, now)
             failed_over = self._advance(detector, now)
             # Not `route`: a send gets one random draw in a ramp, and has had it.
-            route = detector.route(now) if detector.failed_over_at is not None else Route.PRIMARY
+            is_over = detector.failed_over_at is not None and bool(self.backlog_queues)
+            route = detector.route(now) if is_over else Route.PRIMARY
         if started:
             self._tell_of(path, EventKind.TIMER_STARTED, now, error)
             self.wake()
@@ -194,7 +210,7 @@ class SendAvailability:
             entities = tuple(_entity_state(self._paths[key], each) for key, each in self._detectors.items())
             out_until = self._rotation.out_until
             queues = tuple(BacklogQueueState(path, out_until.get(i)) for i, path in self.backlog_queues.items())
-        return PairState(entities, queues)
+        return PairState(entities, queues, bool(queues), self.backlog_error)
 
     def _advance(self, detector: FailoverDetector, now: Millis) -> bool:
         """Under the lock. True if the entity is failed over by this."""

@@ -5,15 +5,17 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
+
 from twinbus.clock import Millis
 from twinbus.pairing.backlog_links import BacklogLinks
 from twinbus.pairing.courier import Courier, Pause, Step, ToPrimary
 from twinbus.pairing.guarded_sender import GuardedSender
-from twinbus.pairing.preflight import PairedMessageBatch
+from twinbus.pairing.preflight import PairedMessageBatch, Sendable, warn_of
 from twinbus.pairing.steps import run
 
 
-class PairedSender:
+class PairedSender(ServiceBusSender):
     """Sends to one queue or topic of the primary, or for it to the backlog. Threads may share it.
 
     `PairedNamespaceClient.get_queue_sender` and `get_topic_sender` create it. Connections open when they are first needed, so
@@ -21,9 +23,10 @@ class PairedSender:
     """
 
     def __init__(self, primary: GuardedSender, backlog: BacklogLinks[GuardedSender], courier: Courier) -> None:
+        # Not the constructor of the SDK's: this sender has no link of its own. It is one of them for whoever checks types.
         self.fully_qualified_namespace = primary.stock.fully_qualified_namespace
-        self.client_identifier = primary.stock.client_identifier
         self.entity_name = courier.path
+        self._client_identifier = primary.stock.client_identifier
         self._primary = primary
         self._backlog = backlog
         self._courier = courier
@@ -37,26 +40,37 @@ class PairedSender:
     ) -> None:
         self.close()
 
+    @property
+    def client_identifier(self) -> str:
+        return self._client_identifier
+
     def __str__(self) -> str:
         return f"Paired sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
-    def send_messages(self, message: object, *, timeout: float | None = None) -> None:
+    def send_messages(
+        self, message: Sendable | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
         """Like the SDK's. Returns once the primary or a backlog queue has accepted the messages.
 
         While failed over, a list or batch may need more than one batch once rewritten; then an error can come after some of
         its messages were accepted.
         """
+        warn_of(kwargs)
         run(self._courier.send(message, timeout), self._perform)
 
     def schedule_messages(
-        self, messages: object, schedule_time_utc: datetime, *, timeout: float | None = None
+        self, messages: Sendable, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
     ) -> list[int]:
         """Like the SDK's. A message scheduled while failed over has no sequence number yet, so 0 stands in its place and it
         cannot be cancelled."""
+        warn_of(kwargs)
         return run(self._courier.schedule(messages, schedule_time_utc, timeout), self._perform)
 
-    def cancel_scheduled_messages(self, sequence_numbers: int | list[int], *, timeout: float | None = None) -> None:
+    def cancel_scheduled_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
         """Like the SDK's, always at the primary: only it knows the numbers."""
+        warn_of(kwargs)
         run(self._courier.cancel(sequence_numbers, timeout), self._perform)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
@@ -64,6 +78,8 @@ class PairedSender:
         return run(self._courier.new_batch(max_size_in_bytes), self._perform)
 
     def close(self) -> None:
+        if self._courier.is_closed:
+            return
         self._courier.is_closed = True
         self._primary.close()
 

@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from twinbus.client.async_administration import async_administration_client
@@ -23,7 +23,8 @@ from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner
-from twinbus.pairing.provision import CreateQueue, Request
+from twinbus.pairing.provision import AskName, CreateQueue, Request
+from twinbus.pairing.provisioning import RETRY_S, late
 from twinbus.pairing.steps import run_async
 
 
@@ -37,20 +38,46 @@ async def pair_namespaces(
 ) -> "PairedNamespaceClient":
     """As `twinbus.pairing.pair_namespaces`, for clients of `azure.servicebus.aio`."""
     pair = NewPair(primary, secondary, options, client_options, ServiceBusClient, "twinbus.pairing")
+    clock, timeout_s = SteadyClock(), pair.options.pairing_timeout.total_seconds()
+
+    async def find_backlog() -> dict[int, str]:
+        try:
+            async with asyncio.timeout(timeout_s):
+                steps = pair.provision(await asyncio.to_thread(pair.may_be_one))
+                if secondary_administration is not None:
+                    return await run_async(steps, _management(secondary_administration, primary))
+                async with _administration(secondary) as administration:
+                    return await run_async(steps, _management(administration, primary))
+        except TimeoutError:
+            raise late(timeout_s) from None
+
+    def syphon(queues: dict[int, str]) -> RunningSyphon | None:
+        return pair.syphon(queues.values(), clock, lambda: blocking_clients(pair.primary, pair.secondary))
+
     with pair.entered():
-        steps, clock = pair.provision(), SteadyClock()
-        if secondary_administration is not None:
-            queues = await run_async(steps, _management(secondary_administration))
-        else:
-            async with _administration(secondary) as administration:
-                queues = await run_async(steps, _management(administration))
-        syphon = pair.syphon(queues.values(), clock, lambda: blocking_clients(pair.primary, pair.secondary))
-        return PairedNamespaceClient(
-            pair.primary, pair.secondary, pair.options, queues, clock, syphon, owns_clients=pair.owns_clients
+        failure: Exception | None = None
+        queues: dict[int, str] = {}
+        try:
+            queues = await find_backlog()
+        except Exception as error:
+            if pair.options.require_backlog:
+                raise
+            failure = error
+        client = PairedNamespaceClient(
+            pair.primary,
+            pair.secondary,
+            pair.options,
+            queues,
+            clock,
+            syphon(queues) if queues else None,
+            owns_clients=pair.owns_clients,
         )
+        if failure is not None:
+            client.protect_later(failure, find_backlog, syphon)
+        return client
 
 
-class PairedNamespaceClient:
+class PairedNamespaceClient(ServiceBusClient):
     """Two paired namespaces, as `twinbus.pairing.PairedNamespaceClient`. Created on a running event loop."""
 
     def __init__(
@@ -64,9 +91,10 @@ class PairedNamespaceClient:
         *,
         owns_clients: bool = False,
     ) -> None:
+        # Not the constructor of the SDK's: this client has no connection of its own. It is one of them for whoever checks types.
+        self.fully_qualified_namespace = primary.fully_qualified_namespace
         self.primary, self.secondary = primary, secondary
         self.options = options
-        self.backlog_queues = tuple(backlog_queues.values())
         self._clients = {Partner.PRIMARY: primary, Partner.SECONDARY: secondary}
         self._owns_clients = owns_clients
         self._clock = clock
@@ -99,6 +127,18 @@ class PairedNamespaceClient:
     def get_topic_sender(self, topic_name: str, **sender_options: Any) -> PairedSender:
         return self._sender(lambda: self.primary.get_topic_sender(topic_name, **sender_options))
 
+    def get_queue_receiver(self, *args: Any, **options: Any) -> ServiceBusReceiver:
+        """The primary's, as the SDK's client returns it."""
+        return self.primary.get_queue_receiver(*args, **options)
+
+    def get_subscription_receiver(self, *args: Any, **options: Any) -> ServiceBusReceiver:
+        return self.primary.get_subscription_receiver(*args, **options)
+
+    @property
+    def backlog_queues(self) -> tuple[str, ...]:
+        """Their paths on the secondary; none while the pair is unprotected."""
+        return tuple(self._life.availability.backlog_queues.values())
+
     def state(self) -> PairState:
         """Every entity that has a sender, and every backlog queue, as they are now."""
         return self._life.state()
@@ -106,6 +146,29 @@ class PairedNamespaceClient:
     def mark_healthy(self, path: str) -> None:
         """Send to the primary's entity again without waiting for a ping."""
         self._life.mark_healthy(path)
+
+    def protect_later(
+        self,
+        failure: BaseException,
+        find_backlog: Callable[[], Awaitable[dict[int, str]]],
+        syphon: Callable[[dict[int, str]], RunningSyphon | None],
+    ) -> None:
+        """For `pair_namespaces`: the backlog could not be found for this reason; look for it until it is."""
+        self._life.backlog_missing(failure)
+
+        async def look() -> None:
+            while True:
+                await asyncio.sleep(min(RETRY_S, self.options.pairing_timeout.total_seconds()))
+                try:
+                    queues = await find_backlog()
+                except Exception as error:
+                    self._life.backlog_missing(error)
+                else:
+                    self._life.backlog_found(queues, syphon(queues))
+                    return
+
+        self._opening.add(task := asyncio.create_task(look()))
+        task.add_done_callback(self._opening.discard)
 
     async def fault(self, partner: Partner, error: BaseException) -> None:
         """Give up on a client that cannot be used any more, and with a syphon on the other too."""
@@ -167,14 +230,21 @@ class PairedNamespaceClient:
             await asyncio.to_thread(syphon.stop)
 
 
-def _administration(secondary: ServiceBusClient | str) -> ServiceBusAdministrationClient:
-    if isinstance(secondary, str):
-        return async_administration_client(secondary)
-    return ServiceBusAdministrationClient(secondary.fully_qualified_namespace, credential_of(secondary))
+def _administration(given: ServiceBusClient | str) -> ServiceBusAdministrationClient:
+    if isinstance(given, str):
+        return async_administration_client(given)
+    return ServiceBusAdministrationClient(given.fully_qualified_namespace, credential_of(given))
 
 
-def _management(administration: ServiceBusAdministrationClient) -> Callable[[Request], Awaitable[list[str]]]:
+def _management(
+    administration: ServiceBusAdministrationClient, primary: ServiceBusClient | str
+) -> Callable[[Request], Awaitable[list[str]]]:
     async def perform(request: Request) -> list[str]:
+        if isinstance(request, AskName):
+            if request.partner is Partner.SECONDARY:
+                return [(await administration.get_namespace_properties()).name]
+            async with _administration(primary) as other:
+                return [(await other.get_namespace_properties()).name]
         if isinstance(request, CreateQueue):
             await administration.create_queue(request.path, **request.description)
             return []

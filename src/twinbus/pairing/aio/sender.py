@@ -5,23 +5,27 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusSender
+
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.backlog_links import BacklogLinks
 from twinbus.pairing.courier import Courier, Pause, Step, ToPrimary
-from twinbus.pairing.preflight import PairedMessageBatch
+from twinbus.pairing.preflight import PairedMessageBatch, Sendable, warn_of
 from twinbus.pairing.steps import run_async
 
 
-class PairedSender:
+class PairedSender(ServiceBusSender):
     """Sends to one queue or topic of the primary, or for it to the backlog. Tasks may share it.
 
     Every rule is that of `twinbus.pairing.PairedSender`; here its methods are awaited.
     """
 
     def __init__(self, primary: GuardedSender, backlog: BacklogLinks[GuardedSender], courier: Courier) -> None:
+        # Not the constructor of the SDK's: this sender has no link of its own. It is one of them for whoever checks types.
         self.fully_qualified_namespace = primary.stock.fully_qualified_namespace
-        self.client_identifier = primary.stock.client_identifier
         self.entity_name = courier.path
+        self._client_identifier = primary.stock.client_identifier
         self._primary = primary
         self._backlog = backlog
         self._courier = courier
@@ -35,26 +39,37 @@ class PairedSender:
     ) -> None:
         await self.close()
 
+    @property
+    def client_identifier(self) -> str:
+        return self._client_identifier
+
     def __str__(self) -> str:
         return f"Paired sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
-    async def send_messages(self, message: object, *, timeout: float | None = None) -> None:
+    async def send_messages(
+        self, message: Sendable | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
+        warn_of(kwargs)
         await run_async(self._courier.send(message, timeout), self._perform)
 
     async def schedule_messages(
-        self, messages: object, schedule_time_utc: datetime, *, timeout: float | None = None
+        self, messages: Sendable, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
     ) -> list[int]:
+        warn_of(kwargs)
         return await run_async(self._courier.schedule(messages, schedule_time_utc, timeout), self._perform)
 
     async def cancel_scheduled_messages(
-        self, sequence_numbers: int | list[int], *, timeout: float | None = None
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
+        warn_of(kwargs)
         await run_async(self._courier.cancel(sequence_numbers, timeout), self._perform)
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
         return await run_async(self._courier.new_batch(max_size_in_bytes), self._perform)
 
     async def close(self) -> None:
+        if self._courier.is_closed:
+            return
         self._courier.is_closed = True
         await self._primary.close()
 
