@@ -16,7 +16,7 @@ from tests.contract.rows import row
 from twinbus.errors import StoreUnavailable
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.server.data_folder import witness_of
-from twinbus.server.server_settings import LogFormat
+from twinbus.server.server_settings import LogFormat, LogLevel
 from twinbus.server.stores import process as store_process
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import ServedStore, StoreCondition
@@ -39,7 +39,11 @@ class Kept:
         for path in self.paths:
             announce_new(witness_of(path))
         self.keeper = StoreProcess(
-            self.paths, LogFormat.LOGFMT, asyncio.get_running_loop(), on_lost=self._lost, on_returned=self._returned
+            self.paths,
+            (LogFormat.LOGFMT, LogLevel.INFO),
+            asyncio.get_running_loop(),
+            on_lost=self._lost,
+            on_returned=self._returned,
         )
 
     def _lost(self, index: int, _: StoreUnavailable) -> None:

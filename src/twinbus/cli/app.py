@@ -20,6 +20,7 @@ SECTIONS: dict[str, list[tuple[str, str, str]]] = {
         ("up", "namespaces.serving", "Serve two namespaces, primary and secondary"),
         ("serve", "namespaces.serving", "Serve one namespace"),
         ("portal", "namespaces.portal", "Show and manage namespaces in a browser"),
+        ("config", "namespaces.config_commands", "Show the settings of serve and up, and where each comes from"),
         ("doctor", "namespaces.doctor", "Check this machine and the namespaces on it"),
     ],
     "Entities": [

@@ -12,6 +12,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "twinbus serve primary --entities entities.toml --no-meter",
     ),
     "portal": ("twinbus portal", 'twinbus portal --connection-string "$CONNECTION_STRING" --port 8080'),
+    "config show": ("twinbus config show", "twinbus config show up --config twinbus.toml --json"),
     "doctor": ("twinbus doctor",),
     "queue create": (
         "twinbus queue create orders --partitioned --lock-duration 30s --max-delivery-count 5",

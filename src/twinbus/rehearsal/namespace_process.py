@@ -5,10 +5,12 @@ Its first line of output says that it is ready and at which address; its log goe
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NoReturn
 
 from twinbus.errors import ArgumentError, MessagingError
@@ -19,20 +21,41 @@ FAULT_PREFIX = "twinbus: "
 WRONG_USE = 2  # the exit code of a command line that is wrong
 
 
+CONFIGURATION = "TWINBUS_CONFIG"
+VARIABLES = (
+    *("NAMESPACE", "DATA", "HOST", "ADVERTISE", "AMQP_PORT", "HTTP_PORT", "ALSO_LISTEN", "STORES", "QUEUE", "ENTITIES"),
+    *("TLS", "TLS_NAME", "TLS_CERT", "TLS_KEY", "TLS_PORT", "ALLOW_PLAIN", "KEY", "TRUST", "METER", "OPERATIONS"),
+    *("EXACT_OPERATIONS", "LOG_LEVEL", "LOG_FORMAT"),
+)
+"""What `twinbus serve` reads from the environment, after TWINBUS_."""
+
+
+def _unconfigured(environment: Mapping[str, str]) -> dict[str, str]:
+    names = {f"TWINBUS_{name}" for name in VARIABLES}
+    kept = {name: value for name, value in environment.items() if name not in names}
+    return kept | {CONFIGURATION: os.devnull}
+
+
 class NamespaceStopped(MessagingError):
     """A namespace that should be serving is not."""
 
 
 class NamespaceProcess:
-    """`options` are those of `twinbus serve`. With fixed ports it has the same address after `kill` and `start`."""
+    """`options` are those of `twinbus serve`. With fixed ports it has the same address after `kill` and `start`.
 
-    def __init__(self, name: str, data: Path, options: Sequence[str]) -> None:
+    `options` and `variables` are all that configures it: neither a file nor what the environment says of namespaces does.
+    """
+
+    def __init__(
+        self, name: str, data: Path, options: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.name = name
         self.log = data / name / LOG_NAME
         self._command = [
             *(sys.executable, "-m", "twinbus", "serve", name, "--data", str(data), "--json"),
             *options,
         ]
+        self._environment = {**_unconfigured(os.environ), **variables}
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -50,7 +73,12 @@ class NamespaceProcess:
         with self._open_log() as log:
             # In a session of its own, so that Ctrl-C reaches only the process that started it, which stops this one in order.
             self._process = subprocess.Popen(
-                self._command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env=self._environment,
             )
 
     def _open_log(self) -> IO[bytes]:

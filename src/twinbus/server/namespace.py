@@ -145,7 +145,7 @@ class NamespaceServer:
         self, paths: Sequence[Path], loop: asyncio.AbstractEventLoop, on_lost: OnLost, on_returned: OnReturned
     ) -> StoreKeeper:
         if self._has_store_process:
-            return StoreProcess(paths, self.settings.log_format, loop, on_lost, on_returned)
+            return StoreProcess(paths, (self.settings.log_format, self.settings.log_level), loop, on_lost, on_returned)
         return StoreThreads(paths, self._open_store, loop, on_lost, on_returned)
 
     def _start_metering(self) -> None:
@@ -328,7 +328,7 @@ def serve(
 
     Raises MessagingError if the namespace cannot be served, or whatever `on_ready` or `prepare` raises.
     """
-    set_up_process(settings.log_format)
+    set_up_process(settings.log_format, settings.log_level)
     uvloop.run(_serve(settings, on_ready, prepare))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from twinbus.server.admission import raise_descriptor_limit
-from twinbus.server.server_settings import LogFormat
+from twinbus.server.server_settings import LogFormat, LogLevel
 
 # Threads come back from the disk while others compute; at the default of 5 ms each would wait that long.
 SWITCH_INTERVAL_S = 0.0002
@@ -20,8 +20,8 @@ SWITCH_INTERVAL_S = 0.0002
 COLLECTOR_THRESHOLDS = (100_000, 20, 100)
 
 
-def set_up_process(log_format: LogFormat) -> None:
-    configure_logs(log_format)
+def set_up_process(log_format: LogFormat, log_level: LogLevel = LogLevel.INFO) -> None:
+    configure_logs(log_format, log_level)
     raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
@@ -61,8 +61,8 @@ def _quoted(value: object) -> str:
     return text if text and text.isprintable() and not set(text) & set(' ="') else json.dumps(text)
 
 
-def configure_logs(log_format: LogFormat, level: int = logging.INFO) -> None:
-    """Send every record of the process to stderr in this format, replacing handlers that are there."""
+def configure_logs(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
+    """Send records of this level and above to stderr in this format, replacing handlers that are there."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else LogfmtFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=level.name, handlers=[handler], force=True)

@@ -28,6 +28,13 @@ class LogFormat(Enum):
     JSON = "json"
 
 
+class LogLevel(Enum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 @dataclass(frozen=True, slots=True)
 class ExtraPort:
     """One more port for AMQP, WebSockets and HTTP."""
@@ -76,6 +83,7 @@ class ServerSettings:
     shared_access_key: str | None = field(default=None, repr=False)  # for a first start; None generates one
     trusted_issuers: tuple[TrustedIssuer, ...] = ()  # of JSON web tokens
     log_format: LogFormat = LogFormat.LOGFMT
+    log_level: LogLevel = LogLevel.INFO
     is_metered: bool = False  # keep a log of all operations
     operations_folder: Path | None = None  # None: in the data folder
     exact_operations_max: int = EXACT_PER_SECOND_DEFAULT  # logged one by one per second; more are summed

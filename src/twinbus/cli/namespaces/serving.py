@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
+from twinbus.cli.namespaces.configuration import KEY_VARIABLE, ConfigOption, ConfiguredCommand
 from twinbus.cli.namespaces.running import RunningNamespace, announce, namespace_folder, withdraw
 from twinbus.cli.namespaces.two_namespaces import PrimaryPorts, run_two
 from twinbus.cli.output import Output
@@ -23,6 +24,8 @@ from twinbus.server.server_settings import (
     LOOPBACK,
     STORE_COUNT_DEFAULT,
     STORE_COUNT_MAX,
+    LogFormat,
+    LogLevel,
     ServerSettings,
     read_extra_ports,
 )
@@ -78,15 +81,28 @@ MeterOption = Annotated[
 ]
 
 
+HostOption = Annotated[str, typer.Option("--host", help="Address to listen on.")]
+AllowPlainOption = Annotated[
+    bool, typer.Option("--allow-plain", help="Listen without TLS even where other machines can connect.")
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--key", envvar=KEY_VARIABLE, help="Shared access key for the first start; generated if omitted."),
+]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Log events of this level and above.")]
+LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="How a line of the log is written.")]
+
+
 def register(app: typer.Typer) -> None:
-    app.command("serve")(serve)
-    app.command("up")(up)
+    app.command("serve", cls=ConfiguredCommand)(serve)
+    app.command("up", cls=ConfiguredCommand)(up)
 
 
 def serve(
-    name: Annotated[str, typer.Argument(help=NAME_HELP)],
+    name: Annotated[str, typer.Argument(help=NAME_HELP, envvar="TWINBUS_NAMESPACE")],
     data: DataOption = DATA_DEFAULT,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = LOOPBACK,
+    config: ConfigOption = None,
+    host: HostOption = LOOPBACK,
     advertise: AdvertiseOption = None,
     amqp_port: AmqpPortOption = AMQP_PORT_DEFAULT,
     http_port: HttpPortOption = HTTP_PORT_DEFAULT,
@@ -103,15 +119,8 @@ def serve(
     tls_port: Annotated[
         int | None, typer.Option("--tls-port", help=f"TLS port; turns TLS on. {TLS_PORT} if only another option does.")
     ] = None,
-    allow_plain: Annotated[
-        bool, typer.Option("--allow-plain", help="Listen without TLS even where other machines can connect.")
-    ] = False,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key", envvar="TWINBUS_KEY", help="Shared access key for the first start; generated if omitted."
-        ),
-    ] = None,
+    allow_plain: AllowPlainOption = False,
+    key: KeyOption = None,
     trust: TrustOption = None,
     meter: MeterOption = True,
     operations: Annotated[
@@ -121,6 +130,8 @@ def serve(
         int,
         typer.Option("--exact-operations", min=0, help="Operations logged individually per second; more are summed."),
     ] = EXACT_PER_SECOND_DEFAULT,
+    log_level: LogLevelOption = LogLevel.INFO,
+    log_format: LogFormatOption = LogFormat.LOGFMT,
     as_json: JsonOption = False,
 ) -> None:
     """Serve one namespace until Ctrl-C."""
@@ -133,8 +144,7 @@ def serve(
     from twinbus.server.namespace import serve as serve_namespace
 
     _check_name(name)
-    if key == "":
-        raise ArgumentError("The key is empty. Omit --key and TWINBUS_KEY to have one generated.")
+    _check_key(key)
     wanted = read_wanted(queue or (), entities)
     extra_ports = read_extra_ports(also_listen)
     # A port for TLS among these is enough: no other one is opened that nobody asked for.
@@ -161,6 +171,8 @@ def serve(
         is_metered=meter,
         operations_folder=operations,
         exact_operations_max=exact_operations,
+        log_level=log_level,
+        log_format=log_format,
     )
 
     async def prepare(server: NamespaceServer) -> None:
@@ -194,6 +206,8 @@ def serve(
 
 def up(
     data: DataOption = DATA_DEFAULT,
+    config: ConfigOption = None,
+    host: HostOption = LOOPBACK,
     advertise: AdvertiseOption = None,
     amqp_port: Annotated[
         int, typer.Option("--amqp-port", help="AMQP port of the primary; the secondary has the next one.")
@@ -213,8 +227,12 @@ def up(
             "--tls-port", help=f"TLS port of the primary, {TLS_PORT} with --tls; the secondary's is 3 higher."
         ),
     ] = None,
+    allow_plain: AllowPlainOption = False,
+    key: KeyOption = None,
     trust: TrustOption = None,
     meter: MeterOption = True,
+    log_level: LogLevelOption = LogLevel.INFO,
+    log_format: LogFormatOption = LogFormat.LOGFMT,
     portal: Annotated[bool, typer.Option("--portal/--no-portal", help="Serve the portal too, in a browser.")] = True,
     portal_port: Annotated[
         int, typer.Option("--portal-port", min=0, max=65_535, help="Its port; a free one if it is in use, or 0.")
@@ -229,14 +247,32 @@ def up(
     read_trust(trust)
     ports = PrimaryPorts(amqp_port, http_port, tls_port if tls_port is not None or not tls else TLS_PORT, also_listen)
     ports.check()
-    options = ["--stores", str(stores)]
+    _check_key(key)
+    options = [
+        "--stores",
+        str(stores),
+        "--host",
+        host,
+        "--log-level",
+        log_level.value,
+        "--log-format",
+        log_format.value,
+    ]
+    options += ["--allow-plain"] if allow_plain else []
     options += [word for name in queue or () for word in ("--queue", name)]
     options += [word for name in tls_name or () for word in ("--tls-name", name)]
     options += ["--entities", str(entities)] if entities is not None else []
     options += ["--trust", str(trust)] if trust is not None else []
     options += ["--advertise", advertise] if advertise is not None else []
     options += [] if meter else ["--no-meter"]
-    run_two(data, options, Output(as_json=as_json), ports, portal_port if portal else None)
+    # A key is not given as an option, which other users of the machine could see.
+    secrets = {} if key is None else {KEY_VARIABLE: key}
+    run_two(data, options, Output(as_json=as_json), ports, portal_port if portal else None, secrets)
+
+
+def _check_key(key: str | None) -> None:
+    if key == "":
+        raise ArgumentError(f"The key is empty. Omit --key and {KEY_VARIABLE} to have one generated.")
 
 
 def _check_name(name: str) -> None:

@@ -5,7 +5,7 @@ Each is `twinbus serve --json`; its log goes to a file.
 
 import selectors
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -73,13 +73,18 @@ SEATS = PrimaryPorts().seats()
 
 
 def run_two(
-    data: Path, options: Sequence[str], output: Output, ports: PrimaryPorts, portal_port: int | None = None
+    data: Path,
+    options: Sequence[str],
+    output: Output,
+    ports: PrimaryPorts,
+    portal_port: int | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> None:
     """Returns after Ctrl-C or SIGTERM; raises NamespaceStopped if one cannot be served or ends by itself.
 
     The portal is served beside them if it has a port.
     """
-    children = [_child(seat, data, options) for seat in ports.seats()]
+    children = [_child(seat, data, options, secrets or {}) for seat in ports.seats()]
     portal = None
     with ending_signals_interrupt():
         try:
@@ -103,11 +108,11 @@ def run_two(
                 child.wait()
 
 
-def _child(seat: Seat, data: Path, options: Sequence[str]) -> NamespaceProcess:
+def _child(seat: Seat, data: Path, options: Sequence[str], secrets: Mapping[str, str]) -> NamespaceProcess:
     ports = ["--amqp-port", str(seat.amqp_port), "--http-port", str(seat.http_port)]
     ports += ["--tls-port", str(seat.tls_port)] if seat.tls_port is not None else []
     ports += ["--also-listen", seat.also_listen] if seat.also_listen else []
-    return NamespaceProcess(seat.name, data, [*ports, *options])
+    return NamespaceProcess(seat.name, data, [*ports, *options], secrets)
 
 
 def _wait_for_end(children: Sequence[NamespaceProcess]) -> NamespaceProcess:

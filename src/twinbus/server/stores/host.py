@@ -22,7 +22,7 @@ from pathlib import Path
 
 from twinbus.server.data_folder import open_store
 from twinbus.server.process_setup import set_up_process
-from twinbus.server.server_settings import LogFormat
+from twinbus.server.server_settings import LogFormat, LogLevel
 from twinbus.server.stores.line_frames import (
     COMMIT,
     COUNT,
@@ -119,10 +119,10 @@ def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits
 
 
 def main(arguments: Sequence[str]) -> None:
-    log_format, *rest = arguments
+    log_format, log_level, *rest = arguments
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    set_up_process(LogFormat(log_format))
+    set_up_process(LogFormat(log_format), LogLevel(log_level))
     lines = [socket.socket(fileno=int(descriptor)) for descriptor in rest[::2]]
     folders = [Path(folder) for folder in rest[1::2]]
     limits = StoreLimits.shared_by(len(folders))

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import twinbus
-from twinbus.server.server_settings import LogFormat
+from twinbus.server.server_settings import LogFormat, LogLevel
 from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, HEADER, QUERY, ROWS, SWITCH, UNWRITABLE, FrameBuffer
 from twinbus.server.stores.served_store import STOP_WAIT_S, Answer, Done, Event, OnLost, OnReturned, ServedStore
 from twinbus.store.changes import Change, Copied
@@ -50,14 +50,14 @@ class StoreProcess:
     def __init__(
         self,
         paths: Sequence[Path],
-        log_format: LogFormat,
+        log: tuple[LogFormat, LogLevel],
         loop: asyncio.AbstractEventLoop,
         on_lost: OnLost,
         on_returned: OnReturned,
     ) -> None:
         self.stores = [ServedStore(index, on_lost, on_returned) for index in range(len(paths))]
         self._paths = paths
-        self._log_format = log_format
+        self._log = log
         self._loop = loop
         self._lines: list[SocketLine] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,7 +83,7 @@ class StoreProcess:
     def _spawn(self, sockets: Sequence[socket.socket]) -> "subprocess.Popen[bytes]":
         # -P: a folder in the working directory may have the name of our package; the place of ours is an argument instead.
         # A session of its own: Ctrl-C must reach the namespace only.
-        command = [sys.executable, "-P", "-c", PROGRAM, PACKAGE_PLACE, self._log_format.value]
+        command = [sys.executable, "-P", "-c", PROGRAM, PACKAGE_PLACE, *(each.value for each in self._log)]
         for line, path in zip(sockets, self._paths, strict=True):
             command += [str(line.fileno()), str(path)]
         descriptors = [line.fileno() for line in sockets]
