@@ -155,7 +155,7 @@ class Tab:
         """Click on what leads to another page, and wait for that page."""
         self.run("window.leaving = true")
         self.click(selector)
-        self.wait("!window.leaving && document.readyState === 'complete'")
+        self.wait("!window.leaving && document.readyState === 'complete' && document.body")
 
     def key(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):

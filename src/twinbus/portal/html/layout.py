@@ -51,6 +51,17 @@ def page(
 
 
 def _header(frame: Frame) -> Markup:
+    menu = None
+    if not frame.is_bare:
+        menu = el(
+            "button",
+            "Menu",
+            type="button",
+            class_="quiet small menu",
+            data_menu_switch=True,
+            aria_expanded="false",
+            aria_controls="screens",
+        )
     theme = el(
         "button",
         "Theme",
@@ -60,8 +71,9 @@ def _header(frame: Frame) -> Markup:
         title="Light, dark or as the system",
     )
     out = el("form", el("button", "Log out", class_="quiet small"), action="/logout", method="post")
+    more = el("a", "Add a namespace", href="/login") if frame.is_logged_in else None
     brand = el("a", el("b", "twinbus"), " portal", href="/", class_="brand")
-    return el("header", brand, el("div", theme, out if frame.is_logged_in else None, class_="tools"))
+    return el("header", brand, el("div", menu, more, theme, out if frame.is_logged_in else None, class_="tools"))
 
 
 def _navigation(frame: Frame) -> Markup:
@@ -70,12 +82,17 @@ def _navigation(frame: Frame) -> Markup:
         is_here = name == frame.namespace
         inner = [
             _entry(frame, text, f"/ns/{name}/{screen}", screen if is_here else "-")
-            for text, screen in (("Entities", "entities"),)
+            for text, screen in (
+                ("Entities", "entities"),
+                ("Dead letters", "dead-letters"),
+                ("Stores and faults", "stores"),
+            )
         ]
         title = el("span", name, class_="name")
         entries.append(el("li", title, el("ul", *inner), class_="here" if is_here else None))
+    entries += [_entry(frame, "Pairing", "/pairing", "pairing"), _entry(frame, "The bill", "/bill", "bill")]
     entries.append(_entry(frame, "Running work", "/jobs", "jobs"))
-    return el("nav", el("ul", *entries), class_="side", aria_label="Screens")
+    return el("nav", el("ul", *entries), class_="side", id="screens", aria_label="Screens")
 
 
 def _entry(frame: Frame, text: str, path: str, screen: str) -> Markup:

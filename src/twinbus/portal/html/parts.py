@@ -91,7 +91,9 @@ def tag(text: str, kind: str = "") -> Markup:
 
 
 def link(text: Child, path: str, /, **query: str | int | None) -> Markup:
-    return el("a", text, href=address(path, **query))
+    # A number is one word, whatever the width.
+    is_number = isinstance(text, str) and text.isdigit()
+    return el("a", text, href=address(path, **query), class_="nowrap" if is_number else None)
 
 
 def button_link(text: Child, path: str, kind: str = "", /, **query: str | int | None) -> Markup:

@@ -1,5 +1,6 @@
 """Dead letters by what they have in common: messages in, groups out; and the SQL that selects a group."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -9,7 +10,9 @@ from twinbus.model import wire_names
 from twinbus.portal.messages.bodies import first_words
 from twinbus.portal.messages.filters import quoted
 
-WORDS = 4
+WORDS = 3
+DIGITS = re.compile(r"\d+")
+"""Numbers differ from message to message of one kind."""
 NUMBERS_KEPT = 50_000
 """Of one group: beyond that it is selected by its filter alone."""
 
@@ -63,7 +66,7 @@ def key_of(message: ReceivedMessage) -> GroupKey:
     try:
         named = message.application_properties
         reason, description = named.get(wire_names.DEAD_LETTER_REASON), named.get(wire_names.DEAD_LETTER_DESCRIPTION)
-        words = " ".join(first_words(message.body).split()[:WORDS])
+        words = DIGITS.sub("#", " ".join(first_words(message.body).split()[:WORDS]))
     except DecodeError:
         return GroupKey(None, None, "")
     return GroupKey(None if reason is None else str(reason), None if description is None else str(description), words)

@@ -42,12 +42,17 @@ class Directory:
         find: Callable[[], Sequence[KnownNamespace]] = tuple,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._given = given
+        self._given = list(given)
         self._find = find
         self._now = monotonic
         self._found_at_s = float("-inf")
         self._known: dict[str, KnownNamespace] = {}
         self._buses: dict[KnownNamespace, Bus] = {}
+
+    def add(self, known: KnownNamespace) -> None:
+        """One more, instead of one with the same name."""
+        self._given = [*(each for each in self._given if each.name != known.name), known]
+        self._found_at_s = float("-inf")
 
     def known(self) -> list[KnownNamespace]:
         """By name. Of two with one name the second gets a number."""

@@ -59,6 +59,12 @@ class EntityLists:
             task = self._listing[bus] = asyncio.create_task(self._list(bus))
         return await asyncio.shield(task)
 
+    def last(self, bus: Bus, path: str) -> Entity | None:
+        """The entity as the last listing had it; None if it had none."""
+        _, kept = self._kept.get(bus, (0.0, EntityList()))
+        wanted = path_key(path)
+        return next((each for each in kept.entities if path_key(each.path) == wanted), None)
+
     def changed(self, bus: Bus) -> None:
         """An entity was created, updated or deleted: read anew."""
         self._kept.pop(bus, None)

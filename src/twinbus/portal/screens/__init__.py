@@ -12,12 +12,27 @@ dead_letters    grouped; preview and repair
 stores          stores and faults
 pairing         two namespaces: backlog, syphon, rehearsal
 bill            month to date, estimate, what-if, one message
+operations      what operations logs say, for both
 jobs            running work
 login           a key typed in
 live            server-sent events
 """
 
-from twinbus.portal.screens import entities, entity, held_back, jobs, messages, overview, rules, sending, sessions
+from twinbus.portal.screens import (
+    bill,
+    dead_letters,
+    entities,
+    entity,
+    held_back,
+    jobs,
+    messages,
+    overview,
+    pairing,
+    rules,
+    sending,
+    sessions,
+    stores,
+)
 
 ROUTES = (
     *overview.ROUTES,
@@ -28,5 +43,9 @@ ROUTES = (
     *sending.ROUTES,
     *sessions.ROUTES,
     *held_back.ROUTES,
+    *dead_letters.ROUTES,
+    *stores.ROUTES,
+    *pairing.ROUTES,
+    *bill.ROUTES,
     *jobs.ROUTES,
 )

@@ -62,7 +62,7 @@ async def show(visit: Visit) -> Response:
     else:
         parts.append(section("What it holds", _counts(entity), _concerns(entity)))
     if not is_topic:
-        live = await _live_part(visit, path, {}, 0.0)
+        live = await live_part(visit, path)
         parts.append(el("div", el("div", live, id="fragments"), data_live=address(f"/ns/{name}/live", path=path)))
     if entity is not None and is_topic:
         parts.append(await _subscriptions(visit, entity))
@@ -171,8 +171,8 @@ async def live(visit: Visit) -> Response:
     return stream(follow())
 
 
-async def _live_part(visit: Visit, path: str, before: Mapping[int, FragmentHead], seconds: float) -> Markup:
-    return await _drawn(visit, path, await read_heads(visit.bus, path), before, seconds)
+async def live_part(visit: Visit, path: str) -> Markup:
+    return await _drawn(visit, path, await read_heads(visit.bus, path), {}, 0.0)
 
 
 async def read_heads(bus: Bus, path: str) -> Sequence[FragmentHead] | str:

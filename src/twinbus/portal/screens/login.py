@@ -49,7 +49,12 @@ def routes(visitors: Visitors, directory: Directory, settings: PortalSettings) -
             await least
         if known is None:
             return _page(back, sent.get("namespace", ""), sent.get("key_name", ""), REFUSED)
-        visitor = await visitors.admit(Directory([known]))
+        # Someone who is logged in already gets one more namespace, such as the other one of a pair.
+        visitor = await visitors.find(request.cookies.get(COOKIE))
+        if visitor is not None:
+            visitor.directory.add(known)
+        else:
+            visitor = await visitors.admit(Directory([known]))
         answer = RedirectResponse(_safe(back), 303)
         answer.set_cookie(COOKIE, visitor.token, secure=settings.uses_tls, httponly=True, samesite="strict", path="/")
         return answer

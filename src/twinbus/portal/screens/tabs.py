@@ -24,12 +24,15 @@ def entity_path(path: str) -> str:
 def entity_tabs(visit: Visit, here: str, *, is_topic: bool, has_sessions: bool | None = None) -> Markup:
     """`here` is the last part of this page's address."""
     path = entity_path(visit.path)
+    known = visit.services.lists.last(visit.bus, path)
+    if has_sessions is None and known is not None:
+        has_sessions = known.has_sessions
     dead = dead_letter_path(path)
     places = [("Summary", "entity", path)]
     if is_topic:
         places.append(("Send", "send", path))
     else:
-        places += [("Messages", "messages", path), ("Dead letters", "messages", dead)]
+        places += [("Messages", "messages", path), ("Dead letters", "dead-letters", dead)]
         places.append(("Scheduled and deferred", "held-back", path))
         if has_sessions is not False:
             places.append(("Sessions", "sessions", path))
@@ -42,9 +45,7 @@ def entity_tabs(visit: Visit, here: str, *, is_topic: bool, has_sessions: bool |
             "a",
             text,
             href=address(f"/ns/{visit.namespace}/{screen}", path=where),
-            aria_current="page"
-            if screen == here and where in (visit.path, path) and (where == visit.path or screen != "messages")
-            else None,
+            aria_current="page" if screen == here else None,
         )
         for text, screen, where in places
     ]

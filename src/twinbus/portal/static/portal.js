@@ -14,9 +14,11 @@ function storedTheme() {
 
 // Before the page is drawn, so that it does not change its colours before one's eyes.
 applyTheme(storedTheme());
+root.dataset.script = "on";
 
 document.addEventListener("DOMContentLoaded", () => {
   document.querySelector("[data-theme-switch]")?.addEventListener("click", switchTheme);
+  document.querySelector("[data-menu-switch]")?.addEventListener("click", switchMenu);
   document.querySelectorAll("[data-live]").forEach(follow);
   document.querySelectorAll("form[data-check]").forEach(checkWhileTyping);
   document.querySelectorAll("[data-partition-size]").forEach(showLargestSize);
@@ -57,6 +59,12 @@ function switchTheme() {
   const next = THEMES[(THEMES.indexOf(storedTheme()) + 1) % THEMES.length];
   try { localStorage.setItem("theme", next); } catch { /* private mode: for this page alone */ }
   applyTheme(next);
+}
+
+function switchMenu(event) {
+  const isOpen = root.dataset.menu === "open";
+  root.dataset.menu = isOpen ? "closed" : "open";
+  event.currentTarget.setAttribute("aria-expanded", String(!isOpen));
 }
 
 // Live parts: each event has the id of an element and its new content, which the server has escaped.

@@ -74,6 +74,10 @@ Work = Callable[[Job], Awaitable[str]]
 """Does it, tells the job how far it is, looks at `is_stopping` between two steps, and returns what it did as a sentence."""
 
 
+def counted(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
+
+
 class Jobs:
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()

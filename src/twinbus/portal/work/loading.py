@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.portal.messages.records import parse_line
 from twinbus.portal.namespaces.bus import Bus
-from twinbus.portal.work.jobs import Job, Work
+from twinbus.portal.work.jobs import Job, Work, counted
 
 STEP = 500
 FAULTS_SHOWN = 100
@@ -47,6 +47,6 @@ def loading(bus: Bus, path: str, messages: Sequence[tuple[int, bytes]]) -> Work:
             raise ArgumentError(
                 f"{job.done - refused:,} messages sent to {path}, {refused:,} refused. The reasons are below."
             )
-        return f"{job.done:,} messages sent to {path}."
+        return f"{counted(job.done)} sent to {path}."
 
     return work

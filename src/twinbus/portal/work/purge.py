@@ -3,7 +3,7 @@
 from twinbus.clock import SystemClock
 from twinbus.errors import MessagingError, NotImplementedHere
 from twinbus.portal.namespaces.bus import Bus
-from twinbus.portal.work.jobs import Job, Work
+from twinbus.portal.work.jobs import Job, Work, counted
 
 STEP = 1_000
 WAIT_S = 2.0
@@ -33,6 +33,6 @@ def purging(bus: Bus, path: str, total: int | None) -> Work:
                     job.tell(done=job.done + len(found))
                 await receiver.close()
         left = " Stopped: the rest is still there." if job.is_stopping else ""
-        return f"{job.done:,} messages removed from {path}.{left}"
+        return f"{counted(job.done)} removed from {path}.{left}"
 
     return work
