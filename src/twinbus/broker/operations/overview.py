@@ -38,7 +38,9 @@ def find_times(queue: AskedQueue, command: FindTimes, now: Millis) -> Steps[list
     for place, number in enumerate(command.numbers):
         places.setdefault(number >> SEQUENCE_BITS, []).append(place)
     if not all(0 <= index < len(queue.fragments) for index in places):
-        raise ArgumentError("A sequence number names a fragment that the entity does not have.")
+        raise ArgumentError(
+            "A sequence number names a fragment that the entity does not have. Use numbers of its own messages."
+        )
     reads = [
         (queue.fragments[index], TimesFrom(queue.fragments[index].key, [command.numbers[place] for place in those]))
         for index, those in places.items()
