@@ -1,6 +1,7 @@
 import pytest
 
 from tests.amqp.wire import Script, Wire, frames_in
+from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.performatives import (
     RECEIVER,
     SENDER,
@@ -362,3 +363,16 @@ def test_a_peer_may_use_its_channel_again_before_its_end_is_answered() -> None:
     script.say(End())
     assert [(channel, type(frame)) for channel, frame, _ in frames_in(script.raw())] == [(1, End)]
     assert script.end.take(SessionEnded)[-1].session is again
+
+
+def test_a_transfer_in_an_unusual_form_counts_once_too() -> None:
+    """With an extended header, which the quick way does not take."""
+    script = Script(incoming_window=100).open()
+    script.begin()
+    link = script.sender()
+    for number in range(5):
+        body = encode_composite(Transfer(handle=0, delivery_id=number, delivery_tag=b"t", settled=True)) + b"payload"
+        script.feed((12 + len(body)).to_bytes(4) + b"\x03\x00\x00\x00" + bytes(4) + body)
+    link.grant(1)
+    (flow,) = [each for each in script.heard() if isinstance(each, Flow)]
+    assert (flow.next_incoming_id, flow.incoming_window) == (5, 100)

@@ -6,7 +6,7 @@ from tests.amqp.wire import NOON, Script
 from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.frames import EMPTY_FRAME, encode_frame
 from twinbus.amqp.codec.performatives import Begin, Close, Disposition, End, Performative, Transfer
-from twinbus.amqp.connection import FRAME_COST, NOISE_FORGOTTEN_AFTER
+from twinbus.amqp.connection import FRAME_COST, NOISE_FORGOTTEN_AFTER, State
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, Deliveries, SessionBegun, SessionEnded
 
@@ -138,3 +138,14 @@ def test_noise_is_forgotten_after_a_while() -> None:
     for _ in range(10):
         assert noise(script) is None
         script.now += NOISE_FORGOTTEN_AFTER
+
+
+def test_the_end_by_noise_is_reported_with_the_read_that_brought_it() -> None:
+    script = Script(noise_count_max=250).open()
+    data = EMPTY_FRAME * 1_000
+    for _ in range(100):
+        events = script.connection.receive_data(data, NOON, 10 * FRAME_COST)
+        data = b""
+        if script.connection.state is not State.OPEN:
+            break
+    assert [type(event) for event in events] == [ConnectionClosed]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.contract.rows import row
 from twinbus.amqp.codec.types import Long, Timestamp
 from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
@@ -296,3 +297,11 @@ def test_reason_and_description_of_a_dead_letter_keep_the_types_they_came_with(
     properties = application_properties(dead.message.content)
     reason, description = properties["DeadLetterReason"], properties["DeadLetterErrorDescription"]
     assert (type(reason), reason, type(description), description) == (Timestamp, 7, Long, 8)
+
+
+def test_two_messages_that_are_too_large_together_are_refused_and_one_never_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settlement, "REWRITTEN_BYTES_MAX", 10)
+    large = row(1, bytes(11))
+    assert settlement.check_size([large]) is None
+    assert isinstance(settlement.check_size([row(1, bytes(6)), row(2, bytes(5))]), MessageTooLarge)
+    assert settlement.check_size([row(1, bytes(5)), row(2, bytes(5))]) is None

@@ -404,3 +404,24 @@ def test_a_connection_with_a_key_may_send_as_much_as_it_likes(front: Front) -> N
         client.run()
     assert not client.gateway.is_stranger
     assert closed_with(client) is None
+
+
+def test_a_link_that_attaches_while_the_transport_is_full_waits_too(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfer(payload("a"), b"1")
+    client.run()
+    client.gateway.pause()
+    client.receiver("orders", credit=10)
+    assert client.received() == []
+    client.gateway.resume(front.sim.now)
+    client.run()
+    assert len(client.received()) == 1
+
+
+def test_a_link_that_attaches_when_the_transport_has_room_again_is_served_at_once(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfer(payload("a"), b"1")
+    client.gateway.pause()
+    client.gateway.resume(front.sim.now)
+    client.receiver("orders", credit=10)
+    assert len(client.received()) == 1

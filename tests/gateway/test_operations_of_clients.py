@@ -223,3 +223,12 @@ def poll_backlog(front: Front, time: int) -> None:
         for link in links:
             link.drain()
         client.run()
+
+
+def test_a_forward_is_counted_with_the_size_that_was_sent(front: Front) -> None:
+    front.sim.queue(QueueDescription("target"))
+    front.sim.queue(QueueDescription("source", forward_to="target"))
+    send(front.client(), payload("a" * 100), to="source")
+    front.sim.tick()
+    found = {row.cause: row.size for row in front.book.take_all()}
+    assert found[Cause.FORWARD] == found[Cause.SEND]

@@ -54,7 +54,11 @@ def test_the_filter_is_echoed_as_it_came_with_the_session_and_a_lock_token(
     client = front.client()
     link = attach(client, session_id, None, descriptor=descriptor, name=name)
     assert granted(link, name)[:2] == (descriptor, "one")
-    assert Symbol("com.microsoft:locked-until-utc") in link.properties
+    until = link.properties[Symbol("com.microsoft:locked-until-utc")]
+    assert isinstance(until, int)
+    ticks, rest = divmod(until - 621_355_968_000_000_000, 10_000)
+    assert rest == 0
+    assert ticks > front.sim.now
     assert [text_of(each.payload) for each in client.received()] == ["a"]
 
 

@@ -154,3 +154,13 @@ def test_a_connection_that_breaks_in_its_turn_does_not_keep_the_others_from_thei
     loop.turn()
     assert other.done == 1
     caplog.clear()
+
+
+def test_time_that_has_passed_is_forgiven_once() -> None:
+    share = Share()
+    share.used(1.0, 100.0, is_behind=False)
+    for _ in range(3):
+        share.used(0.001, 100.0, is_behind=False)
+        assert not share.is_modest
+    share.used(0.001, 111.0, is_behind=False)
+    assert share.is_modest

@@ -79,3 +79,9 @@ def test_a_new_kind_is_read_and_written_everywhere() -> None:
     from twinbus.http.atom.entity_reader import READERS
 
     assert set(READERS) == set(TYPES) == set(Kind)
+
+
+def test_a_property_is_shown_by_the_name_made_for_that_or_its_short_one() -> None:
+    shown = {each.field: each.shown_name for each in PROPERTIES}
+    assert shown["user_metadata"] == "metadata"
+    assert shown["enable_partitioning"] == "partitioned"

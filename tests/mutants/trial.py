@@ -21,8 +21,11 @@ import pytest
 from tests.mutants import chosen, reach
 from tests.mutants.mutations import Mutation
 
-FOLDERS = ("amqp", "broker", "contract", "definitions", "gateway", "management", "meter", "model", "store")
-"""Of tests that start no namespace."""
+FOLDERS = (
+    *("amqp", "broker", "contract", "contract_a", "definitions", "gateway", "http", "management", "meter", "model"),
+    *("server", "simulation", "store"),
+)
+"""Of tests that start no process; those of `http` and `server` start namespaces in their own."""
 
 NEAREST = {"store": ("store", "contract")}
 """Folders of tests for a package, where that is not the one of its name."""

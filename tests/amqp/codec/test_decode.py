@@ -207,3 +207,10 @@ def test_a_large_map_whose_keys_have_the_same_hash_is_refused() -> None:
         decode_value(_map_with_equal_hashes(EQUAL_HASHES_MAX + 1), 0)
     honest = {UUID(int=number): None for number in range(2 * EQUAL_HASHES_MAX)}
     assert decode_value(encode_value(honest), 0)[0] == honest
+
+
+def test_descriptors_nested_deeper_than_the_limit_are_refused() -> None:
+    described = b"\x00\x53\x01"
+    assert decode_value(described * DEPTH_MAX + b"\x40", 0)[1] == 3 * DEPTH_MAX + 1
+    with pytest.raises(DecodeError, match="nested deeper"):
+        decode_value(described * (DEPTH_MAX + 1) + b"\x40", 0)

@@ -58,6 +58,7 @@ def test_an_action_sets_the_texts_of_the_properties_section() -> None:
     assert (after.message_id, after.group_id, after.reply_to_group_id) == (str(SOME_ID), "s", "q")
     assert after.content_type == "c"
     assert type(after.content_type) is Symbol
+    assert {type(each) for each in (after.subject, after.to, after.reply_to, after.group_id)} == {str}
 
 
 def test_an_action_removes_system_properties() -> None:

@@ -12,7 +12,7 @@ from twinbus.errors import ArgumentError, FilterError
 from twinbus.model.rules.compiler import Compiler
 from twinbus.model.rules.nodes import Predicate
 from twinbus.model.rules.parser import parse_filter
-from twinbus.model.rules.values import TIMESPAN, understood
+from twinbus.model.rules.values import TIMESPAN, URI, understood
 from twinbus.model.rules.view import FilterView
 
 SOME_ID = UUID(int=5)
@@ -227,3 +227,12 @@ def test_a_bad_constant_pattern_is_refused_with_its_position() -> None:
         outcome("a LIKE 5")
     with pytest.raises(ArgumentError, match=r"position 8.*ends with its escape"):
         outcome("a LIKE 'x!' ESCAPE '!'")
+
+
+def test_the_dotnet_clients_addresses_are_texts() -> None:
+    assert outcome("a = 'http://b/'", view_of({"a": understood(Described(URI, "http://b/"))})) is True
+
+
+@pytest.mark.parametrize("text", ["'a' LIKE @nothing", "'a' LIKE 'a' ESCAPE @nothing", "'a' LIKE @nothing ESCAPE '!'"])
+def test_a_pattern_or_escape_that_is_null_is_unknown(text: str) -> None:
+    assert outcome(text, nothing=None) is None
