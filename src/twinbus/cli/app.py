@@ -55,6 +55,8 @@ SECTIONS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Operate": [
         ("store", "namespaces.stores", "Show and check messaging stores, switch them off and on"),
+        ("backup", "namespaces.backups", "Copy a namespace to a folder while it serves"),
+        ("restore", "namespaces.backups", "Create the data folder of a namespace from a backup"),
         ("fault", "namespaces.faults", "Cause failures on purpose, to test an application"),
     ],
 }

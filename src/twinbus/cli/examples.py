@@ -105,6 +105,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store accept-loss": ("twinbus store accept-loss 3",),
     "store down": ("twinbus store down 3", "twinbus store down --all"),
     "store up": ("twinbus store up 3", "twinbus store up"),
+    "backup": ("twinbus backup /backups/primary-monday", "twinbus backup monday --namespace secondary"),
+    "restore": ("twinbus restore /backups/primary-monday --data /srv/twinbus", "twinbus restore monday --check"),
     "fault slow": ("twinbus fault slow 250ms --store 3", "twinbus fault slow 0ms"),
     "fault lose-ack": ("twinbus fault lose-ack 2",),
     "fault disconnect": ("twinbus fault disconnect", "twinbus fault disconnect --entity orders"),

@@ -4,6 +4,7 @@ namespace         a namespace as a running server: start, stop, serve
 server_settings   its settings, checked
 process_setup     logs and interpreter of both processes
 data_folder       the folder with its data, and the lock on it
+backup            a copy of that folder while it is in use, and a folder made of one
 sockets           ports: bind, listen, AMQP, HTTP and TLS on one port
 host_names        the names of a listener, for connection strings and certificates
 tls               certificates

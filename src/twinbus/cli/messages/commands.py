@@ -78,7 +78,7 @@ def send(
     message_id: Annotated[str | None, typer.Option("--message-id", help="Generated if omitted.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Message session of the message.")] = None,
     partition_key: Annotated[
-        str | None, typer.Option("--partition-key", help="Pins the message to one fragment.")
+        str | None, typer.Option("--partition-key", help="Messages with the same key are kept in one fragment.")
     ] = None,
     subject: Annotated[str | None, typer.Option("--subject", help="Also known as label.")] = None,
     property_: Annotated[

@@ -45,8 +45,8 @@ def _text(name: str, meaning: str) -> Column:
 COLUMNS = (
     Column("body", (StringType, BinaryType), "string or binary", "The body; a string is sent as UTF-8."),
     _text("messageId", "If null or empty, it is generated from the query, batch, input partition, row and content."),
-    _text("sessionId", "The message session; pins the message to a fragment."),
-    _text("partitionKey", "Pins a message without a session to a fragment."),
+    _text("sessionId", "The message session; messages with the same one are kept in one fragment."),
+    _text("partitionKey", "Messages with the same key are kept in one fragment."),
     _text("correlationId", "Any text."),
     _text("subject", "Any text, also known as label."),
     _text("to", "Any text; nothing is routed by it."),

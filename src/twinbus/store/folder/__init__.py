@@ -5,5 +5,6 @@ journal, flipped_bit        segments as files of batches; damage told from a tor
 tables, checkpoint, sql/    SQLite, read in snapshots; a layer written to it, and space given back
 table_check, folder_check   the tables, checked when a store opens, and damaged rows set aside; everything, on request
 identity, accepted_loss     a store that is gone is told from a new one; what was accepted as lost, set aside
+copying                     a copy of the folder while a store is open in it
 private_file                for the owner only
 """

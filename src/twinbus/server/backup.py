@@ -1,0 +1,141 @@
+"""A backup of a namespace, which may be serving, and a data folder made of one.
+
+backup/
+    backup.json      written last: what the backup is of, and the checksum of every file
+    key, store-count, catalog.db, known-stores/NN, stores/NN/..., tls/...     as in the data folder
+
+Each store is copied as it was after one of its commits, and the stores one after the other; the catalog comes last. So every
+entity in a store is known to the catalog's counter of ids, and an entity that was created meanwhile is there, empty. The
+operations log is not part of it.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from twinbus.errors import ArgumentError, StoreDamaged, StoreUnavailable
+from twinbus.server.data_folder import WITNESS_FOLDER, DataFolder, known_store_paths, witness_of
+from twinbus.store.folder.copying import copy_database, copy_file, copy_store, sync_file
+from twinbus.store.folder.folder_check import check_folder
+from twinbus.store.folder.journal import make_folder, sync_folder
+
+MANIFEST: Final = "backup.json"
+FORMAT: Final = 1
+CATALOG: Final = "catalog.db"
+PLAIN_FILES: Final = ("key", "store-count")
+TLS_FOLDER: Final = "tls"
+DRAFT_SUFFIX: Final = ".restoring"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    namespace: str
+    stores: int
+    made_at: str
+    twinbus: str
+    format: int = FORMAT
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 by path
+
+
+def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
+    """`folder` is that of a namespace that runs or not; `target` must not exist. Without its manifest a backup is not one."""
+    stores = known_store_paths(folder)
+    try:
+        target.mkdir(0o700, parents=True)
+    except FileExistsError:
+        raise ArgumentError(f"{target} exists. Name a folder that does not.") from None
+    except OSError as fault:
+        raise ArgumentError(f"{target} cannot be created: {fault.strerror}.") from None
+    try:
+        for store in stores:
+            copy_store(store, target / "stores" / store.name)
+        for name in PLAIN_FILES:
+            copy_file(folder / name, target / name)
+        _copy_folder(folder / WITNESS_FOLDER, target / WITNESS_FOLDER)
+        _copy_folder(folder / TLS_FOLDER, target / TLS_FOLDER)
+        copy_database(folder / CATALOG, target / CATALOG)
+        files = {str(file.relative_to(target)): _digest(file) for file in _files(target)}
+        manifest = Manifest(folder.name, len(stores), made_at, metadata.version("twinbus"), FORMAT, files)
+        (target / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
+        sync_file(target / MANIFEST)
+        sync_folder(target)
+    except OSError as fault:
+        raise StoreUnavailable(f"The backup in {target} is not complete: {fault}. Remove it and try again.") from fault
+    return manifest
+
+
+def read_manifest(backup: Path) -> Manifest:
+    try:
+        manifest = Manifest(**json.loads((backup / MANIFEST).read_text()))
+    except FileNotFoundError:
+        raise ArgumentError(f"{backup} is not a complete backup: it has no {MANIFEST}.") from None
+    except (OSError, ValueError, TypeError):
+        raise StoreDamaged(f"{backup / MANIFEST} cannot be read. Use another backup.") from None
+    if manifest.format > FORMAT:
+        raise ArgumentError(
+            f"{backup} was made by twinbus {manifest.twinbus}. Restore it with that release or a later one."
+        )
+    return manifest
+
+
+def check_backup(backup: Path) -> Manifest:
+    """Raises StoreDamaged if a file is missing, was added or is not what was written, or if a store in it is not whole."""
+    manifest = read_manifest(backup)
+    found = {str(file.relative_to(backup)): file for file in _files(backup)}
+    for name in sorted(set(manifest.files) ^ set(found)):
+        raise StoreDamaged(f"{backup / name} is {'missing' if name in manifest.files else 'not part of the backup'}.")
+    for name, digest in manifest.files.items():
+        if _digest(found[name]) != digest:
+            raise StoreDamaged(f"{backup / name} is not what was written. Use another backup.")
+    return manifest
+
+
+def restore(backup: Path, folder: Path) -> Manifest:
+    """Make the data folder of a namespace. It must not exist; after a failure or a crash it does not exist either."""
+    manifest = check_backup(backup)
+    if folder.exists():
+        raise ArgumentError(f"{folder} exists. Move it away first, or restore below another folder with --data.")
+    draft = folder.with_name(folder.name + DRAFT_SUFFIX)
+    if draft.exists():
+        shutil.rmtree(draft)
+    make_folder(draft)
+    holding = DataFolder(draft)
+    try:
+        for name in manifest.files:
+            make_folder((draft / name).parent)
+            copy_file(backup / name, draft / name)
+        for index in range(manifest.stores):
+            # A store that was never in use has no file.
+            make_folder(draft / "stores" / f"{index:02}")
+        for store in known_store_paths(draft):
+            for damage in check_folder(store, witness_of(store)):
+                raise StoreDamaged(f"{damage.file}, {damage.place}: {damage.what}. Use another backup.")
+    except OSError as fault:
+        raise StoreUnavailable(f"{folder} cannot be restored: {fault}.") from fault
+    finally:
+        holding.close()
+    draft.rename(folder)
+    sync_folder(folder.parent)
+    return manifest
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (each for each in sorted(folder.rglob("*")) if each.is_file() and each != folder / MANIFEST)
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    for file in sorted(source.rglob("*")) if source.is_dir() else ():
+        if file.is_file():
+            place = target / file.relative_to(source)
+            make_folder(place.parent)
+            copy_file(file, place)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

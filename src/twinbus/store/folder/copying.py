@@ -1,0 +1,99 @@
+"""A copy of a store that is in use, by another process: a folder in, a folder with everything up to one commit out.
+
+The journal is copied first and the tables afterwards. A checkpoint is one transaction that writes what a segment adds up to
+and the segment's number, so segments up to the number in the copied tables are in them whole, and segments after it were not
+retired before they were copied. If a checkpoint overtakes all segments that were copied, the store is copied again.
+
+A batch that is being appended may be in the copy in part, as after a crash: it is cut off, and was not acknowledged yet.
+"""
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from twinbus.errors import MessagingError, StoreUnavailable
+from twinbus.store.folder.identity import IDENTITY_NAME
+from twinbus.store.folder.journal import SegmentFile, make_folder, segment_numbers, segment_path, sync_folder
+from twinbus.store.folder.tables import FILE_NAME, SQL
+
+TRIES_MAX = 20
+OWNER_ONLY = 0o600
+
+
+def copy_store(source: Path, target: Path) -> None:
+    """`target` is a new folder. Raises StoreUnavailable if the store cannot be copied."""
+    make_folder(target)
+    if not (source / IDENTITY_NAME).exists():
+        return  # it was never opened: there is nothing in it
+    reason: Exception | None = None
+    for _ in range(TRIES_MAX):
+        try:
+            if _copied(source, target):
+                return
+        except (FileNotFoundError, MessagingError) as fault:
+            # A segment was retired, or is being appended to, while it was read.
+            reason = fault
+        for leftover in target.iterdir():
+            leftover.unlink()
+    raise StoreUnavailable(f"The messaging store in {source} cannot be copied: {reason or 'it changes too fast'}.")
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """One consistent state of a SQLite file that others write, durable."""
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    try:
+        with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(target)) as copy:
+            live.execute("PRAGMA query_only = ON")
+            live.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.Error as fault:
+        raise StoreUnavailable(f"{source} cannot be copied: {fault}.") from fault
+    sync_file(target)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    target.chmod(OWNER_ONLY)
+    sync_file(target)
+
+
+def sync_file(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _copied(source: Path, target: Path) -> bool:
+    for number in segment_numbers(source):
+        shutil.copyfile(segment_path(source, number), segment_path(target, number))
+    copy_database(source / FILE_NAME, target / FILE_NAME)
+    with closing(sqlite3.connect(target / FILE_NAME)) as tables:
+        (position,) = tables.execute(SQL["journal_row"]).fetchone()[:1]
+    numbers = segment_numbers(target)
+    for number in numbers:
+        if number <= position:
+            segment_path(target, number).unlink()
+        else:
+            _cut(target, number)
+    copy_file(source / IDENTITY_NAME, target / IDENTITY_NAME)
+    sync_folder(target)
+    return any(number > position for number in numbers)
+
+
+def _cut(folder: Path, number: int) -> None:
+    """At the end of its last whole batch. Raises StoreDamaged if the copy cannot be one of a journal at one moment."""
+    path = segment_path(folder, number)
+    segment = SegmentFile.open(folder, number)
+    if segment is not None:
+        try:
+            for _ in segment.batches():
+                pass
+            os.truncate(path, segment.end)
+        finally:
+            segment.close()
+    path.chmod(OWNER_ONLY)
+    sync_file(path)

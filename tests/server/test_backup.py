@@ -1,0 +1,158 @@
+"""A backup that is made while messages come and go holds what was acknowledged before it, and nothing that never was."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from tests.cli.conftest import Commands, serve
+from twinbus.cli.app import run
+from twinbus.errors import ArgumentError, StoreDamaged
+from twinbus.server.backup import MANIFEST, back_up, check_backup, restore
+from twinbus.server.data_folder import known_store_paths
+from twinbus.store.folder.journal import segment_numbers, segment_path
+
+NOW = "2026-01-02T03:04:05+00:00"
+QUEUE = "orders"
+BODY = "x" * 20_000
+BATCH = 10
+BACKUPS = 3
+COUNT_MAX = 2_000
+
+
+class Load:
+    """Sends numbered messages and completes every other one of them, until it is told to stop."""
+
+    def __init__(self, connection_string: str) -> None:
+        self.sent: set[str] = set()  # acknowledged or not
+        self.acknowledged: set[str] = set()
+        self.completing: set[str] = set()  # completed or not
+        self.completed: set[str] = set()
+        self._connection_string = connection_string
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        with (
+            ServiceBusClient.from_connection_string(self._connection_string) as client,
+            client.get_queue_sender(QUEUE) as sender,
+            client.get_queue_receiver(QUEUE) as receiver,
+        ):
+            for first in range(0, COUNT_MAX, BATCH):
+                if self._stop.is_set():
+                    return
+                ids = [f"m{number}" for number in range(first, first + BATCH)]
+                self.sent.update(ids)
+                sender.send_messages([ServiceBusMessage(BODY, message_id=each) for each in ids])
+                self.acknowledged.update(ids)
+                for message in receiver.receive_messages(BATCH // 2, max_wait_time=1):
+                    assert message.message_id is not None
+                    self.completing.add(message.message_id)
+                    receiver.complete_message(message)
+                    self.completed.add(message.message_id)
+
+
+def test_backups_under_load_hold_what_was_acknowledged_and_nothing_that_was_settled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, told = tmp_path / "primary", []
+    with serve(tmp_path, "primary", "--queue", f"{QUEUE}:partitioned") as served:
+        with Load(served.ready["connection_string"]) as load:
+            for number in range(BACKUPS):
+                while len(load.acknowledged) < 100 * (number + 1):
+                    threading.Event().wait(0.05)
+                before = set(load.acknowledged), set(load.completed)
+                back_up(folder, tmp_path / f"backup-{number}", NOW)
+                told.append((*before, set(load.sent), set(load.completing)))
+        assert served.stop() == 0
+    for number, (acknowledged, completed, sent, completing) in enumerate(told):
+        data = tmp_path / f"restored-{number}"
+        restore(tmp_path / f"backup-{number}", data / "primary")
+        with serve(data, "primary") as served:
+            peeked = Commands(served, capsys).json("peek", QUEUE, "--count", str(COUNT_MAX), "--merged")
+            found = {message["message_id"] for message in peeked}
+            assert len(found) == len(peeked)
+            assert acknowledged - completing <= found
+            assert not found & completed
+            assert found <= sent
+            Commands(served, capsys).text("send", QUEUE, "after the restoration")
+            served.stop()
+
+
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a namespace with a message, which is stopped."""
+    data = tmp_path_factory.mktemp("backed-up")
+    with serve(data, "primary", "--queue", QUEUE) as served:
+        assert run(["send", QUEUE, "hello", "--data", str(data)]) == 0
+        served.stop()
+    assert run(["backup", str(data / "copy"), "--data", str(data)]) == 0
+    return data / "copy"
+
+
+def test_a_backup_is_restored_and_served_under_the_same_key(
+    backup: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["restore", str(backup), "--check"]) == 0
+    assert run(["restore", str(backup), "--data", str(tmp_path)]) == 0
+    assert (tmp_path / "primary/key").read_bytes() == (backup / "key").read_bytes()
+    assert (tmp_path / "primary").stat().st_mode & 0o077 == 0
+    with serve(tmp_path, "primary") as served:
+        capsys.readouterr()
+        assert [each["body"] for each in Commands(served, capsys).json("receive", QUEUE)] == ["hello"]
+        served.stop()
+    # Nothing is ever written over what is there.
+    assert run(["restore", str(backup), "--data", str(tmp_path)]) == 2
+    with pytest.raises(ArgumentError, match="exists"):
+        back_up(tmp_path / "primary", backup, NOW)
+
+
+@pytest.mark.parametrize("what", ["changed", "missing", "added", "manifest", "newer"])
+def test_a_backup_that_is_not_what_was_written_is_refused_whole(backup: Path, tmp_path: Path, what: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(backup, copy)
+    (store, *_) = known_store_paths(copy)
+    journal = segment_path(store, segment_numbers(store)[-1])
+    if what == "changed":
+        journal.write_bytes(journal.read_bytes()[:-1] + b"?")
+    elif what == "missing":
+        journal.unlink()
+    elif what == "added":
+        (store / "journal-000000000099").touch()
+    elif what == "manifest":
+        (copy / MANIFEST).unlink()
+    else:
+        facts = json.loads((copy / MANIFEST).read_text())
+        (copy / MANIFEST).write_text(json.dumps(facts | {"format": 99}))
+    with pytest.raises((StoreDamaged, ArgumentError)):
+        restore(copy, tmp_path / "primary")
+    assert not (tmp_path / "primary").exists()
+
+
+def test_a_restoration_that_was_interrupted_is_begun_again(backup: Path, tmp_path: Path) -> None:
+    half = tmp_path / "primary.restoring" / "stores" / "00"
+    half.mkdir(parents=True)
+    (half / "journal-000000000001").write_bytes(b"half")
+    restore(backup, tmp_path / "primary")
+    assert not (tmp_path / "primary.restoring").exists()
+    check_backup(backup)
+    written = [file.read_bytes() for file in (tmp_path / "primary/stores/00").glob("journal-*")]
+    assert b"half" not in written
+
+
+def test_a_namespace_that_does_not_exist_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["backup", str(tmp_path / "b"), "--data", str(tmp_path)]) == 1
+    assert "No namespace 'primary'" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
