@@ -26,7 +26,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
-from twinbus.broker.store_port import StorePort
+from twinbus.broker.store_port import ALWAYS_HELD, StoreLease, StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, LongWork, OneByOne, Wakeups
 from twinbus.broker.wide_lanes import WideLanes
@@ -81,7 +81,7 @@ class _Part(NamedTuple):
 
 class MessageBroker:
     """`clock` is read when the store answers; `random` salts lock tokens; all brokers of a namespace share `long_work` and
-    `wide_lanes`."""
+    `wide_lanes`; without the lease nothing is handed over."""
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class MessageBroker:
         random: Random,
         long_work: LongWork,
         wide_lanes: WideLanes | None = None,
+        lease: StoreLease = ALWAYS_HELD,
     ) -> None:
         self.index = index
         self.long_work = long_work
@@ -98,6 +99,7 @@ class MessageBroker:
         self.is_available = False
         self._clock = clock
         self.random = random
+        self.lease = lease
         self.wakeups = Wakeups()
         self.transaction_deadlines = Deadlines(self.wakeups)
         self.upkeep = OneByOne()
@@ -111,6 +113,8 @@ class MessageBroker:
         """Of the ticks since the oldest request that waits was asked for: the last ticket given out by then, and when."""
         self._epoch = 0
         self._is_silent = False
+        self._is_lease_over = False
+        self._has_refused = False  # to hand something over, since the last load
         self._joint: list[_Part] | None = None
         self.fault = ""  # why the store was lost last
 
@@ -123,6 +127,11 @@ class MessageBroker:
         if self._waiting and now - self._waits_since(now) > SILENCE_MAX:
             self._is_silent = True
             self._lose(f"messaging store {self.index} has not answered for {SILENCE_MAX // 1000} s")
+        if self.is_available and (self._has_refused or not self.lease.is_held()):
+            self._lose(f"the lease on messaging store {self.index} has ended")
+            self._is_lease_over = True
+        if self._is_lease_over and self.lease.is_held():
+            self._load()
         # What is decided between two ticks may be due soon, so the longest sleep is short.
         return min(self.wakeups.run(now), now + TICK_INTERVAL_MAX)
 
@@ -281,6 +290,13 @@ class MessageBroker:
             if failed is not None:
                 tell(failed, error, now)
 
+    def may_hand_over(self) -> bool:
+        """Whether the store is still ours; asked once for each burst. If not, everything is dropped with the next tick."""
+        if self.lease.is_held():
+            return True
+        self._has_refused = True
+        return False
+
     @property
     def refusal(self) -> FragmentUnavailable | ServerBusy | None:
         """Why its fragments accept no messages now, if so. Settling continues while the store is behind: it makes room."""
@@ -310,7 +326,7 @@ class MessageBroker:
         if self.is_available or self._waiting:
             self._lose(f"messaging store {self.index} was opened again")
         self._epoch += 1
-        self._is_silent = False
+        self._is_silent = self._is_lease_over = self._has_refused = False
         self._read(list(self._fragments.values()), self._epoch)
 
     def _read(self, fragments: Sequence[ServedFragment], epoch: int) -> None:

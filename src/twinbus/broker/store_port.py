@@ -28,3 +28,23 @@ class StorePort(Protocol):
     def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None:
         """`read` is one of `twinbus.store.reads.READS`, carried out where the store is."""
         ...
+
+
+class StoreLease(Protocol):
+    """Whether the store is still ours, at this moment: another process may own it by now, if this one was frozen.
+
+    What is written is fenced by the store itself. What is handed over, renewed or accepted writes nothing, so it looks here,
+    once for each burst.
+    """
+
+    def is_held(self) -> bool: ...
+
+
+class _AlwaysHeld:
+    """Of a store that only this process can have, such as a folder with its lock."""
+
+    def is_held(self) -> bool:
+        return True
+
+
+ALWAYS_HELD: StoreLease = _AlwaysHeld()

@@ -241,6 +241,8 @@ class MessageQueue:
         ]
         for fragment, chosen in groups:
             lost = check_live(fragment, chosen, now)
+            if lost is None and not fragment.broker.may_hand_over():
+                lost = fragment.broker.unavailable()
             if lost is not None:
                 reply(lost)
                 return

@@ -79,7 +79,7 @@ class SessionDesk:
 
     def _accept_named(self, session_id: str, request: SessionRequest, now: Millis) -> SessionLock | MessagingError:
         fragment = self.place(session_id)
-        if not fragment.is_available:
+        if not fragment.is_available or not fragment.broker.may_hand_over():
             return fragment.broker.unavailable()
         lock = self.sessions_of(fragment).lock_of(session_id, now)
         if request.token is not None and lock is None:
@@ -123,10 +123,12 @@ class SessionDesk:
         count = len(self._fragments)
         for step in range(count):
             turn = (self._turn + step) % count
-            free = self._sessions[turn].first_free() if self._fragments[turn].is_available else None
+            fragment = self._fragments[turn]
+            is_served = fragment.is_available and fragment.broker.may_hand_over()
+            free = self._sessions[turn].first_free() if is_served else None
             if free is not None:
                 self._turn = turn + 1
-                return self._fragments[turn], free[1]
+                return fragment, free[1]
         return None
 
     def _hold(self, fragment: Fragment, session_id: str, now: Millis, *, is_exclusive: bool) -> SessionLock:
@@ -170,7 +172,10 @@ class SessionDesk:
 
     def renew(self, session_id: str, now: Millis) -> SessionLock:
         lock = self.check_held(session_id, now)
-        lock.locked_until = now + self.place(session_id).settings.lock_duration
+        fragment = self.place(session_id)
+        if not fragment.broker.may_hand_over():
+            raise fragment.broker.unavailable()
+        lock.locked_until = now + fragment.settings.lock_duration
         return lock
 
     def lock_of(self, session_id: str, now: Millis) -> SessionLock | None:

@@ -15,6 +15,8 @@ from twinbus.store.changes import StoredMessage
 def take(fragment: Fragment, lane: Lane, count_max: int, now: Millis) -> list[StoredMessage]:
     """The next messages of a lane that have not expired. They are in no lane then: lock or remove them."""
     taken = lane.take(count_max)
+    if not fragment.broker.may_hand_over():
+        return []  # the broker is lost with its next tick, and reads them again when it has the lease
     if fragment.agenda.has_expiring:
         expired = [message for message in taken if message.expires_at <= now]
         if expired:

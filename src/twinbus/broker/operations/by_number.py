@@ -50,6 +50,8 @@ def _deferred(fragment: Fragment, numbers: Sequence[int], session_id: str | None
     rows, now = yield from read_timed(fragment, ReadTogether(fragment.key, wanted, DEFERRED_BYTES_MAX))
     if rows is None:
         raise MessageTooLarge(f"These messages have more than {DEFERRED_BYTES_MAX} bytes. Ask for fewer at once.")
+    if not fragment.broker.may_hand_over():
+        raise fragment.broker.unavailable()
     # The rows are as they were when they were asked for: some may have been taken or changed since.
     taken = fragment.in_flight() | fragment.locks.deferred
     free = [

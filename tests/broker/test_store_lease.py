@@ -1,0 +1,122 @@
+"""Without its lease a message broker hands nothing over: another process may do so already (a process that was frozen)."""
+
+import pytest
+
+from twinbus.broker.commands import ReceiveDeferred
+from twinbus.broker.consumer import ReceiveMode
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.outcomes import Defer
+from twinbus.errors import FragmentUnavailable, MessagingError
+from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+
+class SimLease:
+    def __init__(self) -> None:
+        self.is_ours = True
+
+    def is_held(self) -> bool:
+        return self.is_ours
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
+@pytest.fixture
+def lease(sim: Simulation) -> SimLease:
+    lease = SimLease()
+    sim.brokers[0].lease = lease
+    return lease
+
+
+@pytest.fixture
+def queue(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("q"))
+
+
+@pytest.fixture
+def sessions(sim: Simulation) -> QueueEntity:
+    return sim.queue(QueueDescription("s", requires_session=True))
+
+
+def test_nothing_is_handed_over_without_the_lease(sim: Simulation, queue: QueueEntity, lease: SimLease) -> None:
+    sim.send(queue, make_message("m"))
+    lease.is_ours = False
+    assert sim.receiver(queue.main, 5).ids() == []
+    lease.is_ours = True
+    sim.tick()
+    assert sim.receiver(queue.main, 5).ids() == ["m"]
+
+
+def test_nothing_of_a_session_is_handed_over_without_the_lease(
+    sim: Simulation, sessions: QueueEntity, lease: SimLease
+) -> None:
+    sim.send(sessions, make_message("m", session_id="x"))
+    lock = sim.accept(sessions.main, "x").value
+    lease.is_ours = False
+    receiver = sim.receiver(sessions.main, 5, session=lock)
+    assert receiver.ids() == []
+    sim.tick()
+    assert receiver.lost is not None
+
+
+def test_no_lock_is_renewed_without_the_lease(sim: Simulation, queue: QueueEntity, lease: SimLease) -> None:
+    sim.send(queue, make_message("m"))
+    (held,) = sim.receiver(queue.main, 5).take()
+    lease.is_ours = False
+    answer: Answer[list[int]] = Answer()
+    queue.main.renew([held.lock_token], sim.now, answer)
+    assert isinstance(answer.error, FragmentUnavailable)
+    lease.is_ours = True
+    queue.main.renew([held.lock_token], sim.now, again := Answer[list[int]]())
+    assert again.value
+
+
+def test_no_deferred_message_is_handed_over_without_the_lease(
+    sim: Simulation, queue: QueueEntity, lease: SimLease
+) -> None:
+    sim.send(queue, make_message("m"))
+    (held,) = sim.receiver(queue.main, 1).take()
+    sim.settle(queue.main, [held], Defer())
+    lease.is_ours = False
+    answer = sim.ask(queue.main, ReceiveDeferred((held.message.sequence_number,), ReceiveMode.PEEK_LOCK))
+    assert isinstance(answer.error, FragmentUnavailable)
+
+
+@pytest.mark.parametrize("session_id", ["x", None], ids=["named", "next"])
+def test_no_session_is_accepted_without_the_lease(
+    sim: Simulation, sessions: QueueEntity, lease: SimLease, session_id: str | None
+) -> None:
+    sim.send(sessions, make_message("m", session_id="x"))
+    lease.is_ours = False
+    answer = sim.accept(sessions.main, session_id, wait=1_000)
+    assert session_id is None or isinstance(answer.error, FragmentUnavailable)
+    sim.advance(2_000)
+    assert isinstance(answer.error, MessagingError)
+
+
+def test_no_session_is_renewed_without_the_lease(sim: Simulation, sessions: QueueEntity, lease: SimLease) -> None:
+    sim.send(sessions, make_message("m", session_id="x"))
+    assert sim.accept(sessions.main, "x").value
+    lease.is_ours = False
+    answer: Answer[int] = Answer()
+    sessions.main.renew_session("x", sim.now, answer)
+    assert isinstance(answer.error, FragmentUnavailable)
+
+
+def test_a_lease_that_ended_is_a_lost_store_and_one_that_comes_back_a_store_that_returns(
+    sim: Simulation, queue: QueueEntity, lease: SimLease
+) -> None:
+    sim.send(queue, make_message("m"))
+    assert sim.receiver(queue.main, 5).take()
+    lease.is_ours = False
+    sim.tick()
+    assert isinstance(sim.send(queue, make_message("n")).errors[0], FragmentUnavailable)
+    assert "lease" in sim.brokers[0].fault
+    lease.is_ours = True
+    sim.tick()
+    assert sim.receiver(queue.main, 5).ids() == ["m"]
+    assert not sim.send(queue, make_message("n")).errors
