@@ -101,7 +101,7 @@ def two_ways() -> Iterator[tuple[Way, Way, OperationsBook]]:
     sim = Simulation(1)
     book = OperationsBook(sim.clock, exact_per_second_max=0)
     with tempfile.TemporaryDirectory() as folder:
-        catalog = Catalog(Path(folder) / "catalog.db", "bench", sim.now)
+        catalog = Catalog.in_file(Path(folder) / "catalog.db", "bench", sim.now)
         catalog.set_namespace_rule(RULE)
         control = ControlPlane(catalog, sim.entities, sim.clock)
         metered, unmetered = (

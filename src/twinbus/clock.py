@@ -31,3 +31,12 @@ class SteadyClock:
 
     def now(self) -> Millis:
         return (self._offset_ns + time.monotonic_ns()) // 1_000_000
+
+
+def boot_time() -> float:
+    """Seconds since the machine was started, asleep or not: for leases, which a clock that jumps or sleeps would prolong."""
+    # macOS has no such clock; its monotonic one counts sleep as well.
+    return time.clock_gettime(BOOT_CLOCK)
+
+
+BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

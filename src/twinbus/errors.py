@@ -171,6 +171,10 @@ class StoreInUse(StoreUnavailable):
     """Another process, or another store object in this process, has the folder open."""
 
 
+class StoreTaken(StoreInUse):
+    """Another process owns the store, by a lease in its database."""
+
+
 class StoreDamaged(StoreUnavailable, is_transient=False):
     """The data on disk is not what was written; opening it again does not help, a person has to look."""
 

@@ -55,7 +55,7 @@ def text_of(delivered: bytes) -> str:
 class Front:
     def __init__(self, folder: Path, store_count: int = 1) -> None:
         self.sim = Simulation(store_count)
-        self.catalog = catalog = Catalog(folder / "catalog.db", "test", self.sim.now)
+        self.catalog = catalog = Catalog.in_file(folder / "catalog.db", "test", self.sim.now)
         for rule in (ROOT, SENDS, LISTENS):
             catalog.set_namespace_rule(rule)
         self.traffic = Traffic()

@@ -603,7 +603,7 @@ async def test_a_rule_compares_with_the_same_value_after_a_restart_and_is_listed
     await front.until_answered(client)
     assert status(node.answers()[0]) == (200, None)
     path = "news/Subscriptions/all"
-    (again,) = (rule for rule in Catalog(tmp_path / "catalog.db", "", 0).get(path).rules if rule.name == "r")
+    (again,) = (rule for rule in Catalog.in_file(tmp_path / "catalog.db", "", 0).get(path).rules if rule.name == "r")
     (kept,) = (rule for rule in front.view.control.catalog.get(path).rules if rule.name == "r")
     assert again == kept
     assert compile_rule(again).conditions == compile_rule(comparing_with(value)).conditions

@@ -26,7 +26,7 @@ class SteppingClock:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    catalog = Catalog(tmp_path / "catalog.sqlite", "contoso", NOON)
+    catalog = Catalog.in_file(tmp_path / "catalog.sqlite", "contoso", NOON)
     yield catalog
     catalog.close()
 

@@ -52,7 +52,7 @@ def make_catalog_of_before(database: sqlite3.Connection) -> None:
 
 def reopened(catalog: Catalog, tmp_path: Path) -> Catalog:
     catalog.close()
-    return Catalog(tmp_path / "catalog.sqlite", "another name", NOON + 1)
+    return Catalog.in_file(tmp_path / "catalog.sqlite", "another name", NOON + 1)
 
 
 def test_everything_in_the_catalog_survives_a_restart(catalog: Catalog, tmp_path: Path) -> None:
@@ -161,14 +161,14 @@ def test_a_file_that_is_no_database_is_reported_and_not_overwritten(tmp_path: Pa
     file = tmp_path / "catalog.sqlite"
     file.write_bytes(b"something else entirely" * 100)
     with pytest.raises(InternalError, match="cannot be opened"):
-        Catalog(file, "contoso", NOON)
+        Catalog.in_file(file, "contoso", NOON)
     assert file.read_bytes().startswith(b"something else")
 
 
 def test_keys_are_for_the_owner_alone_also_where_the_files_were_open_to_others(tmp_path: Path) -> None:
     file = tmp_path / "catalog.sqlite"
     file.touch(0o644)
-    catalog = Catalog(file, "contoso", NOON)
+    catalog = Catalog.in_file(file, "contoso", NOON)
     assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [
         0,
         0,
@@ -180,12 +180,12 @@ def test_keys_are_for_the_owner_alone_also_where_the_files_were_open_to_others(t
 
 def test_a_catalog_in_whose_place_a_folder_is_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="cannot be opened"):
-        Catalog(tmp_path, "contoso", NOON)
+        Catalog.in_file(tmp_path, "contoso", NOON)
 
 
 def test_the_first_store_of_an_entity_is_kept_and_unknown_in_catalogs_of_before(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
-    catalog = Catalog(path, "contoso", NOON)
+    catalog = Catalog.in_file(path, "contoso", NOON)
     catalog.add(1, QueueDescription("before"), NOON)
     catalog.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -194,7 +194,7 @@ def test_the_first_store_of_an_entity_is_kept_and_unknown_in_catalogs_of_before(
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("ALTER TABLE entities DROP COLUMN first_store")
     for _ in range(2):
-        catalog = Catalog(path, "contoso", NOON)
+        catalog = Catalog.in_file(path, "contoso", NOON)
         if catalog.find("after") is None:
             catalog.add(2, QueueDescription("after", enable_partitioning=True), NOON, first_store=3)
             catalog.update(QueueDescription("after", enable_partitioning=True, max_delivery_count=2), NOON)

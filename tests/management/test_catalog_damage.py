@@ -28,7 +28,7 @@ class Observed:
 
 
 def observe(file: Path) -> Observed:
-    catalog = Catalog(file, "another", NOON)
+    catalog = Catalog.in_file(file, "another", NOON)
     try:
         kinds = (QueueDescription, TopicDescription, SubscriptionDescription)
         entries = [entry for kind in kinds for entry in catalog.entries(kind)]
@@ -39,7 +39,7 @@ def observe(file: Path) -> Observed:
 
 def filled(folder: Path) -> Catalog:
     folder.mkdir()
-    catalog = Catalog(folder / NAME, "contoso", NOON)
+    catalog = Catalog.in_file(folder / NAME, "contoso", NOON)
     catalog.add(catalog.new_id(), QueueDescription("orders", authorization_rules=(ACCESS,)), NOON, first_store=2)
     catalog.add(catalog.new_id(), TopicDescription("t"), NOON)
     catalog.add(catalog.new_id(), SubscriptionDescription("t", "s"), NOON, RULES)
@@ -104,7 +104,7 @@ def test_changes_that_the_log_lost_are_noticed(tmp_path: Path) -> None:
     log = tmp_path / "crashed" / f"{NAME}-wal"
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
     with pytest.raises(InternalError, match=r"its last \d+ changes are missing"):
-        Catalog(tmp_path / "crashed" / NAME, "contoso", NOON)
+        Catalog.in_file(tmp_path / "crashed" / NAME, "contoso", NOON)
 
 
 def test_an_older_copy_is_taken_once_its_mark_is_removed(tmp_path: Path) -> None:
@@ -112,13 +112,13 @@ def test_an_older_copy_is_taken_once_its_mark_is_removed(tmp_path: Path) -> None
     catalog.close()
     file = tmp_path / "first" / NAME
     shutil.copy(file, tmp_path / "backup")
-    catalog = Catalog(file, "contoso", NOON)
+    catalog = Catalog.in_file(file, "contoso", NOON)
     catalog.remove("orders")
     catalog.close()
     shutil.copy(tmp_path / "backup", file)
     with pytest.raises(InternalError, match=f"remove {NAME}{MARK_SUFFIX}"):
-        Catalog(file, "contoso", NOON)
+        Catalog.in_file(file, "contoso", NOON)
     file.with_name(f"{NAME}{MARK_SUFFIX}").unlink()
-    catalog = Catalog(file, "contoso", NOON)
+    catalog = Catalog.in_file(file, "contoso", NOON)
     assert catalog.find("orders") is not None
     catalog.close()

@@ -344,13 +344,13 @@ async def test_entities_that_are_made_at_the_same_time_stay_within_the_limit(
 
 
 def _refuse_on_disk(catalog: Catalog, what: str) -> None:
-    catalog._database.execute(
+    catalog._database.rows(
         f"CREATE TEMP TRIGGER refused BEFORE {what} ON entities BEGIN SELECT RAISE(FAIL, 'the disk is full'); END"
     )
 
 
 def _allow_on_disk(catalog: Catalog) -> None:
-    catalog._database.execute("DROP TRIGGER refused")
+    catalog._database.rows("DROP TRIGGER refused")
 
 
 async def test_what_the_catalog_could_not_take_does_not_run_either_and_can_be_made_later(

@@ -11,12 +11,13 @@ from tests.contract.rows import EVERY_STATE, HERE, UNLIMITED, everything, holdin
 from tests.postgres_server import PostgresServer, is_installed
 from tests.store.held_tasks import HeldTasks
 from tests.store.postgres_places import end_lease, opened, place, run_sql
+from twinbus.clock import boot_time
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed
 from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.journal import PART_BYTES
-from twinbus.store.postgres.lease import LeaseKeeper, boot_time
+from twinbus.store.postgres.lease import LeaseKeeper
 from twinbus.store.postgres.place import Owner, PostgresPlace
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.store_limits import StoreLimits

@@ -1,33 +1,23 @@
 """What exists in a namespace: descriptions go in, and every one of them survives the process.
 
-One small SQLite file, a transaction for each change, and a copy in memory that all reads are answered from. Entity
-ids are handed out once and never again, so that what is left in a messaging store of an entity long gone is never
-taken for that of a new one.
-
-Every row is checked when the file is opened (`catalog_checks`): a catalog that the disk damaged is refused.
+A small database (`catalog_file`, or `catalog_postgres` where the messaging stores are in PostgreSQL), a transaction for each
+change, and a copy in memory that all reads are answered from: so a catalog whose database is down stops changes and nothing
+else. Entity ids are handed out once and never again, so that what is left in a messaging store of an entity long gone is
+never taken for that of a new one.
 
 Writes block on the disk and may come from any thread, one after another. Reads never block; they see each change whole.
 """
 
-import sqlite3
-import threading
 from bisect import insort
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 from twinbus.clock import Millis
-from twinbus.errors import EntityAlreadyExists, EntityNotFound, InternalError
-from twinbus.management.catalog_checks import (
-    VERSION,
-    CatalogMark,
-    add_checksums,
-    find_damage,
-    seal,
-    seal_schema,
-    statements_of,
-)
+from twinbus.errors import EntityAlreadyExists, EntityNotFound
+from twinbus.management.catalog_file import CatalogFile
 from twinbus.management.records import (
     read_authorization_rule,
     read_entity,
@@ -45,8 +35,6 @@ from twinbus.model.descriptions import (
     TopicDescription,
 )
 from twinbus.model.paths import parse_address, path_key, subscription_path
-from twinbus.store.checksums import values_sum
-from twinbus.store.folder.private_file import make_private
 
 KINDS: dict[str, type[EntityDescription]] = {
     "queue": QueueDescription,
@@ -55,51 +43,36 @@ KINDS: dict[str, type[EntityDescription]] = {
 }
 KIND_NAMES = {kind: name for name, kind in KINDS.items()}
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS namespace (
-    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
-    name TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    modified_at INTEGER NOT NULL,
-    last_entity_id INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS entities (
-    id INTEGER PRIMARY KEY,
-    key TEXT NOT NULL UNIQUE,
-    kind TEXT NOT NULL,
-    description TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
-    first_store INTEGER
-);
-CREATE TABLE IF NOT EXISTS rules (
-    position INTEGER PRIMARY KEY AUTOINCREMENT,
-    subscription INTEGER NOT NULL REFERENCES entities (id) ON DELETE CASCADE,
-    key TEXT NOT NULL,
-    description TEXT NOT NULL,
-    UNIQUE (subscription, key)
-);
-CREATE TABLE IF NOT EXISTS access_rules (
-    key TEXT PRIMARY KEY,
-    description TEXT NOT NULL
-);
-"""
-# Catalogs that were created before it was kept have no such column.
-ENTITY_COLUMNS = "SELECT name FROM pragma_table_info('entities')"
-ADD_FIRST_STORE = "ALTER TABLE entities ADD COLUMN first_store INTEGER"
-FIRST_NAMESPACE = (
-    "INSERT INTO namespace (only_row, name, created_at, modified_at, last_entity_id) VALUES (1, ?, ?, ?, 0) "
-    "ON CONFLICT DO NOTHING"
-)
 NEXT_ID = "UPDATE namespace SET last_entity_id = last_entity_id + 1 RETURNING last_entity_id"
 ADD_ENTITY = "INSERT INTO entities (id, key, kind, description, created_at, updated_at, first_store) VALUES (?, ?, ?, ?, ?, ?, ?)"
 UPDATE_ENTITY = "UPDATE entities SET description = ?, updated_at = ? WHERE id = ?"
+FORGET_ENTITY = "DELETE FROM entities WHERE key = ?"
 REMOVE_ENTITY = "DELETE FROM entities WHERE id = ?"
 ADD_RULE = "INSERT INTO rules (subscription, key, description) VALUES (?, ?, ?)"
 UPDATE_RULE = "UPDATE rules SET description = ? WHERE subscription = ? AND key = ?"
 REMOVE_RULE = "DELETE FROM rules WHERE subscription = ? AND key = ?"
 SET_ACCESS_RULE = "INSERT INTO access_rules (key, description) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET description = excluded.description"
 REMOVE_ACCESS_RULE = "DELETE FROM access_rules WHERE key = ?"
+
+
+NAMESPACE = "SELECT name, created_at, modified_at FROM namespace"
+RULES = "SELECT subscription, description FROM rules ORDER BY position"
+ENTITIES = "SELECT id, kind, description, created_at, updated_at, first_store FROM entities"
+ACCESS_RULES = "SELECT key, description FROM access_rules ORDER BY key"
+
+Execute: TypeAlias = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
+
+
+class CatalogDatabase(Protocol):
+    """Where a catalog is kept. Statements have a question mark for each value."""
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]: ...
+
+    def transaction(self) -> AbstractContextManager[Execute]:
+        """Durable at its end; one at a time, whatever threads ask. Raises InternalError if it fails."""
+        ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,72 +111,36 @@ def _topic_of(path: str) -> str:
 
 
 class Catalog:
-    def __init__(self, path: Path, namespace: str, now: Millis) -> None:
-        """Open the file, or create it. An existing one keeps the namespace name it was created with."""
-        self._writing = threading.Lock()
+    def __init__(self, database: CatalogDatabase) -> None:
+        self._database = database
+        self._load()
+
+    @classmethod
+    def in_file(cls, path: Path, namespace: str, now: Millis) -> "Catalog":
+        """In this file, which is created if need be. An existing one keeps the namespace name it was created with."""
+        file = CatalogFile(path, namespace, now)
         try:
-            make_private(path)
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
-            self._database.execute("PRAGMA foreign_keys = ON")
-            self._database.execute("PRAGMA trusted_schema = ON")
-            self._database.create_function("values_sum", -1, values_sum, deterministic=True)
-            # What is not UTF-8 is damage, which its checksum tells.
-            self._database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-            self._mark = CatalogMark(path)
-            self._prepare(path, namespace, now)
-            for damage in find_damage(self._database, self._mark):
-                raise InternalError(f"The catalog {path} is damaged: {damage}. Restore the file from a copy.")
-            self._load()
-        except (sqlite3.Error, OSError) as fault:
-            raise InternalError(f"The catalog {path} cannot be opened: {fault}. Check the data folder.") from fault
+            return cls(file)
         except (ValueError, KeyError, TypeError) as fault:
             # Written before rows had checksums.
-            raise InternalError(f"The catalog {path} is damaged: {fault!r}. Restore the file from a copy.") from fault
-
-    def _prepare(self, path: Path, namespace: str, now: Millis) -> None:
-        """Create the tables in a new file, give those of an older version checksums, refuse those of a newer one."""
-        (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise InternalError(
-                f"The catalog {path} has version {version}, this twinbus reads {VERSION}. Use the release that wrote it."
-            )
-        if version < VERSION:
-            self._database.executescript("BEGIN IMMEDIATE;" + SCHEMA)
-            if ("first_store",) not in self._database.execute(ENTITY_COLUMNS).fetchall():
-                self._database.execute(ADD_FIRST_STORE)
-            self._database.execute(FIRST_NAMESPACE, (namespace, now, now))
-            for statement in statements_of(add_checksums()):
-                self._database.execute(statement)
-            seal_schema(self._database)
-            seal(self._database)
-            self._database.execute("COMMIT")
+            raise file.damage(repr(fault)) from fault
 
     def close(self) -> None:
-        with self._writing:
-            self._database.close()
-            self._mark.close()
+        self._database.close()
 
     def _load(self) -> None:
-        name, created_at, modified_at = self._database.execute(
-            "SELECT name, created_at, modified_at FROM namespace"
-        ).fetchone()
+        ((name, created_at, modified_at),) = self._database.rows(NAMESPACE)
         self.namespace = NamespaceInfo(name, created_at, modified_at)
         rules: dict[int, list[RuleDescription]] = {}
-        for subscription, text in self._database.execute(
-            "SELECT subscription, description FROM rules ORDER BY position"
-        ):
+        for subscription, text in self._database.rows(RULES):
             rules.setdefault(subscription, []).append(read_rule(text))
         self._entries: dict[str, Entry] = {}
         self._sorted_keys: dict[type[EntityDescription], list[str]] = {kind: [] for kind in KINDS.values()}
         self._by_topic: dict[str, dict[str, Entry]] = {}
-        rows = self._database.execute("SELECT id, kind, description, created_at, updated_at, first_store FROM entities")
-        for entity_id, kind, text, entity_created_at, updated_at, first_store in rows:
+        for entity_id, kind, text, entity_created_at, updated_at, first_store in self._database.rows(ENTITIES):
             description, own_rules = read_entity(KINDS[kind], text), tuple(rules.get(entity_id, ()))
             self._remember(Entry(entity_id, description, entity_created_at, updated_at, own_rules, first_store))
-        rows = self._database.execute("SELECT key, description FROM access_rules ORDER BY key")
-        self._access_rules = {key: read_authorization_rule(text) for key, text in rows}
+        self._access_rules = {key: read_authorization_rule(text) for key, text in self._database.rows(ACCESS_RULES)}
 
     # Reads: from memory, any thread.
 
@@ -245,8 +182,8 @@ class Catalog:
 
     def new_id(self) -> int:
         """An id that no entity ever had or will have."""
-        with self._transaction() as database:
-            return int(database.execute(NEXT_ID).fetchone()[0])
+        with self._database.transaction() as execute:
+            return int(execute(NEXT_ID, ())[0][0])
 
     def add(
         self,
@@ -258,75 +195,62 @@ class Catalog:
     ) -> Entry:
         path = path_of(description)
         entry = Entry(entity_id, description, now, now, rules, first_store)
-        with self._transaction() as database:
+        with self._database.transaction() as execute:
             if self.find(path) is not None:
                 raise EntityAlreadyExists(f"'{path}' exists already. Choose another name or update it.")
             kind = KIND_NAMES[type(description)]
             values = (entity_id, path_key(path), kind, write_entity(description), now, now, first_store)
-            database.execute(ADD_ENTITY, values)
+            # Only left by a change that was made although its answer was lost.
+            execute(FORGET_ENTITY, (path_key(path),))
+            execute(ADD_ENTITY, values)
             for rule in rules:
-                database.execute(ADD_RULE, (entity_id, path_key(rule.name), write_rule(rule)))
+                execute(ADD_RULE, (entity_id, path_key(rule.name), write_rule(rule)))
         self._remember(entry)
         return entry
 
     def update(self, description: EntityDescription, now: Millis) -> Entry:
-        with self._transaction() as database:
+        with self._database.transaction() as execute:
             entry = self.get(path_of(description))
-            database.execute(UPDATE_ENTITY, (write_entity(description), now, entry.id))
+            execute(UPDATE_ENTITY, (write_entity(description), now, entry.id))
         return self._remember(replace(entry, description=description, updated_at=now))
 
     def remove(self, path: str) -> None:
         """The entity; of a topic also its subscriptions, in the same transaction."""
-        with self._transaction() as database:
+        with self._database.transaction() as execute:
             entry = self.get(path)
             gone = [entry]
             if isinstance(entry.description, TopicDescription):
                 gone += self.subscriptions(path)
-            database.executemany(REMOVE_ENTITY, [(each.id,) for each in gone])
+            for each in gone:
+                execute(REMOVE_ENTITY, (each.id,))
         for each in gone:
             self._forget(each)
 
     def set_rules(self, path: str, rules: tuple[RuleDescription, ...], now: Millis) -> Entry:
         """Make these the rules of the subscription. Rules that stay are the same objects, and keep their place in the order."""
-        with self._transaction() as database:
+        with self._database.transaction() as execute:
             entry = self.get(path)
             before = {path_key(rule.name): rule for rule in entry.rules}
             after = {path_key(rule.name): rule for rule in rules}
             for key in before.keys() - after.keys():
-                database.execute(REMOVE_RULE, (entry.id, key))
+                execute(REMOVE_RULE, (entry.id, key))
             for key, rule in after.items():
                 if key not in before:
-                    database.execute(ADD_RULE, (entry.id, key, write_rule(rule)))
+                    execute(REMOVE_RULE, (entry.id, key))
+                    execute(ADD_RULE, (entry.id, key, write_rule(rule)))
                 elif rule is not before[key]:
-                    database.execute(UPDATE_RULE, (write_rule(rule), entry.id, key))
+                    execute(UPDATE_RULE, (write_rule(rule), entry.id, key))
         return self._remember(replace(entry, rules=rules))
 
     def set_namespace_rule(self, rule: AuthorizationRule) -> None:
-        with self._transaction() as database:
-            database.execute(SET_ACCESS_RULE, (rule.name, write_authorization_rule(rule)))
+        with self._database.transaction() as execute:
+            execute(SET_ACCESS_RULE, (rule.name, write_authorization_rule(rule)))
         self._access_rules[rule.name] = rule
 
     def remove_namespace_rule(self, name: str) -> None:
-        with self._transaction() as database:
-            database.execute(REMOVE_ACCESS_RULE, (name,))
+        with self._database.transaction() as execute:
+            execute(REMOVE_ACCESS_RULE, (name,))
         self._access_rules.pop(name, None)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._writing:
-            try:
-                self._database.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._database
-                    version = seal(self._database)
-                    self._database.execute("COMMIT")
-                    self._mark.set(version)
-                finally:
-                    # Also after a COMMIT that failed, which leaves the transaction open.
-                    if self._database.in_transaction:
-                        self._database.rollback()
-            except sqlite3.Error as fault:
-                raise InternalError(f"The catalog could not be written: {fault}. Nothing was changed.") from fault
 
     def _remember(self, entry: Entry) -> Entry:
         key = path_key(path_of(entry.description))

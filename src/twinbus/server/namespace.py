@@ -116,7 +116,7 @@ class NamespaceServer:
         await self._trust()
         self._bind()
         self.root_rule = folder.root_rule(settings.shared_access_key)
-        self.catalog = Catalog(folder.path / "catalog.db", settings.name, self.clock.now())
+        self.catalog = Catalog.in_file(folder.path / "catalog.db", settings.name, self.clock.now())
         self._closers.append(self.catalog.close)
         self._keep_root_rule()
         self.stores = StorePool(partial(self._keeper, folder.store_paths(settings.store_count), loop), self.clock)

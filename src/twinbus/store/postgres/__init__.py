@@ -5,5 +5,5 @@ medium, lease               the schema as one `Medium`; who owns it, and for how
 journal                     segments as rows of rotating tables
 tables, checkpoint          what all segments add up to, read in snapshots; a layer written to it
 statements, sql/            its SQL by name
-connection                  how we connect, what we refuse, and errors in our words
+connection, schema          how we connect, what we refuse, and errors in our words; schemas created once
 """

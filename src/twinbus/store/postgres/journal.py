@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from twinbus.errors import StoreDamaged, StoreInUse
+from twinbus.errors import StoreDamaged, StoreTaken
 from twinbus.store.medium import Batch
 from twinbus.store.postgres.connection import Connection
 from twinbus.store.postgres.statements import journal_statement
@@ -167,5 +167,5 @@ class SegmentRows:
         """The connection is the medium's."""
 
 
-def fenced(where: str) -> StoreInUse:
-    return StoreInUse(f"{where}: another process has taken the store over. It serves what is kept here now.")
+def fenced(where: str) -> StoreTaken:
+    return StoreTaken(f"{where}: another process has taken the store over. It serves what is kept here now.")

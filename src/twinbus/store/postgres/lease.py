@@ -7,48 +7,94 @@ as the two clocks differ by less than a fifth over five seconds.
 
 import logging
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import psycopg
+from psycopg import sql
 
-from twinbus.errors import StoreUnavailable
-from twinbus.store.postgres.connection import Connection
-from twinbus.store.postgres.place import Owner, PostgresPlace
-from twinbus.store.postgres.statements import schema_statement
+from twinbus.clock import boot_time
+from twinbus.errors import StoreTaken, StoreUnavailable
+from twinbus.store.postgres.connection import Connection, in_our_words
+from twinbus.store.postgres.place import LeasedPlace, Owner, server_of
+from twinbus.store.postgres.schema import schema_exists
+from twinbus.store.postgres.statements import SQL, schema_statement
 
 LEASE_S = 5.0
 TRUSTED_S = 4.0
 RENEW_EVERY_S = 1.0
 GIVE_BACK_S = 2.0
+TAKEOVER_TIMEOUT = "10s"
 
 log = logging.getLogger(__name__)
 
 
-def boot_time() -> float:
-    """Seconds since the machine was started, asleep or not."""
-    # macOS has no such clock; its monotonic one counts sleep as well.
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+def take_over(connection: Connection, place: LeasedPlace, owner: Owner) -> int:
+    """Own what the schema holds, if its lease has ended or is ours. Returns the epoch, which nobody had before.
+
+    Raises StoreTaken. What the owner before has under way is ended or waited for, so all it was ever told is there.
+    """
+    with connection.raw.transaction():
+        connection.raw.execute(sql.SQL("SET LOCAL statement_timeout = {}").format(sql.Literal(TAKEOVER_TIMEOUT)))
+        former, address, is_live = connection.one(SQL["lock_lease"].decode())
+        if is_live and former != owner.id:
+            raise StoreTaken(f"{place} is owned by {address}. It can be served from here when that process has ended.")
+        if former:
+            connection.raw.execute(SQL["end_backends"], (Owner(former, address).application(place.schema),))
+        (epoch,) = connection.one(SQL["raise_epoch"].decode())
+        connection.raw.execute(SQL["take_lease"], (owner.id, owner.address, LEASE_S))
+    connection.require_no_warning()
+    return int(epoch)
+
+
+def give_back(connection: Connection, place: LeasedPlace, owner: Owner) -> None:
+    connection.raw.execute(schema_statement("give_lease_back", place.schema), (owner.id,))
+
+
+class LeaseState(NamedTuple):
+    """Of one schema: who owns it, as people call it; nobody if the lease has ended or there is no schema yet."""
+
+    place: LeasedPlace
+    owner: str
+
+
+def lease_states(dsn: str, places: Sequence[LeasedPlace], owner: Owner) -> list[LeaseState]:
+    """Of places in one database. Raises StoreUnavailable."""
+    connection = Connection(dsn, f"twinbus {owner.id} waits")
+    states: list[LeaseState] = []
+    try:
+        for place in places:
+            if schema_exists(connection, place.schema):
+                found = connection.raw.execute(schema_statement("lease", place.schema)).fetchone()
+                assert found is not None
+                former, address, is_live = found
+                states.append(LeaseState(place, address if is_live and former != owner.id else ""))
+            else:
+                states.append(LeaseState(place, ""))
+    except psycopg.Error as error:
+        raise in_our_words(error, server_of(dsn)) from error
+    finally:
+        connection.close()
+    return states
 
 
 class LeaseRenewal(Protocol):
     """What keeps the leases of a process alive."""
 
-    def start(self, place: PostgresPlace, owner: Owner, since: float) -> None:
+    def start(self, place: LeasedPlace, owner: Owner, since: float) -> None:
         """The lease was taken; the statement that did it was sent after `since`."""
         ...
 
-    def stop(self, place: PostgresPlace) -> None: ...
+    def stop(self, place: LeasedPlace) -> None: ...
 
 
 class _NoRenewal:
     """For a store that is opened for a moment, or by a test."""
 
-    def start(self, place: PostgresPlace, owner: Owner, since: float) -> None: ...
+    def start(self, place: LeasedPlace, owner: Owner, since: float) -> None: ...
 
-    def stop(self, place: PostgresPlace) -> None: ...
+    def stop(self, place: LeasedPlace) -> None: ...
 
 
 NO_RENEWAL: LeaseRenewal = _NoRenewal()
@@ -64,18 +110,18 @@ class LeaseKeeper:
         self._trusted_until = trusted_until
         self._may_serve = may_serve
         self._changing = threading.Lock()
-        self._held: dict[PostgresPlace, Owner] = {}
+        self._held: dict[LeasedPlace, Owner] = {}
         self._connections: dict[str, Connection] = {}
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
         self._thread.start()
 
-    def start(self, place: PostgresPlace, owner: Owner, since: float) -> None:
+    def start(self, place: LeasedPlace, owner: Owner, since: float) -> None:
         with self._changing:
             self._held[place] = owner
         self._trusted_until(place.number, since + TRUSTED_S)
 
-    def stop(self, place: PostgresPlace) -> None:
+    def stop(self, place: LeasedPlace) -> None:
         with self._changing:
             self._held.pop(place, None)
         self._trusted_until(place.number, 0.0)
@@ -89,12 +135,11 @@ class LeaseKeeper:
         helper.start()
         helper.join(GIVE_BACK_S)
 
-    def _give_back(self, held: dict[PostgresPlace, Owner]) -> None:
+    def _give_back(self, held: dict[LeasedPlace, Owner]) -> None:
         self._thread.join(GIVE_BACK_S)
         for place, owner in held.items():
             with suppress(psycopg.Error, StoreUnavailable):
-                statement = schema_statement("give_lease_back", place.schema)
-                self._connection(place.dsn, owner).raw.execute(statement, (owner.id,))
+                give_back(self._connection(place.dsn, owner), place, owner)
 
     def close(self) -> None:
         self._is_over.set()
@@ -110,7 +155,7 @@ class LeaseKeeper:
                 for dsn in {place.dsn for place in held}:
                     self._renew(dsn, {place: owner for place, owner in held.items() if place.dsn == dsn})
 
-    def _renew(self, dsn: str, held: dict[PostgresPlace, Owner]) -> None:
+    def _renew(self, dsn: str, held: dict[LeasedPlace, Owner]) -> None:
         """Of one database. If it cannot be reached the leases end by themselves."""
         try:
             for place, owner in held.items():

@@ -13,18 +13,19 @@ from contextlib import suppress
 import psycopg
 from psycopg import sql
 
-from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.clock import boot_time
+from twinbus.errors import ArgumentError, StoreDamaged, StoreUnavailable
 from twinbus.store import journal_record
 from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.journal import SegmentRows, fenced
-from twinbus.store.postgres.lease import LEASE_S, NO_RENEWAL, LeaseRenewal, boot_time
+from twinbus.store.postgres.lease import NO_RENEWAL, LeaseRenewal, give_back, take_over
 from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
-from twinbus.store.postgres.statements import JOURNAL_COUNT, SQL, journal_statement, schema_statement
-from twinbus.store.postgres.tables import PostgresTables, set_search_path
+from twinbus.store.postgres.schema import create_schema, set_search_path
+from twinbus.store.postgres.statements import JOURNAL_COUNT, SQL, journal_statement
+from twinbus.store.postgres.tables import PostgresTables
 from twinbus.store.statements import load_schema
 
 SCHEMA_VERSION = 1
-TAKEOVER_TIMEOUT = "10s"
 TRUNCATE_WAIT = "100ms"
 TRUNCATE_WAIT_LAST = "10s"
 """When the journal is needed for the next segment."""
@@ -55,9 +56,7 @@ class PostgresMedium:
         set_search_path(connection, self._place.schema)
         self._require_store(connection)
         before = boot_time()
-        with connection.raw.transaction():
-            self._take_over(connection)
-        connection.require_no_warning()
+        self.epoch = take_over(connection, self._place, self._owner)
         self._renewal.start(self._place, self._owner, before)
 
     def _connect(self) -> Connection:
@@ -65,20 +64,13 @@ class PostgresMedium:
 
     def _create_schema(self, connection: Connection) -> None:
         place = self._place
-        if connection.one(SQL["schema_exists"].decode(), place.schema)[0]:
-            return
-        with connection.raw.transaction():
-            # Two that start at the same moment create it one after the other.
-            connection.one(SQL["lock_creation"].decode(), place.schema)
-            if connection.one(SQL["schema_exists"].decode(), place.schema)[0]:
-                return
-            name = sql.Identifier(place.schema)
-            connection.raw.execute(sql.SQL("CREATE SCHEMA {0}; SET LOCAL search_path TO {0}").format(name))
+        facts = (SCHEMA_VERSION, journal_record.VERSION, place.namespace, place.number, place.store_count)
+
+        def fill() -> None:
             connection.raw.execute(load_schema("postgres").encode())
-            connection.raw.execute(
-                SQL["put_store"],
-                (SCHEMA_VERSION, journal_record.VERSION, place.namespace, place.number, place.store_count),
-            )
+            connection.raw.execute(SQL["put_store"], facts)
+
+        create_schema(connection, place.schema, fill)
 
     def _require_store(self, connection: Connection) -> None:
         version, records, _, _, store_count = connection.one(SQL["store"].decode())
@@ -89,18 +81,6 @@ class PostgresMedium:
                 f"{self} belongs to a namespace of {store_count} messaging stores and cannot be served with "
                 f"{self._place.store_count}: use --stores {store_count}."
             )
-
-    def _take_over(self, connection: Connection) -> None:
-        execute = connection.raw.execute
-        execute(sql.SQL("SET LOCAL statement_timeout = {}").format(sql.Literal(TAKEOVER_TIMEOUT)))
-        owner, address, is_live = connection.one(SQL["lock_lease"].decode())
-        if is_live and owner != self._owner.id:
-            raise StoreInUse(f"{self} is owned by {address}. It can be served from here when that process has ended.")
-        if owner and owner != self._owner.id:
-            before = Owner(owner, address).application(self._place.schema)
-            execute(SQL["end_backends"], (before,))
-        (self.epoch,) = connection.one(SQL["raise_epoch"].decode())
-        execute(SQL["take_lease"], (self._owner.id, self._owner.address, LEASE_S))
 
     def tables(self, cache_bytes: int) -> PostgresTables:
         writer = self._connect()
@@ -170,7 +150,7 @@ class PostgresMedium:
         if connection is None:
             return
         with suppress(psycopg.Error):
-            connection.raw.execute(schema_statement("give_lease_back", self._place.schema), (self._owner.id,))
+            give_back(connection, self._place, self._owner)
         connection.close()
 
     def _open(self) -> Connection:

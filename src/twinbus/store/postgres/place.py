@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -23,15 +24,7 @@ class PostgresPlace:
     store_count: int
 
     def __post_init__(self) -> None:
-        """Raises ArgumentError if it is not a connection string."""
-        try:
-            conninfo_to_dict(self.dsn)
-        except psycopg.ProgrammingError:
-            # The text of the library quotes the string.
-            raise ArgumentError(
-                "The connection string of a store cannot be read. Write postgresql://user@host:5432/database, "
-                "or key=value pairs as libpq has them."
-            ) from None
+        check_dsn(self.dsn)
 
     @property
     def schema(self) -> str:
@@ -39,6 +32,40 @@ class PostgresPlace:
 
     def __str__(self) -> str:
         return f"{server_of(self.dsn)}, schema {self.schema}"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPlace:
+    """Where the catalog of a namespace is: in the first of its databases."""
+
+    dsn: str = field(repr=False)
+    namespace: str
+    number: int = -1
+
+    def __post_init__(self) -> None:
+        check_dsn(self.dsn)
+
+    @property
+    def schema(self) -> str:
+        return f"{SCHEMA_PREFIX}{self.namespace}"
+
+    def __str__(self) -> str:
+        return f"{server_of(self.dsn)}, schema {self.schema}"
+
+
+LeasedPlace: TypeAlias = PostgresPlace | CatalogPlace
+
+
+def check_dsn(dsn: str) -> None:
+    """Raises ArgumentError if it is not a connection string."""
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        # The text of the library quotes the string.
+        raise ArgumentError(
+            "The connection string of a store cannot be read. Write postgresql://user@host:5432/database, "
+            "or key=value pairs as libpq has them."
+        ) from None
 
 
 def server_of(dsn: str) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from psycopg import sql
-
 from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
@@ -167,7 +165,3 @@ def row_id(slot: int, number: int) -> int:
 def _row(values: tuple[Any, ...]) -> Row:
     session_id = values[8]
     return (*values[1:8], None if session_id is None else json.loads(session_id), NO_PLACE)
-
-
-def set_search_path(connection: Connection, schema: str) -> None:
-    connection.raw.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))

@@ -1,0 +1,106 @@
+"""A catalog in a schema of a PostgreSQL database, owned by one process at a time as a messaging store is.
+
+One process serves a namespace, so nobody else changes its catalog: the owner answers from memory, and a successor reads it all
+when it takes over. Every change is made under the epoch that the owner took it with.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+
+from twinbus.clock import Millis
+from twinbus.errors import ArgumentError, InternalError, StoreDamaged, StoreUnavailable
+from twinbus.store.postgres.connection import Connection, in_our_words
+from twinbus.store.postgres.lease import NO_RENEWAL, LeaseRenewal, boot_time, give_back, take_over
+from twinbus.store.postgres.place import CatalogPlace, Owner, server_of
+from twinbus.store.postgres.schema import create_schema, set_search_path
+from twinbus.store.postgres.statements import SQL
+
+VERSION = 1
+PUT_CATALOG = "INSERT INTO catalog (version, store_count) VALUES (%s, %s)"
+CATALOG = "SELECT version, store_count FROM catalog"
+PUT_NAMESPACE = "INSERT INTO namespace (name, created_at, modified_at, last_entity_id) VALUES (%s, %s, %s, 0)"
+
+
+class PostgresCatalog:
+    """See `CatalogDatabase`. Raises StoreTaken while another process owns it."""
+
+    def __init__(
+        self, place: CatalogPlace, owner: Owner, store_count: int, now: Millis, renewal: LeaseRenewal = NO_RENEWAL
+    ) -> None:
+        self._place = place
+        self._owner = owner
+        self._renewal = renewal
+        self._writing = threading.Lock()
+        self._connection = self._connect()
+        try:
+            self._prepare(store_count, now)
+            set_search_path(self._connection, place.schema)
+            self._require_catalog(store_count)
+            before = boot_time()
+            self._epoch = take_over(self._connection, place, owner)
+        except psycopg.Error as error:
+            self._connection.close()
+            raise in_our_words(error, server_of(place.dsn)) from error
+        except BaseException:
+            self._connection.close()
+            raise
+        renewal.start(place, owner, before)
+
+    def _connect(self) -> Connection:
+        return Connection(self._place.dsn, self._owner.application(self._place.schema))
+
+    def _prepare(self, store_count: int, now: Millis) -> None:
+        def fill() -> None:
+            raw = self._connection.raw
+            raw.execute(files("twinbus.management").joinpath("sql", "catalog_postgres.sql").read_bytes())
+            raw.execute(PUT_CATALOG, (VERSION, store_count))
+            raw.execute(PUT_NAMESPACE, (self._place.namespace, now, now))
+
+        create_schema(self._connection, self._place.schema, fill)
+
+    def _require_catalog(self, store_count: int) -> None:
+        version, known_count = self._connection.one(CATALOG)
+        if version > VERSION:
+            raise StoreDamaged(f"{self._place} was written by a newer release. Use the release that wrote it.")
+        if known_count != store_count:
+            raise ArgumentError(
+                f"The namespace in {self._place} has {known_count} messaging stores and cannot be served with "
+                f"{store_count}: use --stores {known_count}."
+            )
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return self._connection.raw.execute(statement.encode()).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Callable[[str, Sequence[object]], list[tuple[Any, ...]]]]:
+        with self._writing:
+            try:
+                if self._connection.raw.broken:
+                    self._connection.close()
+                    self._connection = self._connect()
+                    set_search_path(self._connection, self._place.schema)
+                with self._connection.raw.transaction():
+                    if self._connection.raw.execute(SQL["require_epoch"], (self._epoch,)).fetchone() is None:
+                        raise InternalError("Another process serves this namespace by now. Connect again.")
+                    yield self._execute
+                self._connection.require_no_warning()
+            except (psycopg.Error, StoreUnavailable) as fault:
+                raise InternalError(
+                    f"The catalog could not be written: {' '.join(str(fault).split())} Try again."
+                ) from fault
+
+    def _execute(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        cursor = self._connection.raw.execute(statement.replace("?", "%s").encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        self._renewal.stop(self._place)
+        with self._writing:
+            with suppress(psycopg.Error):
+                give_back(self._connection, self._place, self._owner)
+            self._connection.close()
