@@ -18,6 +18,7 @@ from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.server.data_folder import witness_of
 from twinbus.server.server_settings import LogFormat, LogLevel
 from twinbus.server.stores import process as store_process
+from twinbus.server.stores.places import StoresToKeep
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import ServedStore, StoreCondition
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, Removed, fragment_key
@@ -39,7 +40,7 @@ class Kept:
         for path in self.paths:
             announce_new(witness_of(path))
         self.keeper = StoreProcess(
-            self.paths,
+            StoresToKeep(self.paths),
             (LogFormat.LOGFMT, LogLevel.INFO),
             asyncio.get_running_loop(),
             on_lost=self._lost,

@@ -17,7 +17,7 @@ from twinbus.store.changes import Enqueued, FragmentCreated, Removed
 from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.journal import PART_BYTES
-from twinbus.store.postgres.lease import LeaseKeeper
+from twinbus.store.postgres.lease import TAKEN, LeaseKeeper
 from twinbus.store.postgres.place import Owner, PostgresPlace
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.store_limits import StoreLimits
@@ -315,9 +315,9 @@ def test_nobody_trusts_a_lease_that_was_taken_by_another(here: PostgresPlace) ->
     store = PostgresStore(here, Owner.this_process(), renewal=keeper)
     run_sql(here, "UPDATE lease SET owner = 'another'")
     deadline = time.monotonic() + 20
-    while told[-1] != 0.0 and time.monotonic() < deadline:
+    while told[-1] != TAKEN and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert told[-1] == 0.0
+    assert told[-1] == TAKEN
     store.close()
     keeper.close()
 

@@ -4,6 +4,7 @@ One process serves a namespace, so nobody else changes its catalog: the owner an
 when it takes over. Every change is made under the epoch that the owner took it with.
 """
 
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,17 +13,20 @@ from typing import Any
 
 import psycopg
 
-from twinbus.clock import Millis
+from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, InternalError, StoreDamaged, StoreUnavailable
 from twinbus.store.postgres.connection import Connection, in_our_words
-from twinbus.store.postgres.lease import NO_RENEWAL, LeaseRenewal, boot_time, give_back, take_over
-from twinbus.store.postgres.place import CatalogPlace, Owner, server_of
+from twinbus.store.postgres.lease import NO_RENEWAL, LeaseRenewal, give_back, take_over
+from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace, server_of
 from twinbus.store.postgres.schema import create_schema, set_search_path
 from twinbus.store.postgres.statements import SQL
 
 VERSION = 1
 PUT_CATALOG = "INSERT INTO catalog (version, store_count) VALUES (%s, %s)"
 CATALOG = "SELECT version, store_count FROM catalog"
+PUT_STORE = "INSERT INTO stores (number, identity) VALUES (%s, %s)"
+STORES = "SELECT number, identity, is_created FROM stores ORDER BY number"
+MARK_CREATED = "UPDATE stores SET is_created = TRUE WHERE number = ?"
 PUT_NAMESPACE = "INSERT INTO namespace (name, created_at, modified_at, last_entity_id) VALUES (%s, %s, %s, 0)"
 
 
@@ -32,7 +36,7 @@ class PostgresCatalog:
     def __init__(
         self, place: CatalogPlace, owner: Owner, store_count: int, now: Millis, renewal: LeaseRenewal = NO_RENEWAL
     ) -> None:
-        self._place = place
+        self.place = place
         self._owner = owner
         self._renewal = renewal
         self._writing = threading.Lock()
@@ -52,26 +56,41 @@ class PostgresCatalog:
         renewal.start(place, owner, before)
 
     def _connect(self) -> Connection:
-        return Connection(self._place.dsn, self._owner.application(self._place.schema))
+        return Connection(self.place.dsn, self._owner.application(self.place.schema))
 
     def _prepare(self, store_count: int, now: Millis) -> None:
         def fill() -> None:
             raw = self._connection.raw
             raw.execute(files("twinbus.management").joinpath("sql", "catalog_postgres.sql").read_bytes())
             raw.execute(PUT_CATALOG, (VERSION, store_count))
-            raw.execute(PUT_NAMESPACE, (self._place.namespace, now, now))
+            raw.execute(PUT_NAMESPACE, (self.place.namespace, now, now))
+            for number in range(store_count):
+                raw.execute(PUT_STORE, (number, secrets.token_hex(16)))
 
-        create_schema(self._connection, self._place.schema, fill)
+        create_schema(self._connection, self.place.schema, fill)
 
     def _require_catalog(self, store_count: int) -> None:
         version, known_count = self._connection.one(CATALOG)
         if version > VERSION:
-            raise StoreDamaged(f"{self._place} was written by a newer release. Use the release that wrote it.")
+            raise StoreDamaged(f"{self.place} was written by a newer release. Use the release that wrote it.")
         if known_count != store_count:
             raise ArgumentError(
-                f"The namespace in {self._place} has {known_count} messaging stores and cannot be served with "
+                f"The namespace in {self.place} has {known_count} messaging stores and cannot be served with "
                 f"{store_count}: use --stores {known_count}."
             )
+
+    def places(self, dsns: Sequence[str]) -> list[PostgresPlace]:
+        """Where the messaging stores are: one after the other in the databases given."""
+        stores = self.rows(STORES)
+        return [
+            PostgresPlace(dsns[number % len(dsns)], self.place.namespace, number, len(stores), identity, is_created)
+            for number, identity, is_created in stores
+        ]
+
+    def mark_created(self, number: int) -> None:
+        """The store is open: from now on it must be found. Raises InternalError."""
+        with self.transaction() as execute:
+            execute(MARK_CREATED, (number,))
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         return self._connection.raw.execute(statement.encode()).fetchall()
@@ -83,7 +102,7 @@ class PostgresCatalog:
                 if self._connection.raw.broken:
                     self._connection.close()
                     self._connection = self._connect()
-                    set_search_path(self._connection, self._place.schema)
+                    set_search_path(self._connection, self.place.schema)
                 with self._connection.raw.transaction():
                     if self._connection.raw.execute(SQL["require_epoch"], (self._epoch,)).fetchone() is None:
                         raise InternalError("Another process serves this namespace by now. Connect again.")
@@ -99,8 +118,8 @@ class PostgresCatalog:
         return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:
-        self._renewal.stop(self._place)
+        self._renewal.stop(self.place)
         with self._writing:
             with suppress(psycopg.Error):
-                give_back(self._connection, self._place, self._owner)
+                give_back(self._connection, self.place, self._owner)
             self._connection.close()

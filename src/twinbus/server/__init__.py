@@ -15,5 +15,7 @@ listener          AMQP on a socket
 http_server       HTTP on a socket
 timers            the beat that ticks brokers and connections
 metering          the operations log: its book and writer
+spare             waits while another process serves the namespace
+store_addresses   what --store names
 stores            the messaging stores, in a process of their own or on threads
 """

@@ -1,6 +1,6 @@
 """A namespace as a running server: settings in; folder, stores, brokers, catalog and listeners started and stopped in order.
 
-start   hold the data folder > bind ports > catalog > restore entities > open stores > create new entities > listen
+start   (wait as a spare >) hold the data folder > bind ports > catalog > restore entities > open stores > create new entities > listen
 stop    close connections > stop listening > finish and close the stores > write the last operations > close the catalog
         > unlock the folder
 """
@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,15 +28,18 @@ from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.reassembly import SharedReassembly
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, SystemClock
+from twinbus.errors import ArgumentError, StoreTaken, StoreUnavailable
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections
 from twinbus.gateway.namespace_view import NamespaceView, Traffic
 from twinbus.gateway.turns import Turns
 from twinbus.http.application import HttpApplication, HttpParts
+from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.idle_sweep import IdleSweep
 from twinbus.meter.book import OperationsBook
+from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.admission import Admission, socket_count_max
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
 from twinbus.server.data_folder import open_store as open_durable_store
@@ -49,6 +52,8 @@ from twinbus.server.process_setup import set_up_process
 from twinbus.server.refusal_log import RefusalLog
 from twinbus.server.server_settings import AMQPS_PORT, ServerSettings
 from twinbus.server.sockets import SharedPort, bind, listen, port_of
+from twinbus.server.spare import Spare
+from twinbus.server.stores.places import StoresToKeep
 from twinbus.server.stores.pool import StorePool
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
@@ -59,6 +64,8 @@ from twinbus.store.store_limits import StoreLimits
 
 if TYPE_CHECKING:
     from twinbus.gateway.web_tokens import WebTokens
+    from twinbus.management.catalog_postgres import PostgresCatalog
+    from twinbus.store.postgres.place import Owner, PostgresPlace
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +74,7 @@ class NamespaceServer:
     """`open_store` and `clock` are for tests; a served namespace is on disk and uses the system clock.
 
     `has_store_process`: its stores run in a process of their own, for throughput. Without one a namespace starts faster.
+    `owner`: as whom it owns its stores, where those are in PostgreSQL.
     """
 
     def __init__(
@@ -76,8 +84,13 @@ class NamespaceServer:
         clock: Clock | None = None,
         open_store: OpenStore | None = None,
         has_store_process: bool = False,
+        owner: "Owner | None" = None,
     ) -> None:
         self.settings = settings
+        self.owner = owner
+        self._unmarked: set[int] = set()  # stores that the catalog does not know to be in use yet
+        self._marking: set[asyncio.Task[None]] = set()
+        self._mark_created: Callable[[int], None] = lambda _: None
         self.clock = clock or SystemClock()
         self.traffic = Traffic()
         self.amqp_port = settings.amqp_port
@@ -115,11 +128,9 @@ class NamespaceServer:
         self._closers.append(folder.close)
         await self._trust()
         self._bind()
-        self.root_rule = folder.root_rule(settings.shared_access_key)
-        self.catalog = Catalog.in_file(folder.path / "catalog.db", settings.name, self.clock.now())
+        wanted = await self._open_catalog(folder)
         self._closers.append(self.catalog.close)
-        self._keep_root_rule()
-        self.stores = StorePool(partial(self._keeper, folder.store_paths(settings.store_count), loop), self.clock)
+        self.stores = StorePool(partial(self._keeper, wanted, loop), self.clock, self._on_opened)
         self.entities = Entities(self.stores.brokers)
         restore(self.catalog, self.entities, self.clock.now())
         self.control = ControlPlane(self.catalog, self.entities, self.clock)
@@ -141,11 +152,56 @@ class NamespaceServer:
             "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
         )
 
+    async def _open_catalog(self, folder: DataFolder) -> StoresToKeep:
+        """The catalog and the rule with all rights; says where the messaging stores are."""
+        settings = self.settings
+        if settings.store_dsns:
+            database = await asyncio.to_thread(self._hold_namespace)
+            self._closers.append(database.close)
+            self.catalog = Catalog(database)
+            self.root_rule = root_rule_in(self.catalog, settings.shared_access_key)
+            self.catalog.set_namespace_rule(self.root_rule)
+            places = database.places(settings.store_dsns)
+            self._mark_created = database.mark_created
+            self._unmarked = {place.number for place in places if not place.is_created}
+            return StoresToKeep(places, self.owner, database.place)
+        self.root_rule = folder.root_rule(settings.shared_access_key)
+        self.catalog = Catalog.in_file(folder.path / "catalog.db", settings.name, self.clock.now())
+        self._keep_root_rule()
+        return StoresToKeep(folder.store_paths(settings.store_count))
+
+    def _hold_namespace(self) -> "PostgresCatalog":
+        """Raises StoreTaken while another process serves the namespace."""
+        from twinbus.management.catalog_postgres import PostgresCatalog
+        from twinbus.store.postgres.lease import LeaseKeeper
+        from twinbus.store.postgres.place import CatalogPlace
+
+        settings = self.settings
+        assert self.owner is not None
+        keeper = LeaseKeeper(lambda _, __: None, lambda: True)
+        self._closers.append(keeper.close)
+        place = CatalogPlace(settings.store_dsns[0], settings.name)
+        return PostgresCatalog(place, self.owner, settings.store_count, self.clock.now(), keeper)
+
+    def _on_opened(self, index: int) -> None:
+        if index in self._unmarked:
+            self._unmarked.discard(index)
+            task = asyncio.get_running_loop().create_task(asyncio.to_thread(self._mark_created, index))
+            self._marking.add(task)
+            task.add_done_callback(self._marked)
+
+    def _marked(self, task: "asyncio.Task[None]") -> None:
+        self._marking.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            # The next start marks it: until then a store that is gone would be taken for a new one.
+            log.warning("store_not_marked", extra={"fields": {"reason": str(fault)}})
+
     def _keeper(
-        self, paths: Sequence[Path], loop: asyncio.AbstractEventLoop, on_lost: OnLost, on_returned: OnReturned
+        self, wanted: StoresToKeep, loop: asyncio.AbstractEventLoop, on_lost: OnLost, on_returned: OnReturned
     ) -> StoreKeeper:
-        if self._has_store_process:
-            return StoreProcess(paths, (self.settings.log_format, self.settings.log_level), loop, on_lost, on_returned)
+        if self._has_store_process or wanted.have_leases:
+            return StoreProcess(wanted, (self.settings.log_format, self.settings.log_level), loop, on_lost, on_returned)
+        paths = [place for place in wanted.places if isinstance(place, Path)]
         return StoreThreads(paths, self._open_store, loop, on_lost, on_returned)
 
     def _start_metering(self) -> None:
@@ -339,13 +395,61 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    server = NamespaceServer(settings, has_store_process=True)
+    if not settings.store_dsns:
+        await _serve_once(NamespaceServer(settings, has_store_process=True), stop, on_ready, prepare)
+        return
+    owner, places = _places(settings)
+    while not stop.is_set() and await Spare(places, owner).wait(stop):
+        server = NamespaceServer(settings, has_store_process=True, owner=owner)
+        try:
+            await _serve_once(server, stop, on_ready, prepare)
+        except StoreTaken:
+            continue  # another spare was quicker
+        except StoreUnavailable as refused:
+            raise ArgumentError(str(refused)) from refused
+
+
+def _places(settings: ServerSettings) -> "tuple[Owner, list[PostgresPlace]]":
+    try:
+        from twinbus.store.postgres.place import Owner, PostgresPlace
+    except ImportError as missing:
+        raise ArgumentError(
+            "Messaging stores in PostgreSQL need psycopg: pip install 'twinbus[postgres]'."
+        ) from missing
+    dsns, count = settings.store_dsns, settings.store_count
+    return Owner.this_process(), [
+        PostgresPlace(dsns[number % len(dsns)], settings.name, number, count) for number in range(count)
+    ]
+
+
+async def _serve_once(
+    server: NamespaceServer,
+    stop: asyncio.Event,
+    on_ready: Callable[[NamespaceServer], None],
+    prepare: Prepare | None,
+) -> None:
+    """Until `stop`, or until another process owns the stores."""
     await server.start(prepare)
     try:
         on_ready(server)
-        await stop.wait()
+        ends = [asyncio.ensure_future(event.wait()) for event in (stop, server.stores.superseded)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        if not stop.is_set():
+            log.warning("superseded", extra={"fields": {"namespace": server.settings.name}})
     finally:
         await server.stop()
+
+
+def root_rule_in(catalog: Catalog, wanted_key: str | None) -> AuthorizationRule:
+    """The rule with all rights, kept in the catalog. A wanted key counts only if there is none yet."""
+    known = {rule.name: rule for rule in catalog.namespace_rules()}.get(ROOT_RULE_NAME)
+    if known is None:
+        return AuthorizationRule(ROOT_RULE_NAME, wanted_key or new_key(), "", frozenset(Right))
+    if wanted_key not in (None, known.primary_key):
+        raise ArgumentError("The namespace has a different key. Omit the key.")
+    return known
 
 
 def new_message_id() -> str:

@@ -74,6 +74,7 @@ class ServerSettings:
     also_listen: tuple[ExtraPort, ...] = ()
     advertised_host: str | None = None  # the name that clients use; None: the address it listens on
     store_count: int = STORE_COUNT_DEFAULT
+    store_dsns: tuple[str, ...] = field(default=(), repr=False)  # of databases; none: the stores are in the data folder
     connections_max: int = CONNECTIONS_MAX_DEFAULT
     shared_limits: SharedLimits = field(default_factory=SharedLimits)
     tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is created

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -43,6 +44,15 @@ EntitiesOption = Annotated[
 ]
 StoresOption = Annotated[
     int, typer.Option("--stores", min=1, max=STORE_COUNT_MAX, help="Messaging stores; fixed at the first start.")
+]
+StoreOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--store",
+        metavar="POSTGRESQL",
+        envvar="TWINBUS_STORE",
+        help="Keep the messaging stores in this PostgreSQL, such as 'postgresql://pg{0-3}/bus'; may be repeated.",
+    ),
 ]
 TlsOption = Annotated[
     bool,
@@ -108,6 +118,7 @@ def serve(
     http_port: HttpPortOption = HTTP_PORT_DEFAULT,
     also_listen: AlsoListenOption = "",
     stores: StoresOption = STORE_COUNT_DEFAULT,
+    store: StoreOption = None,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
     tls: TlsOption = False,
@@ -134,7 +145,10 @@ def serve(
     log_format: LogFormatOption = LogFormat.LOGFMT,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve one namespace until Ctrl-C."""
+    """Serve one namespace until Ctrl-C.
+
+    With --store, a second process with the same line waits as a spare and takes over when the first one ends.
+    """
     # Most other commands need neither the server and its event loop nor the reader of definition files.
     from twinbus.definitions.entity_file import read_wanted
     from twinbus.definitions.local_creation import create_entities
@@ -163,6 +177,7 @@ def serve(
         also_listen=extra_ports,
         tls_names=tuple(tls_name or ()),
         store_count=stores,
+        store_dsns=_store_dsns(store or (), sys.argv),
         tls_certificate=tls_cert,
         tls_key=tls_key,
         allow_plain=allow_plain,
@@ -273,6 +288,30 @@ def up(
 def _check_key(key: str | None) -> None:
     if key == "":
         raise ArgumentError(f"The key is empty. Omit --key and {KEY_VARIABLE} to have one generated.")
+
+
+def _store_dsns(stores: Sequence[str], arguments: Sequence[str]) -> tuple[str, ...]:
+    """Raises ArgumentError, also for a password that everybody on the machine could read in the list of processes."""
+    if not stores:
+        return ()
+    from twinbus.server.store_addresses import expand
+
+    dsns = expand(tuple(stores))
+    try:
+        from psycopg.conninfo import conninfo_to_dict
+
+        from twinbus.store.postgres.place import check_dsn
+    except ImportError:
+        raise ArgumentError("Stores in PostgreSQL need psycopg: pip install 'twinbus[postgres]'.") from None
+    for dsn in dsns:
+        check_dsn(dsn)
+    is_typed = any(store in argument for store in stores for argument in arguments)
+    if is_typed and any("password" in conninfo_to_dict(dsn) for dsn in dsns):
+        raise ArgumentError(
+            "The connection string holds a password, and everybody on this machine can read the arguments of a process. "
+            "Give the string by TWINBUS_STORE, or the password by PGPASSWORD, passfile or service."
+        )
+    return dsns
 
 
 def _check_name(name: str) -> None:

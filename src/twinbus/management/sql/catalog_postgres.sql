@@ -40,3 +40,6 @@ CREATE TABLE rules (
 );
 
 CREATE TABLE access_rules (key TEXT COLLATE "C" PRIMARY KEY, description TEXT NOT NULL);
+
+-- Gone is not empty: a store that has been in use is opened only where it is found.
+CREATE TABLE stores (number INTEGER PRIMARY KEY, identity TEXT NOT NULL, is_created BOOLEAN NOT NULL DEFAULT FALSE);

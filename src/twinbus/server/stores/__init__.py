@@ -2,6 +2,8 @@
 
 pool           brokers, each with its store
 served_store   one store as the loop sees it: order of answers, loss and return, switches
+places         where the stores are, and how one is opened there
+leases         until when those in a database are ours
 process        the stores in a second process: start, loss, restart, stop
 line_frames    frames between the two processes
 host           the second process: a thread for each store

@@ -1,11 +1,13 @@
-"""The process that keeps the messaging stores of a namespace: `main` with FORMAT, then SOCKET FOLDER for each store.
+"""The process that keeps the messaging stores of a namespace: `main` with FORMAT, LEVEL, LEASE_SOCKET (or -), then a SOCKET for each.
+
+Where the stores are is read from standard input: a connection string may hold a secret, and anybody can read arguments.
 
 Each store has a thread and a socket to the namespace (`line_frames`). Journals, tables and checkpoints run in this process's
 interpreter, so that the event loop of the namespace does not share its own.
 
 The process ends when every store has been stopped; or, when the namespace is gone, with the first thread that reads the end of
-its socket or fails to write to it. Nobody waits then for what is under way, and what is durable is in the journals. A
-successor that opens a folder too early is refused by the folder's lock and tries again. Signals are ignored: Ctrl-C and
+its socket or fails to write to it. Leases are given back then, so that a successor need not wait for their end. Nobody waits
+for what is under way, and what is durable is in the journals. A successor that opens a folder too early is refused by the folder's lock and tries again. Signals are ignored: Ctrl-C and
 SIGTERM reach the namespace, which still needs its stores to stop in good order, and stops this process as well.
 """
 
@@ -15,14 +17,15 @@ import pickle
 import select
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from twinbus.server.data_folder import open_store
+from twinbus.clock import boot_time
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import LogFormat, LogLevel
+from twinbus.server.stores.leases import NO_LEASES, SILENCE_S, UPDATE
 from twinbus.server.stores.line_frames import (
     COMMIT,
     COUNT,
@@ -36,11 +39,15 @@ from twinbus.server.stores.line_frames import (
     is_rows,
     pickled,
 )
+from twinbus.server.stores.places import StoresToKeep, opener
 from twinbus.server.stores.served_store import Answer, Done, Event
 from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch, Unwritable
 from twinbus.store.durable import DurableStore
 from twinbus.store.journal_record import encode_rows
 from twinbus.store.store_limits import StoreLimits
+
+if TYPE_CHECKING:
+    from twinbus.store.postgres.lease import LeaseKeeper
 
 READ_BYTES = 512 * 1024
 
@@ -103,13 +110,37 @@ def _frame_of(event: Event) -> bytes:
     return pickled(EVENT, event)
 
 
-def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits) -> None:
+class LeaseEnd:
+    """The store process's end of the line for leases: tells renewals, and knows whether the namespace is alive."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._heard_at = boot_time()
+        threading.Thread(target=self._listen, name="beats", daemon=True).start()
+
+    def _listen(self) -> None:
+        # At its end the stores' own threads read theirs.
+        while self._line.recv(64):
+            self._heard_at = boot_time()
+
+    def is_namespace_alive(self) -> bool:
+        return boot_time() - self._heard_at < SILENCE_S
+
+    def trusted_until(self, number: int, until: float) -> None:
+        try:
+            self._line.sendall(UPDATE.pack(number, until))
+        except OSError:
+            return  # the namespace is gone
+
+
+def run(
+    index: int, connection: socket.socket, open_store: Callable[[], DurableStore], at_end: Callable[[], None]
+) -> None:
     """Serve one store until it is stopped. Ends the process if the namespace is gone or the thread breaks."""
     try:
-        StoreWorker(
-            index, partial(open_store, folder, limits), DurableStore.commit_records, SocketEnd(connection)
-        ).run()
+        StoreWorker(index, open_store, DurableStore.commit_records, SocketEnd(connection)).run()
     except EOFError:
+        at_end()
         # Not `sys.exit`, which ends a thread only: the other stores have lost the namespace too.
         os._exit(1)
     except BaseException:
@@ -119,18 +150,43 @@ def run(index: int, connection: socket.socket, folder: Path, limits: StoreLimits
 
 
 def main(arguments: Sequence[str]) -> None:
-    log_format, log_level, *rest = arguments
+    log_format, log_level, lease_socket, *sockets = arguments
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     set_up_process(LogFormat(log_format), LogLevel(log_level))
-    lines = [socket.socket(fileno=int(descriptor)) for descriptor in rest[::2]]
-    folders = [Path(folder) for folder in rest[1::2]]
-    limits = StoreLimits.shared_by(len(folders))
+    wanted: StoresToKeep = pickle.load(sys.stdin.buffer)
+    lines = [socket.socket(fileno=int(descriptor)) for descriptor in sockets]
+    limits = StoreLimits.shared_by(len(lines))
+    renewal, at_end = (None, _nothing) if lease_socket == NO_LEASES else _keep_leases(int(lease_socket), wanted)
     threads = [
-        threading.Thread(target=run, args=(index, line, folder, limits), name=f"store-{index:02}")
-        for index, (line, folder) in enumerate(zip(lines, folders, strict=True))
+        threading.Thread(
+            target=run,
+            args=(index, line, opener(place, wanted.owner, limits, renewal), at_end),
+            name=f"store-{index:02}",
+        )
+        for index, (line, place) in enumerate(zip(lines, wanted.places, strict=True))
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def _keep_leases(descriptor: int, wanted: StoresToKeep) -> "tuple[LeaseKeeper, Callable[[], None]]":
+    from twinbus.store.postgres.lease import LeaseKeeper
+
+    end = LeaseEnd(socket.socket(fileno=descriptor))
+    keeper = LeaseKeeper(end.trusted_until, end.is_namespace_alive)
+    once = threading.Lock()
+    if wanted.owner is not None and wanted.catalog is not None:
+        keeper.give_back_too(wanted.catalog, wanted.owner)
+
+    def give_back() -> None:
+        # The first thread that reads the end of its line gives all of them back; the others wait, and the process ends.
+        with once:
+            keeper.give_back()
+
+    return keeper, give_back
+
+
+def _nothing() -> None: ...

@@ -23,17 +23,27 @@ MakeKeeper = Callable[[OnLost, OnReturned], StoreKeeper]
 
 
 class StorePool:
-    def __init__(self, make_keeper: MakeKeeper, clock: Clock) -> None:
+    def __init__(
+        self, make_keeper: MakeKeeper, clock: Clock, on_opened: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """`on_opened` is called with the number of each store whenever it was opened."""
+        self._on_opened = on_opened
         self._keeper = make_keeper(self._lost, self._returned)
         self.stores = self._keeper.stores
         long_work, wide_lanes = LongWork(asyncio.get_running_loop().call_soon, clock), WideLanes()
         self.brokers = [
-            MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes) for store in self.stores
+            MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes, lease)
+            for store, lease in zip(self.stores, self._keeper.leases, strict=True)
         ]
+        self.superseded = asyncio.Event()
 
     def _lost(self, index: int, error: StoreUnavailable) -> None:
         log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})
         self.brokers[index].store_lost(error)
+        taken_count = sum([store.condition is StoreCondition.TAKEN for store in self.stores])
+        if 2 * taken_count > len(self.stores):
+            # Another process serves the namespace; what is left of it here helps nobody.
+            self.superseded.set()
 
     def _returned(self, index: int) -> None:
         log.debug("store_opened", extra={"fields": {"store": index}})
@@ -41,6 +51,7 @@ class StorePool:
             fields = {"store": index, "set_aside": len(set_aside), "first": set_aside[0]}
             log.error("store_damaged", extra={"fields": fields})
         self.brokers[index].store_returned()
+        self._on_opened(index)
 
     async def start(self) -> None:
         """Open the stores, and return when each has loaded or failed, or after a while if one hangs."""
@@ -64,7 +75,7 @@ class StorePool:
 
     def _is_settled(self) -> bool:
         return all(
-            broker.is_available or store.condition in (StoreCondition.LOST, StoreCondition.DOWN)
+            broker.is_available or store.condition in (StoreCondition.LOST, StoreCondition.DOWN, StoreCondition.TAKEN)
             for broker, store in zip(self.brokers, self.stores, strict=True)
         )
 

@@ -20,13 +20,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import twinbus
+from twinbus.broker.store_port import StoreLease
 from twinbus.server.server_settings import LogFormat, LogLevel
+from twinbus.server.stores.leases import NO_LEASES, HeldLease, LeaseLine, held_for_good
 from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, HEADER, QUERY, ROWS, SWITCH, UNWRITABLE, FrameBuffer
+from twinbus.server.stores.places import StoresToKeep
 from twinbus.server.stores.served_store import STOP_WAIT_S, Answer, Done, Event, OnLost, OnReturned, ServedStore
 from twinbus.store.changes import Change, Copied
 from twinbus.store.journal_record import Piece, decode_rows, encode_changes
@@ -49,17 +53,21 @@ class StoreProcess:
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        wanted: StoresToKeep,
         log: tuple[LogFormat, LogLevel],
         loop: asyncio.AbstractEventLoop,
         on_lost: OnLost,
         on_returned: OnReturned,
     ) -> None:
-        self.stores = [ServedStore(index, on_lost, on_returned) for index in range(len(paths))]
-        self._paths = paths
+        count = len(wanted.places)
+        self.stores = [ServedStore(index, on_lost, on_returned) for index in range(count)]
+        self._held = [HeldLease() for _ in range(count)] if wanted.have_leases else []
+        self.leases: Sequence[StoreLease] = self._held or held_for_good(count)
+        self._wanted = wanted
         self._log = log
         self._loop = loop
         self._lines: list[SocketLine] = []
+        self._lease_line: LeaseLine | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopping = False
         self._restart: asyncio.TimerHandle | None = None
@@ -72,26 +80,41 @@ class StoreProcess:
 
     async def start(self) -> None:
         self._all_closed.clear()
-        pairs = [_socket_pair() for _ in self._paths]
-        self._process = self._spawn([theirs for _, theirs in pairs])
+        pairs = [_socket_pair() for _ in self._wanted.places]
+        lease_pair = socket.socketpair() if self._held else None
+        self._process = self._spawn([theirs for _, theirs in pairs], lease_pair[1] if lease_pair else None)
         for _, theirs in pairs:
             theirs.close()
+        if lease_pair is not None:
+            lease_pair[1].close()
+            self._lease_line = lease_line = LeaseLine(
+                self._loop, self._held, lambda number: self.stores[number].recall()
+            )
+            await self._loop.create_unix_connection(lambda: lease_line, sock=lease_pair[0])
         self._lines = [SocketLine(self._loop, store, self._line_lost) for store in self.stores]
         for line, (ours, _) in zip(self._lines, pairs, strict=True):
             await self._loop.create_unix_connection(partial(_given, line), sock=ours)
 
-    def _spawn(self, sockets: Sequence[socket.socket]) -> "subprocess.Popen[bytes]":
+    def _spawn(self, sockets: Sequence[socket.socket], lease_socket: socket.socket | None) -> "subprocess.Popen[bytes]":
         # -P: a folder in the working directory may have the name of our package; the place of ours is an argument instead.
         # A session of its own: Ctrl-C must reach the namespace only.
-        command = [sys.executable, "-P", "-c", PROGRAM, PACKAGE_PLACE, *(each.value for each in self._log)]
-        for line, path in zip(sockets, self._paths, strict=True):
-            command += [str(line.fileno()), str(path)]
         descriptors = [line.fileno() for line in sockets]
+        lease_descriptors = [] if lease_socket is None else [lease_socket.fileno()]
+        command = [sys.executable, "-P", "-c", PROGRAM, PACKAGE_PLACE, *(each.value for each in self._log)]
+        command += [str(*lease_descriptors) or NO_LEASES, *map(str, descriptors)]
         # Its threads take turns, so a heap for each of them would waste memory.
         environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, pass_fds=descriptors, start_new_session=True, env=environment
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            pass_fds=[*lease_descriptors, *descriptors],
+            start_new_session=True,
+            env=environment,
         )
+        assert process.stdin is not None
+        with process.stdin, suppress(BrokenPipeError):
+            process.stdin.write(pickle.dumps(self._wanted))
+        return process
 
     async def stop(self) -> None:
         self._is_stopping = True
@@ -112,6 +135,8 @@ class StoreProcess:
             self._restart.cancel()
         for line in self._lines:
             line.close()
+        if self._lease_line is not None:
+            self._lease_line.close()
         if self._process is not None:
             # What is durable stays so, and nobody waits for anything else.
             self._end(self._process)

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from twinbus.broker.store_port import StoreLease
 from twinbus.broker.telling import tell
 from twinbus.errors import ArgumentError, RequestRefused, StoreUnavailable
 from twinbus.store.changes import Change
@@ -49,6 +50,7 @@ class StoreCondition(Enum):
     UP = "up"
     LOST = "lost"  # failed by itself; it is being reopened
     DOWN = "down"  # switched off
+    TAKEN = "taken"  # another process owns it
 
 
 class Done(NamedTuple):
@@ -207,6 +209,10 @@ class ServedStore:
         self.acks_to_lose = count
         self._switch("lose_acks", count)
 
+    def recall(self) -> None:
+        """Another process owns the store by now: close it, and try to own it again."""
+        self._switch("recall")
+
     def stop(self) -> None:
         """Finish what waits and close the store."""
         self._switch("stop")
@@ -255,6 +261,11 @@ class StoreKeeper(Protocol):
     """Runs all stores of a namespace."""
 
     stores: list[ServedStore]
+
+    @property
+    def leases(self) -> Sequence[StoreLease]:
+        """One for each store."""
+        ...
 
     async def start(self) -> None:
         """Returns before the stores are open: see their conditions."""

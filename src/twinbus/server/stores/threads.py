@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from twinbus.server.stores.leases import held_for_good
 from twinbus.server.stores.served_store import STOP_WAIT_S, Event, OnLost, OnReturned, ServedStore
 from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch
 from twinbus.store.changes import Change, Copied, Enqueued
@@ -64,6 +65,7 @@ class StoreThreads:
         on_returned: OnReturned,
     ) -> None:
         self.stores = [ServedStore(index, on_lost, on_returned) for index in range(len(paths))]
+        self.leases = held_for_good(len(paths))
         self._threads = []
         for store, path in zip(self.stores, paths, strict=True):
             line = ThreadLine(loop.call_soon_threadsafe, store.told)

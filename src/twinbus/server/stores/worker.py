@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from twinbus.errors import StoreUnavailable
+from twinbus.errors import StoreTaken, StoreUnavailable
 from twinbus.server.stores.served_store import Answer, Done, Event, Failed, Lost, Returned, StoreCondition
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.reads import Read, carry_out
@@ -139,6 +139,8 @@ class StoreWorker(Generic[Store, Part]):
         try:
             self._store = self._open_store()
             set_aside = [str(damage) for damage in self._store.damage()]
+        except StoreTaken as fault:
+            self._not_opened(str(fault), REOPEN_PAUSE_S, StoreCondition.TAKEN)
         except StoreUnavailable as fault:
             self._not_opened(str(fault), REOPEN_PAUSE_S if fault.is_transient else DAMAGED_PAUSE_S)
         except Exception as broken:  # a bug; requests that wait must still be answered
@@ -149,11 +151,11 @@ class StoreWorker(Generic[Store, Part]):
             self._events.append(Returned(set_aside))
         self._send()
 
-    def _not_opened(self, fault: str, pause_s: float) -> None:
+    def _not_opened(self, fault: str, pause_s: float, condition: StoreCondition = StoreCondition.LOST) -> None:
         self._reopen_at = time.monotonic() + pause_s
         self._fault = fault
-        if self._condition is not StoreCondition.LOST:
-            self._report_lost(StoreCondition.LOST, fault)
+        if self._condition is not condition:
+            self._report_lost(condition, fault)
 
     def _serve(self, requests: Sequence[Request]) -> None:
         position = 0
@@ -264,6 +266,10 @@ class StoreWorker(Generic[Store, Part]):
         if self._store is None:
             # Whoever switched it on learns of it if it cannot be opened.
             self._condition = StoreCondition.OPENING
+
+    def _recall(self) -> None:
+        if self._store is not None:
+            self._lose(self._store, f"{self._name} is owned by another process")
 
     def _lose_acks(self, count: float) -> None:
         self._acks_to_lose = int(count)

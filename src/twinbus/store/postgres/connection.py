@@ -100,8 +100,9 @@ def in_our_words(error: psycopg.Error, server: str) -> StoreUnavailable:
         return StoreDamaged(f"{server}: {text}. Grant the role CREATE on the database, or create the schemas for it.")
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or "read-only" in text:
         return StoreUnavailable(f"{server} is read-only: {text}. Name the primary, or all servers of the cluster.")
-    if isinstance(error, psycopg.errors.InvalidPassword | psycopg.errors.InvalidAuthorizationSpecification):
-        return StoreDamaged(f"{server}: {text}. Check user and password.")
-    if isinstance(error, psycopg.errors.InvalidCatalogName):
+    # Why a connection was refused is known by its words alone.
+    if any(words in text for words in ("password", "authentication", "pg_hba.conf", 'role "')):
+        return StoreDamaged(f"{server}: {text}. Check user, password and pg_hba.conf.")
+    if 'database "' in text and "does not exist" in text:
         return StoreDamaged(f"{server}: {text}. Create the database first.")
     return StoreUnavailable(f"{server} failed: {text}. Check that it is up and can be reached.")

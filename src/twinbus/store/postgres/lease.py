@@ -26,6 +26,7 @@ TRUSTED_S = 4.0
 RENEW_EVERY_S = 1.0
 GIVE_BACK_S = 2.0
 TAKEOVER_TIMEOUT = "10s"
+TAKEN = -1.0
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,8 @@ NO_RENEWAL: LeaseRenewal = _NoRenewal()
 class LeaseKeeper:
     """Renews leases while `may_serve` says so, with one connection for each database.
 
-    `trusted_until(number, boot time)` is called with every renewal, 0.0 when a lease is lost; from any thread.
+    `trusted_until(number, boot time)` is called with every renewal, with 0.0 when a lease is given back and with TAKEN when
+    another process has it; from any thread.
     """
 
     def __init__(self, trusted_until: Callable[[int, float], None], may_serve: Callable[[], bool]) -> None:
@@ -111,6 +113,7 @@ class LeaseKeeper:
         self._may_serve = may_serve
         self._changing = threading.Lock()
         self._held: dict[LeasedPlace, Owner] = {}
+        self._others: dict[LeasedPlace, Owner] = {}
         self._connections: dict[str, Connection] = {}
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
@@ -126,11 +129,15 @@ class LeaseKeeper:
             self._held.pop(place, None)
         self._trusted_until(place.number, 0.0)
 
+    def give_back_too(self, place: LeasedPlace, owner: Owner) -> None:
+        """A lease that somebody else renews, for whom `give_back` is called as well."""
+        self._others[place] = owner
+
     def give_back(self) -> None:
         """All leases, at once and for good: nobody is there any more who could serve. Takes no longer than GIVE_BACK_S."""
         self._is_over.set()
         with self._changing:
-            held = dict(self._held)
+            held = {**self._held, **self._others}
         helper = threading.Thread(target=self._give_back, args=(held,), daemon=True)
         helper.start()
         helper.join(GIVE_BACK_S)
@@ -165,7 +172,7 @@ class LeaseKeeper:
                 with self._changing:
                     is_held = place in self._held
                 if is_held:
-                    self._trusted_until(place.number, before + TRUSTED_S if renewed.rowcount == 1 else 0.0)
+                    self._trusted_until(place.number, before + TRUSTED_S if renewed.rowcount == 1 else TAKEN)
         except (psycopg.Error, StoreUnavailable) as error:
             log.warning("leases_not_renewed", extra={"fields": {"stores": len(held), "reason": str(error)}})
             connection = self._connections.pop(dsn, None)

@@ -14,18 +14,19 @@ import psycopg
 from psycopg import sql
 
 from twinbus.clock import boot_time
-from twinbus.errors import ArgumentError, StoreDamaged, StoreUnavailable
+from twinbus.errors import ArgumentError, StoreDamaged, StoreGone, StoreUnavailable
 from twinbus.store import journal_record
 from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.journal import SegmentRows, fenced
 from twinbus.store.postgres.lease import NO_RENEWAL, LeaseRenewal, give_back, take_over
 from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
-from twinbus.store.postgres.schema import create_schema, set_search_path
+from twinbus.store.postgres.schema import create_schema, schema_exists, set_search_path
 from twinbus.store.postgres.statements import JOURNAL_COUNT, SQL, journal_statement
 from twinbus.store.postgres.tables import PostgresTables
 from twinbus.store.statements import load_schema
 
 SCHEMA_VERSION = 1
+ADVICE = "Name the servers with --store in the order of the first start, or restore the database."
 TRUNCATE_WAIT = "100ms"
 TRUNCATE_WAIT_LAST = "10s"
 """When the journal is needed for the next segment."""
@@ -64,7 +65,9 @@ class PostgresMedium:
 
     def _create_schema(self, connection: Connection) -> None:
         place = self._place
-        facts = (SCHEMA_VERSION, journal_record.VERSION, place.namespace, place.number, place.store_count)
+        if place.is_created and not schema_exists(connection, place.schema):
+            raise StoreGone(f"{self} is missing, and the messaging store has been in use. {ADVICE}")
+        facts = (SCHEMA_VERSION, journal_record.VERSION, place.number, place.store_count, place.identity)
 
         def fill() -> None:
             connection.raw.execute(load_schema("postgres").encode())
@@ -73,9 +76,11 @@ class PostgresMedium:
         create_schema(connection, place.schema, fill)
 
     def _require_store(self, connection: Connection) -> None:
-        version, records, _, _, store_count = connection.one(SQL["store"].decode())
+        version, records, store_count, identity = connection.one(SQL["store"].decode())
         if version > SCHEMA_VERSION or records > journal_record.VERSION:
             raise StoreDamaged(f"{self} was written by a newer release. Open the store with that release.")
+        if self._place.identity not in ("", identity):
+            raise StoreGone(f"{self} holds another store than the one that has been in use. {ADVICE}")
         if store_count != self._place.store_count:
             raise ArgumentError(
                 f"{self} belongs to a namespace of {store_count} messaging stores and cannot be served with "

@@ -16,12 +16,17 @@ SCHEMA_PREFIX = "twinbus_"
 
 @dataclass(frozen=True, slots=True)
 class PostgresPlace:
-    """One store of a namespace. The connection string may hold a secret, and is never shown."""
+    """One store of a namespace. The connection string may hold a secret, and is never shown.
+
+    `identity` is what the catalog knows the store by; `is_created`, that it has been in use, so it must be there.
+    """
 
     dsn: str = field(repr=False)
     namespace: str
     number: int
     store_count: int
+    identity: str = ""
+    is_created: bool = False
 
     def __post_init__(self) -> None:
         check_dsn(self.dsn)

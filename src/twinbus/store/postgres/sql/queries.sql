@@ -8,10 +8,10 @@ SELECT pg_advisory_xact_lock(hashtextextended(%s, 0));
 SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = %s);
 
 -- name: put_store
-INSERT INTO store (version, records, namespace, number, store_count) VALUES (%s, %s, %s, %s, %s);
+INSERT INTO store (version, records, number, store_count, identity) VALUES (%s, %s, %s, %s, %s);
 
 -- name: store
-SELECT version, records, namespace, number, store_count FROM store;
+SELECT version, records, store_count, identity FROM store;
 
 -- name: server
 SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('transaction_read_only') = 'on';

@@ -5,9 +5,9 @@ CREATE TABLE store (
     one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one),
     version INTEGER NOT NULL,
     records INTEGER NOT NULL,
-    namespace TEXT NOT NULL,
     number INTEGER NOT NULL,
-    store_count INTEGER NOT NULL
+    store_count INTEGER NOT NULL,
+    identity TEXT NOT NULL
 );
 
 -- Every commit locks the row with FOR SHARE and names its epoch; a takeover raises it, and so waits for commits under way and

@@ -1,0 +1,44 @@
+"""Where the messaging stores of a namespace are, as what its store process is told: folders, or schemas of databases.
+
+psycopg is imported only where a store is in PostgreSQL: it is an extra.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from twinbus.server.data_folder import open_store as open_folder
+from twinbus.store.durable import DurableStore
+from twinbus.store.store_limits import StoreLimits
+
+if TYPE_CHECKING:
+    from twinbus.store.postgres.lease import LeaseRenewal
+    from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace
+
+StorePlace: TypeAlias = "Path | PostgresPlace"
+
+
+class StoresToKeep(NamedTuple):
+    """All of a namespace's. `owner` is for those in PostgreSQL: it stays the same when the store process is restarted."""
+
+    places: "Sequence[StorePlace]"
+    owner: "Owner | None" = None
+    catalog: "CatalogPlace | None" = None
+    """The namespace keeps that lease itself; if it is killed, the store process gives it back."""
+
+    @property
+    def have_leases(self) -> bool:
+        return self.owner is not None
+
+
+def opener(
+    place: "StorePlace", owner: "Owner | None", limits: StoreLimits, renewal: "LeaseRenewal | None"
+) -> Callable[[], DurableStore]:
+    if isinstance(place, Path):
+        return partial(open_folder, place, limits)
+    from twinbus.store.postgres.store import PostgresStore
+
+    assert owner is not None
+    assert renewal is not None
+    return partial(PostgresStore, place, owner, limits, renewal=renewal)

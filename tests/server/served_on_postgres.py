@@ -1,0 +1,77 @@
+"""`twinbus serve` as processes, with their messaging stores in PostgreSQL."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+READY_MAX_S = 60.0
+
+
+class Served:
+    """One process, with a data folder of its own as on another machine."""
+
+    def __init__(self, folder: Path, dsn: str, namespace: str, *options: str, in_arguments: bool = True) -> None:
+        self._out, self._log = folder / "out", folder / "log"
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "twinbus", "serve", namespace, "--data", str(folder), "--json", *options]
+        command += ["--amqp-port", "0", "--http-port", "0", "--stores", "2", "--no-meter"]
+        environment = dict(os.environ)
+        if in_arguments:
+            command += ["--store", dsn]
+        else:
+            environment["TWINBUS_STORE"] = dsn
+        with self._out.open("w") as out, self._log.open("w") as log:
+            self._process = subprocess.Popen(command, stdout=out, stderr=log, env=environment)
+
+    def wait_ready(self) -> dict[str, Any]:
+        deadline = time.monotonic() + READY_MAX_S
+        while time.monotonic() < deadline:
+            text = self._out.read_text()
+            if text.strip():
+                ready: dict[str, Any] = json.loads(text)
+                return ready
+            assert self._process.poll() is None, self.log
+            time.sleep(0.05)
+        raise AssertionError(f"it does not serve: {self.log}")
+
+    def wait_log(self, text: str) -> None:
+        deadline = time.monotonic() + READY_MAX_S
+        while text not in self.log:
+            assert time.monotonic() < deadline, self.log
+            assert self._process.poll() is None, self.log
+            time.sleep(0.05)
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def arguments(self) -> str:
+        """Of the process and of those it started, as anybody can read them."""
+        own = Path(f"/proc/{self._process.pid}")
+        children = (own / f"task/{self._process.pid}/children").read_text().split()
+        return " ".join((Path("/proc") / each / "cmdline").read_text() for each in (str(self._process.pid), *children))
+
+    def wait(self) -> int:
+        return self._process.wait(READY_MAX_S)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def freeze(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate()
+        return self.wait()
