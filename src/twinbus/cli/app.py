@@ -34,6 +34,7 @@ SECTIONS: dict[str, list[tuple[str, str, str]]] = {
         ("send", "messages.commands", "Send messages to a queue or topic"),
         ("receive", "messages.commands", "Receive messages and complete them"),
         ("peek", "messages.commands", "Show messages without receiving them"),
+        ("message", "messages.one_by_one", "Show, resend, edit, move, complete, dead-letter single messages"),
         ("purge", "messages.bulk_messages", "Remove all messages"),
         ("repair", "messages.repair", "Move dead letters back, or messages elsewhere, changed on the way"),
         ("undefer", "messages.bulk_messages", "Make deferred messages active again"),

@@ -60,6 +60,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "twinbus receive jobs --session next --wait 30s",
     ),
     "peek": ("twinbus peek orders --dead-letter", "twinbus peek orders --merged --count 50 --json"),
+    "message show": ("twinbus message show orders 17", "twinbus message show orders --filter \"colour = 'red'\""),
+    "message resend": (
+        "twinbus message resend orders 17 18",
+        "twinbus message resend orders --filter \"DeadLetterReason = 'Bug'\" --action 'SET tries = 0' --yes",
+    ),
+    "message move": ("twinbus message move orders 17 --to orders-by-hand",),
+    "message complete": ("twinbus message complete orders --filter \"colour = 'red'\" --yes",),
+    "message dead-letter": ("twinbus message dead-letter orders 17 --reason 'Not ours'",),
+    "message edit": ("twinbus message edit orders 17 --dead-letter --body '{\"id\": 7}' -p fixed=true",),
     "purge": ("twinbus purge orders --dead-letter", "twinbus purge events -s audit --yes"),
     "repair": (
         "twinbus repair orders --dry-run",

@@ -205,8 +205,18 @@ def peek(
         int, typer.Option("--from", min=0, max=SEQUENCE_NUMBER_MAX, help="Start at this sequence number.")
     ] = 0,
     merged: Annotated[bool, typer.Option("--merged", help="Merge all fragments, oldest messages first.")] = False,
+    filter_: Annotated[
+        str | None, typer.Option("--filter", metavar="SQL", help="Only messages that match; needs twinbus.")
+    ] = None,
 ) -> None:
     """Show messages without receiving them, including locked, deferred and scheduled ones."""
+    if filter_ is not None:
+        if merged or start or session is not None:
+            raise ArgumentError("--filter looks through all messages. Omit --merged, --from and --session.")
+        from twinbus.cli.messages.one_by_one import peek_filtered
+
+        peek_filtered(call, path_of(entity, subscription, dead_letter), filter_, count)
+        return
     if merged:
         if session is not None or start:
             raise ArgumentError("--merged shows all fragments from their beginning. Omit --session and --from.")

@@ -97,7 +97,7 @@ def repair(
                 _show_previews(call, namespace, path, wanted)
                 return
             pages = repair_numbered(extras, wanted, number) if number else repair_all(extras, wanted)
-            _print_outcome(call, path, "removed" if remove else "moved", _run(namespace, pages))
+            print_outcome(call, path, "removed" if remove else "moved", run_pages(namespace, pages))
     except NotImplementedHere:
         raise CommandFailed("This namespace has no repair: it is not one of twinbus. Use `twinbus message`.") from None
 
@@ -121,7 +121,7 @@ def _show_previews(call: Call, namespace: "BlockingNamespace", path: str, wanted
         call.output.done(f"No message of '{path}' matches.", entity=path)
 
 
-def _run(namespace: "BlockingNamespace", pages: AsyncIterator["RepairStanding"]) -> "RepairStanding | None":
+def run_pages(namespace: "BlockingNamespace", pages: AsyncIterator["RepairStanding"]) -> "RepairStanding | None":
     async def following() -> "RepairStanding | None":
         return await anext(pages, None)
 
@@ -133,7 +133,7 @@ def _run(namespace: "BlockingNamespace", pages: AsyncIterator["RepairStanding"])
     return last
 
 
-def _print_outcome(call: Call, path: str, verb: str, standing: "RepairStanding | None") -> None:
+def print_outcome(call: Call, path: str, verb: str, standing: "RepairStanding | None") -> None:
     assert standing is not None
     call.output.done(
         f"{counted(standing.repaired)} of '{path}' {verb}.",

@@ -1,0 +1,72 @@
+"""`twinbus message`: small repairs by number and by filter."""
+
+import pytest
+
+from tests.cli.conftest import Commands
+
+QUEUE = "by-hand"
+
+
+@pytest.fixture
+def numbers(commands: Commands) -> dict[str, int]:
+    """The numbers of three messages in a queue, by body."""
+    commands.text("queue", "create", QUEUE)
+    for number, body in enumerate(("one", "two", "three"), 1):
+        commands.text("send", QUEUE, body, "-p", f"n={number}", "--subject", "s")
+    return {each["body"]: each["sequence_number"] for each in commands.json("peek", QUEUE)}
+
+
+@pytest.fixture(autouse=True)
+def _gone(commands: Commands) -> object:
+    yield
+    commands.text("queue", "delete", QUEUE, "--yes")
+
+
+def bodies(commands: Commands, *options: str) -> list[str]:
+    return [each["body"] for each in commands.json("peek", QUEUE, *options)]
+
+
+def test_messages_are_shown_by_number_and_by_filter(commands: Commands, numbers: dict[str, int]) -> None:
+    one = commands.json("message", "show", QUEUE, str(numbers["two"]))
+    assert [(each["body"], each["properties"]) for each in one] == [("two", {"n": 2})]
+    assert "two" in commands.text("message", "show", QUEUE, str(numbers["two"]))
+    found = commands.json("message", "show", QUEUE, "--filter", "n > 1")
+    assert [each["body"] for each in found] == ["two", "three"]
+    assert bodies(commands, "--filter", "n < 3") == ["one", "two"]
+    commands.text("peek", QUEUE, "--filter", "n < 3", "--merged", code=2)
+    assert "has no message" in commands.failure("message", "show", QUEUE, "999")
+    commands.text("message", "show", QUEUE, code=2)
+    assert "--filter" in commands.errors
+
+
+def test_messages_are_dead_lettered_resent_and_completed(commands: Commands, numbers: dict[str, int]) -> None:
+    commands.text("message", "dead-letter", QUEUE, str(numbers["two"]), "--reason", "Bug", "--yes")
+    commands.text("message", "dead-letter", QUEUE, "--filter", "n = 3", "--reason", "Bug", "--yes")
+    assert bodies(commands) == ["one"]
+    dead = commands.json("peek", QUEUE, "--dead-letter")
+    assert [(each["body"], each["dead_letter_reason"]) for each in dead] == [("two", "Bug"), ("three", "Bug")]
+    # Nobody else's delivery count has risen.
+    assert commands.json("peek", QUEUE)[0]["delivery_count"] == 0
+    resent = ("--filter", "DeadLetterReason = 'Bug' AND n = 3", "--action", "SET again = TRUE", "--yes")
+    assert commands.json("message", "resend", QUEUE, *resent)["repaired"] == 1
+    assert sorted(bodies(commands)) == ["one", "three"]
+    back = [each["properties"] for each in commands.json("peek", QUEUE) if each["body"] == "three"]
+    assert back == [{"n": 3, "again": True}]
+    commands.text("message", "complete", QUEUE, str(numbers["one"]), "--yes")
+    assert bodies(commands) == ["three"]
+    commands.text("message", "complete", QUEUE, str(numbers["one"]), "--yes", code=1)
+
+
+def test_a_message_is_edited_and_moved(commands: Commands, numbers: dict[str, int]) -> None:
+    commands.text("message", "dead-letter", QUEUE, str(numbers["two"]), "--yes")
+    (dead,) = commands.json("peek", QUEUE, "--dead-letter")
+    number = str(dead["sequence_number"])
+    commands.text("message", "edit", QUEUE, number, "--dead-letter", "--body", "zwei", "-p", "fixed=true")
+    assert bodies(commands, "--dead-letter") == []
+    (edited,) = [each for each in commands.json("peek", QUEUE) if each["body"] == "zwei"]
+    assert (edited["properties"], edited["subject"]) == ({"n": 2, "fixed": True}, "s")
+    assert edited["message_id"] == dead["message_id"]
+    commands.text("queue", "create", "elsewhere")
+    commands.text("message", "move", QUEUE, str(numbers["one"]), "--to", "elsewhere", "--yes")
+    assert [each["body"] for each in commands.json("receive", "elsewhere")] == ["one"]
+    commands.text("queue", "delete", "elsewhere", "--yes")
