@@ -21,13 +21,29 @@ CONSUMING = source(
 
 def event(*sources: SimpleNamespace) -> SimpleNamespace:
     progress = SimpleNamespace(
-        id=ID, name="copy", batchId=7, numInputRows=12, processedRowsPerSecond=3.5, sources=sources
+        id=ID,
+        name="copy",
+        batchId=7,
+        numInputRows=12,
+        processedRowsPerSecond=3.5,
+        sources=sources,
+        timestamp="2026-01-02T12:00:00.000Z",
     )
     return SimpleNamespace(progress=progress, id=ID)
 
 
 def test_lag_is_reported_by_entity_and_fragment() -> None:
     assert lag_of([BROWSING, CONSUMING]) == {"orders": {0: 0, 3: 10}, "prices": {0: 4}}
+
+
+def test_the_age_of_the_oldest_message_counts_from_when_the_batch_began() -> None:
+    waiting = source(BROWSING.endOffset, BROWSING.latestOffset.replace('"to"', '"oldest": 1767355190500, "to"'))
+    told: list[StreamProgress] = []
+    LagListener(told.append).onQueryProgress(event(waiting))
+    assert told[0].oldest_age_s == 9.5
+    assert str(told[0]).endswith("; the oldest waits 10 s")
+    LagListener(told.append).onQueryProgress(event(CONSUMING))
+    assert told[1].oldest_age_s is None
 
 
 def test_sources_of_other_kinds_are_left_out() -> None:

@@ -78,7 +78,8 @@ OVER = frozenset({CaptureState.DONE, CaptureState.STOPPED, CaptureState.FAILED})
 class Tally:
     """What one capture has done in this run; `behind` is what waits to be read, as far as the namespace says.
 
-    `complete` is of all runs together: up to which number the lake has everything, by fragment. Known at the end.
+    `per_second` is since the run began, `left_s` what is behind at that rate, and `oldest_age_s` the age of the oldest
+    message that is not captured yet. `complete` is of all runs together: up to which number the lake has everything, by fragment. Known at the end.
     """
 
     entity: str
@@ -86,6 +87,9 @@ class Tally:
     messages: int = 0
     batches: int = 0
     behind: int | None = None
+    per_second: float | None = None
+    left_s: float | None = None
+    oldest_age_s: float | None = None
     complete: list[Complete] | None = None
     last_error: str | None = None
 
@@ -99,6 +103,7 @@ class Capture:
         self._settings = settings
         self._query: StreamingQuery | None = None
         self._counted_until = ""  # a time as Spark writes it, which sorts as text
+        self._began_s = time.monotonic()
         self._retry_at = 0.0
         self._retry_s = RETRY_FIRST_S
 
@@ -110,6 +115,8 @@ class Capture:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        if self.tally.state is CaptureState.WAITING:
+            self._began_s = now_s
         try:
             self.tally.entity = known_spelling(self._spark, self._settings.lake, self.tally.entity)
             clear_unfinished(self._spark, self._settings.lake, self.tally.entity)
@@ -134,7 +141,8 @@ class Capture:
         failure = self._query.exception()
         if failure is None:
             self.tally.state = CaptureState.DONE
-            self.tally.behind = 0  # the last that was said is from before its last batch
+            # The last that was said is from before its last batch.
+            self.tally.behind, self.tally.left_s, self.tally.oldest_age_s = 0, None, None
             self._find_complete()
         else:
             self._failed(reason_of(failure), now_s)
@@ -151,7 +159,15 @@ class Capture:
                 self.tally.batches += 1
                 self._retry_s = RETRY_FIRST_S
         self._counted_until = recent[-1].timestamp
-        self.tally.behind = progress_of(recent[-1]).behind
+        newest = progress_of(recent[-1])
+        self.tally.behind, self.tally.oldest_age_s = newest.behind, newest.oldest_age_s
+        self._estimate(time.monotonic())
+
+    def _estimate(self, now_s: float) -> None:
+        tally, elapsed_s = self.tally, now_s - self._began_s
+        if tally.messages and elapsed_s > 0:
+            tally.per_second = round(tally.messages / elapsed_s, 1)
+            tally.left_s = None if tally.behind is None else round(tally.behind / (tally.messages / elapsed_s), 1)
 
     def revive(self) -> None:
         """The entity exists again after it was deleted: start its capture again."""

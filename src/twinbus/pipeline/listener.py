@@ -10,11 +10,12 @@ Spark knows rows and rates; what is still in the entities is in the offsets that
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from twinbus.pipeline.source.offsets import lag
+from twinbus.pipeline.source.offsets import OLDEST, lag
 
 Lag = dict[str, dict[int, int]]
 """Messages behind, by entity and fragment."""
@@ -30,6 +31,8 @@ class StreamProgress:
     rows: int
     rows_per_second: float
     lag: Lag = field(default_factory=dict)
+    oldest_age_s: float | None = None
+    """Of the oldest message that no batch has yet, when this batch began; None if there is none, or it is not known."""
 
     @property
     def behind(self) -> int:
@@ -40,6 +43,8 @@ class StreamProgress:
         for entity, fragments in self.lag.items():
             waiting = ", ".join(f"{fragment}: {count}" for fragment, count in sorted(fragments.items()) if count)
             parts.append(f"{entity} ({waiting or 'nothing waits'})")
+        if self.oldest_age_s is not None:
+            parts.append(f"the oldest waits {self.oldest_age_s:.0f} s")
         return "; ".join(parts)
 
 
@@ -75,7 +80,17 @@ def progress_of(progress: Any) -> StreamProgress:
         rows=progress.numInputRows,
         rows_per_second=progress.processedRowsPerSecond,
         lag=lag_of(progress.sources),
+        oldest_age_s=_oldest_age_s(progress),
     )
+
+
+def _oldest_age_s(progress: Any) -> float | None:
+    found = [_offset(source.latestOffset).get(OLDEST) for source in progress.sources]
+    times = [time for time in found if isinstance(time, int)]
+    if not times:
+        return None
+    began = datetime.fromisoformat(progress.timestamp).timestamp()
+    return max(0.0, began - min(times) / 1000)
 
 
 def lag_of(sources: Iterable[Any]) -> Lag:

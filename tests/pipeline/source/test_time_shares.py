@@ -125,3 +125,24 @@ def test_a_busy_and_a_quiet_fragment_advance_together(bus: Bus, mode: str) -> No
     assert all(len(batch) <= 30 for batch in found)
     for earlier, later in pairwise(found):
         assert max(row["enqueuedTime"] for row in earlier) <= min(row["enqueuedTime"] for row in later)
+
+
+@pytest.mark.parametrize("mode", ["browse", "consume"])
+def test_the_oldest_message_that_no_batch_has_is_reported_with_its_time(bus: Bus, mode: str) -> None:
+    path = bus.queue()
+    for number in range(3):
+        bus.send(path, [f"{number}-{n}" for n in range(4)])
+    batch = bus.batch(path)
+    times = sorted(row["enqueuedTime"] for row in rows(batch, batch.partitions()))
+    reader = bus.stream(path, mode=mode, maxMessagesPerTrigger="4")
+    start = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    if mode == "consume":
+        start = reader.latestOffset(start, reader.getDefaultReadLimit())
+    reported = reader.reportLatestOffset()
+    assert reported is not None
+    assert reported["oldest"] == int(times[4].timestamp() * 1000)
+    for _ in range(3):
+        start = reader.latestOffset(start, reader.getDefaultReadLimit())
+    reported = reader.reportLatestOffset()
+    assert reported is not None
+    assert "oldest" not in reported

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,19 @@ from twinbus.pipeline.session import require_spark
 if TYPE_CHECKING:
     from twinbus.pipeline.capture import Capture
 
-COLUMNS = ("entity", "state", "messages", "batches", "behind", "complete", "last_error")
+COLUMNS = (
+    "entity",
+    "state",
+    "messages",
+    "batches",
+    "progress",
+    "behind",
+    "per_second",
+    "time_left",
+    "complete",
+    "last_error",
+)
+BAR_WIDTH = 12
 SHOWN_PER_SECOND = 2
 INTERVAL_S_MAX = 24 * 3_600.0
 
@@ -134,5 +147,20 @@ def _records(captures: "Sequence[Capture]", *, as_json: bool) -> list[dict[str, 
     for tally in (each.tally for each in captures):
         found = tally.complete
         shown: object = [each._asdict() for each in found or ()] if as_json else found and complete_text(found)
-        records.append({**asdict(tally), "complete": shown})
+        record = {**asdict(tally), "complete": shown}
+        if not as_json:
+            record |= {"progress": _bar(tally.messages, tally.behind), "time_left": _time_left(tally.left_s)}
+        records.append(record)
     return records
+
+
+def _bar(done: int, behind: int | None) -> str | None:
+    if behind is None or done + behind == 0:
+        return None
+    full = done * BAR_WIDTH // (done + behind)
+    return f"{'━' * full}{'╌' * (BAR_WIDTH - full)} {done * 100 // (done + behind)}%"
+
+
+def _time_left(seconds: float | None) -> str | None:
+    """In whole seconds: a stream's rate is no better known than that."""
+    return None if not seconds else str(timedelta(seconds=round(seconds)))

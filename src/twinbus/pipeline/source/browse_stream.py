@@ -77,7 +77,10 @@ class BrowseStream:
             return None
         if self._options.visibility_lag_s:
             ends = await visible_ends(access, positions, ends, self._wall() - self._options.visibility_lag_s * 1000)
-        return await self._admitted(access, positions, ends, row_limit(*limit, mean_size(heads)))
+        admitted = await self._admitted(access, positions, ends, row_limit(*limit, mean_size(heads)))
+        left = {fragment: number for fragment, number in admitted.end.items() if number < ends.get(fragment, 0)}
+        await self.entity.report_oldest(access, left)
+        return admitted
 
     async def _positions(
         self, access: EntityAccess, before: BrowseOffset | None, heads: Sequence[Head]

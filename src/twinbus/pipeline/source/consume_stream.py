@@ -110,6 +110,7 @@ class ConsumeStream:
         ends = None if self.entity.target is None else self.entity.target.ends
         claim = await self._claim_up_to(access, heads, ends, count_max, owner)
         self._report(heads, claim.ranges)
+        await self.entity.report_oldest(access, self._left(heads, claim.ranges))
         if not claim.ranges and self.entity.target is not None:
             self._require_all(self.entity.target, known, claim)
         return claim.ranges
@@ -140,6 +141,15 @@ class ConsumeStream:
         taken = {fragment: count(ranges) for fragment, ranges in by_fragment(claimed).items()}
         waiting = {head.fragment: max(0, head.waiting - taken.get(head.fragment, 0)) for head in heads}
         self.entity.reported = reported_waiting(self._options.path, waiting)
+
+    def _left(self, heads: Sequence[Head], claimed: Sequence[Range]) -> Positions:
+        """From which number on a fragment has messages that are not claimed, where it has some."""
+        taken = by_fragment(claimed)
+        return {
+            head.fragment: max((end for _, end in taken.get(head.fragment, ())), default=head.first)
+            for head in heads
+            if head.waiting > count(taken.get(head.fragment, ()))
+        }
 
     def _require_all(self, target: RunTarget, heads: Sequence[Head], claim: Claim) -> None:
         """Raises what may pass, where a run that ends now would leave something behind."""

@@ -22,6 +22,8 @@ Positions: TypeAlias = dict[int, int]
 """By fragment, a sequence number."""
 
 NEW_QUERY: JsonOffset = {"v": VERSION}
+OLDEST = "oldest"
+"""In what is reported: when the oldest message was enqueued that no batch has yet, in milliseconds since 1970."""
 _BROWSE, _CONSUME = "browse", "consume"
 
 

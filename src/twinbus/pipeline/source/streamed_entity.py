@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from twinbus.errors import NotImplementedHere
+from twinbus.errors import MessagingError, NotImplementedHere
 from twinbus.pipeline.source.entity_access import EntityAccess, Head
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable, Work
-from twinbus.pipeline.source.offsets import JsonOffset, Positions
+from twinbus.pipeline.source.offsets import OLDEST, JsonOffset, Positions
 from twinbus.pipeline.source.options import SourceOptions
 from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions
 from twinbus.pipeline.source.ranges import Range
@@ -106,6 +106,19 @@ class StreamedEntity:
             except NotImplementedHere:
                 pass
         return fair_shares(widths, limit, self.turn)
+
+    async def report_oldest(self, access: EntityAccess, left: Mapping[int, int]) -> None:
+        """Add to what is reported when the oldest message was enqueued that no batch has yet; `left` says from which number
+        on there are some. It is only reported, so nothing fails because it cannot be found out."""
+        if not left or self.reported is None:
+            return
+        try:
+            found = await access.times(list(left.values()))
+        except MessagingError:
+            return
+        times = [each[1] for each in found if each is not None]
+        if times:
+            self.reported = {**self.reported, OLDEST: min(times)}
 
     def partitions(self, ranges: Sequence[Range]) -> list[MessageSlices]:
         limits = self.options.partitions_min, self.options.partitions_max
