@@ -122,7 +122,8 @@ def test_heads_tell_where_every_fragment_begins_and_ends() -> None:
     assert [head.fragment for head in found] == list(range(16))
     assert [head.fragment for head in found if not head.is_available] == [3, 7, 11, 15]
     base = 8 << SEQUENCE_BITS
-    assert found[8] == FragmentHead(8, True, base + 1, base + 2, 2, 0, 0, found[8].size_bytes)
+    assert found[8] == FragmentHead(8, True, base + 1, base + 2, 2, 0, 0, found[8].size_bytes, 0)
+    assert [head.store for head in found[:5]] == [0, 1, 2, 3, 0]
     empty = [head for head in found if head.is_available and not head.active]
     assert empty
     assert all(head.first_number == head.last_number + 1 for head in empty)

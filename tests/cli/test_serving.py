@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cli.conftest import STOP_WAIT_S, Served, serve
@@ -34,7 +35,7 @@ name = "events"
 name = "all"
 """
 
-TWO = [sys.executable, "-m", "twinbus", "up", "--amqp-port", "0", "--http-port", "0", "--stores", "1"]
+TWO = [sys.executable, "-m", "twinbus", "up", "--amqp-port", "0", "--http-port", "0", "--stores", "1", "--no-portal"]
 
 
 def test_entities_are_made_at_start_and_those_that_exist_stay(tmp_path: Path) -> None:
@@ -109,6 +110,7 @@ def test_the_secondary_has_the_next_ports_and_the_primary_the_further_ones(tmp_p
     ports = ["--amqp-port", str(first), "--http-port", str(first + 2), "--tls-port", str(first + 4)]
     command = [
         *TWO[:4],
+        "--no-portal",
         *ports,
         "--stores",
         "1",
@@ -280,3 +282,18 @@ def test_what_keeps_a_namespace_from_starting_is_reported(tmp_path: Path) -> Non
     up = subprocess.run([*TWO, "--data", str(tmp_path)], capture_output=True, text=True, timeout=STOP_WAIT_S)
     assert up.returncode == 2
     assert "3 messaging stores" in up.stderr
+
+
+def test_the_portal_of_both_is_reached_at_once_and_ends_with_them(tmp_path: Path) -> None:
+    command = [*TWO, "--portal", "--portal-port", "0", "--no-meter", "--json", "--data", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        address = json.loads(up.stdout.readline())[0]["portal"]
+        # Its socket listens before its process is there: the first page waits, and is not refused.
+        page = httpx.get(address, timeout=60).text
+        up.send_signal(signal.SIGINT)
+    assert up.returncode == 0
+    assert "primary" in page
+    assert "secondary" in page
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address, timeout=5)

@@ -318,6 +318,7 @@ def test_an_entity_shows_its_sixteen_fragments(namespace: LocalNamespace, pages:
     assert "16 fragments" in page
     assert page.count('<li class="heat-') == 16
     assert page.count("1 messages") == 1
+    assert page.count("store 0 of contoso") == page.count("store 1 of contoso") == 8
 
 
 def test_what_is_not_there_is_said_in_a_sentence(pages: httpx.Client) -> None:

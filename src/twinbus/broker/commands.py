@@ -287,6 +287,7 @@ class FragmentHead(NamedTuple):
     deferred: int
     scheduled: int
     size_bytes: int
+    store: int  # the messaging store that it is in, which is known even if that is lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class FragmentHead(NamedTuple):
     deferred: int
     scheduled: int
     size_bytes: int
+    store: int | None = None  # the messaging store that it is in; None if the namespace does not say
 
 
 class RangePage(NamedTuple):
@@ -333,4 +334,5 @@ def _head(found: Mapping[str, Any]) -> FragmentHead:
         deferred=int(found["deferred-message-count"]),
         scheduled=int(found["scheduled-message-count"]),
         size_bytes=int(found["size-in-bytes"]),
+        store=None if found.get("store") is None else int(found["store"]),
     )

@@ -10,6 +10,7 @@ from twinbus.gateway.namespace_view import Traffic
 from twinbus.http import pace
 from twinbus.http.own.metrics import SAMPLES_TOGETHER, NamespaceMetrics
 from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Simulation
 
 QUEUE_COUNT = 2 * SAMPLES_TOGETHER + 1
@@ -83,3 +84,21 @@ async def test_only_the_metrics_that_were_named_are_made(metrics: NamespaceMetri
     answer = await metrics.show(asking("twinbus_queue_limited"))
     (family,) = text_string_to_metric_families(bytes(answer.body).decode())
     assert len(family.samples) == 3 * QUEUE_COUNT
+
+
+async def test_locks_that_ended_and_receivers_are_counted_by_entity() -> None:
+    sim, traffic = Simulation(2), Traffic()
+    queue = sim.queue(QueueDescription("slow"))
+    sim.queue(QueueDescription("other"))
+    sim.send(queue, make_message("m"))
+    assert len(sim.receiver(queue.main, 1).take()) == 1
+    sim.advance(60_001)
+    answer = await NamespaceMetrics("test", traffic, [], sim.entities, [], {}).show(
+        asking("twinbus_entity_locks_lost_total", "twinbus_entity_receivers")
+    )
+    found = {
+        sample.name: (sample.labels["entity"], sample.value)
+        for family in text_string_to_metric_families(bytes(answer.body).decode())
+        for sample in family.samples
+    }
+    assert found == {"twinbus_entity_locks_lost_total": ("slow", 1.0), "twinbus_entity_receivers": ("slow", 1.0)}

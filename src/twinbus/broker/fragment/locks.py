@@ -40,6 +40,8 @@ class LockTable:
         self._counter = 0
         self._bursts: list[tuple[Millis, int, Sequence[bytes]]] = []
         self._token_count = 0
+        self.lost_count = 0
+        """Locks that ended because nobody settled or renewed them in time, since the start or since the store came back."""
 
     def __len__(self) -> int:
         return len(self.held)
@@ -132,6 +134,7 @@ class LockTable:
                 if lock is not None and lock[1] <= now:
                     del held[token]
                     expired.append(lock[0])
+        self.lost_count += len(expired)
         return expired
 
     def _watch(self, until: Millis, tokens: Sequence[bytes]) -> None:

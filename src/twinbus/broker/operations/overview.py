@@ -25,11 +25,11 @@ def list_fragments(queue: AskedQueue, command: ListFragments, now: Millis) -> St
 def _head(fragment: Fragment, last_number: int, first: Rows | FragmentUnavailable) -> FragmentHead:
     # It may have answered and be lost since, while others were waited for: then its counts are gone.
     if isinstance(first, FragmentUnavailable) or not fragment.is_available:
-        return FragmentHead(fragment.index, False, 0, 0, 0, 0, 0, 0)
+        return FragmentHead(fragment.index, False, 0, 0, 0, 0, 0, 0, fragment.broker.index)
     first_number = first[0].sequence_number if first else last_number + 1
     tally = fragment.tally
     counts = tally.active_count, tally.deferred_count, tally.scheduled_count, tally.size_bytes
-    return FragmentHead(fragment.index, True, first_number, last_number, *counts)
+    return FragmentHead(fragment.index, True, first_number, last_number, *counts, fragment.broker.index)
 
 
 def find_times(queue: AskedQueue, command: FindTimes, now: Millis) -> Steps[list[NumberedTime | None]]:

@@ -211,6 +211,7 @@ def enqueued_times(call: Call) -> None:
 def _head(head: FragmentHead) -> dict[str, Value]:
     return {
         "fragment": Int(head.fragment),
+        "store": Int(head.store),
         "is-available": head.is_available,
         "first-sequence-number": Long(head.first_number),
         "last-sequence-number": Long(head.last_number),

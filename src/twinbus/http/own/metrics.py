@@ -5,7 +5,7 @@ loop goes on between them. Who asks meanwhile gets the same scrape. `?name[]=MET
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Detour
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
@@ -120,6 +121,7 @@ class NamespaceMetrics:
         yield from self._of_gateway()
         yield from self._of_entities(self._spellings(rows))
         yield from self._of_queues(rows)
+        yield from self._of_receiving()
         yield self._of_placement()
         yield self._of_the_bill()
         yield (
@@ -172,6 +174,23 @@ class NamespaceMetrics:
             Family(GaugeMetricFamily, "twinbus_queue_limited", "Whether a fragment is unavailable", labels),
             (((self._namespace, entity, sub_queue), float(counts.is_limited)) for entity, sub_queue, counts in rows),
         )
+
+    def _of_receiving(self) -> Iterator[tuple[Family, Samples]]:
+        labels, text = ("namespace", "entity"), "Locks that ended before their message was settled"
+        yield (
+            Family(GaugeMetricFamily, "twinbus_entity_receivers", "Receivers that are attached", labels),
+            self._counted(lambda queue: queue.receiver_count),
+        )
+        yield (
+            Family(CounterMetricFamily, "twinbus_entity_locks_lost", text, labels),
+            self._counted(lambda queue: sum(fragment.locks.lost_count for fragment in queue.fragments)),
+        )
+
+    def _counted(self, count: Callable[[MessageQueue], int]) -> Samples:
+        """Only of entities that have something to tell: most have neither."""
+        for path, entity in list(self._with_messages()):
+            if found := count(entity.main):
+                yield (self._namespace, path), found
 
     def _of_placement(self) -> tuple[Family, Samples]:
         text = "Messages without a key that were tried in another fragment than the one whose turn it was"

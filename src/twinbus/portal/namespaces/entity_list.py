@@ -44,6 +44,7 @@ class EntityLists:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._now = monotonic
         self._kept: WeakKeyDictionary[Bus, tuple[float, EntityList]] = WeakKeyDictionary()
+        self._first_dead: WeakKeyDictionary[Bus, dict[str, int]] = WeakKeyDictionary()
         self._listing: WeakKeyDictionary[Bus, asyncio.Task[EntityList]] = WeakKeyDictionary()
 
     async def of(self, bus: Bus) -> EntityList:
@@ -65,6 +66,13 @@ class EntityLists:
         wanted = path_key(path)
         return next((each for each in kept.entities if path_key(each.path) == wanted), None)
 
+    def new_dead_letters(self, bus: Bus) -> dict[str, int]:
+        """By path: how many more there are than when the portal first looked."""
+        _, kept = self._kept.get(bus, (0.0, EntityList()))
+        first = self._first_dead.get(bus, {})
+        counts = ((each.path, (each.dead_letters or 0) - first.get(each.path, 0)) for each in kept.entities)
+        return {path: count for path, count in counts if count > 0}
+
     def changed(self, bus: Bus) -> None:
         """An entity was created, updated or deleted: read anew."""
         self._kept.pop(bus, None)
@@ -72,6 +80,7 @@ class EntityLists:
     async def _list(self, bus: Bus) -> EntityList:
         found = await list_entities(bus)
         self._kept[bus] = self._now(), found
+        self._first_dead.setdefault(bus, {each.path: each.dead_letters or 0 for each in found.entities})
         return found
 
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from twinbus.errors import NotImplementedHere
+from twinbus.model.paths import path_key
 from twinbus.portal.namespaces.bus import Bus
 from twinbus.portal.namespaces.metrics_text import read_metrics
 from twinbus.portal.namespaces.sentences import sentence_of
@@ -25,17 +26,16 @@ INTERVAL_MAX_S = 60.0
 KEPT_COUNT = 90
 STALE_S = 20.0
 MESSAGES_IN, MESSAGES_OUT = "twinbus_entity_messages_in_total", "twinbus_entity_messages_out_total"
-DEAD_LETTERS = "twinbus_queue_active/dead_letter"
+LOCKS_LOST, RECEIVERS = "twinbus_entity_locks_lost_total", "twinbus_entity_receivers"
 WANTED = (
     MESSAGES_IN,
     MESSAGES_OUT,
     "twinbus_connections",
-    "twinbus_queue_active",
-    "twinbus_queue_limited",
-    "twinbus_entity_locks_lost_total",
+    LOCKS_LOST,
+    RECEIVERS,
     "twinbus_store_up",
 )
-LOCKS_LOST = "twinbus_entity_locks_lost_total"
+"""Of entities only those that are used have any of these, so asking for them costs little however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class Reading:
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     problem: str | None = None
     is_elsewhere: bool = False  # not twinbus: it reports neither health nor rates
+
+    def of(self, name: str, path: str) -> float:
+        """Of an entity; traffic is counted by its path in lower case, and the rest by the path as it was created."""
+        found = self.metrics.get(name, {})
+        return found.get(path, found.get(path_key(path), 0.0))
 
     def sum(self, name: str) -> float:
         return sum(self.metrics.get(name, {}).values())
@@ -141,4 +146,4 @@ class Watch:
 
 
 def _value(reading: Reading, name: str, entity: str | None) -> float:
-    return reading.sum(name) if entity is None else reading.metrics.get(name, {}).get(entity, 0.0)
+    return reading.sum(name) if entity is None else reading.of(name, entity)

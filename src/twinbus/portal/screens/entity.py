@@ -36,7 +36,7 @@ from twinbus.portal.html.plots import HeatCell, Line, heat_map, line_plot
 from twinbus.portal.namespaces.bus import Bus
 from twinbus.portal.namespaces.entity_list import read_entity
 from twinbus.portal.namespaces.entity_xml import DESCRIPTIONS, Entity, EntityType
-from twinbus.portal.namespaces.watch import KEPT_COUNT, MESSAGES_IN, MESSAGES_OUT, Watch
+from twinbus.portal.namespaces.watch import KEPT_COUNT, LOCKS_LOST, MESSAGES_IN, MESSAGES_OUT, RECEIVERS, Watch
 from twinbus.portal.screens.live import event, stream
 from twinbus.portal.screens.overview import concerns_of
 from twinbus.portal.screens.tabs import entity_tabs, trail
@@ -205,16 +205,11 @@ def _rates(watch: Watch, path: str) -> Markup | None:
         Line("in", "in", watch.rates(MESSAGES_IN, path)),
         Line("out", "out", watch.rates(MESSAGES_OUT, path)),
     )
-    receivers = last.metrics.get("twinbus_entity_receivers", {}).get(path)
     values: list[tuple[str, Child]] = []
-    if "twinbus_entity_receivers" in last.metrics:
-        values.append(("Receivers", figure(int(receivers or 0))))
-    dead = last.metrics.get("twinbus_queue_active/dead_letter", {}).get(path)
-    active = last.metrics.get("twinbus_queue_active/main", {}).get(path)
-    if active is not None:
-        values.append(("Active now", figure(int(active))))
-    if dead is not None:
-        values.append(("Dead letters now", figure(int(dead))))
+    values.append(("Receivers", figure(int(last.of(RECEIVERS, path)))))
+    lost = last.of(LOCKS_LOST, path)
+    if lost:
+        values.append(("Locks lost since the start", figure(int(lost))))
     return section(
         "Rates", el("div", figures(values), line_plot(lines, "Messages a second", KEPT_COUNT), class_="beside")
     )
@@ -222,8 +217,7 @@ def _rates(watch: Watch, path: str) -> Markup | None:
 
 def _cell(namespace: str, head: FragmentHead, before: FragmentHead | None, seconds: float) -> HeatCell:
     depth = head.active + head.deferred + head.scheduled
-    store = getattr(head, "store", None)
-    place = f"store {store} of {namespace}" if store is not None else namespace
+    place = namespace if head.store is None else f"store {head.store} of {namespace}"
     lines = [f"{depth:,} messages", size_text(head.size_bytes), place]
     if before is not None and seconds > 0 and head.is_available and before.is_available:
         lines.insert(1, f"{max(0, head.last_number - before.last_number) / seconds:,.1f}/s in")

@@ -1,7 +1,7 @@
 """Overview: every namespace with its health, stores, rates over the last minutes, and the entities that need a person."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from starlette.responses import Response
@@ -15,7 +15,6 @@ from twinbus.portal.namespaces.entity_list import EntityList
 from twinbus.portal.namespaces.entity_xml import Entity
 from twinbus.portal.namespaces.sentences import sentence_of
 from twinbus.portal.namespaces.watch import (
-    DEAD_LETTERS,
     KEPT_COUNT,
     LOCKS_LOST,
     MESSAGES_IN,
@@ -49,7 +48,8 @@ async def _card(visit: Visit, name: str) -> Markup:
     assert isinstance(reading, Reading), reading
     state = el("div", state_of(watch, reading), id=f"state-{name}")
     if isinstance(listed, EntityList):
-        needs = join(_sums(listed), _concerns(name, listed, watch))
+        growing = visit.services.lists.new_dead_letters(bus)
+        needs = join(_sums(listed), _concerns(name, listed, growing, watch.growth(LOCKS_LOST)))
     else:
         needs = notice("warn", _why(listed))
     return section(name, state, needs, tools=link("Entities", f"/ns/{name}/entities"))
@@ -98,8 +98,7 @@ def _sums(listed: EntityList) -> Markup:
     return el("p", f"{text}; {waiting:,} messages wait, {dead:,} dead letters.{more}")
 
 
-def _concerns(namespace: str, listed: EntityList, watch: Watch) -> Markup:
-    growing, lost = watch.growth(DEAD_LETTERS), watch.growth(LOCKS_LOST)
+def _concerns(namespace: str, listed: EntityList, growing: Mapping[str, float], lost: Mapping[str, float]) -> Markup:
     found = [
         (each, reasons)
         for each in listed.entities
