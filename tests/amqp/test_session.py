@@ -207,6 +207,26 @@ def test_a_session_whose_window_stays_shut_is_ended_at_the_limit() -> None:
     assert link.transfer(b"more", b"tag") is None
 
 
+def test_what_waits_for_windows_is_limited_for_all_sessions_of_a_connection_together() -> None:
+    wire = Wire(client={"incoming_window": 0}, server={"held_back_size_max": 10_000}).open()
+    links = []
+    for number in range(5):
+        session, at_server = wire.session()
+        _, link = wire.client_receiver(session, name=f"receiver {number}", credit=1_000)
+        links.append((link, at_server))
+    for link, _ in links:
+        for _ in range(2):
+            link.transfer(bytes(1_000), b"tag")
+    assert wire.server.connection.held_back_size >= 10_000
+    assert all(session.is_held_back for _, session in links)
+    link, session = links[0]
+    link.transfer(bytes(1_000), b"tag")
+    assert not session.is_held_back
+    assert 8_000 <= wire.server.connection.held_back_size < 10_000
+    wire.run()
+    assert [event.session for event in wire.client.take(SessionEnded)] != []
+
+
 def test_our_window_is_announced_again_before_it_is_used_up() -> None:
     wire = Wire(server={"incoming_window": 10}).open()
     session, _ = wire.session()

@@ -5,6 +5,7 @@ Its answers are read and dropped, so that nothing but the frames themselves is f
 
 import contextlib
 import socket
+import struct
 import threading
 from types import TracebackType
 
@@ -31,6 +32,7 @@ from twinbus.amqp.codec.terminus import Coordinator, Declare, Source, Target
 from twinbus.amqp.codec.types import Described, ULong
 
 BLOB_SIZE = 512 * 1024
+WEBSOCKET_SIZE = 64 * 1024
 WAIT_S = 30.0
 
 
@@ -83,6 +85,19 @@ NOISES: dict[str, tuple[bytes, bytes]] = {
 """By name: frames that prepare the attack, and those that are repeated."""
 
 
+WEBSOCKET_HELLO = (
+    b"GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: AMQPWSB10\r\n\r\n"
+)
+
+
+def websocket_frames(data: bytes) -> bytes:
+    """Binary frames of a client. Their mask is zero, so that the data stays as it is."""
+    pieces = [data[start : start + WEBSOCKET_SIZE] for start in range(0, len(data), WEBSOCKET_SIZE)]
+    return b"".join(struct.pack(">BBQI", 0x82, 0xFF, len(piece), 0) + piece for piece in pieces)
+
+
 class Attacker:
     """Attacks from `with` on, and connects again when it is closed, until the end of the block."""
 
@@ -111,6 +126,7 @@ class Attacker:
     def _run(self) -> None:
         while not self._is_over.is_set():
             with socket.create_connection(("127.0.0.1", self._port), WAIT_S) as connected:
+                self._greet(connected)
                 connected.settimeout(0.2)
                 self.connection_count += 1
                 reading = threading.Thread(target=self._read, args=(connected,), daemon=True)
@@ -120,6 +136,9 @@ class Attacker:
                 with contextlib.suppress(OSError):
                     connected.shutdown(socket.SHUT_RDWR)
                 reading.join(WAIT_S)
+
+    def _greet(self, connected: socket.socket) -> None:
+        """What comes before AMQP: nothing."""
 
     def _send(self, connected: socket.socket) -> None:
         data = memoryview(self._hello + self._blob)
@@ -154,3 +173,36 @@ class Attacker:
                     closed, _ = decode_performative(read[start:end])
                     assert isinstance(closed, Close)
                     self.closed_with.append(closed.error)
+
+
+class WebSocketAttacker(Attacker):
+    """The same over a WebSocket. What it is answered is read and dropped, and what it is closed with is not decoded."""
+
+    def __init__(self, port: int, noise: str, credentials: SaslCredentials) -> None:
+        super().__init__(port, noise, credentials)
+        self._hello = websocket_frames(self._hello)
+        self._blob = websocket_frames(self._blob)
+        self.answered_bytes = 0
+
+    def _greet(self, connected: socket.socket) -> None:
+        connected.sendall(WEBSOCKET_HELLO)
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n"):
+            answer += connected.recv(1)
+        assert answer.startswith(b"HTTP/1.1 101")
+
+    def _read(self, connected: socket.socket) -> None:
+        while True:
+            try:
+                data = connected.recv(1 << 18)
+            except TimeoutError:
+                if self._is_over.is_set():
+                    return
+                continue
+            except OSError:
+                return
+            if not data:
+                return
+            self.answered_bytes += len(data)
+            if b"\x00\x53\x18" in data:
+                self.closed_with.append(None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.attacker import NOISES, Attacker
+from tests.attack.attacker import NOISES, Attacker, WebSocketAttacker
 from twinbus.amqp.codec.sasl import SaslCredentials, plain_credentials
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.client.connection_string import parse_connection_string
@@ -71,6 +71,26 @@ def test_a_known_client_that_makes_noise_is_not_felt(namespace: LocalNamespace, 
         attacked = median_s(namespace)
     assert attacker.sent_bytes > 0
     assert attacked < max(RATIO_MAX * alone, LEAST_S)
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["stranger", "known"])
+@pytest.mark.parametrize("noise", ["begin and end", "dispositions"])
+def test_noise_over_a_websocket_is_not_felt(namespace: LocalNamespace, noise: str, is_known: bool) -> None:
+    credentials = root_of(namespace) if is_known else SaslCredentials()
+    alone = median_s(namespace)
+    with WebSocketAttacker(port_of(namespace), noise, credentials) as attacker:
+        attacked = median_s(namespace)
+    assert attacker.sent_bytes > 0
+    assert attacker.answered_bytes > 0
+    assert attacked < max(RATIO_MAX * alone, LEAST_S)
+
+
+def test_a_stranger_that_makes_noise_over_a_websocket_is_closed(namespace: LocalNamespace) -> None:
+    with WebSocketAttacker(port_of(namespace), "empty frames", SaslCredentials()) as attacker:
+        deadline = time.monotonic() + 30
+        while not attacker.closed_with and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert attacker.closed_with
 
 
 def test_a_known_client_that_only_makes_noise_is_closed(namespace: LocalNamespace) -> None:

@@ -1,11 +1,19 @@
 """Links and rights of a connection, over a real pair of AMQP connections."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload, text_of
-from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
+from twinbus.amqp.codec.delivery_state import (
+    ACCEPTED,
+    RELEASED,
+    DeliveryState,
+    Modified,
+    Rejected,
+    TransactionalState,
+)
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import EMPTY_FRAME
 from twinbus.amqp.codec.performatives import SenderSettleMode
@@ -74,6 +82,49 @@ def test_what_is_not_durable_is_not_accepted_with_what_others_sent_settled(tmp_p
     client.run()
     (answer,) = client.take(Dispositions)
     assert (answer.link, answer.deliveries) == (to_quick, [(1, b"1")])
+
+
+def test_what_is_sent_settled_counts_until_the_stores_have_it(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("orders")
+    hang(front, True)
+    for number in range(90):
+        sender.transfer(payload("x" * 200_000), b"%d" % number, settled=True)
+    client.run()
+    assert client.gateway.is_flooded
+    hang(front, False)
+    client.run()
+    assert not client.gateway.is_flooded
+    assert client.gateway.connection.inflow_size == 0
+
+
+def test_refused_messages_that_were_sent_settled_do_not_count_any_more(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("orders")
+    for _ in range(5):
+        sender.transfer(b"\x00" * 10, b"1", settled=True)
+        sender.transfer(b"\x00" * 10, b"2", settled=True, state=TransactionalState(txn_id=b"unknown"))
+    sender.transfer(payload("x" * 2_000_000), b"3", settled=True)
+    client.run()
+    assert client.gateway.connection.inflow_size == 0
+
+
+def test_whoever_has_much_waiting_is_not_read_from_while_a_store_is_behind(front: Front) -> None:
+    is_behind = False
+    front.view = replace(front.view, is_congested=lambda: is_behind)
+    greedy, modest = front.client(), front.client()
+    senders = [client.sender("orders") for client in (greedy, modest)]
+    hang(front, True)
+    senders[0].transfers([(b"1", payload("x" * 200_000)), (b"2", payload("x" * 200_000))])
+    senders[1].transfer(payload("x"), b"1")
+    for client in (greedy, modest):
+        client.run()
+        assert not client.gateway.is_flooded
+    is_behind = True
+    assert (greedy.gateway.is_flooded, modest.gateway.is_flooded) == (True, False)
+    hang(front, False)
+    greedy.run()
+    assert not greedy.gateway.is_flooded
 
 
 def test_a_message_is_delivered_and_its_settlement_confirmed_with_the_same_outcome(front: Front) -> None:

@@ -11,7 +11,15 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState, Modified,
 from twinbus.amqp.codec.types import Array, Symbol, Timestamp, Value
 from twinbus.amqp.events import Dispositions
 from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.gateway.links.failure_pace import CALM_AFTER, FREE_COUNT, REST_FIRST, REST_MAX, FailurePace
+from twinbus.gateway.links.failure_pace import (
+    CALM_AFTER,
+    FREE_COUNT,
+    LEFT_MAX,
+    REST_FIRST,
+    REST_MAX,
+    FailurePace,
+    LeftPaces,
+)
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.messages import make_message
 
@@ -175,6 +183,41 @@ def test_a_message_that_is_put_off_is_not_one_that_failed(front: Front) -> None:
     receiver = client.receiver("orders", credit=1)
     later = Modified(message_annotations={Symbol("x-opt-delivery-time"): Timestamp(front.sim.now + 60_000)})
     assert sum(fails(client, receiver, later) for _ in range(3 * FREE_COUNT)) == 3 * FREE_COUNT
+
+
+@pytest.mark.rule("A5.9")
+def test_a_client_that_attaches_again_after_each_failure_is_slowed_all_the_same(front: Front) -> None:
+    front.sim.send(front.sim.entities.queue("orders"), make_message("m"))
+    client, count = front.client(), 0
+    for _ in range(10_000 // BEAT):
+        for _ in range(100):
+            receiver = client.receiver("orders", credit=1)
+            deliveries = client.received()
+            for each in deliveries:
+                receiver.update(each.delivery_id, each.delivery_id, ABANDONED)
+                client.run()
+            receiver.detach()
+            client.run()
+            count += len(deliveries)
+            if not deliveries:
+                break
+        beats(front, client, BEAT)
+    assert FREE_COUNT < count < FREE_COUNT + 25
+
+
+def test_the_worst_row_of_links_that_have_ended_goes_on_and_only_a_limited_number_is_remembered() -> None:
+    bad, worse, left = FailurePace(), FailurePace(), LeftPaces()
+    bad.failed(1, 1)
+    worse.failed(1, 1)
+    worse.failed(2, 1)
+    for pace in (bad, worse, bad):
+        left.leave("orders", pace)
+    assert left.take("orders") is worse
+    assert left.take("orders") is None
+    for number in range(LEFT_MAX + 1):
+        left.leave(str(number), bad)
+    assert left.take("0") is None
+    assert left.take("1") is bad
 
 
 def test_a_rest_holds_while_the_socket_is_full_and_behind_it(front: Front) -> None:

@@ -165,6 +165,16 @@ class Connection:
         return self._context.inflow.is_flooded
 
     @property
+    def held_back_size(self) -> int:
+        """Bytes that wait for the peer to open the windows of its sessions."""
+        return self._context.held_total.size
+
+    @property
+    def inflow_size(self) -> int:
+        """Bytes of deliveries that wait for the application, about."""
+        return self._context.inflow.size
+
+    @property
     def is_behind(self) -> bool:
         """The last call used its share up before it had read everything."""
         return self._reader.unread_size > 0 and self.state is not State.CLOSED and not self._handshake.is_deciding

@@ -8,6 +8,7 @@ from twinbus.amqp.codec.frames import FRAME_SIZE_MIN, encode_frame
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.events import Reports
 from twinbus.amqp.reassembly import ReassemblyBudget, SharedReassembly
+from twinbus.amqp.windows import HeldTotal
 
 
 class Flushable(Protocol):
@@ -85,6 +86,7 @@ class ConnectionContext:
     reassembly: ReassemblyBudget
     outbox: Outbox = field(default_factory=Outbox)
     reports: Reports = field(default_factory=Reports)
+    held_total: HeldTotal = field(default_factory=HeldTotal)
     link_count: int = 0
     link_count_max: int = 0
     session_count_max: int = 0

@@ -42,7 +42,8 @@ class ConnectionSettings:
     stranger_session_count_max: int = 32
     """Bytes of incomplete messages, links and sessions while a peer is restrained."""
     held_back_size_max: int = BUFFER_SIZE
-    """Bytes that may wait for one session's window when more is to be sent; beyond that, the session is ended."""
+    """Bytes that may wait for the windows of all sessions when more is to be sent; beyond that, the session that sends it is
+    ended."""
     unsettled_count_max: int = 100_000
     """Outgoing deliveries per session whose settlement is awaited; the oldest are forgotten beyond that."""
     inflow_count_max: int = 20_000

@@ -105,6 +105,13 @@ class IncomingLink(Link):
             self.session.dispositions.await_peer(self, first_id, last_id, tags)
             self.session.dispositions.send(RECEIVER, first_id, last_id, False, state)
 
+    def hold(self, size: int) -> None:
+        """A delivery of this size that came settled waits for the application, and counts as any other until `let_go`."""
+        self.session.inflow.received(1, size)
+
+    def let_go(self, count: int) -> None:
+        self.session.inflow.settled(count)
+
     def settled_by_peer(self, count: int) -> None:
         self._count_settled(count)
 

@@ -73,7 +73,8 @@ class Session:
         self._outbox = context.outbox
         self._reports = context.reports
         self._links = LinkTable(self, context)
-        self._held = HeldBack()
+        self._held = HeldBack(context.held_total)
+        self._held_total = context.held_total
         self._next_delivery_id = 0
         self._is_reported_ended = False
         self._forget = forget
@@ -242,7 +243,7 @@ class Session:
     def transmit(self, link: OutgoingLink, parts: list[bytes]) -> None:
         """Send frames (pairs of parts) as far as the peer's window allows, and hold the others back."""
         frame_count = len(parts) >> 1
-        waiting_size = self._held.size
+        waiting_size = self._held_total.size
         if frame_count <= self.windows.remote_incoming_window and not self._held:
             self._outbox.parts += parts
             self.windows.sent(frame_count)
@@ -254,7 +255,8 @@ class Session:
         if waiting_size > self.settings.held_back_size_max:
             self.fail(
                 SessionFault(
-                    f"{waiting_size} bytes wait for the incoming-window of this session. Open it, or grant less credit.",
+                    f"{waiting_size} bytes of this connection wait for the incoming-windows of its sessions. Open them, or grant "
+                    "less credit.",
                     RESOURCE_LIMIT_EXCEEDED,
                 )
             )

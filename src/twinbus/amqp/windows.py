@@ -69,28 +69,41 @@ class HeldFrame(NamedTuple):
     """Head and payload; or nothing, for the place in the order at which the link reports itself drained."""
 
 
+@dataclass(slots=True)
+class HeldTotal:
+    """Bytes of the frames that all sessions of a connection hold back."""
+
+    size: int = 0
+
+
 class HeldBack:
     """Transfer frames that wait for the peer's incoming-window, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, total: HeldTotal) -> None:
+        """`total`: of all sessions of the connection."""
         self._frames: deque[HeldFrame] = deque()
-        self.size = 0
+        self._size = 0
+        self._total = total
 
     def __len__(self) -> int:
         return len(self._frames)
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        self._total.size += size
 
     def add(self, link: "OutgoingLink", parts: Sequence[bytes]) -> None:
         """Frames as pairs of parts."""
         for index in range(0, len(parts), 2):
             self._frames.append(HeldFrame(link, parts[index : index + 2]))
-        self.size += sum(map(len, parts))
+        self._grow(sum(map(len, parts)))
 
     def add_drained(self, link: "OutgoingLink") -> None:
         self._frames.append(HeldFrame(link, ()))
 
     def pop(self) -> HeldFrame:
         frame = self._frames.popleft()
-        self.size -= sum(map(len, frame.parts))
+        self._grow(-sum(map(len, frame.parts)))
         return frame
 
     @property
@@ -105,8 +118,8 @@ class HeldBack:
         """
         kept = deque(frame for frame in self._frames if frame.link is not link)
         self._frames = kept
-        self.size = sum(len(part) for frame in kept for part in frame.parts)
+        self._grow(sum(len(part) for frame in kept for part in frame.parts) - self._size)
 
     def clear(self) -> None:
         self._frames.clear()
-        self.size = 0
+        self._grow(-self._size)

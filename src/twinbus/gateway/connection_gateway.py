@@ -44,6 +44,9 @@ STRANGER_BYTES_MAX = 1024 * 1024
 """What a connection may send before its first valid token. A client needs some ten frames, and a token of a few kilobytes."""
 UNREAD_SIZE_MAX = 4 * 1024 * 1024
 STRANGER_UNREAD_SIZE_MAX = 64 * 1024
+CONGESTING_SIZE = 256 * 1024
+"""With more than this waiting for the stores, a connection has its part in it if one of them is behind. It is read from again when
+it has its answers; others, whose messages would stand behind its own, are not held back."""
 
 
 class ConnectionGateway:
@@ -92,7 +95,9 @@ class ConnectionGateway:
     @property
     def is_flooded(self) -> bool:
         """More has arrived than the stores have taken, or than is answered at once: reading must wait."""
-        return self.connection.is_flooded or self._attachment.is_behind
+        connection = self.connection
+        is_flooded = connection.is_flooded or self._attachment.is_behind
+        return is_flooded or (connection.inflow_size > CONGESTING_SIZE and self._namespace.is_congested())
 
     @property
     def is_behind(self) -> bool:

@@ -56,3 +56,4 @@ class NamespaceView:
     new_id: Callable[[], str]
     book: OperationsBook | None = None  # None: operations are not metered
     web_tokens: WebTokenRules | None = None  # None: shared access signatures only
+    is_congested: Callable[[], bool] = lambda: False  # whether a store is behind

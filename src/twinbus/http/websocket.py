@@ -43,7 +43,7 @@ class WebSocketConnection:
         self._is_sending = False
         self._is_text = False
         self._closed_at: Millis | None = None
-        self.unread_size = 0
+        self._unsent_size = 0
 
     async def run(self) -> None:
         """Until one of the two sides has closed."""
@@ -117,7 +117,7 @@ class WebSocketConnection:
                 self._is_sending = True
                 await _unless_ended(self._socket.send_bytes(chunk))
                 self._is_sending = False
-                self.unread_size -= len(chunk)
+                self._unsent_size -= len(chunk)
                 self._gateway.resume(self._clock.now())
             if not self._is_too_much:
                 self._is_calm.set()
@@ -127,14 +127,18 @@ class WebSocketConnection:
 
     @property
     def _is_too_much(self) -> bool:
-        return self._gateway.is_flooded or self.unread_size > self._gateway.unread_size_max
+        return self._gateway.is_flooded or self._unsent_size > self._gateway.unread_size_max
 
     def _take_output(self) -> None:
         """While a write waits for the client the answers pile up here, where they are counted."""
         chunk = self._gateway.data_to_send()
         if chunk:
             self._unsent.append(chunk)
-            self.unread_size += len(chunk)
+            self._unsent_size += len(chunk)
+
+    @property
+    def unread_size(self) -> int:
+        return self._unsent_size + self._gateway.connection.held_back_size
 
     def refuse(self, error: MessagingError | None) -> None:
         self._gateway.refusal = error

@@ -123,8 +123,10 @@ class AmqpTransport(asyncio.Protocol):
 
     @property
     def unread_size(self) -> int:
-        transport = self._transport
-        return 0 if transport is None or transport.is_closing() else transport.get_write_buffer_size()
+        transport, gateway = self._transport, self._gateway
+        if transport is None or gateway is None or transport.is_closing():
+            return 0
+        return transport.get_write_buffer_size() + gateway.connection.held_back_size
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True

@@ -310,6 +310,7 @@ class NamespaceServer:
             rules=self.catalog,
             traffic=self.traffic,
             new_id=new_message_id,
+            is_congested=self.stores.is_congested,
             book=self._book,
             web_tokens=self._web_tokens,
         )

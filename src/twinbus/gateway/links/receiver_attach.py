@@ -13,6 +13,7 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout, QuotaExceeded
 from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.bindings import Bindings
+from twinbus.gateway.links.failure_pace import LeftPaces
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import outcome_of
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
@@ -55,6 +56,7 @@ class ReceiverAttach:
         self._homes = homes
         self._traffic = traffic
         self._wake = wake
+        self._left_paces = LeftPaces()
 
     def bind(self, link: OutgoingLink, node: EntityNode, path: str, now: Millis) -> None:
         """Accept the link, now or once a message session is free. Raises MessagingError if it must be refused."""
@@ -84,7 +86,9 @@ class ReceiverAttach:
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
         traffic = self._traffic.of(node.path)
         meter = self._meter_of(node)
-        return ReceiverBinding(link, node, path, mode, session, traffic, meter, self._transactions, now, self._wake)
+        return ReceiverBinding(
+            link, node, path, mode, session, traffic, meter, self._transactions, now, self._wake, self._left_paces
+        )
 
     def _wait_for_session(
         self, link: OutgoingLink, source: Source, queue: MessageQueue, pending: PendingSession, now: Millis

@@ -42,7 +42,7 @@ from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, Outcome
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.addresses import EntityNode
-from twinbus.gateway.links.failure_pace import FailurePace
+from twinbus.gateway.links.failure_pace import FailurePace, LeftPaces
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import confirmation, is_refusal, outcome_of, ranges
 from twinbus.gateway.links.receive_window import ReceiveWindow
@@ -63,6 +63,7 @@ class ReceiverBinding:
         "_is_over",
         "_is_paused",
         "_is_socket_full",
+        "_left_paces",
         "_link",
         "_pace",
         "_queue",
@@ -95,6 +96,7 @@ class ReceiverBinding:
         transactions: Transactions,
         now: Millis,
         wake: Callable[[], None],
+        left_paces: LeftPaces,
     ) -> None:
         assert node.queue is not None
         self.credit = 0
@@ -120,9 +122,12 @@ class ReceiverBinding:
         self._is_drain_due = False
         self._is_end_due = False
         self._is_socket_full = False
+        self._left_paces = left_paces
+        self._pace = left_paces.take(path)  # since it has failed without a success
         self._rests_until: Millis = 0  # because of failures; 0: it does not rest
-        self._is_paused = False  # for either of these
-        self._pace: FailurePace | None = None  # since it has failed without a success
+        if self._pace is not None and self._pace.rests_until > now:
+            self._rests_until = self._pace.rests_until
+        self._is_paused = self._rests_until > 0  # for this, or a full socket
         self._is_over = False  # the queue has let go of this receiver
 
     # Called by the queue.
@@ -356,6 +361,8 @@ class ReceiverBinding:
         if self._unsettled:
             self._give_back(list(self._unsettled), now)
             self._unsettled.clear()
+        if self._pace is not None:
+            self._left_paces.leave(self.path, self._pace)
         if not self._is_over:
             self._queue.detach(self, now)
         self._end()

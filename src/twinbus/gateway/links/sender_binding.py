@@ -33,6 +33,7 @@ Target: TypeAlias = QueueEntity | TopicEntity | ViaTarget
 
 class SenderBinding:
     __slots__ = (
+        "_held_count",
         "_link",
         "_message_size_max",
         "_meter",
@@ -65,6 +66,7 @@ class SenderBinding:
         self.node = node
         self.path = path
         self._used_at = now
+        self._held_count = 0
         self._link = link
         self._target = target
         self._settings = target.placement.settings
@@ -82,7 +84,11 @@ class SenderBinding:
         size_max, read, size = self._size_max_now, self._read, 0
         for delivery_id, _, payload, message_format, is_settled, state in deliveries:
             # -1 stands for a delivery whose answer nobody waits for.
-            answer_id = -1 if is_settled else delivery_id
+            if is_settled:
+                answer_id = -1
+                self._hold(len(payload))
+            else:
+                answer_id = delivery_id
             size += len(payload)
             try:
                 if isinstance(state, TransactionalState):
@@ -159,6 +165,8 @@ class SenderBinding:
         if delivery_id >= 0:
             self._link.settle(delivery_id, delivery_id, in_transaction(state, outcome))
             self._wake()
+        else:
+            self._let_go(1)
 
     def accepted(self, ids: Sequence[int], messages: Sequence[Message], numbers: Sequence[int]) -> None:
         self._traffic.messages_in += len(ids)
@@ -166,13 +174,28 @@ class SenderBinding:
         for first, last in ranges(ids):
             if last >= 0:
                 self._link.settle(max(first, 0), last, ACCEPTED)
+        if self._held_count:
+            self._let_go(ids.count(-1))
         self._wake()
 
     def refused(self, delivery_id: int, error: MessagingError) -> None:
         self._traffic.refused += 1
         if delivery_id >= 0:
             self._link.settle(delivery_id, delivery_id, Rejected.because(error))
+        else:
+            self._let_go(1)
         self._wake()
+
+    # Deliveries that came settled: nobody waits for an answer, and yet they are not taken faster than the stores write them.
+
+    def _hold(self, size: int) -> None:
+        self._held_count += 1
+        self._link.hold(size)
+
+    def _let_go(self, count: int) -> None:
+        count = min(count, self._held_count)
+        self._held_count -= count
+        self._link.let_go(count)
 
 
 class _BurstReply:

@@ -18,6 +18,8 @@ READY_WAIT_S = 10.0
 SWITCH_WAIT_S = 8.0
 """Less than a command waits for its answer."""
 READY_POLL_S = 0.005
+CONGESTED_BYTES = 4 << 20
+"""Of several syncs, so that a store always has enough to do."""
 
 MakeKeeper = Callable[[OnLost, OnReturned], StoreKeeper]
 
@@ -52,6 +54,10 @@ class StorePool:
             log.error("store_damaged", extra={"fields": fields})
         self.brokers[index].store_returned()
         self._on_opened(index)
+
+    def is_congested(self) -> bool:
+        """Whether so much waits for one of the stores that a small message behind it would wait noticeably long."""
+        return any(store.waiting_bytes > CONGESTED_BYTES for store in self.stores)
 
     async def start(self) -> None:
         """Open the stores, and return when each has loaded or failed, or after a while if one hangs."""
