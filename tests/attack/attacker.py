@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from types import TracebackType
+from typing import Self
 
 from twinbus.amqp.codec.composites import Composite, encode_composite
 from twinbus.amqp.codec.error_condition import ErrorCondition
@@ -110,7 +111,7 @@ class Attacker:
         self.closed_with: list[ErrorCondition | None] = []
         self._threads = [threading.Thread(target=self._run, daemon=True)]
 
-    def __enter__(self) -> "Attacker":
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
