@@ -82,3 +82,14 @@ def test_files_that_do_not_belong_together_are_replaced(tmp_path: Path, name: st
     again = development_certificate(made, [], NOON)
     assert (made / name).read_bytes() != before
     assert isinstance(server_context(again.certificate, again.key), SSLContext)
+
+
+def test_a_key_of_a_curve_that_does_not_exist_is_created_again(tmp_path: Path) -> None:
+    """One flipped bit makes another curve of the one in its name."""
+    files = development_certificate(tmp_path, [], NOON)
+    for bit in range(8 * 53, 8 * 57):
+        data = bytearray(files.key.read_bytes())
+        data[bit // 8] ^= 1 << bit % 8
+        files.key.write_bytes(data)
+        again = development_certificate(tmp_path, [], NOON)
+        server_context(again.certificate, again.key)

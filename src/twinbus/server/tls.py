@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -27,6 +27,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.server.data_folder import write_private
+
+UNREADABLE = (
+    *(ValueError, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension, x509.InvalidVersion),
+    x509.UnsupportedGeneralNameType,
+)
+"""What a certificate or key with a wrong bit raises."""
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +96,11 @@ class CertificateFacts:
 
 def read_certificate(file: Path) -> CertificateFacts:
     """Raises OSError or ValueError if it is not there or not one."""
-    certificate = x509.load_pem_x509_certificate(file.read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    try:
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except UNREADABLE as error:
+        raise ValueError(f"{file} is damaged: {error}") from None
     return CertificateFacts([str(name.value) for name in names], certificate.not_valid_after_utc)
 
 
@@ -103,7 +112,8 @@ def _is_usable(files: DevelopmentCertificate, names: Sequence[str], now: datetim
         key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
         certificate.verify_directly_issued_by(authority)
         covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        server_context(files.certificate, files.key)  # it reads them with another library, which may refuse more
+    except (OSError, TypeError, InvalidSignature, ArgumentError, *UNREADABLE):
         return False
     return (
         key.public_key() == certificate.public_key()
