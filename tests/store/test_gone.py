@@ -198,3 +198,17 @@ def test_other_tables_in_the_place_of_those_in_use_take_no_checkpoint(folder: Pa
     with pytest.raises(StoreUnavailable, match="removed while in use"):
         store.checkpoint()
     store.close()
+
+
+@pytest.mark.parametrize("is_witness", [True, False])
+def test_a_wrong_bit_in_an_identity_is_refused_and_nothing_is_lost_once_that_is_accepted(
+    folder: Path, witness: Path, is_witness: bool
+) -> None:
+    used(folder, witness)
+    damaged = witness if is_witness else folder / IDENTITY_NAME
+    data = bytearray(damaged.read_bytes())
+    data[3] ^= 1
+    damaged.write_bytes(data)
+    with pytest.raises(StoreGone):
+        FolderStore(folder, witness=witness)
+    assert accepted(folder, witness) == [1, 2]
