@@ -149,3 +149,12 @@ def test_the_end_by_noise_is_reported_with_the_read_that_brought_it() -> None:
         if script.connection.state is not State.OPEN:
             break
     assert [type(event) for event in events] == [ConnectionClosed]
+
+
+def test_half_a_frame_is_not_work_that_waits() -> None:
+    script = Script().open()
+    frame = frames(BEGIN)
+    script.connection.receive_data(frame[:12], NOON, 10 * FRAME_COST)
+    assert not script.connection.is_behind
+    script.end.events += script.connection.receive_data(frame[12:], NOON, 10 * FRAME_COST)
+    assert [type(event) for event in script.end.events] == [SessionBegun]

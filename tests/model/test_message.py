@@ -28,7 +28,7 @@ from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
 from twinbus.model.content import annotation, properties, with_annotations
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.identity import LIFETIME_MAX
-from twinbus.model.message import read_content, split_batch
+from twinbus.model.message import read_content, sent_size, split_batch
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView
 
 PING = Symbol("application/vnd.ms-servicebus-ping")
@@ -409,3 +409,9 @@ def test_a_batch_holds_whole_messages_and_its_envelope_counts_for_nothing() -> N
 def test_a_batch_of_anything_but_messages_is_refused(payload: bytes) -> None:
     with pytest.raises(DecodeError):
         [received(part) for part in split_batch(payload)]
+
+
+def test_a_stored_message_takes_on_the_wire_what_it_took_when_it_was_sent() -> None:
+    """And the header that it gets if it has none."""
+    payload = properties_section() + body(bytes(1_000))
+    assert 0 < sent_size(received(payload).content) - len(payload) < 20
