@@ -40,6 +40,8 @@ class IdleSyphon:
         self.is_stopping.set()
         self.may_stop.wait()
 
+    def recovered(self, path: str) -> None: ...
+
     def interrupt_if_late(self, now: Millis) -> None: ...
 
 

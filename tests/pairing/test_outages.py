@@ -3,6 +3,7 @@
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import NamespaceProcess, until
@@ -329,3 +331,37 @@ def test_a_key_revoked_during_the_outage_is_raised_to_the_sender_instead_of_fill
             assert not trial.send(sender)
             assert trial.last_failure is FailureKind.UNAUTHORIZED
     assert len(trial.audit(may_repeat=True).waiting) >= 1
+
+
+@pytest.mark.rule("B8.7")
+def test_a_message_session_is_in_order_through_an_outage_and_its_end(spaces: Spaces) -> None:
+    """While it sends without a pause: after the heal it goes on through the backlog, and then directly again."""
+    trial, sent = Trial(spaces, requires_session=True), list[str]()
+    with trial.paired(enable_syphon=True) as client, trial.sender(client) as sender:
+
+        def send() -> None:
+            (message,) = trial.messages(1, session_id="s")
+            try:
+                sender.send_messages(message, timeout=5)
+            except ServiceBusError as error:
+                trial.concluded([message], error)
+            else:
+                trial.concluded([message], None)
+                sent.append(str(message.message_id))
+
+        def send_until(condition: Callable[[], bool]) -> None:
+            def has_come() -> bool:
+                send()
+                return condition()
+
+            until(has_come)
+
+        send()
+        spaces.primary.kill()
+        send_until(lambda: len(sent) > 20)
+        spaces.primary.revive()
+        send_until(is_in(client, Availability.CATCHING_UP))
+        send_until(is_in(client, Availability.HEALTHY))
+        send()
+        assert EventKind.CAUGHT_UP in trial.kinds()
+    assert spaces.primary.take_all(trial.path, "s") == sent

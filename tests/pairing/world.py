@@ -19,6 +19,8 @@ from azure.servicebus.exceptions import (
 
 from tests.pairing.sim_syphon import BacklogQueue, SimSyphon
 from twinbus.clock import Millis
+from twinbus.model.paths import path_key
+from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.courier import Courier, Pause, Step, ToPrimary
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -114,6 +116,8 @@ class World:
         self.availability = self.processes[0]
         self.syphons: list[SimSyphon] = []
         self._sent_count = 0
+        self.survey_count = 0
+        """Looks into one backlog queue each."""
 
     def pass_time(self, duration: timedelta) -> None:
         """From one deadline to the next, with pings as the shells do them."""
@@ -127,15 +131,17 @@ class World:
                     self._ping(process, path)
                     # Pings run beside everything else: one that hangs keeps nobody waiting.
                     self.clock.at = now
+                self._survey(process)
+                self.clock.at = now
 
     def sender(self, path: str, process: int = 0) -> "SimSender":
         return SimSender(self, self.processes[process], path)
 
-    def send(self, sender: "SimSender", count: int = 1) -> bool:
+    def send(self, sender: "SimSender", count: int = 1, session_id: str | None = None) -> bool:
         """Send new messages, as a list if more than one; False if the caller got an error."""
         ids = [f"{sender.path}-{self._sent_count + each}" for each in range(count)]
         self._sent_count += count
-        return sender.send(ids)
+        return sender.send(ids, session_id=session_id)
 
     def syphon(self, queue: str) -> SimSyphon:
         self.syphons.append(SimSyphon(self, queue))
@@ -162,6 +168,23 @@ class World:
                 self.auditor.answer_lost(each)
             raise ConnectionError("reply lost")
 
+    def _survey(self, process: SendAvailability) -> None:
+        """A look into the backlog, if one is due."""
+        queues = process.start_survey(self.clock.at)
+        if queues is None:
+            return
+        survey = Survey(self.clock.at)
+        try:
+            self.secondary.reach(10)
+        except Exception:
+            process.surveyed(None, self.clock.at)
+            return
+        self.survey_count += len(queues)
+        for index, path in queues.items():
+            for each in self.queues[path].waiting:
+                survey.add(index, path_key(each.transfer.path), each.transfer.session_id, each.number)
+        process.surveyed(survey, self.clock.at)
+
     def _ping(self, process: SendAvailability, path: str) -> None:
         try:
             self.arrive(path, [], 120)
@@ -180,19 +203,21 @@ class SimSender:
         self.courier = Courier(path, process, world.clock, lambda: f"id-{world.random.random()}", lambda: None)
         self._queues = process.backlog_queues
 
-    def send(self, ids: Sequence[str], timeout_s: float = 10) -> bool:
-        messages: list[ServiceBusMessage | AmqpAnnotatedMessage] = [_message(each) for each in ids]
+    def send(self, ids: Sequence[str], timeout_s: float = 10, session_id: str | None = None) -> bool:
+        messages: list[ServiceBusMessage | AmqpAnnotatedMessage] = [_message(each, session_id) for each in ids]
         auditor = self.world.auditor
         for each in ids:
             auditor.sent(each, None, is_pinned=False)
 
         def perform(attempt: Step) -> None:
             if isinstance(attempt, Pause):
-                self.world.clock.at += attempt.duration
+                self.world.pass_time(timedelta(milliseconds=attempt.duration))
+                for syphon in self.world.syphons if session_id is not None else ():
+                    syphon.step()
             elif isinstance(attempt, ToPrimary):
                 self.world.arrive(self.path, ids, attempt.timeout_s)
             else:
-                self._at_backlog(self._queues[attempt.index], ids, attempt.parcel, attempt.timeout_s)
+                self._at_backlog(self._queues[attempt.index], ids, attempt.parcel, attempt.timeout_s, session_id)
 
         try:
             run(self.courier.send(messages, timeout_s), perform)
@@ -205,7 +230,12 @@ class SimSender:
         return True
 
     def _at_backlog(
-        self, queue: str, ids: Sequence[str], parcel: AmqpAnnotatedMessage | ServiceBusMessageBatch, timeout_s: float
+        self,
+        queue: str,
+        ids: Sequence[str],
+        parcel: AmqpAnnotatedMessage | ServiceBusMessageBatch,
+        timeout_s: float,
+        session_id: str | None,
     ) -> None:
         secondary = self.world.secondary
         secondary.reach(timeout_s)
@@ -213,17 +243,18 @@ class SimSender:
             raise ServiceBusQuotaExceededError()
         assert len(ids) == (len(parcel) if isinstance(parcel, ServiceBusMessageBatch) else 1)
         for each in ids:
-            self.world.queues[queue].add(Transfer(self.path, each, 1, None, None))
+            self.world.queues[queue].add(Transfer(self.path, each, 1, session_id, None))
         if secondary.loses_reply():
             for each in ids:
                 self.world.auditor.answer_lost(each)
             raise ConnectionError("reply lost")
 
 
-def _message(message_id: str) -> AmqpAnnotatedMessage:
+def _message(message_id: str, session_id: str | None) -> AmqpAnnotatedMessage:
     """A copy of one that is there: the SDK takes a while to make one."""
     assert TEMPLATE.properties is not None
     message, properties = clone(TEMPLATE), clone(TEMPLATE.properties)
     properties.message_id = message_id
+    properties.group_id = session_id
     message.properties = properties
     return message

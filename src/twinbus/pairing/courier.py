@@ -10,7 +10,7 @@ A send has its timeout for itself: what it waits for others that use the same li
 over at once, the primary gets a part of the time, and the rest is kept for the backlog.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -30,7 +30,7 @@ from twinbus.pairing.failures import FailureKind, as_named
 from twinbus.pairing.line import NotWantedAnyMore
 from twinbus.pairing.preflight import PairedMessageBatch, as_messages, check
 from twinbus.pairing.send_availability import SendAvailability
-from twinbus.pairing.transfer import AnyMessage, set_aside
+from twinbus.pairing.transfer import AnyMessage, sessions_of, set_aside
 
 UNNUMBERED = 0
 """Stands for the sequence number of a message that was scheduled while failed over: it has none yet."""
@@ -45,6 +45,10 @@ TIMEOUT_MAX_S = 30 * 86_400.0
 KEPT_SHARE = 0.4
 KEPT_MAX: Millis = 15_000
 """Of a send's time, for the backlog, where its outage fails over within it."""
+
+HOLD_MAX: Millis = 3_000
+HOLD_LOOK: Millis = 50
+"""How long a message may wait until the last messages of its session are home, and how often it looks."""
 
 PAUSE_MIN: Millis = 100
 PAUSE_MAX: Millis = 1_000
@@ -144,7 +148,7 @@ class Courier:
         self._check(outgoing)
         now, timeout = self._clock.now(), self._timeout(timeout_s)
         deadline = now + timeout
-        if self._goes_to_primary(now):
+        if self._detector.is_untroubled or (yield from self._goes_to_primary(_messages_of(outgoing), deadline)):
             attempt = self._to_primary(
                 lambda stock, left_s: stock.send_messages(outgoing, timeout=left_s), now, timeout
             )
@@ -167,7 +171,7 @@ class Courier:
         self._check(messages)
         now, timeout = self._clock.now(), self._timeout(timeout_s)
         deadline = now + timeout
-        if self._goes_to_primary(now):
+        if self._detector.is_untroubled or (yield from self._goes_to_primary(messages, deadline)):
             attempt = self._to_primary(
                 lambda stock, left_s: stock.schedule_messages(messages, at, timeout=left_s), now, timeout
             )
@@ -231,8 +235,16 @@ class Courier:
             raise ValueError("The timeout must be greater than 0.")
         return max(1, int(min(timeout_s, TIMEOUT_MAX_S) * 1000))
 
-    def _goes_to_primary(self, now: Millis) -> bool:
-        return self._detector.is_untroubled or self._availability.route(self.path, now) is Route.PRIMARY
+    def _goes_to_primary(self, messages: list[AnyMessage], deadline: Millis) -> Steps[bool]:
+        """A message of a session whose last messages are nearly home waits for them, for a part of its time."""
+        sessions = sessions_of(messages)
+        now = self._clock.now()
+        held_until = now + min(HOLD_MAX, (deadline - now) // 2)
+        while (route := self._availability.route(self.path, self._clock.now(), sessions)) is Route.HOLD:
+            if self._clock.now() >= held_until:
+                return False
+            yield Pause(HOLD_LOOK)
+        return route is Route.PRIMARY
 
     def _to_primary(self, operation: Callable[[Any, float], Any], now: Millis, timeout: Millis) -> ToPrimary:
         kept = min(int(timeout * KEPT_SHARE), KEPT_MAX)
@@ -279,18 +291,24 @@ class Courier:
             raise refusal.with_traceback(None)
         now = self._clock.now()
         aside = [set_aside(message, self.path, self._new_message_id, now) for message in messages]
+        sessions = sessions_of(messages)
         for parcel, held in _parcels(aside, self._size_max):
-            deadline = yield from self._deliver(parcel, held, deadline)
+            deadline = yield from self._deliver(parcel, held, sessions, deadline)
 
-    def _deliver(self, parcel: Parcel, held: list[AmqpAnnotatedMessage], deadline: Millis) -> Steps[Millis]:
+    def _deliver(
+        self, parcel: Parcel, held: list[AmqpAnnotatedMessage], sessions: Collection[str], deadline: Millis
+    ) -> Steps[Millis]:
         """Try queue after queue until one takes the parcel. Returns the deadline, later by what was waited in line."""
         availability, tries = self._availability, _Tries()
         while True:
             # Also kept in a local: another thread with the same sender may change it in the meantime.
-            queue = self.queue = availability.choose_queue(self.queue, self._clock.now())
+            queue = availability.queue_of(self.path, sessions)
+            if queue is None:
+                queue = self.queue = availability.choose_queue(self.queue, self._clock.now())
             if queue is None:
                 raise self._no_queue(tries.last_error)
             attempt = self._attempt(queue, parcel, deadline, tries)
+            availability.backlog_begins(self.path, sessions, queue)
             try:
                 yield attempt
             except NotWantedAnyMore:
@@ -306,6 +324,8 @@ class Courier:
             else:
                 availability.backlog_sent(self.path, queue, held, self._clock.now())
                 return deadline + attempt.waited
+            finally:
+                availability.backlog_ends(self.path, sessions, self._clock.now())
 
     def _attempt(self, queue: int, parcel: Parcel, deadline: Millis, tries: "_Tries") -> ToBacklog:
         if tries.last_error is not None and self._left_s(deadline) <= 0:

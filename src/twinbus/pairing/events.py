@@ -16,6 +16,7 @@ class EventKind(Enum):
     QUEUE_READMITTED = "queue-readmitted"
     PING = "ping"
     RECOVERED = "recovered"
+    CAUGHT_UP = "caught-up"
     SYPHON_MOVED = "syphon-moved"
     SYPHON_SKIPPED = "syphon-skipped"
     SYPHON_DEAD_LETTERED = "syphon-dead-lettered"
@@ -55,6 +56,7 @@ class Availability(Enum):
     FAILED_OVER = "failed-over"
     REFUSING = "refusing"
     RECOVERING = "recovering"
+    CATCHING_UP = "catching-up"
 
 
 @dataclass(frozen=True, slots=True)

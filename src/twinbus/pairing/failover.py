@@ -21,6 +21,8 @@ class Route(Enum):
     PRIMARY = "primary"
     BACKLOG = "backlog"
     REFUSED = "refused"
+    HOLD = "hold"
+    """Ask again in a moment."""
 
 
 @dataclass(slots=True)
@@ -35,13 +37,14 @@ class FailoverDetector:
     recovered_at: Millis | None = None
     next_ping_at: Millis = NEVER
     is_pinging: bool = False
+    is_catching_up: bool = False
     refusal: BaseException | None = None
     last_error: BaseException | None = None
 
     @property
     def is_untroubled(self) -> bool:
-        """Nothing to decide: the send goes to the primary. Two reads, for the healthy path."""
-        return self.failing_since is None and self.recovered_at is None
+        """Nothing to decide: the send goes to the primary. Three reads, for the healthy path."""
+        return self.failing_since is None and self.recovered_at is None and not self.is_catching_up
 
     def fails_over_by(self, at: Millis) -> bool:
         """Whether a send that fails at `at` may continue at the backlog. The timer of a healthy entity starts with its failure."""
@@ -128,4 +131,6 @@ class FailoverDetector:
             return Availability.FAILED_OVER
         if self.failing_since is not None:
             return Availability.FAILING
-        return Availability.HEALTHY if self.recovered_at is None else Availability.RECOVERING
+        if self.recovered_at is not None:
+            return Availability.RECOVERING
+        return Availability.CATCHING_UP if self.is_catching_up else Availability.HEALTHY

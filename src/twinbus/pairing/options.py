@@ -35,6 +35,8 @@ class SendAvailabilityPairedNamespaceOptions:
     processes do not meet a recovering primary at the same moment.
     `recovery_ramp` spreads the return: over that time a rising share of the sends goes to the
     recovered primary and the rest still to the backlog.
+    `ordered_recovery` keeps the order of message sessions over the end of an outage: a session goes on through the backlog
+    until its earlier messages are home, `ordered_recovery_max` at the longest. Other messages are not affected.
     `pairing_timeout` is how long pairing may take; `require_backlog=False` lets it succeed without a backlog then: the pair is
     unprotected, says so, and finishes in the background.
     `meter` records every operation of the pair's senders, pings and syphon, for a bill; such as
@@ -53,6 +55,8 @@ class SendAvailabilityPairedNamespaceOptions:
     primary_name: str | None = None
     ping_jitter: float = 0.05
     recovery_ramp: timedelta = timedelta(0)
+    ordered_recovery: bool = True
+    ordered_recovery_max: timedelta = timedelta(minutes=10)
     syphon_messages_per_second_max: float | None = None
     pairing_timeout: timedelta = timedelta(seconds=30)
     require_backlog: bool = True
@@ -66,6 +70,7 @@ class SendAvailabilityPairedNamespaceOptions:
         _require(self.operation_timeout > timedelta(0), "operation_timeout must be longer than zero.")
         _require(self.readmission_interval > timedelta(0), "readmission_interval must be longer than zero.")
         _require(self.pairing_timeout > timedelta(0), "pairing_timeout must be longer than zero.")
+        _require(self.ordered_recovery_max > timedelta(0), "ordered_recovery_max must be longer than zero.")
         _require(self.recovery_ramp >= timedelta(0), "recovery_ramp cannot be negative.")
         _require(self.message_size_max > 0, "message_size_max must be a number of bytes above zero.")
         _require(0 <= self.ping_jitter < 1, "ping_jitter is a share of the interval: from 0 to below 1.")
@@ -84,12 +89,13 @@ _KINDS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
             "readmission_interval",
             "recovery_ramp",
             "pairing_timeout",
+            "ordered_recovery_max",
         ),
     ),
     (int, "a whole number", ("backlog_queue_count", "message_size_max")),
     (float | int, "a number", ("ping_jitter",)),
     (float | int | None, "a number, or None for no cap", ("syphon_messages_per_second_max",)),
-    (bool, "True or False", ("enable_syphon", "require_backlog")),
+    (bool, "True or False", ("enable_syphon", "require_backlog", "ordered_recovery")),
     (str | None, "a text, or None for the name in its host", ("primary_name",)),
     (Callable, "a function of one argument", ("classifier", "on_event")),
 )

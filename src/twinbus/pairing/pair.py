@@ -13,6 +13,8 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from twinbus.client.administration import administration_client
 from twinbus.clock import Clock, Millis, SteadyClock
 from twinbus.pairing.attendant import OPENING_TIMEOUT_S, Attendant, open_link
+from twinbus.pairing.backlog_survey import Surveyor
+from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.events import PairState
 from twinbus.pairing.guarded_sender import GuardedSender, close_all
 from twinbus.pairing.local_lag import LocalLag
@@ -114,6 +116,7 @@ class PairedNamespaceClient(ServiceBusClient):
             partial(GuardedSender, clock=clock, lag=lag),
             lambda partner, close: partial(self._close_partner, partner, close),
         )
+        self._surveyor = Surveyor(secondary, clock, self._life.availability.meter)
         self._attendant = Attendant(primary, self._life.availability, clock, self._watch, lag)
         self._attendant.start()
 
@@ -191,6 +194,7 @@ class PairedNamespaceClient(ServiceBusClient):
             ending.callback(self._life.restore_closes)
             ending.callback(leave_pair, self.primary, self.secondary)
             ending.callback(lambda: close_all([*self._life.senders.all(), *self._life.links.take_all()]))
+            ending.callback(self._surveyor.close)
             ending.callback(self._stop_pumps)
             self._attendant.stop()
 
@@ -207,7 +211,15 @@ class PairedNamespaceClient(ServiceBusClient):
             sender.interrupt_if_late(now)
         for index, link in self._life.links_to_open(now):
             threading.Thread(target=self._open_ahead, args=(index, link), name="twinbus-open", daemon=True).start()
+        self._surveyor.interrupt_if_late(now)
+        queues = self._life.survey_due(now)
+        if queues is not None:
+            self._surveyor.start(queues, self._surveyed)
         self._carry_out(self._life.advance(now))
+
+    def _surveyed(self, survey: Survey | None) -> None:
+        if self._life.surveyed(survey) or self._life.is_closed:
+            self._surveyor.close()
 
     def _open_ahead(self, index: int, link: GuardedSender) -> None:
         try:

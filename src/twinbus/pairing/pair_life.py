@@ -18,6 +18,7 @@ from twinbus.model.durations import millis_of
 from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE
 from twinbus.model.paths import path_key
 from twinbus.pairing.backlog_links import BacklogLinks, SharedLink
+from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.courier import Courier
 from twinbus.pairing.errors import PairFaulted
 from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
@@ -37,6 +38,10 @@ class RunningSyphon(Protocol):
 
     def stop(self) -> None:
         """Blocks until the current passes are finished; seconds at most."""
+        ...
+
+    def recovered(self, path: str) -> None:
+        """The pair's pings found that this entity works again. From any thread."""
         ...
 
     def interrupt_if_late(self, now: Millis) -> None:
@@ -104,6 +109,7 @@ class PairLife(Generic[Sender, Guarded]):
         """From now on the two clients belong together."""
         self.has_syphon = True
         self._syphon = syphon
+        self.availability.on_recovered = syphon.recovered
         syphon.start()
         self._restore_closes = [
             _replace_close(each, self._closing(name, each.close)) for name, each in self._clients.items()
@@ -153,6 +159,15 @@ class PairLife(Generic[Sender, Guarded]):
         self.senders.add(sender)
         self._couriers.add(courier)
         return sender
+
+    def survey_due(self, now: Millis) -> dict[int, str] | None:
+        """The backlog queues to look into now."""
+        return None if self._is_closed else self.availability.start_survey(now)
+
+    def surveyed(self, survey: Survey | None) -> bool:
+        """True once nothing is left to look for."""
+        self.availability.surveyed(survey, self._clock.now())
+        return not self.availability.is_catching_up
 
     def links_to_open(self, now: Millis) -> list[tuple[int, Guarded]]:
         """Links that senders may need soon: where an entity fails, its senders choose their queues, and one is kept ready

@@ -38,6 +38,11 @@ class PairMeter:
             for _ in range(count):
                 self._record(Cause.CANCEL, entity, now, 1, 0, None)
 
+    def peeked(self, queue: str, count: int, now: Millis) -> None:
+        """A look into a backlog queue, whether anything was there or not."""
+        if self._meter is not NO_METER:
+            self._record(Cause.PEEK, queue, now, count, 0, None)
+
     def pinged(self, entity: str, now: Millis) -> None:
         """Whether it was answered or not: only the service knows which of those it bills."""
         if self._meter is not NO_METER:

@@ -6,7 +6,7 @@ not needed while an entity is healthy: `is_untroubled` reads what only the metho
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 from twinbus.clock import NEVER, Millis
@@ -14,12 +14,15 @@ from twinbus.meter.operation import Cause
 from twinbus.model.durations import millis_of
 from twinbus.model.paths import path_key
 from twinbus.pairing.backlog_rotation import Rotation
+from twinbus.pairing.catching_up import CatchingUp, Order, Survey
 from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
 from twinbus.pairing.failures import FailureKind, kind_by
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_meter import PairMeter
 from twinbus.pairing.transfer import AnyMessage
+
+_BY_ORDER = {Order.PRIMARY: Route.PRIMARY, Order.BACKLOG: Route.BACKLOG, Order.HOLD: Route.HOLD}
 
 
 class SendAvailability:
@@ -37,10 +40,14 @@ class SendAvailability:
         """By index. Empty while the pair is unprotected: its backlog is not known yet."""
         self.backlog_error: BaseException | None = None
         self.wake = wake
+        self.on_recovered: Callable[[str], None] = lambda _: None
+        """Called with the path of an entity that works again."""
         self._random = random
         self._lock = threading.Lock()
         self._detectors: dict[str, FailoverDetector] = {}
         self._paths: dict[str, str] = {}
+        self._catching_up: dict[str, CatchingUp] = {}
+        self._is_surveying = False
         self._rotation = Rotation(tuple(backlog_queues), millis_of(options.readmission_interval))
         self.meter = PairMeter(options.meter)
         self._early_max = millis_of(options.ping_primary_interval) * options.ping_jitter
@@ -51,6 +58,7 @@ class SendAvailability:
         with self._lock:
             if key not in self._detectors:
                 self._paths[key] = path
+                self._catching_up[key] = CatchingUp()
                 self._detectors[key] = FailoverDetector(
                     millis_of(self.options.failover_interval),
                     millis_of(self.options.ping_primary_interval),
@@ -58,16 +66,79 @@ class SendAvailability:
                 )
             return self._detectors[key]
 
-    def route(self, path: str, now: Millis) -> Route:
+    def route(self, path: str, now: Millis, sessions: Collection[str] = ()) -> Route:
+        """Where a send with messages of these sessions goes. HOLD: ask again in a moment."""
         detector = self.detector(path)
         if detector.is_untroubled:
             return Route.PRIMARY
         with self._lock:
             failed_over = self._advance(detector, now)
             route = detector.route(now, self._random.random())
+            catching_up = self._catching_up[path_key(path)]
+            if sessions:
+                catching_up.uses_sessions = True
+                if route is Route.PRIMARY and catching_up.is_active:
+                    route = _BY_ORDER[catching_up.order(sessions)]
         if failed_over:
             self._failed_over(path, detector, now)
+        if route is Route.HOLD:
+            self.wake()
         return route if self.backlog_queues else Route.PRIMARY
+
+    def backlog_begins(self, path: str, sessions: Collection[str], index: int) -> None:
+        """Messages of these sessions are on their way to this backlog queue."""
+        if sessions and self.options.ordered_recovery:
+            with self._lock:
+                self._catching_up[path_key(path)].begins(sessions, index)
+
+    def backlog_ends(self, path: str, sessions: Collection[str], now: Millis) -> None:
+        if sessions and self.options.ordered_recovery:
+            with self._lock:
+                self._catching_up[path_key(path)].ends(sessions, now)
+
+    def queue_of(self, path: str, sessions: Collection[str]) -> int | None:
+        """The backlog queue in which earlier messages of these sessions wait, while it is in the rotation."""
+        if not sessions:
+            return None
+        with self._lock:
+            index = self._catching_up[path_key(path)].queue_of(sessions)
+            return index if index is not None and self._rotation.contains(index) else None
+
+    def start_survey(self, now: Millis) -> dict[int, str] | None:
+        """The backlog queues to look into now; the caller reports what it finds. None if that is not due."""
+        with self._lock:
+            active = [each for each in self._catching_up.values() if each.is_active]
+            if self._is_surveying or not active or now < min(each.next_survey_at() for each in active):
+                return None
+            self._is_surveying = True
+            wanted = [each.queues() for each in active]
+        every = any(each is None for each in wanted)
+        chosen = set(self.backlog_queues) if every else set().union(*(each or set() for each in wanted))
+        return {index: self.backlog_queues[index] for index in sorted(chosen)}
+
+    @property
+    def is_catching_up(self) -> bool:
+        return any(each.is_active for each in self._catching_up.values())
+
+    def surveyed(self, survey: Survey | None, now: Millis) -> None:
+        """What was found; None if the backlog could not be looked into, which is tried again after a pause."""
+        home: list[tuple[str, BaseException | None]] = []
+        limit = millis_of(self.options.ordered_recovery_max)
+        with self._lock:
+            self._is_surveying = False
+            for key, each in self._catching_up.items():
+                if each.since is None:
+                    continue
+                error: BaseException | None = None
+                is_over = each.surveyed(key, survey) if survey is not None else each.not_surveyed(now)
+                if not is_over and each.since is not None and now - each.since >= limit:
+                    error = TimeoutError("Some messages were not home within ordered_recovery_max.")
+                    each.stop()
+                if is_over or error is not None:
+                    self._detectors[key].is_catching_up = False
+                    home.append((self._paths[key], error))
+        for path, error in home:
+            self._tell_of(path, EventKind.CAUGHT_UP, now, error)
 
     def unprotected(self, error: BaseException | None, now: Millis) -> None:
         """There is no backlog yet: sends go to the primary whatever it does."""
@@ -178,7 +249,11 @@ class SendAvailability:
 
     def next_action_at(self) -> Millis:
         with self._lock:
-            return min((each.next_action_at() for each in self._detectors.values()), default=NEVER)
+            soonest = min((each.next_action_at() for each in self._detectors.values()), default=NEVER)
+            if self._is_surveying:
+                return soonest
+            surveys = (each.next_survey_at() for each in self._catching_up.values())
+            return min(soonest, min(surveys, default=NEVER))
 
     def failing_paths(self) -> set[str]:
         """Keys of the entities whose sends go, or may soon go, to the backlog."""
@@ -202,8 +277,12 @@ class SendAvailability:
         with self._lock:
             detector = self._detectors.get(path_key(path))
             was_failed_over = detector is not None and detector.recover(now)
+            if was_failed_over and detector is not None and self.options.ordered_recovery:
+                detector.is_catching_up = self._catching_up[path_key(path)].start(now)
         if was_failed_over:
             self._tell_of(path, EventKind.RECOVERED, now)
+            self.on_recovered(self._named(path))
+            self.wake()
 
     def state(self) -> PairState:
         with self._lock:
@@ -216,6 +295,10 @@ class SendAvailability:
         """Under the lock. True if the entity is failed over by this."""
         if not detector.advance(now):
             return False
+        detector.is_catching_up = False
+        for key, each in self._detectors.items():
+            if each is detector:
+                self._catching_up[key].pause()
         detector.ping_sooner(self._early())
         return True
 

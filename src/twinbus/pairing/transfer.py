@@ -12,7 +12,7 @@ be obeyed there, so they are set aside as application properties, next to the de
 service may obey as well: it is cleared too and made again from the creation time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -72,6 +72,16 @@ def set_aside(
     copy.properties = properties
     copy.application_properties = aside
     return copy
+
+
+def sessions_of(messages: Iterable[AnyMessage]) -> frozenset[str]:
+    """The session ids of these messages."""
+    found: set[str] = set()
+    for message in messages:
+        properties = annotated(message).properties
+        if properties is not None and properties.group_id is not None:
+            found.add(_text(properties.group_id))
+    return frozenset(found)
 
 
 def annotated(message: AnyMessage) -> AmqpAnnotatedMessage:

@@ -13,10 +13,12 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from twinbus.client.async_administration import async_administration_client
 from twinbus.clock import Clock, Millis, SteadyClock
 from twinbus.pairing.aio.attendant import Attendant
+from twinbus.pairing.aio.backlog_survey import Surveyor
 from twinbus.pairing.aio.blocking_clients import blocking_clients
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.aio.sender import PairedSender
 from twinbus.pairing.attendant import OPENING_TIMEOUT_S, open_link
+from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.events import PairState
 from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
@@ -109,6 +111,7 @@ class PairedNamespaceClient(ServiceBusClient):
             partial(GuardedSender, clock=clock, lag=lag),
             lambda partner, close: partial(self._close_partner, partner, close),
         )
+        self._surveyor = Surveyor(secondary, clock, self._life.availability.meter)
         self._attendant = Attendant(primary, self._life.availability, clock, self._watch, lag)
         self._attendant.start()
 
@@ -187,6 +190,7 @@ class PairedNamespaceClient(ServiceBusClient):
             ending.callback(self._life.restore_closes)
             ending.callback(leave_pair, self.primary, self.secondary)
             ending.push_async_callback(self._close_senders)
+            ending.push_async_callback(self._surveyor.close)
             ending.push_async_callback(self._stop_pumps)
             await self._attendant.stop()
 
@@ -207,7 +211,18 @@ class PairedNamespaceClient(ServiceBusClient):
         for index, link in self._life.links_to_open(now):
             self._opening.add(task := asyncio.create_task(self._open_ahead(index, link)))
             task.add_done_callback(self._opening.discard)
+        queues = self._life.survey_due(now)
+        if queues is not None:
+            self._opening.add(task := asyncio.create_task(self._survey(queues)))
+            task.add_done_callback(self._opening.discard)
         await self._carry_out(self._life.advance(now))
+
+    async def _survey(self, queues: dict[int, str]) -> None:
+        survey: Survey | None = None
+        with contextlib.suppress(Exception):
+            survey = await self._surveyor.survey(queues)
+        if self._life.surveyed(survey):
+            await self._surveyor.close()
 
     async def _open_ahead(self, index: int, link: GuardedSender) -> None:
         try:

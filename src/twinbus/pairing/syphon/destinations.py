@@ -71,6 +71,9 @@ class Destination:
         self.paused_until = now + self.retry_after
         self.retry_after = min(RETRY_MAX, 2 * self.retry_after)
 
+    def recovered(self) -> None:
+        self.paused_until, self.retry_after = 0, RETRY_MIN
+
     def accepted(self) -> None:
         self.retry_after = RETRY_MIN
 

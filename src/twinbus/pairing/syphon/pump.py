@@ -41,6 +41,9 @@ from twinbus.pairing.syphon.transport import (
 
 BATCH_MAX = 100
 LEFT_MAX = 10_000
+GIVEN_BACK_WAIT: Millis = 500
+"""Before the next pass, where messages wait for earlier ones whose locks have not ended."""
+
 LOCK_MARGIN: Millis = 1_000
 """A send is not begun this shortly before the lock ends: the message would come again."""
 
@@ -117,17 +120,30 @@ class Pump:
         self._poison_quota = PoisonQuota() if poison_quota is None else poison_quota
         self._page_max = page_max
         self._retry_after = RETRY_MIN
+        self._gave_back = False
+        """In this pass, because earlier messages to the same destination are still locked."""
+
+    def destination_recovered(self, path: str) -> None:
+        """Somebody knows that it works again: no need to wait for the next try. From any thread."""
+        destination = self.memory.destinations.get(path)
+        if destination is not None:
+            destination.recovered()
 
     def run(self) -> Steps:
         while not self.is_stopping:
             if (yield from self.do_pass(SYPHON_POLL.total_seconds())):
                 self._retry_after = RETRY_MIN
+                if self._gave_back:
+                    yield Wait(GIVEN_BACK_WAIT)
+            elif self._gave_back:
+                yield Wait(GIVEN_BACK_WAIT)
             else:
                 yield Wait(self._retry_after)
                 self._retry_after = min(RETRY_MAX, 2 * self._retry_after)
 
     def do_pass(self, poll_s: float) -> Generator[Request, Answer, Pass]:
         """Take, move, settle."""
+        self._gave_back = False
         try:
             answer = yield Receive(self._page_max, poll_s)
         except Exception as error:
@@ -143,7 +159,8 @@ class Pump:
         groups, did_settle = yield from self._group(taken)
         is_new = self._note_arrivals(groups)
         did_move = yield from self._move(groups, received_at)
-        is_useful = did_settle or did_move or (is_new and self.memory.left_count() < LEFT_MAX)
+        is_worth_more = is_new and not self._gave_back and self.memory.left_count() < LEFT_MAX
+        is_useful = did_settle or did_move or is_worth_more
         return Pass.USEFUL if is_useful else Pass.FUTILE
 
     def _delivered_at(self, taken: Sequence[Taken]) -> Millis:
@@ -174,7 +191,8 @@ class Pump:
 
     def _move(self, groups: dict[str, Group], received_at: Millis) -> Generator[Request, Answer, bool]:
         """Round by round, a chunk for each destination. True if a message was moved or dead-lettered."""
-        groups = {path: self._cleared(path, group, received_at) for path, group in groups.items()}
+        for path in list(groups):
+            groups[path] = yield from self._cleared(path, groups[path], received_at)
         did_move = False
         while groups := {path: group for path, group in groups.items() if group}:
             chunks = [first_chunk(path, group, self.memory.destination(path).cut) for path, group in groups.items()]
@@ -188,13 +206,20 @@ class Pump:
                 did_move = did_move or was_refused
         return did_move
 
-    def _cleared(self, path: str, group: Group, received_at: Millis) -> Group:
-        """Those of the group that may go; the others are left."""
+    def _cleared(self, path: str, group: Group, received_at: Millis) -> Generator[Request, Answer, Group]:
+        """Those of the group that may go. The others are left, or given back where only earlier ones that are still locked
+        hold them up: left too, each would come home one lock later than it could, and keep the ones behind it waiting."""
         destination = self.memory.destination(path)
         destination.begin_pass()
         barrier = destination.barrier(received_at, self._clock.now())
         behind = [each for each in group if each[0].sequence_number >= barrier]
-        if behind:
+        if behind and barrier > 0:
+            self._gave_back = True
+            yield from self._give_back([taken for taken, _ in behind])
+            # They come again, but in which order a link that hands out in advance does not say.
+            for taken, _ in behind:
+                destination.leave(taken.sequence_number, self._clock.now())
+        elif behind:
             self._leave(path, behind, None)
         return group[: len(group) - len(behind)]
 

@@ -48,6 +48,10 @@ class BulkSyphon:
         finally:
             await close_all(transports, self._primary, self._secondary)
 
+    def recovered(self, path: str) -> None:
+        for pump in self._pumps:
+            pump.destination_recovered(path)
+
     def stop(self) -> None:
         self._is_stopping = True
         for pump in self._pumps:
@@ -74,6 +78,9 @@ class SyphonThread:
         if self._thread.is_alive() and self._task is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
             self._thread.join()
+
+    def recovered(self, path: str) -> None:
+        self._syphon.recovered(path)
 
     def interrupt_if_late(self, now: Millis) -> None:
         """Nothing to do: the bulk client keeps its own timeouts."""

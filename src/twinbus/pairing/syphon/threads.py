@@ -71,6 +71,10 @@ class ThreadedSyphon:
             transport.close()
         self._destinations.close()
 
+    def recovered(self, path: str) -> None:
+        for pump in self._pumps:
+            pump.destination_recovered(path)
+
     def interrupt_if_late(self, now: Millis) -> None:
         self._destinations.interrupt_if_late(now)
         for transport in self._transports:

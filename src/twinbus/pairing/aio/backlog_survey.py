@@ -1,0 +1,53 @@
+"""Looking into backlog queues, for asyncio. What is looked for is that of `twinbus.pairing.backlog_survey`."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+
+from twinbus.clock import Clock
+from twinbus.pairing.backlog_survey import SURVEY_MAX, pages, peek
+from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.pair_meter import PairMeter
+from twinbus.pairing.steps import run_async
+
+CLOSE_WAIT_S = 5.0
+
+
+class Surveyor:
+    """Links stay open from one survey to the next, until `close`."""
+
+    def __init__(self, secondary: ServiceBusClient, clock: Clock, meter: PairMeter) -> None:
+        self._secondary, self._clock, self._meter = secondary, clock, meter
+        self._receivers: dict[int, ServiceBusReceiver] = {}
+
+    async def survey(self, queues: dict[int, str]) -> Survey:
+        survey = Survey(self._clock.now())
+        async with asyncio.timeout(SURVEY_MAX / 1000), asyncio.TaskGroup() as looking:
+            for index, path in queues.items():
+                looking.create_task(self._look(index, path, survey))
+        return survey
+
+    async def _look(self, index: int, path: str, survey: Survey) -> None:
+        receiver = self._receivers.get(index)
+        if receiver is None:
+            receiver = self._receivers[index] = self._secondary.get_queue_receiver(path)
+
+        async def perform(number: int) -> Sequence[ServiceBusReceivedMessage]:
+            page: Sequence[ServiceBusReceivedMessage] = await peek(receiver, number)
+            self._meter.peeked(path, len(page), self._clock.now())
+            return page
+
+        try:
+            await run_async(pages(index, survey), perform)
+        except BaseException:
+            self._receivers.pop(index, None)
+            raise
+
+    async def close(self) -> None:
+        receivers, self._receivers = list(self._receivers.values()), {}
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                await asyncio.gather(*(each.close() for each in receivers), return_exceptions=True)

@@ -1,0 +1,112 @@
+"""Looking into backlog queues without taking anything: which message sessions wait there, for `catching_up`.
+
+Blocking or awaited, the steps are the same: pages of one queue, from its beginning until there are no more or enough were seen.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver
+
+from twinbus.clock import NEVER, Clock, Millis
+from twinbus.model import wire_names
+from twinbus.model.message_limits import PEEK_COUNT_MAX
+from twinbus.model.paths import path_key
+from twinbus.pairing.catching_up import SURVEYED_MAX, Survey
+from twinbus.pairing.guarded_sender import close_all, interrupt
+from twinbus.pairing.pair_meter import PairMeter
+from twinbus.pairing.steps import run
+
+PAGE_TIMEOUT_S = 10.0
+SURVEY_MAX: Millis = 30_000
+QUEUES_AT_ONCE = 4
+
+Pages: TypeAlias = Generator[int, Sequence[ServiceBusReceivedMessage], None]
+"""Yields the sequence number to peek from, and is sent the page."""
+
+
+def pages(index: int, survey: Survey) -> Pages:
+    seen, number = 0, 1
+    while seen < SURVEYED_MAX:
+        page = yield number
+        if not page:
+            return
+        for message in page:
+            _note(index, message, survey)
+            number = max(number, (message.sequence_number or 0) + 1)
+        seen += len(page)
+    survey.is_complete = False
+
+
+def _note(index: int, message: ServiceBusReceivedMessage, survey: Survey) -> None:
+    properties: dict[Any, Any] = message.application_properties or {}
+    path, session = (_text(properties, name) for name in (wire_names.TRANSFER_PATH, wire_names.TRANSFER_SESSION_ID))
+    survey.add(index, path_key(path or ""), session, message.sequence_number or 0)
+
+
+def _text(properties: dict[Any, Any], name: str) -> str | None:
+    """The SDK decodes texts and their names as bytes."""
+    value = properties.get(name.encode(), properties.get(name))
+    return value.decode(errors="replace") if isinstance(value, bytes) else value if isinstance(value, str) else None
+
+
+def peek(receiver: Any, number: int) -> Any:
+    """With a stock receiver of either kind; the one for asyncio returns what is to be awaited."""
+    return receiver.peek_messages(max_message_count=PEEK_COUNT_MAX, sequence_number=number, timeout=PAGE_TIMEOUT_S)
+
+
+class Surveyor:
+    """Of a pair for threads. Links stay open from one survey to the next, until `close`."""
+
+    def __init__(self, secondary: ServiceBusClient, clock: Clock, meter: PairMeter) -> None:
+        self._secondary, self._clock, self._meter = secondary, clock, meter
+        self._receivers: dict[int, ServiceBusReceiver] = {}
+        self._deadline: Millis = NEVER
+
+    def start(self, queues: dict[int, str], report: Callable[[Survey | None], None]) -> None:
+        """On a thread of its own; then calls `report`."""
+        self._deadline = self._clock.now() + SURVEY_MAX
+
+        def work() -> None:
+            survey: Survey | None = None
+            with contextlib.suppress(Exception):
+                survey = self._survey(queues)
+            self._deadline = NEVER
+            report(survey)
+
+        threading.Thread(target=work, name="twinbus-survey", daemon=True).start()
+
+    def _survey(self, queues: dict[int, str]) -> Survey:
+        survey = Survey(self._clock.now())
+        with ThreadPoolExecutor(QUEUES_AT_ONCE, "twinbus-survey") as looking:
+            for looked in [looking.submit(self._look, index, path, survey) for index, path in queues.items()]:
+                looked.result()
+        return survey
+
+    def _look(self, index: int, path: str, survey: Survey) -> None:
+        receiver = self._receivers.get(index)
+        if receiver is None:
+            receiver = self._receivers[index] = self._secondary.get_queue_receiver(path)
+
+        def perform(number: int) -> Sequence[ServiceBusReceivedMessage]:
+            page: Sequence[ServiceBusReceivedMessage] = peek(receiver, number)
+            self._meter.peeked(path, len(page), self._clock.now())
+            return page
+
+        try:
+            run(pages(index, survey), perform)
+        except Exception:
+            self._receivers.pop(index, None)
+            raise
+
+    def interrupt_if_late(self, now: Millis) -> None:
+        if now > self._deadline:
+            for receiver in list(self._receivers.values()):
+                interrupt(receiver)
+
+    def close(self) -> None:
+        receivers, self._receivers = list(self._receivers.values()), {}
+        close_all(receivers)

@@ -1,0 +1,206 @@
+"""Order after an outage: which message sessions go on through the backlog, because earlier messages of theirs are still there.
+
+A session whose messages wait in the backlog would be overtaken by what is sent to the healed primary. So after the heal it
+goes on through the backlog, behind its own messages, until they are home. What is home is known from the backlog itself: a
+survey peeks at its queues, and a message is removed there only after its destination has accepted it.
+
+    recovered --no survey yet--> every session goes to the backlog
+              --survey--> a session that was seen there, or that this process sent there since the survey began: to the backlog
+                          any other: to the primary
+
+A busy session would always have its last messages on the way home. Once the survey before is seen to be home as a whole,
+its next send is held for a moment: nothing follows into the backlog, and the next survey finds the session home.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from twinbus.clock import NEVER, Millis
+from twinbus.model.session_key import session_key
+
+SESSIONS_MAX = 100_000
+"""Of one entity, that are known by name. Beyond that every session goes on through the backlog until it is empty."""
+
+SURVEY_INTERVAL: Millis = 1_000
+SURVEY_INTERVAL_HELD: Millis = 200
+SURVEYED_MAX = 5_000
+"""Messages of one backlog queue. Of a deeper one nobody knows what else is in it: all wait until it is drained that far."""
+
+
+class Order(Enum):
+    """What an entity that catches up asks of a send."""
+
+    PRIMARY = "primary"
+    BACKLOG = "backlog"
+    HOLD = "hold"
+
+
+@dataclass(slots=True)
+class Trail:
+    """Of one session: what this process sent to the backlog. `queue` is where its last message went."""
+
+    queue: int
+    sent_at: Millis = 0
+    under_way: int = 0
+
+
+Numbers = dict[int, tuple[int, int]]
+"""By backlog queue: the lowest and highest sequence number that a session has there."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What waited in the backlog, by the key of the destination and of the session."""
+
+    began_at: Millis
+    is_complete: bool = True
+    waiting: dict[str, dict[str, Numbers]] = field(default_factory=dict)
+    queues: set[int] = field(default_factory=set)
+    """Those in which anything waited."""
+
+    def add(self, queue: int, path_key: str, session_id: str | None, number: int) -> None:
+        self.queues.add(queue)
+        if session_id is None:
+            return
+        numbers = self.waiting.setdefault(path_key, {}).setdefault(session_key(session_id), {})
+        low, high = numbers.get(queue, (number, number))
+        numbers[queue] = min(low, number), max(high, number)
+
+
+@dataclass(slots=True)
+class CatchingUp:
+    """Of one entity. `since` is None while it is healthy, and while it is failed over; the trails are kept in between."""
+
+    trails: dict[str, Trail] = field(default_factory=dict)
+    since: Millis | None = None
+    uses_sessions: bool = False
+    is_holding: bool = False
+    _is_overfull: bool = False
+    _survey: Survey | None = None
+    _waiting: Mapping[str, Numbers] = field(default_factory=dict)
+    _moving: set[str] = field(default_factory=set)
+
+    @property
+    def is_active(self) -> bool:
+        return self.since is not None
+
+    def begins(self, sessions: Iterable[str], queue: int) -> None:
+        """Messages of these sessions are about to be sent to the backlog."""
+        self.uses_sessions = True
+        for session in map(session_key, sessions):
+            trail = self.trails.get(session)
+            if trail is None:
+                if len(self.trails) >= SESSIONS_MAX:
+                    self._is_overfull = True
+                    continue
+                trail = self.trails[session] = Trail(queue)
+            trail.queue = queue
+            trail.under_way += 1
+
+    def ends(self, sessions: Iterable[str], now: Millis) -> None:
+        """Accepted or not: what was not may be there as well."""
+        for session in map(session_key, sessions):
+            trail = self.trails.get(session)
+            if trail is not None:
+                trail.under_way -= 1
+                trail.sent_at = now
+
+    def queue_of(self, sessions: Iterable[str]) -> int | None:
+        """The backlog queue that holds the last message of the first of them."""
+        for session in map(session_key, sessions):
+            trail = self.trails.get(session)
+            if trail is not None:
+                return trail.queue
+        return None
+
+    def start(self, now: Millis) -> bool:
+        """The entity is healthy again. True if it has to catch up: nobody has looked into the backlog yet."""
+        if not self.uses_sessions:
+            return False
+        self.since = now
+        self._survey, self._waiting, self._moving = None, {}, set()
+        return True
+
+    def pause(self) -> None:
+        """Failed over again."""
+        self.since = None
+
+    def order(self, sessions: Iterable[str]) -> Order:
+        """For a send with messages of these sessions, while it is active."""
+        orders = [self._order_of(session) for session in map(session_key, sessions)]
+        if Order.BACKLOG in orders:
+            return Order.BACKLOG
+        if Order.HOLD in orders:
+            self.is_holding = True
+            return Order.HOLD
+        return Order.PRIMARY
+
+    def _order_of(self, session: str) -> Order:
+        survey = self._survey
+        if survey is None or not survey.is_complete or self._is_overfull:
+            return Order.BACKLOG
+        trail = self.trails.get(session)
+        if trail is None and session not in self._waiting:
+            return Order.PRIMARY
+        is_quiet = trail is None or trail.under_way == 0
+        return Order.HOLD if session in self._moving and is_quiet else Order.BACKLOG
+
+    def surveyed(self, path_key: str, survey: Survey) -> bool:
+        """What a survey found. True if everything is home: the entity has caught up."""
+        waiting = survey.waiting.get(path_key, {})
+        before, self._waiting = self._waiting, waiting
+        was_first, self._survey = self._survey is None, survey
+        self.is_holding = False
+        if not survey.is_complete:
+            self._moving.clear()
+            return False
+        home = [
+            session
+            for session, trail in self.trails.items()
+            if session not in waiting and trail.under_way == 0 and trail.sent_at < survey.began_at
+        ]
+        for session in home:
+            del self.trails[session]
+        if not waiting and not self.trails:
+            self.stop()
+            return True
+        known = waiting.keys() | self.trails.keys()
+        self._moving = (
+            set() if was_first else {each for each in known if _has_moved(before.get(each), waiting.get(each))}
+        )
+        if not survey.queues:
+            self._is_overfull = False
+        return False
+
+    def not_surveyed(self, now: Millis) -> bool:
+        """The backlog could not be looked into: all sessions go there until it can."""
+        self.surveyed("", Survey(now, is_complete=False, queues=set() if self._survey is None else self._survey.queues))
+        return False
+
+    def stop(self) -> None:
+        self.since, self._survey, self._waiting = None, None, {}
+        self.trails.clear()
+        self._moving.clear()
+        self._is_overfull = self.is_holding = False
+
+    def next_survey_at(self) -> Millis:
+        if self.since is None:
+            return NEVER
+        if self._survey is None:
+            return self.since
+        return self._survey.began_at + (SURVEY_INTERVAL_HELD if self.is_holding else SURVEY_INTERVAL)
+
+    def queues(self) -> set[int] | None:
+        """Those to look at: all for the first survey, afterwards those that had something or got something of ours."""
+        if self._survey is None or not self._survey.is_complete:
+            return None
+        return self._survey.queues | {trail.queue for trail in self.trails.values()}
+
+
+def _has_moved(before: Numbers | None, now: Numbers | None) -> bool:
+    """Whether all that waited at the survey before is home by this one: a message that was left behind would be held for
+    the length of its lock, and holding sends for it would stop the session."""
+    if not before or not now:
+        return True
+    return all(queue not in before or low > before[queue][1] for queue, (low, _) in now.items())

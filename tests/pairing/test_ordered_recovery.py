@@ -1,0 +1,242 @@
+"""Order through an outage: after the heal a message session goes on through the backlog until its earlier messages are home."""
+
+from collections import defaultdict
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.pairing.world import SimSender, World
+from twinbus.clock import Millis
+from twinbus.pairing.catching_up import SESSIONS_MAX, CatchingUp, Order, Survey
+from twinbus.pairing.events import Availability, EventKind
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+
+SECOND = timedelta(seconds=1)
+SESSIONS = [f"s{number}" for number in range(4)]
+NOON: Millis = 1_800_000_000_000
+
+
+def survey(at: Millis, *waiting: tuple[str, int], is_complete: bool = True) -> Survey:
+    """Messages for `orders` in queue 0, by session and number."""
+    found = Survey(at, is_complete=is_complete)
+    for session, number in waiting:
+        found.add(0, "orders", session, number)
+    return found
+
+
+def recovered(*sessions: str) -> CatchingUp:
+    """These sessions have a message in the backlog."""
+    catching_up = CatchingUp()
+    catching_up.begins(sessions, 0)
+    catching_up.ends(sessions, NOON)
+    assert catching_up.start(NOON + 10)
+    return catching_up
+
+
+@pytest.mark.rule("B8")
+def test_until_somebody_has_looked_every_session_goes_on_through_the_backlog() -> None:
+    """Others may have sent messages of it, in another process."""
+    assert recovered("a").order(["b"]) is Order.BACKLOG
+
+
+@pytest.mark.rule("B8")
+def test_a_session_that_waits_follows_its_messages_and_another_does_not_wait_for_it() -> None:
+    catching_up = recovered("a")
+    catching_up.surveyed("orders", survey(NOON + 20, ("a", 1), ("c", 2)))
+    assert [catching_up.order([each]) for each in "ABc"] == [Order.BACKLOG, Order.PRIMARY, Order.BACKLOG]
+    assert catching_up.order(["b", "a"]) is Order.BACKLOG
+
+
+@pytest.mark.rule("B8")
+def test_what_was_sent_after_a_survey_began_is_not_taken_for_home() -> None:
+    catching_up = recovered("a", "b")
+    catching_up.surveyed("orders", survey(NOON + 20, ("b", 9)))
+    catching_up.begins(["a"], 0)
+    assert not catching_up.surveyed("orders", survey(NOON + 30))
+    catching_up.ends(["a"], NOON + 40)
+    assert not catching_up.surveyed("orders", survey(NOON + 40))
+    assert catching_up.surveyed("orders", survey(NOON + 41))
+    assert not catching_up.is_active
+
+
+@pytest.mark.rule("B8")
+def test_a_busy_session_is_held_for_a_moment_once_its_messages_move() -> None:
+    catching_up = recovered("a")
+    catching_up.surveyed("orders", survey(NOON + 20, ("a", 1), ("a", 2)))
+    assert catching_up.order(["a"]) is Order.BACKLOG
+    catching_up.surveyed("orders", survey(NOON + 30, ("a", 2), ("a", 3)))
+    assert catching_up.order(["a"]) is Order.BACKLOG, "one that was left behind stays for as long as its lock"
+    catching_up.surveyed("orders", survey(NOON + 40, ("a", 4)))
+    assert catching_up.order(["a"]) is Order.HOLD
+    assert catching_up.next_survey_at() < NOON + 1_000
+    assert catching_up.surveyed("orders", survey(NOON + 50))
+
+
+@pytest.mark.rule("B8")
+def test_while_a_backlog_is_too_deep_to_look_through_nobody_overtakes() -> None:
+    catching_up = recovered("a")
+    catching_up.surveyed("orders", survey(NOON + 20, is_complete=False))
+    assert catching_up.order(["b"]) is Order.BACKLOG
+    assert catching_up.queues() is None
+
+
+def test_more_sessions_than_can_be_kept_all_wait() -> None:
+    catching_up = CatchingUp()
+    catching_up.begins((f"s{number}" for number in range(SESSIONS_MAX + 1)), 0)
+    assert len(catching_up.trails) == SESSIONS_MAX
+    catching_up.ends((f"s{number}" for number in range(SESSIONS_MAX + 1)), NOON)
+    catching_up.start(NOON)
+    catching_up.surveyed("orders", survey(NOON + 20, ("s1", 1)))
+    assert catching_up.order(["new"]) is Order.BACKLOG
+
+
+def test_an_entity_without_sessions_has_nothing_to_catch_up_with() -> None:
+    assert not CatchingUp().start(NOON)
+
+
+# In the simulated world
+
+
+def world_of(seed: int, *, ordered: bool = True, **chosen: Any) -> World:
+    """With an hour to catch up: a syphon that hangs with its primary takes half a minute for each step."""
+    settings: dict[str, Any] = {
+        "backlog_queue_count": 3,
+        "failover_interval": timedelta(seconds=5 * (seed % 2)),
+        "ping_primary_interval": timedelta(seconds=10),
+        "recovery_ramp": timedelta(seconds=20 * (seed % 3 == 0)),
+        "ordered_recovery": ordered,
+        "ordered_recovery_max": timedelta(hours=1),
+    }
+    world = World(seed, SendAvailabilityPairedNamespaceOptions(**{**settings, **chosen}))
+    for queue in world.queues:
+        world.syphon(queue)
+    return world
+
+
+class Conversation:
+    """Two senders that share four sessions of one entity; each session is one sender's."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.senders = [world.sender("orders") for _ in range(2)]
+        self.accepted: dict[str, list[str]] = defaultdict(list)
+
+    def speak(self) -> None:
+        number = self.world.random.randrange(len(SESSIONS))
+        sender: SimSender = self.senders[number % 2]
+        before = self.world._sent_count
+        if self.world.send(sender, session_id=SESSIONS[number]):
+            self.accepted[SESSIONS[number]].append(f"orders-{before}")
+
+    def out_of_order(self) -> int:
+        """Accepted messages that came after a later one of their session; of repeated ones the first counts."""
+        arrived = {each: place for place, each in reversed(list(enumerate(self.world.entities["orders"].arrived)))}
+        return sum(arrived[one] > arrived[other] for ids in self.accepted.values() for one, other in pairwise(ids))
+
+
+def run_outages(world: World) -> Conversation:
+    talk, random = Conversation(world), world.random
+    for turn in range(60):
+        if turn % 15 == 5:
+            random.choice(
+                (lambda: setattr(world.primary, "is_down", True), lambda: setattr(world.primary, "is_hung", True))
+            )()
+        if turn % 15 == 12:
+            world.primary.heal()
+        for _ in range(3):
+            talk.speak()
+        for syphon in world.syphons:
+            syphon.step()
+        world.pass_time(random.randint(0, 4) * SECOND)
+    world.primary.heal()
+    for _ in range(90):
+        talk.speak()
+        for syphon in world.syphons:
+            for _ in range(4):
+                syphon.step()
+        world.pass_time(SECOND)
+    for _ in range(400):
+        for syphon in world.syphons:
+            syphon.step()
+        world.pass_time(SECOND)
+        if not world.in_backlog() and not world.availability.is_catching_up:
+            break
+    world.pass_time(20 * SECOND)
+    assert world.in_backlog() == []
+    return talk
+
+
+def check_outages(seeds: range) -> None:
+    for seed in seeds:
+        world = world_of(seed)
+        talk = run_outages(world)
+        assert talk.out_of_order() == 0, f"seed {seed}"
+        assert world.availability.state().entities[0].availability is Availability.HEALTHY, f"seed {seed}"
+        recovered_count = sum(event.kind is EventKind.RECOVERED for event in world.events)
+        assert 1 <= sum(event.kind is EventKind.CAUGHT_UP for event in world.events) <= recovered_count
+        world.auditor.check_ledger(world.ledger(), may_repeat=True)
+
+
+@pytest.mark.rule("B8.7")
+@pytest.mark.parametrize("first", [0, 5])
+def test_no_message_of_a_session_is_overtaken_over_the_end_of_an_outage(first: int) -> None:
+    check_outages(range(first, first + 5))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(100, 400, 50))
+def test_no_message_of_a_session_is_overtaken_over_many_more_outages(first: int) -> None:
+    check_outages(range(first, first + 50))
+
+
+def test_without_the_option_new_messages_overtake_the_backlog() -> None:
+    """So the test above can fail."""
+    assert sum(run_outages(world_of(seed, ordered=False)).out_of_order() for seed in range(5)) > 10
+
+
+@pytest.mark.rule("B8.7")
+def test_catching_up_is_bounded_shown_and_ends_with_an_event_that_says_so() -> None:
+    world = world_of(1, ordered_recovery_max=timedelta(seconds=30))
+    talk = Conversation(world)
+    world.syphons.clear()
+    world.primary.is_down = True
+    for _ in range(20):
+        talk.speak()
+        world.pass_time(SECOND)
+    world.primary.heal()
+    world.pass_time(11 * SECOND)
+    assert world.availability.state().entities[0].availability is Availability.CATCHING_UP
+    arrived = len(world.entities["orders"].arrived)
+    assert world.send(world.sender("orders"))
+    assert world.send(world.sender("orders"), session_id="another")
+    assert len(world.entities["orders"].arrived) == arrived + 2, "other sessions and other messages are not held up"
+    world.pass_time(31 * SECOND)
+    (ended,) = [event for event in world.events if event.kind is EventKind.CAUGHT_UP]
+    assert isinstance(ended.error, TimeoutError)
+    assert world.availability.state().entities[0].availability is Availability.HEALTHY
+
+
+@pytest.mark.rule("B8.7")
+def test_a_message_behind_one_that_is_still_locked_is_given_back_and_does_not_wait_for_a_lock_of_its_own() -> None:
+    """Otherwise a queue that never rests stays one lock behind for good."""
+    world = World(1)
+    world.primary.is_down = True
+    sender = world.sender("orders")
+    assert not world.send(sender)
+    world.pass_time(timedelta(minutes=1))
+    assert world.send(sender)
+    (queue,) = [path for path, each in world.queues.items() if each.waiting]
+    syphon = world.syphon(queue)
+    syphon.do_pass()
+    world.primary.heal()
+    world.pass_time(2 * SECOND)
+    assert world.send(sender)
+    syphon.do_pass()
+    first, second = world.queues[queue].waiting
+    assert first.locked_until > world.clock.at
+    assert second.locked_until == 0
+    world.pass_time(timedelta(minutes=1))
+    syphon.do_pass()
+    assert world.entities["orders"].arrived == ["orders-1", "orders-2"]
