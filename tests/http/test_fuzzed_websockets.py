@@ -1,5 +1,7 @@
 """Goal: whatever comes over a WebSocket, the server answers in the protocol, and no exception reaches the loop."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,15 @@ from tests.http.websocket_fuzzer import WebSocketFuzz
 from tests.measured import Measured
 
 MEMORY_GROWN_KB_MAX = 32_768
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    names = ("uvicorn.error", "twinbus")
+    before = {name: (logging.getLogger(name).handlers[:], logging.getLogger(name).propagate) for name in names}
+    yield
+    for name, (handlers, is_propagating) in before.items():
+        logging.getLogger(name).handlers, logging.getLogger(name).propagate = handlers, is_propagating
 
 
 async def test_damaged_frames_never_break_a_websocket(tmp_path: Path) -> None:

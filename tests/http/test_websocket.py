@@ -76,8 +76,9 @@ async def test_the_borders_of_messages_mean_nothing(client: ClientConnection) ->
     assert answer[:8] == SASL_HEADER
 
 
-async def test_text_is_no_amqp(client: ClientConnection) -> None:
-    await client.send("AMQP")
+@pytest.mark.parametrize("text", [b"AMQP", b"\xc0\xff"])
+async def test_text_is_no_amqp_whether_or_not_it_is_one(client: ClientConnection, text: bytes) -> None:
+    await client.send(text, text=True)
     with pytest.raises(ConnectionClosed) as closed:
         await client.recv()
     assert closed.value.rcvd is not None

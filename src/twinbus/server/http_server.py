@@ -10,6 +10,7 @@ from typing import cast
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from twinbus.http.messaging.cased_headers import CasedHttpProtocol
 from twinbus.server.admission import Admission
@@ -27,6 +28,15 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
+class _BinaryWebSocket(WebSocketsSansIOProtocol):
+    """AMQP is binary, and a text ends the connection (`http.websocket`): so texts are not decoded, however broken they are."""
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text":
+            self.frames = [b""]
+        super().send_receive_event_to_app()
+
+
 class HttpServer:
     def __init__(self, application: ASGIApp, listening: socket.socket, admission: Admission) -> None:
         config = uvicorn.Config(
@@ -36,7 +46,7 @@ class HttpServer:
             lifespan="off",
             access_log=False,
             log_config=None,
-            ws="websockets-sansio",
+            ws=_BinaryWebSocket,
             # AMQP has heartbeats of its own, and the Python SDK reads too seldom to answer these in time.
             ws_ping_interval=None,
             ws_per_message_deflate=False,
