@@ -1,14 +1,20 @@
 """Very many messages whose time has come at once: in pieces, one after the other, without waiting for the next tick."""
 
+from random import Random
+
 import pytest
 
 from tests.broker.test_schedule import schedule
-from twinbus.broker.fragment.upkeep import DUE_COUNT_MAX, SWEEP_COUNT_MAX
+from twinbus.broker.commands import PeekRange
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.fragment import upkeep
+from twinbus.broker.fragment.upkeep import DUE_COUNT_MAX, DUE_UNREAD_MAX, SWEEP_COUNT_MAX
+from twinbus.broker.outcomes import Abandon
 from twinbus.broker.wakeups import OneByOne
 from twinbus.model.descriptions import QueueDescription
-from twinbus.store.reads import DueRows
-from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Simulation
+from twinbus.store.reads import DueFacts, DueRows
+from twinbus.testing.messages import make_message, message_id_of
+from twinbus.testing.simulation import Answer, Simulation
 
 
 def once(sim: Simulation) -> None:
@@ -48,7 +54,7 @@ def test_fragments_of_a_store_take_turns() -> None:
     query = broker.query
 
     def noticed(read: object, done: object) -> None:
-        if isinstance(read, DueRows):
+        if isinstance(read, DueRows | DueFacts):
             asked.append(read.fragment)
         query(read, done)  # type: ignore[arg-type]
 
@@ -56,6 +62,119 @@ def test_fragments_of_a_store_take_turns() -> None:
     once(sim)
     keys = [queue.main.fragments[0].key for queue in queues]
     assert asked[:4] == [*keys, *keys]
+
+
+def timeline(sim: Simulation, queue: QueueEntity) -> list[tuple[object, ...]]:
+    """What can be seen of all messages, but for their numbers."""
+    rows = sim.ask(queue.main, PeekRange(0, 1 << 47, 5_000)).value.rows
+    return [(message_id_of(row.content), row.state, row.enqueued_at, row.expires_at, row.session_id) for row in rows]
+
+
+@pytest.mark.parametrize("has_sessions", [False, True])
+def test_very_many_become_active_as_a_few_do(has_sessions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those behind the first pieces are activated without their content; nothing else differs."""
+    seen = []
+    for piece in (16, 1_000):
+        monkeypatch.setattr(upkeep, "DUE_COUNT_MAX", piece)
+        monkeypatch.setattr(upkeep, "DUE_UNREAD_MAX", 2 * piece)
+        random, sim = Random(1), Simulation()
+        queue = sim.queue(QueueDescription("q", requires_session=has_sessions))
+        messages = [
+            make_message(
+                str(number),
+                session_id=f"s{number % 3}" if has_sessions else None,
+                scheduled_at=sim.now + 10_000 + random.randrange(3),
+                time_to_live=random.choice([None, 60_000]),
+            )
+            for number in range(200)
+        ]
+        answer: Answer[list[int]] = Answer()
+        queue.schedule(messages, sim.now, answer)
+        sim.run()
+        sim.clock.advance(12_000)
+        once(sim)
+        counts = queue.main.counts()
+        assert (counts.active, counts.scheduled) == (200, 0)
+        seen.append(timeline(sim, queue))
+        sim.restart()
+        queue = sim.entities.queue("q")
+        assert queue.main.counts() == counts
+        assert timeline(sim, queue) == seen[-1]
+        received = (
+            [
+                sim.receiver(queue.main, 500, session=sim.accept(queue.main, f"s{number}").value).ids()
+                for number in range(3)
+            ]
+            if has_sessions
+            else [sim.receiver(queue.main, 500).ids()]
+        )
+        assert sum(map(len, received)) == 200
+        assert [id_ for ids in received for id_ in ids] == [
+            str(row[0])
+            for session in ("s0", "s1", "s2")
+            if has_sessions or session == "s0"
+            for row in seen[-1]
+            if row[4] in (None, session)
+        ]
+    assert seen[0] == seen[1]
+
+
+def test_receivers_get_very_many_that_become_due_and_what_lives_briefly_expires() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    receiver = sim.receiver(queue.main, 10_000)
+    count = DUE_COUNT_MAX + DUE_UNREAD_MAX + 100
+    schedule(sim, queue, *[str(number) for number in range(count)])
+    sim.clock.advance(10_000)
+    once(sim)
+    assert receiver.ids() == [str(number) for number in range(count)]
+    answer: Answer[list[int]] = Answer()
+    messages = [make_message("m", scheduled_at=sim.now + 1_000, time_to_live=5_000) for _ in range(count)]
+    sim.entities.queue("q").schedule(messages, sim.now, answer)
+    receiver.credit = 0
+    sim.run()
+    sim.clock.advance(1_000)
+    once(sim)
+    assert queue.main.counts().active == 2 * count
+    sim.advance(6_000, 500)
+    assert queue.main.counts().active == count
+
+
+def test_messages_that_were_put_off_keep_their_numbers_among_very_many_that_are_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep, "DUE_COUNT_MAX", 10)
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(f"put off {number}") for number in range(3)])
+    receiver = sim.receiver(queue.main, 3)
+    taken = receiver.take()
+    schedule(sim, queue, *[str(number) for number in range(40)], after=5_000)
+    sim.settle(queue.main, taken, Abandon(due_at=sim.now + 5_000))
+    schedule(sim, queue, *[str(number) for number in range(40, 60)], after=5_000)
+    sim.clock.advance(5_000)
+    once(sim)
+    again = sim.receiver(queue.main, 100).take()
+    assert [each.message.sequence_number for each in again[:3]] == [each.message.sequence_number for each in taken]
+    assert len(again) == 63
+    assert [message_id_of(each.message.content) for each in again[3:]] == [str(number) for number in range(60)]
+
+
+def test_one_that_is_cancelled_while_very_many_become_due_is_not_activated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "DUE_COUNT_MAX", 10)
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    numbers = schedule(sim, queue, *[str(number) for number in range(40)])
+    sim.clock.advance(10_000)
+    (broker,) = sim.brokers
+    broker.tick(sim.now)
+    # The store shows it as scheduled when it is asked for the second piece, and its removal is under way by the answer.
+    cancelled: Answer[None] = Answer()
+    queue.cancel_scheduled([numbers[-1]], sim.now, cancelled)
+    sim.run()
+    assert cancelled.value is None
+    assert (queue.main.counts().active, queue.main.counts().scheduled) == (39, 0)
+    assert sim.receiver(queue.main, 100).ids() == [str(number) for number in range(39)]
 
 
 @pytest.mark.parametrize("is_asked", [False, True])

@@ -25,6 +25,7 @@ from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import (
     Activated,
+    ActivatedTogether,
     Altered,
     Change,
     Copied,
@@ -37,7 +38,7 @@ from twinbus.store.changes import (
     SessionStateSet,
     SharedRows,
 )
-from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.messaging_store import MessagingStore, RowFacts
 
 
 def test_an_enqueued_row_is_read_back_with_every_field(store: MessagingStore) -> None:
@@ -107,6 +108,21 @@ def test_the_same_rows_for_several_fragments_are_rows_of_each_with_numbers_of_it
     assert [(summary.active_count, summary.last_sequence_number) for summary in store.summaries()] == [(3, 6), (2, 2)]
     with pytest.raises(ChangeRefused):
         store.commit([Copied(HERE, 6, shared)])
+
+
+def test_rows_that_become_active_together_are_as_if_each_did_by_itself(store: MessagingStore) -> None:
+    holding(store, *[row(number, b"%d" % number, state=SCHEDULED, due_at=NOON) for number in (1, 2, 3)])
+    assert store.facts(HERE, [3, 9, 1]) == [RowFacts(3, NOON, NEVER, 0, None), RowFacts(1, NOON, NEVER, 0, None)]
+    store.commit([ActivatedTogether(HERE, [3, 99, 1], 4, NOON + 1, [NEVER, 7, NOON + 5])])
+    rows = {found.sequence_number: found for found in everything(store)}
+    assert {number: (found.content, found.state, found.expires_at) for number, found in rows.items()} == {
+        2: (b"2", SCHEDULED, NEVER),
+        4: (b"3", ACTIVE, NEVER),
+        6: (b"1", ACTIVE, NOON + 5),
+    }
+    assert store.summaries()[0].last_sequence_number == 6
+    with pytest.raises(ChangeRefused):
+        store.commit([ActivatedTogether(HERE, [2], 6, NOON, [NEVER])])
 
 
 def test_removal_is_idempotent(store: MessagingStore) -> None:

@@ -15,6 +15,7 @@ from twinbus.errors import ChangeRefused
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import (
     Activated,
+    ActivatedTogether,
     Change,
     Copied,
     DuplicatesSeen,
@@ -49,9 +50,9 @@ def check_changes(
         elif isinstance(change, Copied):
             numbers = range(change.first_number, change.first_number + len(change.rows))
             touched[fragment] = _after(fragment, last, numbers)
-        elif isinstance(change, Activated):
+        elif isinstance(change, Activated | ActivatedTogether):
             if last is not None:
-                touched[fragment] = _after(fragment, last, [change.sequence_number])
+                touched[fragment] = _after(fragment, last, _new_numbers(change))
         elif isinstance(change, FragmentCreated):
             touched[fragment] = last or 0
         elif isinstance(change, FragmentDeleted):
@@ -59,6 +60,12 @@ def check_changes(
         elif isinstance(change, SessionStateSet | DuplicatesSeen) and last is None:
             raise _missing(fragment)
     return touched
+
+
+def _new_numbers(change: Activated | ActivatedTogether) -> Sequence[int]:
+    if isinstance(change, Activated):
+        return [change.sequence_number]
+    return range(change.first_number, change.first_number + len(change.scheduled_numbers))
 
 
 def _after(fragment: FragmentKey, last: int | None, numbers: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ A fragment is named by a `FragmentKey`: entity, index of the fragment and sub-qu
 integer, so that a dead-letter move is two changes in the same store and so in one commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -80,6 +80,20 @@ class Enqueued:
     messages: list[StoredMessage]
 
 
+SessionRun: TypeAlias = tuple[str, int, int]
+"""Of rows in a row: a session id, how many of them have it, and the place of the first."""
+
+
+def session_runs(session_ids: Iterable[str | None]) -> list[SessionRun]:
+    found: dict[str, SessionRun] = {}
+    for place, session_id in enumerate(session_ids):
+        if session_id is not None:
+            key = session_key(session_id)
+            name, count, first = found.get(key, (session_id, 0, place))
+            found[key] = (name, count + 1, first)
+    return list(found.values())
+
+
 class SharedRows:
     """Rows that several fragments get, each under numbers of its own: those in the messages mean nothing. They must not be
     changed any more."""
@@ -99,15 +113,8 @@ class SharedRows:
         return min([message.expires_at for message in self.messages])
 
     @cached_property
-    def sessions(self) -> list[tuple[str, int, int]]:
-        """Of those with a session id: the id, how many messages have it, and the place of the first of them."""
-        found: dict[str, tuple[str, int, int]] = {}
-        for place, message in enumerate(self.messages):
-            if message.session_id is not None:
-                key = session_key(message.session_id)
-                name, count, first = found.get(key, (message.session_id, 0, place))
-                found[key] = (name, count + 1, first)
-        return list(found.values())
+    def sessions(self) -> list[SessionRun]:
+        return session_runs([message.session_id for message in self.messages])
 
     def numbered(self, first_number: int) -> list[StoredMessage]:
         """As the rows of one fragment."""
@@ -162,6 +169,21 @@ class Activated:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivatedTogether:
+    """As `Activated`, for many rows of a fragment: their new numbers count from `first_number` on, in this order."""
+
+    fragment: FragmentKey
+    scheduled_numbers: list[int]
+    first_number: int
+    enqueued_at: Millis
+    expiries: list[Millis]
+
+    def each(self) -> Iterator[Activated]:
+        for place, (number, expires_at) in enumerate(zip(self.scheduled_numbers, self.expiries, strict=True)):
+            yield Activated(self.fragment, number, self.first_number + place, self.enqueued_at, expires_at)
+
+
+@dataclass(frozen=True, slots=True)
 class SessionStateSet:
     """The state of a message session; None removes it. An empty state is a state (contract A9)."""
 
@@ -195,6 +217,7 @@ Change: TypeAlias = (
     | Removed
     | Altered
     | Activated
+    | ActivatedTogether
     | SessionStateSet
     | DuplicatesSeen
     | DuplicatesForgotten

@@ -26,7 +26,7 @@ from twinbus.store.layers.located_changes import LocatedChange, RowAltered
 from twinbus.store.layers.overlay import Layer
 from twinbus.store.layers.recovery import recover_layers
 from twinbus.store.medium import Medium, Tables
-from twinbus.store.messaging_store import FragmentSummary, SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
 from twinbus.store.store_limits import StoreLimits
 
 
@@ -125,6 +125,10 @@ class DurableStore:
     ) -> list[StoredMessage]:
         with self._view(fragment) as view:
             return view.read(sequence_numbers, bytes_max)
+
+    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
+        with self._view(fragment) as view:
+            return view.facts(sequence_numbers)
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         with self._view(fragment) as view:

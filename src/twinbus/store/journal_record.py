@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeAlias
 from twinbus.clock import Millis
 from twinbus.store.changes import (
     Activated,
+    ActivatedTogether,
     Altered,
     Change,
     Copied,
@@ -60,6 +61,7 @@ class Kind(IntEnum):
     SESSION_STATE_SET = 7
     DUPLICATES_SEEN = 8
     DUPLICATES_FORGOTTEN = 9
+    ACTIVATED_TOGETHER = 10
 
 
 class _Record(NamedTuple):
@@ -104,6 +106,8 @@ def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
             yield _rows_added(fragment, integers, sessions, place + position)
         elif kind == Kind.ALTERED:
             yield _row_altered(fragment, integers, place + position)
+        elif kind == Kind.ACTIVATED_TOGETHER:
+            yield from _rows_activated(fragment, integers)
         else:
             yield _change(Kind(kind), fragment, integers, text, body[position : position + tail_size])
         position += tail_size
@@ -176,14 +180,14 @@ def _copied(
     pieces = shared.get(id(rows))
     if pieces is None:
         _, integers, text, tail, _ = _enqueued(Enqueued(change.fragment, list(rows.messages)))
-        pieces = _SharedPieces(array("q", integers[len(rows) :]).tobytes(), text, b"".join(tail))
+        pieces = _SharedPieces(_packed(integers[len(rows) :]).tobytes(), text, b"".join(tail))
         shared[id(rows)] = pieces
     frame = FRAME.pack(Kind.ENQUEUED, change.fragment, ENQUEUED_COLUMNS * len(rows), len(pieces.text), len(pieces.tail))
     # Subscriptions of the same age have the same numbers.
     run = change.first_number, change.first_number + len(rows)
     packed = numbers.get(run)
     if packed is None:
-        packed = numbers[run] = array("q", range(*run)).tobytes()
+        packed = numbers[run] = _packed(range(*run)).tobytes()
     return frame, packed, *pieces
 
 
@@ -195,6 +199,12 @@ def _rows_added(fragment: FragmentKey, integers: list[int], sessions: list[str |
     places = accumulate(columns[-1], initial=place)
     rows: list[Row] = list(zip(*columns, sessions, places, strict=False))
     return RowsAdded(fragment, numbers, rows)
+
+
+def _rows_activated(fragment: FragmentKey, integers: list[int]) -> Iterator[Activated]:
+    first_number, enqueued_at, *columns = integers
+    count = len(columns) // 2
+    return ActivatedTogether(fragment, columns[:count], first_number, enqueued_at, columns[count:]).each()
 
 
 def _row_altered(fragment: FragmentKey, integers: list[int], place: int) -> RowAltered:
@@ -220,6 +230,8 @@ def _record(change: Change) -> _Record:
             integers = [number, state, delivery_count, due_at, expires_at, size]
         case Activated(_, scheduled_number, number, enqueued_at, expires_at):
             kind, integers = Kind.ACTIVATED, [scheduled_number, number, enqueued_at, expires_at]
+        case ActivatedTogether(_, numbers, first_number, enqueued_at, expiries):
+            kind, integers = Kind.ACTIVATED_TOGETHER, [first_number, enqueued_at, *numbers, *expiries]
         case SessionStateSet(_, session_id, state_bytes, updated_at):
             kind, text, tail = Kind.SESSION_STATE_SET, json.dumps(session_id).encode(), state_bytes or b""
             integers = [updated_at, STATE_FORGOTTEN if state_bytes is None else len(state_bytes)]

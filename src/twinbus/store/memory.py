@@ -16,6 +16,7 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.change_rules import check_changes
 from twinbus.store.changes import (
     Activated,
+    ActivatedTogether,
     Altered,
     Change,
     Copied,
@@ -30,7 +31,7 @@ from twinbus.store.changes import (
     StoredMessage,
 )
 from twinbus.store.damage import CheckedPage, Damage
-from twinbus.store.messaging_store import FragmentSummary, SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
 
 
 def copy_of(row: StoredMessage) -> StoredMessage:
@@ -171,6 +172,9 @@ class MemoryStore:
                 fragment.alter(change)
             case Activated():
                 fragment.activate(change)
+            case ActivatedTogether():
+                for each in change.each():
+                    fragment.activate(each)
             case SessionStateSet(session_id=name, state=None):
                 fragment.states.pop(session_key(name), None)
             case SessionStateSet(session_id=name, state=bytes(state), updated_at=updated_at):
@@ -213,6 +217,12 @@ class MemoryStore:
             sizes = accumulate([len(row.content) for row in chosen])
             chosen = chosen[: max(1, sum([size <= bytes_max for size in sizes]))]
         return [copy_of(row) for row in chosen]
+
+    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
+        return [
+            RowFacts(row.sequence_number, row.due_at, row.expires_at, row.delivery_count, row.session_id)
+            for row in self.read(fragment, sequence_numbers)
+        ]
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         rows = self._fragment(fragment).rows.values()

@@ -6,7 +6,7 @@ implementation.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from twinbus.clock import Millis
 from twinbus.model.wire_names import MessageState
@@ -34,6 +34,14 @@ class SessionSummary:
     active_count: int
     first_sequence_number: int  # of its active messages; 0 if there is none
     state_updated_at: Millis | None  # None: no state was ever set
+
+
+class RowFacts(NamedTuple):
+    sequence_number: int
+    due_at: Millis
+    expires_at: Millis
+    delivery_count: int
+    session_id: str | None
 
 
 class MessagingStore(Protocol):
@@ -92,6 +100,10 @@ class MessagingStore(Protocol):
     ) -> list[StoredMessage]:
         """The rows with these numbers that exist, in the order asked for. They end before their content passes `bytes_max`,
         but never before the first row."""
+        ...
+
+    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
+        """Of the rows with these numbers that exist, in the order asked for, without their content."""
         ...
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:

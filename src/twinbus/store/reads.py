@@ -18,7 +18,7 @@ from twinbus.model.content import application_properties
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage
-from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, MessagingStore, RowFacts, SessionSummary
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -163,6 +163,24 @@ class DueRows:
         numbers, next_due = store.due(self.fragment, self.now, self.count_max)
         rows = _read_some(store, self.fragment, numbers)
         return Timely(rows, next_due if len(rows) == len(numbers) else self.now)
+
+
+class TimelyFacts(NamedTuple):
+    rows: list[RowFacts]
+    next_at: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class DueFacts:
+    """As `DueRows`, without their content and however large that is."""
+
+    fragment: FragmentKey
+    now: Millis
+    count_max: int
+
+    def run(self, store: MessagingStore) -> TimelyFacts:
+        numbers, next_due = store.due(self.fragment, self.now, self.count_max)
+        return TimelyFacts(store.facts(self.fragment, numbers), next_due)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +364,7 @@ READS: Final = frozenset(
         TimesFrom,
         FirstUnexpired,
         DueRows,
+        DueFacts,
         ExpiredRows,
         BacklogPage,
         ReadSessions,

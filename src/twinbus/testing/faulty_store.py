@@ -16,7 +16,7 @@ from twinbus.errors import RequestRefused, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage, Damage
-from twinbus.store.messaging_store import FragmentSummary, MessagingStore, SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, MessagingStore, RowFacts, SessionSummary
 
 Result = TypeVar("Result")
 
@@ -98,6 +98,9 @@ class FaultyStore:
         self, fragment: FragmentKey, sequence_numbers: Sequence[int], bytes_max: int | None = None
     ) -> list[StoredMessage]:
         return self._call(lambda: self._store.read(fragment, sequence_numbers, bytes_max))
+
+    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
+        return self._call(lambda: self._store.facts(fragment, sequence_numbers))
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         return self._call(lambda: self._store.due(fragment, now, count_max))

@@ -28,6 +28,7 @@ from twinbus.model.message import is_front_too_large
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
+    ActivatedTogether,
     Altered,
     Change,
     Copied,
@@ -36,7 +37,9 @@ from twinbus.store.changes import (
     Removed,
     SharedRows,
     StoredMessage,
+    session_runs,
 )
+from twinbus.store.messaging_store import RowFacts
 
 ANNOUNCED_TOGETHER = 25
 """Fragments whose receivers learn of new copies in one step."""
@@ -152,6 +155,24 @@ class Decision:
         self._changes.append(Activated(fragment.key, scheduled_number, row.sequence_number, now, row.expires_at))
         self._added.append(row)
         self._added_bytes += len(row.content)
+
+    def activate_unread(self, rows: Sequence[RowFacts], now: Millis) -> None:
+        """As `activate`, of rows that were sent with a schedule: their content stays in the store until somebody takes them."""
+        fragment = self.fragment
+        # The time to live counts from now; the rows have it from the time they were due.
+        expiries = [row.expires_at + now - row.due_at if row.expires_at < NEVER else NEVER for row in rows]
+        first_number = fragment.tally.activate(len(rows))
+        fragment.agenda.will_expire(min(expiries))
+        numbers = [row.sequence_number for row in rows]
+        self._altered += numbers
+        self._changes.append(ActivatedTogether(fragment.key, numbers, first_number, now, expiries))
+        sessions = session_runs([row.session_id for row in rows]) if fragment.sessions is not None else []
+
+        def announce(now: Millis) -> None:
+            fragment.admit_unread(len(rows), first_number, sessions)
+            fragment.announce_unread(sessions, now)
+
+        self.when_durable(announce)
 
     # New rows
 

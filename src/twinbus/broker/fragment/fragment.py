@@ -36,7 +36,7 @@ from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Change, FragmentKey, SharedRows, StoredMessage, SubQueue, fragment_parts
+from twinbus.store.changes import Change, FragmentKey, SessionRun, SharedRows, StoredMessage, SubQueue, fragment_parts
 from twinbus.store.reads import ACTIVE_ONLY, FragmentMemory, MemoryWanted, Scan
 
 
@@ -210,21 +210,27 @@ class Fragment:
 
     def admit_copies(self, rows: SharedRows, first_number: int) -> None:
         """New active rows are durable, and are read from the store when somebody takes them. `announce_copies` follows."""
-        if self.sessions is None:
-            self.lane.admit_beyond(len(rows), first_number)
-            return
-        for session_id, count, place in rows.sessions:
-            self.sessions.lane(session_id).admit_beyond(count, first_number + place)
+        self.admit_unread(len(rows), first_number, rows.sessions if self.sessions is not None else ())
 
     def announce_copies(self, rows: SharedRows, now: Millis) -> None:
         """Later than `admit_copies`, so the lanes are looked up again: a message session may have changed hands."""
-        if not self.is_available:
+        if self.is_available:
+            self.announce_unread(rows.sessions if self.sessions is not None else (), now)
+
+    def admit_unread(self, count: int, first_number: int, sessions: Iterable[SessionRun]) -> None:
+        """New active rows are durable, and stay in the store until somebody takes them. `sessions`: of a session entity."""
+        if self.sessions is None:
+            self.lane.admit_beyond(count, first_number)
             return
+        for session_id, count_there, place in sessions:
+            self.sessions.lane(session_id).admit_beyond(count_there, first_number + place)
+
+    def announce_unread(self, sessions: Iterable[SessionRun], now: Millis) -> None:
         self.wake()
         if self.sessions is None:
             self.announce(self.lane, now)
             return
-        for session_id, _, _ in rows.sessions:
+        for session_id, _, _ in sessions:
             self.announce(self.sessions.lane(session_id), now)
 
     def put_back(self, messages: Sequence[StoredMessage], now: Millis) -> None:

@@ -56,6 +56,12 @@ class Tally:
         self._count(before, -1)
         self._count(after, 1)
 
+    def activate(self, count: int) -> int:
+        """This many scheduled rows are active from now on; returns the first of their new numbers."""
+        self.scheduled_count -= count
+        self.active_count += count
+        return self.take_numbers(count)
+
     def resize(self, row: StoredMessage, content: bytes) -> None:
         """The row is about to get this content."""
         self.size_bytes += len(content) - len(row.content)

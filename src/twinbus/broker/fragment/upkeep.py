@@ -19,6 +19,8 @@ fragments of a store at a time (`OneByOne`).
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
+from typing import TypeVar
 
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.duplicates import DuplicateHistory
@@ -27,13 +29,17 @@ from twinbus.broker.fragment.settlement import expire_locks
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.dead_letter_reasons import TTL_EXPIRED, TTL_EXPIRED_TEXT
-from twinbus.store.changes import DuplicatesForgotten, StoredMessage
-from twinbus.store.reads import DueRows, ExpiredRows, Read, Timely
+from twinbus.store.changes import DuplicatesForgotten, StoredMessage, SubQueue
+from twinbus.store.reads import DueFacts, DueRows, ExpiredRows, Read, Timely, TimelyFacts
 
 DUE_COUNT_MAX = 256
+DUE_UNREAD_MAX = 2_048
+"""Where at least DUE_COUNT_MAX are due at once: some milliseconds for each piece, and contents are not read."""
 SWEEP_COUNT_MAX = 256
 # What is expired but locked is looked at again after this.
 RETRY_AFTER: Millis = 1_000
+
+T = TypeVar("T")
 
 Activate = Callable[[Fragment, list[StoredMessage], Millis], bool]
 """Gets rows that are due. False: they cannot be activated now, and are to be looked for again at the next tick."""
@@ -67,11 +73,38 @@ def _found_due(fragment: Fragment, activate: Activate, count_max: int, answer: T
     changing = fragment.in_flight()
     rows = [row for row in answer.rows if row.sequence_number not in changing]
     if rows and activate(fragment, rows, now):
-        _look_for_due(fragment, now, activate, count_max)
+        _look_for_more(fragment, now, activate, count_max, len(rows))
     fragment.wake()
 
 
-def _ask(fragment: Fragment, read: Read[Timely], found: Callable[[Timely, Millis], None]) -> None:
+def _look_for_more(fragment: Fragment, now: Millis, activate_due: Activate, count_max: int, found_count: int) -> None:
+    """Very many are due: they need not pass through memory. A put-off message is put back to its place, so it does."""
+    is_any_put_off = fragment.sub_queue is not SubQueue.MAIN
+    if activate_due is not activate or found_count < count_max or is_any_put_off:
+        _look_for_due(fragment, now, activate_due, count_max)
+    elif fragment.agenda.start_activating(now):
+        read = DueFacts(fragment.key, now, DUE_UNREAD_MAX)
+        _ask(fragment, read, partial(_found_unread, fragment))
+
+
+def _found_unread(fragment: Fragment, answer: TimelyFacts, now: Millis) -> None:
+    changing = fragment.in_flight()
+    rows = [row for row in answer.rows if row.sequence_number not in changing]
+    sent = list(takewhile(lambda row: row.delivery_count == 0, rows))
+    is_put_off_next = len(sent) < len(rows)
+    fragment.agenda.stop_activating(now if is_put_off_next else answer.next_at)
+    if sent:
+        decision = Decision(fragment)
+        decision.activate_unread(sent, now)
+        decision.commit()
+    if is_put_off_next or not sent:
+        _look_for_due(fragment, now, activate, DUE_COUNT_MAX)
+    else:
+        _look_for_more(fragment, now, activate, DUE_COUNT_MAX, len(sent))
+    fragment.wake()
+
+
+def _ask(fragment: Fragment, read: Read[T], found: Callable[[T, Millis], None]) -> None:
     """When it is this fragment's turn. Nothing is found if its store is lost: a new agenda replaces the one that asked."""
     broker, agenda = fragment.broker, fragment.agenda
 
@@ -81,7 +114,7 @@ def _ask(fragment: Fragment, read: Read[Timely], found: Callable[[Timely, Millis
         else:
             broker.upkeep.done()
 
-    def answered(answer: Timely | FragmentUnavailable, now: Millis) -> None:
+    def answered(answer: T | FragmentUnavailable, now: Millis) -> None:
         try:
             if not isinstance(answer, FragmentUnavailable):
                 found(answer, now)

@@ -23,10 +23,20 @@ from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.checksums import NO_SUM
-from twinbus.store.layers.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row, stored_message
+from twinbus.store.layers.located_changes import (
+    DELIVERY_COUNT,
+    DUE_AT,
+    EXPIRES_AT,
+    PLACE,
+    SESSION_ID,
+    SIZE,
+    STATE,
+    Row,
+    stored_message,
+)
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
 from twinbus.store.medium import Segment, Snapshot, Tables
-from twinbus.store.messaging_store import FragmentSummary, SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
 
 TABLES = -1
 """The level below all layers."""
@@ -121,6 +131,12 @@ class FragmentView:
             sizes = accumulate([row[SIZE] for _, _, row in chosen])
             chosen = chosen[: max(1, sum([size <= bytes_max for size in sizes]))]
         return self._load(chosen)
+
+    def facts(self, numbers: Sequence[int]) -> list[RowFacts]:
+        return [
+            RowFacts(number, row[DUE_AT], row[EXPIRES_AT], row[DELIVERY_COUNT], row[SESSION_ID])
+            for number, _, row in self.find_all(numbers)
+        ]
 
     def due(self, now: Millis, count_max: int, front: HiddenFront) -> tuple[list[int], Millis]:
         in_tables = self._table_times(self._snapshot.scheduled_after, count_max, front)
