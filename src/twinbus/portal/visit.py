@@ -31,6 +31,8 @@ class Services:
 
     def watch(self, bus: Bus) -> Watch:
         if bus not in self.watches:
+            # Of namespaces that are gone, or whose visitor has left, nothing is kept.
+            self.watches = {each: watch for each, watch in self.watches.items() if not each.is_closed}
             self.watches[bus] = Watch(bus)
         return self.watches[bus]
 

@@ -46,6 +46,7 @@ class Bus:
         self.endpoint = endpoint or (secure if self.target.uses_tls else administration_endpoint(self.target))
         self.is_twinbus: bool | None = None
         """None until it was asked for something that only twinbus has."""
+        self.is_closed = False
         self._amqp: Namespace | None = None
         self._http: aiohttp.ClientSession | None = None
         self._connecting = asyncio.Lock()
@@ -136,7 +137,9 @@ class Bus:
         text, until = self._token
         if time.time() > until - TOKEN_RENEWAL_S:
             until = int(time.time()) + TOKEN_LIFE_S
-            text = sign(f"sb://{self.target.host}", self.target.key_name, self.target.key, until)
+            # As the official client signs for each: Azure compares the scheme of administration.
+            scheme = "https" if self.target.uses_tls else "sb"
+            text = sign(f"{scheme}://{self.target.host}", self.target.key_name, self.target.key, until)
             self._token = text, until
         return text
 
@@ -149,6 +152,7 @@ class Bus:
         return self._http
 
     async def close(self) -> None:
+        self.is_closed = True
         if self._http is not None:
             await self._http.close()
         if self._amqp is not None:

@@ -1,5 +1,6 @@
 """Which namespaces a visitor can see: those given by connection string, and those that run on this machine."""
 
+import asyncio
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ class Directory:
         self._found_at_s = float("-inf")
         self._known: dict[str, KnownNamespace] = {}
         self._buses: dict[KnownNamespace, Bus] = {}
+        self._closing: set[asyncio.Future[None]] = set()
 
     def add(self, known: KnownNamespace) -> None:
         """One more, instead of one with the same name."""
@@ -81,6 +83,12 @@ class Directory:
         known = self._known[name]
         bus = self._buses.get(known)
         if bus is None:
+            # It has another address since it started again: what is connected to the former one is of no use.
+            for former in [
+                each for each in self._buses if each.name == known.name and each not in self._known.values()
+            ]:
+                self._closing.add(closing := asyncio.ensure_future(self._buses.pop(former).close()))
+                closing.add_done_callback(self._closing.discard)
             bus = self._buses[known] = Bus(name, known.connection_string, known.endpoint, known.authorities)
         return bus
 

@@ -68,19 +68,30 @@ function switchMenu(event) {
 }
 
 // Live parts: each event has the id of an element and its new content, which the server has escaped.
+// A page that nobody sees holds no stream: browsers open only six connections to one server.
 function follow(holder) {
-  const source = new EventSource(holder.dataset.live);
-  source.onmessage = (event) => {
-    const { id, html } = JSON.parse(event.data);
-    const element = document.getElementById(id);
-    if (!element || element.querySelector("input:focus, textarea:focus") || isSelected(element)) return;
-    const focused = element.contains(document.activeElement) ? indexOfFocus(element) : -1;
-    element.innerHTML = html;
-    localTimes(element);
-    if (focused >= 0) focusable(element)[focused]?.focus();
+  let source = null, isOver = false;
+  const open = () => {
+    if (isOver || source || document.hidden) return;
+    source = new EventSource(holder.dataset.live);
+    source.onmessage = show;
+    source.addEventListener("end", () => { isOver = true; close(); });
   };
-  source.addEventListener("end", () => source.close());
-  window.addEventListener("pagehide", () => source.close());
+  const close = () => { source?.close(); source = null; };
+  document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else open(); });
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", open);
+  open();
+}
+
+function show(event) {
+  const { id, html } = JSON.parse(event.data);
+  const element = document.getElementById(id);
+  if (!element || element.querySelector("input:focus, textarea:focus") || isSelected(element)) return;
+  const focused = element.contains(document.activeElement) ? indexOfFocus(element) : -1;
+  element.innerHTML = html;
+  localTimes(element);
+  if (focused >= 0) focusable(element)[focused]?.focus();
 }
 
 function focusable(element) { return element.querySelectorAll("a, button, summary, [tabindex]"); }
