@@ -1,7 +1,10 @@
 """Who may ask, from where, and what every answer says about itself."""
 
 import contextlib
+import os
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +91,28 @@ async def test_a_visitor_who_is_away_for_too_long_is_forgotten() -> None:
     assert await visitors.find(visitor.token) is None
     assert await visitors.find("") is None
     assert await visitors.find(None) is None
+
+
+OTHER_USER = """
+import sys, urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=20).status)
+except urllib.error.HTTPError as refused:
+    print(refused.code, refused.read().decode())
+"""
+NOBODY = 65_534
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says whose a connection is")
+def test_another_user_of_the_machine_is_refused(portal: RunningPortal) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can ask as somebody else")
+    command = ["/usr/bin/python3", "-c", OTHER_USER, portal.address]
+    if not Path(command[0]).exists():
+        pytest.skip("there is no Python that another user may run")
+    for user, said in ((None, "200"), (NOBODY, "403 This portal belongs to another user")):
+        asked = subprocess.run(command, user=user, cwd="/", capture_output=True, text=True, timeout=60, check=True)
+        assert asked.stdout.startswith(said)
 
 
 # Elsewhere than on loopback

@@ -61,7 +61,7 @@ def portal_application(settings: PortalSettings, directory: Directory) -> ASGIAp
         *(Route(path, screen(show), methods=[method]) for method, path, show in ROUTES),
     ]
     application = Starlette(routes=routes, lifespan=life, exception_handlers={404: _not_found})
-    return Guard(application, settings.names, uses_tls=settings.uses_tls)
+    return Guard(application, settings.names, uses_tls=settings.uses_tls, is_for_owner=settings.is_loopback)
 
 
 def _refusal(visit: Visit, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 Host      must be a name of this server. Otherwise a page of another site could reach it under a name of its own (DNS rebinding).
 Origin    must be this server for whatever changes something, so that no other site's form or script can send it. Browsers always
           say so with a POST; a request that says neither Origin nor Sec-Fetch-Site comes from no browser page of ours.
+User      must be the portal's own where nobody logs in, as for commands, which read keys that only their user may read.
 
 The policy allows scripts and styles from this server alone and none inside a page: even markup that slipped through would not run.
 """
@@ -14,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twinbus.own_hosts import OwnHosts
+from twinbus.portal.access.local_peers import is_own
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -33,8 +35,12 @@ MISDIRECTED, FORBIDDEN = 421, 403
 
 
 class Guard:
-    def __init__(self, application: ASGIApp, names: Iterable[str], *, uses_tls: bool) -> None:
+    def __init__(
+        self, application: ASGIApp, names: Iterable[str], *, uses_tls: bool, is_for_owner: bool = False
+    ) -> None:
+        """`is_for_owner`: nobody logs in, so requests of other users of this machine are refused."""
         self._application = application
+        self._is_for_owner = is_for_owner
         self._hosts = OwnHosts(names)
         self._scheme = "https" if uses_tls else "http"
         self._headers = HEADERS | ({"Strict-Transport-Security": SECURE_FOR_A_YEAR} if uses_tls else {})
@@ -53,7 +59,9 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        answer: ASGIApp = self._refusal(scope["method"], Headers(scope=scope)) or self._application
+        answer: ASGIApp = (
+            self._refusal(scope["method"], Headers(scope=scope)) or self._refusal_of_others(scope) or self._application
+        )
         await answer(scope, receive, send_with_headers)
 
     def _refusal(self, method: str, headers: Headers) -> Response | None:
@@ -68,6 +76,15 @@ class Guard:
                 "This request comes from another site, so nothing was changed. Use the portal's own pages.", FORBIDDEN
             )
         return None
+
+    def _refusal_of_others(self, scope: Scope) -> Response | None:
+        ends = scope.get("client"), scope.get("server")
+        if not self._is_for_owner or None in ends or is_own(ends[0][1], ends[1][1]):  # type: ignore[index]
+            return None
+        text = (
+            "This portal belongs to another user of this machine. Start your own, or ask for one with TLS and a login."
+        )
+        return PlainTextResponse(text, FORBIDDEN)
 
     def _is_from_here(self, headers: Headers, host: str) -> bool:
         origin = headers.get("origin")

@@ -1,7 +1,6 @@
 """Who looks at the portal: a cookie in, a visitor out.
 
-On loopback there is one visitor, who needs no login and sees every namespace the portal knows: whoever can run commands there can
-read the same keys. Elsewhere a visitor has typed a key for one namespace. The key, and the connections that use it, are in this
+On loopback there is one visitor, the user who started the portal, who needs no login and sees every namespace that it knows. Elsewhere a visitor has typed a key for one namespace. The key, and the connections that use it, are in this
 process's memory alone, and go when the visitor leaves, is away for too long, or the portal stops.
 """
 

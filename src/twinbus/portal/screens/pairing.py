@@ -225,6 +225,7 @@ def _syphon(primary: str, secondary: str) -> Markup:
         form(
             address("/syphon", primary=primary, secondary=secondary),
             field("At most, a second", text_input("rate", "", placeholder="no limit")),
+            field("Name of the primary", text_input("name", "", placeholder="that of its host")),
             check_box("until_empty", "Stop when nothing is left", is_checked=True),
             button("Start a syphon"),
             class_="row",
@@ -245,6 +246,7 @@ async def start_syphon(visit: Visit) -> Response:
     words = ["syphon", "--data", str(visit.services.settings.data)]
     words += ["--until-empty"] if sent.get("until_empty") == "on" else []
     rate = sent.get("rate", "").strip()
+    words += [f"--primary-name={sent['name'].strip()}"] if sent.get("name", "").strip() else []
     words += ["--rate", str(_number(rate, 0.1, 1e9))] if rate else []
     environment = {"TWINBUS_PRIMARY": _named(visit, pair[0]), "TWINBUS_SECONDARY": _named(visit, pair[1])}
     title = f"Syphon from {pair[1]} to {pair[0]}"
