@@ -7,18 +7,26 @@ In each round the stock client receives and completes messages in a process of i
 started, and has run each query once, before anything is measured. The source is meant to be at least three times as fast
 as the stock receiver.
 
+Beside it: the same queue read without bodies, and peeked at by a plain Python loop. The processor time is that of all
+processes together, namespace, JVM and workers, which says more than a rate where others use the machine too; the memory is
+the most that one Python worker ever had.
+
 Behind it: what a micro-batch costs that has next to nothing to do, and how much of that is the source's part.
 """
 
 import argparse
+import os
+import re
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.clients import QUEUE, comparison_parser, in_process_of_its_own, served, show_rates
 from bench.pipeline_sink import empty
+from bench.processor_time import processor_seconds
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.pipeline.session import spark_session
@@ -55,15 +63,28 @@ class Queue:
                 if any(sender.send_batches(payloads)):
                     raise SystemExit("the queue did not take the messages")
 
-    def read(self) -> int:
+    def read(self, **more: str) -> int:
         from pyspark.sql import Observation
         from pyspark.sql.functions import count, lit
 
         observation = Observation()
-        frame = self._spark.read.format("servicebus").options(**self._options).load()
+        frame = self._spark.read.format("servicebus").options(**self._options, **more).load()
         counted = frame.observe(observation, count(lit(1)).alias("rows"))
         counted.write.format("noop").mode("append").save()
         return int(observation.get["rows"])
+
+    def peek_in_a_loop(self) -> int:
+        """Every message as an object whose body is looked at, a page at a time."""
+        found = 0
+        with BlockingNamespace.connect(self._connection_string) as namespace:
+            extras = namespace.extras(QUEUE)
+            for head in namespace.run(extras.fragment_heads()):
+                following: int | None = head.first_number if head.first_number <= head.last_number else None
+                while following is not None:
+                    page = namespace.run(extras.peek_range(following, head.last_number))
+                    found += sum(message.body is not None for message in page.messages)
+                    following = page.next_number
+        return found
 
     def stream(self, mode: str, batch_count: int | None = None) -> "StreamingQuery":
         options = dict(self._options, mode=mode)
@@ -83,12 +104,15 @@ class Queue:
 
 def compare(options: argparse.Namespace) -> None:
     results: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = {}
     spark = spark_session("bench", master=options.master)
     spark.sparkContext.setLogLevel("ERROR")
     with served(is_partitioned=options.partitioned) as connection_string:
         queue = Queue(spark, connection_string)
         jobs: dict[str, Callable[[], int]] = {
+            "Python loop, peek": queue.peek_in_a_loop,
             "spark.read, browse": queue.read,
+            "spark.read, includeBody=false": lambda: queue.read(includeBody="false"),
             "readStream, browse": lambda: queue.streamed("browse"),
             "readStream, consume": lambda: queue.streamed("consume"),
         }
@@ -102,18 +126,38 @@ def compare(options: argparse.Namespace) -> None:
             results.setdefault("stock client, receive + complete", []).append(figures.rate)
             queue.fill(options.count, options.size)
             for name, job in jobs.items():
-                started = time.perf_counter()
+                started, used = time.perf_counter(), processor_seconds(os.getpid()) or 0.0
                 found = job()
                 rate = found / (time.perf_counter() - started)
                 if found != options.count:
                     raise SystemExit(f"{name}: {found} messages of {options.count}")
                 results.setdefault(name, []).append(rate)
+                costs.setdefault(name, []).append((processor_seconds(os.getpid()) or 0.0) - used)
         show_rates(results)
+        for name, seconds in costs.items():
+            print(
+                f"{name:34}{statistics.median(seconds) * 1e6 / options.count:>10.0f} ms of processor time a 1,000 messages"
+            )
+        print(f"{'largest Python worker':34}{worker_megabytes(os.getpid()):>10.0f} MB")
         for mode in ("browse", "consume"):
             queue.fill(SMALL_BATCHES * SMALL_BATCH_ROWS, 100)
             show_overhead(mode, queue.stream(mode, SMALL_BATCH_ROWS))
         empty(connection_string)
     spark.stop()
+
+
+def worker_megabytes(pid: int) -> float:
+    """The most resident memory that a Python worker below this process ever had."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        threads = [Path(f"/proc/{pid}/task/{each}/children") for each in os.listdir(f"/proc/{pid}/task")]
+        children += [child for file in threads for child in file.read_text().split()]
+    except FileNotFoundError:
+        return 0.0
+    own = int(peak[1]) / 1024 if peak is not None and b"pyspark.daemon" in words else 0.0
+    return max([own, *(worker_megabytes(int(child)) for child in set(children))])
 
 
 def show_overhead(mode: str, query: "StreamingQuery") -> None:
