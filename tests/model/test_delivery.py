@@ -17,7 +17,10 @@ from tests.model.messages import (
 )
 from twinbus.amqp.codec.sections import Header, Sections, decode_sections
 from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp, UByte, UInt, Value
-from twinbus.model.delivery import encode_delivery
+from twinbus.clock import NEVER
+from twinbus.model.delivery import encode_delivery, encode_locked
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import StoredMessage
 
 PLAIN = received(properties_section() + body()).content
 
@@ -194,3 +197,36 @@ def test_the_time_to_live_of_a_message_for_later_counts_from_when_it_is_due() ->
     shown = decoded(PLAIN, expires_at=5_000 + DAY, lives_since=5_000)
     assert shown.header is not None
     assert shown.header.ttl == DAY
+
+
+def test_a_burst_is_encoded_as_its_deliveries_are_one_by_one() -> None:
+    token = bytes(range(16))
+    plain = PLAIN
+    annotated = received(annotations({"a": 1}) + properties_section() + body(bytes(9_000))).content
+    noted = received(delivery_annotations({"d": 1}) + properties_section() + body()).content
+    contents = [plain, annotated, noted] * 2
+    rows = [StoredMessage(7 + place, content, 1_000, NEVER) for place, content in enumerate(contents)]
+    rows += [StoredMessage(20 + place, plain, 1_000 + place, NEVER) for place in range(3)]
+    rows += [StoredMessage(30 + place, annotated, 1_000, NEVER) for place in range(3)]
+    rows += [
+        StoredMessage(40, plain, 1_000, NEVER, delivery_count=2),
+        StoredMessage(41, plain, 1_000, NEVER, state=MessageState.DEFERRED),
+        StoredMessage(42, plain, 1_000, NEVER, enqueued_sequence_number=5),
+        StoredMessage(43, plain, 1_000, 61_000),
+        StoredMessage(44, plain, 1_000, NEVER),
+    ]
+    expected = [
+        encode_delivery(
+            row.content,
+            sequence_number=row.sequence_number,
+            enqueued_at=row.enqueued_at,
+            delivery_count=row.delivery_count,
+            lock_token=token,
+            locked_until=5_000,
+            state=row.state,
+            enqueued_sequence_number=row.enqueued_sequence_number,
+            expires_at=row.expires_at,
+        )
+        for row in rows
+    ]
+    assert encode_locked([(row, token, 5_000) for row in rows]) == [(token, payload) for payload in expected]

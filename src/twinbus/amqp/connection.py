@@ -230,16 +230,20 @@ class Connection:
             self._fail(ConnectionFault(f"A frame could not be read: {fault}", DECODE_ERROR))
 
     def _read_frames(self, received: bytes) -> None:
-        sessions, share = self._channels.by_remote_channel, self._share
-        for frame_type, channel, mark, data, start, end in self._reader.frames(received, share):
+        sessions, share, reader = self._channels.by_remote_channel, self._share, self._reader
+        for frame_type, channel, mark, data, start, end in reader.frames(received, share):
             # Only a handful of frames in the life of a connection are neither transfers nor dispositions.
             if mark == TRANSFER_MARK and frame_type == AMQP_FRAME:
                 session = sessions.get(channel)
                 if session is not None and session.transfer_frame(data, start, end):
+                    if end <= reader.last_start:
+                        reader.taken_to = session.transfer_run(data, start, end, reader.last_start)
                     continue
             elif mark == DISPOSITION_MARK and frame_type == AMQP_FRAME:
                 session = sessions.get(channel)
                 if session is not None and session.dispositions.frame(data, start, end):
+                    if end <= reader.last_start:
+                        reader.taken_to = session.dispositions.run(data, start, end, reader.last_start)
                     continue
             self._frame_received(frame_type, channel, data[start:end])
             self.frame_count += 1

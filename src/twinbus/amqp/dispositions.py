@@ -8,6 +8,7 @@ settled, or their link is gone. Ids are serial numbers; ranges may be far wider 
 from typing import Generic, TypeVar
 
 from twinbus.amqp.codec.delivery_state import DeliveryState
+from twinbus.amqp.codec.frame_runs import UINT_CODE, DispositionShape, disposition_shape
 from twinbus.amqp.codec.performatives import RECEIVER, Disposition
 from twinbus.amqp.codec.transfer_reader import read_disposition
 from twinbus.amqp.codec.transfer_writer import encode_disposition
@@ -50,6 +51,7 @@ class SessionDispositions:
         """Deliveries that we sent and the peer has not settled."""
         self._updated: Unsettled[IncomingLink] = Unsettled()
         """Deliveries that we gave a state to and the peer has to settle."""
+        self._run: tuple[DispositionShape, bool, DeliveryState | None] | None = None
         self._unsent: tuple[bool, int, int, bool, DeliveryState | None] | None = None
 
     def frame(self, data: bytes, start: int, end: int) -> bool:
@@ -69,6 +71,45 @@ class SessionDispositions:
                 entry[0].unsettled_count -= 1
             self._reports.add_disposition(entry[0], (delivery_id, entry[1]), state, settled)
         return True
+
+    def run(self, data: bytes, start: int, pos: int, last_start: int) -> int:
+        """Take the dispositions from `pos` on that are like the one whose body starts at `start`, which has just been taken, as
+        far as they start at `last_start` or before. Returns where the first other frame starts."""
+        remembered = self._run
+        if remembered is not None:
+            end = self._take_run(remembered, data, pos, last_start)
+            if end > pos:
+                return end
+        fields = read_disposition(data, start, pos)
+        shape = disposition_shape(data, start, pos)
+        if fields is None or shape is None or fields[0] is not RECEIVER:
+            return pos
+        self._run = remembered = (shape, fields[3], fields[4])
+        return self._take_run(remembered, data, pos, last_start)
+
+    def _take_run(
+        self, run: tuple[DispositionShape, bool, DeliveryState | None], data: bytes, pos: int, last_start: int
+    ) -> int:
+        (unpack, size, front, back), settled, state = run
+        outgoing, reports = self.outgoing, self._reports
+        link: OutgoingLink | None = None
+        deliveries: list[tuple[int, bytes]] = []
+        last_start = min(last_start, len(data) - size)
+        while pos <= last_start:
+            found_front, delivery_id, code, last, found_back = unpack(data, pos)
+            if found_front != front or found_back != back or last != delivery_id or code != UINT_CODE:
+                break
+            pos += size
+            entry = outgoing.pop(delivery_id, None) if settled else outgoing.get(delivery_id)
+            if entry is None:
+                continue  # it was settled before, or belonged to a link that is gone
+            if entry[0] is not link:
+                link = entry[0]
+                deliveries = reports.dispositions_of(link, state, settled)
+            deliveries.append((delivery_id, entry[1]))
+            if settled:
+                link.unsettled_count -= 1
+        return pos
 
     def received(self, disposition: Disposition) -> None:
         last = disposition.first if disposition.last is None else disposition.last

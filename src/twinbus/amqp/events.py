@@ -187,13 +187,16 @@ class Reports:
         self.link = link
         self.deliveries = run.deliveries
 
-    def add_disposition(
-        self,
-        link: "OutgoingLink | IncomingLink",
-        delivery: tuple[int, bytes],
-        state: DeliveryState | None,
-        settled: bool,
-    ) -> None:
+    def add_deliveries(self, link: "IncomingLink", deliveries: list[Incoming]) -> None:
+        """At least one."""
+        if self.link is not link:
+            self.add_delivery(link, deliveries.pop(0))
+        self.deliveries += deliveries
+
+    def dispositions_of(
+        self, link: "OutgoingLink | IncomingLink", state: DeliveryState | None, settled: bool
+    ) -> list[tuple[int, bytes]]:
+        """Where to add those of this link with this state, until anything else is added."""
         last = self._dispositions
         if (
             last is not None
@@ -201,11 +204,20 @@ class Reports:
             and last.settled is settled
             and (last.state is state or last.state == state)
         ):
-            last.deliveries.append(delivery)
-            return
-        event = Dispositions(link, [delivery], state, settled)
+            return last.deliveries
+        event = Dispositions(link, [], state, settled)
         self.add(event)
         self._dispositions = event
+        return event.deliveries
+
+    def add_disposition(
+        self,
+        link: "OutgoingLink | IncomingLink",
+        delivery: tuple[int, bytes],
+        state: DeliveryState | None,
+        settled: bool,
+    ) -> None:
+        self.dispositions_of(link, state, settled).append(delivery)
 
     def take(self) -> list[Event]:
         events, self._events = self._events, []

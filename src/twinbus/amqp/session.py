@@ -18,9 +18,10 @@ peer's window is closed.
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.frame_runs import TransferShape, transfer_shape
 from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
@@ -49,6 +50,17 @@ from twinbus.errors import MessagingError
 
 _new_tuple = tuple.__new__
 
+PATIENCE_MAX = 64
+
+
+class _Run(NamedTuple):
+    """What the transfers have in common that were last taken together."""
+
+    shape: TransferShape
+    handle: int
+    message_format: int
+    settled: bool
+
 
 class SessionState(Enum):
     BEGINNING = auto()
@@ -76,6 +88,9 @@ class Session:
         self._held = HeldBack(context.held_total)
         self._held_total = context.held_total
         self._next_delivery_id = 0
+        self._run: _Run | None = None
+        self._unlike_count = 0  # transfers in a row that were followed by one unlike the remembered one
+        self._patience = 1  # after this many of them, another shape is remembered
         self._is_reported_ended = False
         self._forget = forget
         self._remote_error: ErrorCondition | None = None
@@ -167,6 +182,58 @@ class Session:
         else:
             reports.add_delivery(link, delivery)
         return True
+
+    def transfer_run(self, data: bytes, start: int, pos: int, last_start: int) -> int:
+        """Take the transfers from `pos` on that are like the one whose body starts at `start`, which has just been taken, as
+        far as they start at `last_start` or before. Returns where the first other frame starts."""
+        run = self._run
+        if run is not None:
+            end = self._take_run(run, data, pos, last_start)
+            if end > pos:
+                self._unlike_count = 0
+                return end
+        self._unlike_count += 1
+        if self._unlike_count < self._patience:
+            return pos
+        self._unlike_count, self._patience = 0, min(2 * self._patience, PATIENCE_MAX)
+        self._run = run = self._run_like(data, start, pos)
+        return pos if run is None else self._take_run(run, data, pos, last_start)
+
+    def _run_like(self, data: bytes, start: int, end: int) -> "_Run | None":
+        fields = read_transfer(data, start, end)
+        if fields is None:
+            return None
+        handle, _, _, message_format, settled, more, payload_start = fields
+        shape = transfer_shape(data, start, payload_start)
+        return None if more or shape is None else _Run(shape, handle, message_format, settled)
+
+    def _take_run(self, run: "_Run", data: bytes, pos: int, last_start: int) -> int:
+        shape, handle, message_format, settled = run
+        link = self._links.receiving.get(handle)
+        if link is None or link.partial is not None:
+            return pos
+        unpack, head_size, front, tag_mark, back = shape
+        last_start = min(last_start, len(data) - head_size)
+        size_max = min(self.settings.frame_size_max, head_size + link.message_size_max)
+        deliveries: list[Incoming] = []
+        while pos <= last_start:
+            size, found_front, delivery_id, found_mark, tag, found_back = unpack(data, pos)
+            end = pos + size
+            if (
+                found_front != front
+                or found_mark != tag_mark
+                or found_back != back
+                or not head_size <= size <= size_max
+                or end > len(data)
+            ):
+                break
+            payload = data[pos + head_size : end]
+            deliveries.append(_new_tuple(Incoming, (delivery_id, tag, payload, message_format, settled, None)))
+            pos = end
+        if deliveries:
+            self.windows.incoming_count += len(deliveries)
+            self._reports.add_deliveries(link, deliveries)
+        return pos
 
     def handle(self, performative: Performative, payload: bytes) -> None:
         """Any frame of the channel but begin. SessionFault if the session cannot go on, ConnectionFault if the connection cannot."""

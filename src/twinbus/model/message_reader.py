@@ -21,6 +21,7 @@ from twinbus.model.identity import ID_LENGTH_MAX
 from twinbus.model.message import Message, read_message
 
 PATIENCE_MAX = 64
+VIEW_SIZE_MIN = 8 * 1024
 _STRING8, _BINARY32 = 0xA1, 0xB0
 _LIST8, _LIST32 = 0xC0, 0xD0
 _U32 = Struct(">I").unpack_from
@@ -29,11 +30,9 @@ _U32 = Struct(">I").unpack_from
 @dataclass(frozen=True, slots=True)
 class _Front:
     before: bytes
-    id_at: int
-    id_end: int
+    unpack: Callable[[bytes], tuple[bytes, bytes, bytes, int]]  # what is before the id, it, after it, size of the data
+    end: int  # of what is unpacked
     after: bytes
-    size_at: int  # of the data section
-    is_long: bool  # the size takes four bytes
     kept_at: int  # from here on, the content to store is the payload itself
     stored: bytes  # what is stored before that
     facts: Message  # of the remembered message, without its content
@@ -51,26 +50,29 @@ class MessageReader:
     def read(self, payload: bytes) -> Message:
         """Returns and raises what `read_message` does."""
         front = self._front
-        if (
-            front is not None
-            and payload[: front.id_at] == front.before
-            and payload[front.id_end : front.size_at] == front.after
-            and _ends_as_it_says(payload, front.size_at, is_long=front.is_long)
-            # An id that may not be UTF-8 is left to `read_message`, which refuses it; ASCII is always valid.
-            and (message_id := payload[front.id_at : front.id_end]).isascii()
-        ):
-            self._unlike_count = 0
-            facts = front.facts
-            return Message(
-                b"".join((front.stored, memoryview(payload)[front.kept_at :])),
-                message_id.decode(),
-                facts.session_id,
-                facts.partition_key,
-                facts.via_partition_key,
-                facts.time_to_live,
-                facts.scheduled_at,
-                facts.is_ping,
-            )
+        if front is not None and len(payload) >= front.end:
+            before, message_id, after, size = front.unpack(payload)
+            if (
+                before == front.before
+                and after == front.after
+                and size == len(payload) - front.end
+                # An id that may not be UTF-8 is left to `read_message`, which refuses it; ASCII is always valid.
+                and message_id.isascii()
+            ):
+                self._unlike_count = 0
+                stored, kept_at, facts = front.stored, front.kept_at, front.facts
+                # A small slice is cheaper than a view of it.
+                is_small = len(payload) < VIEW_SIZE_MIN
+                return Message(
+                    stored + payload[kept_at:] if is_small else b"".join((stored, memoryview(payload)[kept_at:])),
+                    message_id.decode(),
+                    facts.session_id,
+                    facts.partition_key,
+                    facts.via_partition_key,
+                    facts.time_to_live,
+                    facts.scheduled_at,
+                    facts.is_ping,
+                )
         message = read_message(payload, self._new_id)
         self._unlike_count += 1
         if self._unlike_count >= self._patience:
@@ -108,13 +110,13 @@ def _front_of(payload: bytes, message: Message) -> _Front | None:
     is_kept = message.content[stored_size:] == payload[properties_at:]
     if not is_kept or not _ends_as_it_says(payload, size_at, is_long=is_long):
         return None
+    after = payload[id_at + id_size : size_at]
+    shape = Struct(f">{id_at}s{id_size}s{len(after)}s{'I' if is_long else 'B'}")
     return _Front(
         payload[:id_at],
-        id_at,
-        id_at + id_size,
-        payload[id_at + id_size : size_at],
-        size_at,
-        is_long,
+        shape.unpack_from,
+        shape.size,
+        after,
         properties_at,
         message.content[:stored_size],
         replace(message, content=b""),

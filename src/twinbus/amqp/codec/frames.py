@@ -50,6 +50,10 @@ class FrameReader:
         self._unread = b""
         self._unread_start = 0
         self._wanted = 8
+        self.last_start = -1
+        """Frames that start later do not belong to the share of the caller of `frames`."""
+        self.taken_to = 0
+        """A caller that took frames behind the one that it was given says here up to where."""
         self.expects_header = True
         """The next 8 bytes are a protocol header. The connection sets this again after SASL."""
 
@@ -89,7 +93,8 @@ class FrameReader:
             data = bytes(self._rest)
             self._rest.clear()
         length, size_max = len(data), self._frame_size_max
-        last_start = min(length - 8, pos + share - 1)
+        self.last_start = last_start = min(length - 8, pos + share - 1)
+        self.taken_to = 0
         self._wanted = 8
         is_readable = True
         unpack = _HEADER_AND_MARK.unpack_from
@@ -124,6 +129,8 @@ class FrameReader:
                 start = pos + doff * 4
                 pos += size
                 yield frame_type, channel, mark, data, start, pos
+                if self.taken_to > pos:
+                    pos = self.taken_to
         except ConnectionFault:
             is_readable = False
             raise

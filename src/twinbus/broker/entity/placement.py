@@ -179,6 +179,10 @@ class Placement:
             self.settings.check_can_send()
         except MessagingError as error:
             refusal = error
+        if refusal is None and not self.settings.requires_session and not self.settings.duplicate_window:
+            keyed = [one for one in messages if one.partition_key is not None or one.session_id is not None]
+            if messages and not keyed:
+                return {0 if fragment_count == 1 else None: list(range(len(messages)))}
         for index, message in enumerate(messages):
             try:
                 if refusal is not None:

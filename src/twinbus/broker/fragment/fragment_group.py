@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.locks import fragment_index_of
+from twinbus.broker.fragment.locks import TOKEN_SIZE, fragment_index_of
 from twinbus.broker.replies import QueueCounts
 from twinbus.errors import FragmentUnavailable, MessageLockLost, MessageNotFound, NotAllowed
 from twinbus.model.wire_names import SEQUENCE_BITS
@@ -13,9 +13,9 @@ from twinbus.model.wire_names import SEQUENCE_BITS
 
 def places_by_fragment(tokens: Sequence[bytes]) -> dict[int, Sequence[int]]:
     """Positions in `tokens` by index of the fragment; -1 for what is not a token."""
-    indexes = set(map(fragment_index_of, tokens))
-    if len(indexes) == 1:
-        return {indexes.pop(): range(len(tokens))}
+    # Nearly always all are tokens of one fragment: their first bytes are the same then, as their sizes are.
+    if len(tokens) > 1 and len({token[:1] for token in tokens}) == 1 and {*map(len, tokens)} == {TOKEN_SIZE}:
+        return {fragment_index_of(tokens[0]): range(len(tokens))}
     places: dict[int, list[int]] = {}
     for place, token in enumerate(tokens):
         places.setdefault(fragment_index_of(token), []).append(place)

@@ -5,6 +5,7 @@ is never in any lane. A duplicate is dropped and gets the answer of the others.
 """
 
 from collections.abc import Sequence
+from itertools import repeat
 
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.duplicates import KEYS_MAX, DuplicateHistory, duplicate_key
@@ -63,6 +64,12 @@ def stage(
     fresh = None
     if fragment.duplicates is not None:
         fresh = take_fresh(decision, fragment.duplicates, messages, now)
+    if fresh is None and origins is None and not fragment.settings.requires_session:
+        unusual = [
+            one for one in messages if one.scheduled_at is not None or one.time_to_live is not None or one.is_ping
+        ]
+        if not unusual:
+            return _stage_plain(decision, messages, now)
     intake = _Intake(fragment, len(messages) if fresh is None else sum(fresh), now)
     numbers = []
     for place, message in enumerate(messages):
@@ -72,6 +79,22 @@ def stage(
         numbers.append(intake.add(message, 0 if origins is None else origins[place]))
     decision.enqueue(intake.active, intake.scheduled, intake.pings)
     return numbers
+
+
+def _stage_plain(decision: Decision, messages: Sequence[Message], now: Millis) -> list[int]:
+    """Messages that are active at once and have no time to live, session or history: rows that differ in number and content."""
+    fragment, count = decision.fragment, len(messages)
+    first = fragment.tally.take_numbers(count)
+    numbers = list(range(first, first + count))
+    expires_at = expiry_of(now, None, _default_time_to_live(fragment))
+    contents = [message.content for message in messages]
+    decision.enqueue(list(map(StoredMessage, numbers, contents, repeat(now), repeat(expires_at))))
+    return numbers
+
+
+def _default_time_to_live(fragment: Fragment) -> Millis:
+    # What an entity only passes on was acknowledged, and its time to live counts at the destination.
+    return NEVER if fragment.sub_queue is SubQueue.TRANSFER else fragment.settings.default_time_to_live
 
 
 def take_fresh(decision: Decision, history: DuplicateHistory, messages: Sequence[Message], now: Millis) -> list[bool]:
@@ -121,9 +144,7 @@ class _Intake:
 
     def __init__(self, fragment: Fragment, count: int, now: Millis) -> None:
         self._settings = fragment.settings
-        # What an entity only passes on was acknowledged, and its time to live counts at the destination.
-        is_passing = fragment.sub_queue is SubQueue.TRANSFER
-        self._ttl_default = NEVER if is_passing else fragment.settings.default_time_to_live
+        self._ttl_default = _default_time_to_live(fragment)
         self._now = now
         self._number = fragment.tally.take_numbers(count) - 1
         self.active: list[StoredMessage] = []

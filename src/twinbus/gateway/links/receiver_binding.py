@@ -49,7 +49,8 @@ from twinbus.gateway.links.receive_window import ReceiveWindow
 from twinbus.gateway.namespace_view import EntityTraffic
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.meter.operation import Cause
-from twinbus.model.delivery import encode_delivery
+from twinbus.model.delivery import encode_delivery, encode_locked
+from twinbus.store.changes import StoredMessage
 
 
 class ReceiverBinding:
@@ -133,23 +134,8 @@ class ReceiverBinding:
     # Called by the queue.
 
     def deliver(self, deliveries: list[TakenMessage]) -> None:
-        encoded: list[tuple[bytes, bytes]] = []
-        size = 0
         is_locking = self.mode is ReceiveMode.PEEK_LOCK
-        for message, token, locked_until in deliveries:
-            payload = encode_delivery(
-                message.content,
-                sequence_number=message.sequence_number,
-                enqueued_at=message.enqueued_at,
-                delivery_count=message.delivery_count,
-                lock_token=token if is_locking else None,
-                locked_until=locked_until if is_locking else None,
-                state=message.state,
-                enqueued_sequence_number=message.enqueued_sequence_number,
-                expires_at=message.expires_at,
-            )
-            size += len(payload)
-            encoded.append((token, payload))
+        encoded = encode_locked(deliveries) if is_locking else [(b"", _unlocked(row)) for row, _, _ in deliveries]
         self._link.transfers(encoded, settled=not is_locking)
         if self._unsettled is not None and is_locking:
             self._unsettled.update([token for token, _ in encoded])
@@ -160,7 +146,7 @@ class ReceiverBinding:
         if self._is_drain_due:
             self._drain()
         self._traffic.messages_out += len(encoded)
-        self._traffic.bytes_out += size
+        self._traffic.bytes_out += sum([len(payload) for _, payload in encoded])
         self._window.delivered(len(encoded))
         self.meter.delivered(deliveries)
         self._wake()
@@ -373,6 +359,18 @@ class ReceiverBinding:
         if not self._is_end_due:
             self._link.end()
             self._wake()
+
+
+def _unlocked(row: StoredMessage) -> bytes:
+    return encode_delivery(
+        row.content,
+        sequence_number=row.sequence_number,
+        enqueued_at=row.enqueued_at,
+        delivery_count=row.delivery_count,
+        state=row.state,
+        enqueued_sequence_number=row.enqueued_sequence_number,
+        expires_at=row.expires_at,
+    )
 
 
 class _SettleReply:

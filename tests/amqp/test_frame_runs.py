@@ -1,0 +1,151 @@
+"""Frames like the one before are taken in a run: the result is that of frames which come one by one."""
+
+from random import Random
+
+import pytest
+
+from tests.amqp.wire import NOON, Wire
+from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED
+from twinbus.amqp.codec.frame_runs import disposition_shape, transfer_shape
+from twinbus.amqp.events import Deliveries, Dispositions, Event, OversizeDelivery
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
+
+
+def frames(data: bytes) -> list[bytes]:
+    found, position = [], 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 4], "big")
+        found.append(data[position : position + size])
+        position += size
+    return found
+
+
+class Senders:
+    """A client with two links, and the server that it talks to."""
+
+    def __init__(self, message_size_max: int = 1 << 20) -> None:
+        self.wire = Wire().open()
+        session, self.theirs = self.wire.session()
+        self.links = [
+            self.wire.client_sender(session, name, 5_000, max_message_size=message_size_max)[0] for name in ("a", "b")
+        ]
+
+    def written(self, random: Random) -> bytes:
+        """Transfers in runs that differ in link, tag, size and form."""
+        for _ in range(random.randrange(1, 12)):
+            link, tag_size, settled = random.choice(self.links), random.choice((1, 4, 4, 16)), random.random() < 0.2
+            sizes = [random.choice((0, 1, 30, 30, 30, 300)) for _ in range(random.randrange(1, 20))]
+            if random.random() < 0.2:
+                link.transfer(random.randbytes(50), random.randbytes(tag_size), settled, message_format=0x80013700)
+            else:
+                link.transfers([(random.randbytes(tag_size), random.randbytes(size)) for size in sizes], settled)
+        return self.wire.client.connection.data_to_send()
+
+    def take(self, chunks: list[bytes], share: int = 1 << 30) -> tuple[list[object], int]:
+        """What the server reports, and how many frames it counted."""
+        server = self.wire.server.connection
+        events: list[Event] = []
+        for chunk in chunks:
+            events += server.receive_data(chunk, NOON, share)
+            while server.is_behind:
+                events += server.receive_data(b"", NOON, share)
+        found: list[object] = []
+        for event in events:
+            if isinstance(event, Deliveries):
+                found += [(event.link.handle, delivery) for delivery in event.deliveries]
+            elif isinstance(event, OversizeDelivery):
+                found.append((event.link.handle, event.delivery_id, event.size))
+        return found, self.theirs.windows.incoming_count
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_transfers_of_one_read_are_those_that_came_one_by_one(seed: int) -> None:
+    random = Random(seed)
+    together, singly, in_slices = Senders(200), Senders(200), Senders(200)
+    for _ in range(3):
+        state = random.getstate()
+        data = together.written(random)
+        for other in (singly, in_slices):
+            random.setstate(state)
+            assert other.written(random) == data
+        expected = singly.take(frames(data))
+        assert together.take([data]) == expected
+        assert in_slices.take([data[:77], data[77:]], share=700) == expected
+
+
+def test_a_frame_over_the_limits_is_not_part_of_a_run() -> None:
+    together, singly = Senders(100), Senders(100)
+    for senders in (together, singly):
+        senders.links[0].transfers([(b"%04d" % number, bytes(101 if number == 5 else 50)) for number in range(9)])
+    data = together.wire.client.connection.data_to_send()
+    assert singly.wire.client.connection.data_to_send() == data
+    expected = singly.take(frames(data))
+    assert together.take([data]) == expected
+    assert len(expected[0]) == 9
+
+
+def test_a_frame_that_is_longer_than_what_has_arrived_is_taken_when_the_rest_is_there() -> None:
+    senders = Senders()
+    senders.links[0].transfers([(b"%04d" % number, bytes(50)) for number in range(9)])
+    data = senders.wire.client.connection.data_to_send()
+    found, count = senders.take([data[:-3]])
+    assert (len(found), count) == (8, 8)
+    found, count = senders.take([data[-3:]])
+    assert (len(found), count) == (1, 9)
+
+
+class Receivers:
+    """A client with two links on which it has received, and settles what it was sent."""
+
+    def __init__(self) -> None:
+        self.wire = Wire().open()
+        session, _ = self.wire.session()
+        pairs = [self.wire.client_receiver(session, name, 1_000) for name in ("a", "b")]
+        self.ours: list[IncomingLink] = [ours for ours, _ in pairs]
+        self.theirs: list[OutgoingLink] = [theirs for _, theirs in pairs]
+
+    def settled_by(self, random: Random) -> bytes:
+        """Dispositions, a frame each, in an order of their own, some of them twice."""
+        ids: list[tuple[IncomingLink, int]] = []
+        for _ in range(6):
+            place = random.randrange(2)
+            count = random.randrange(1, 20)
+            first = self.theirs[place].transfers([(random.randbytes(16), b"payload") for _ in range(count)])
+            assert first is not None
+            ids += [(self.ours[place], first + step) for step in range(count)]
+        self.wire.run()
+        random.shuffle(ids)
+        pieces = []
+        for link, number in sorted(ids, key=lambda item: item[1] // 7) + random.sample(ids, 3):
+            if random.random() < 0.8:
+                link.settle(number, number, ACCEPTED if random.random() < 0.9 else RELEASED)
+            else:
+                link.update(number, number, ACCEPTED)
+            pieces.append(self.wire.client.connection.data_to_send())
+        return b"".join(pieces)
+
+    def take(self, chunks: list[bytes]) -> tuple[list[object], list[int]]:
+        found: list[object] = []
+        for chunk in chunks:
+            for event in self.wire.server.connection.receive_data(chunk, NOON):
+                if isinstance(event, Dispositions):
+                    found += [(event.link.handle, one, event.state, event.settled) for one in event.deliveries]
+        return found, [link.unsettled_count for link in self.theirs]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_dispositions_of_one_read_are_those_that_came_one_by_one(seed: int) -> None:
+    together, singly = Receivers(), Receivers()
+    data = together.settled_by(Random(seed))
+    assert singly.settled_by(Random(seed)) == data
+    expected = singly.take(frames(data))
+    assert together.take([data]) == expected
+    assert expected[0]
+
+
+def test_short_ids_have_no_shape() -> None:
+    transfer = bytes.fromhex("00000020 02000000 005314c0 0b05 43 5201 a00174 43 42".replace(" ", ""))
+    assert transfer_shape(transfer, 8, len(transfer)) is None
+    disposition = bytes.fromhex("00000018 02000000 005315c0 0906 41 5201 40 41 40 42".replace(" ", ""))
+    assert disposition_shape(disposition, 8, len(disposition)) is None
