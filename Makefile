@@ -61,6 +61,7 @@ lint: $(SPARK_READY)
 
 bench: $(SPARK_READY)
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.table
 
 docs: $(SPARK_READY)
 	@$(BIN)/python -m twinbus.cli.reference > $(VENV)/cli.md && mv $(VENV)/cli.md docs/reference/cli.md
