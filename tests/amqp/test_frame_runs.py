@@ -22,13 +22,14 @@ def frames(data: bytes) -> list[bytes]:
 
 
 class Senders:
-    """A client with two links, and the server that it talks to."""
+    """A client with three links, and the server that it talks to."""
 
     def __init__(self, message_size_max: int = 1 << 20) -> None:
         self.wire = Wire().open()
         session, self.theirs = self.wire.session()
         self.links = [
-            self.wire.client_sender(session, name, 5_000, max_message_size=message_size_max)[0] for name in ("a", "b")
+            self.wire.client_sender(session, name, 5_000, max_message_size=message_size_max)[0]
+            for name in ("a", "b", "c")
         ]
 
     def written(self, random: Random) -> bytes:
