@@ -6,5 +6,6 @@ composites                  described lists as dataclasses: the one place that d
 error_condition, delivery_state, terminus, performatives, sasl   the composites that the specification defines (parts 2 to 5)
 frames                      cutting received bytes into frames
 transfer_reader, transfer_writer   the two frames that come with every message, by hand and fast
+frame_runs                  those frames again, where they are like the one before
 sections, section_bounds    a message: decoded as a whole, or only its sections located (part 3)
 """
