@@ -66,6 +66,9 @@ class Recorder:
     def rest(self) -> None:
         self.rested.set()
 
+    def kept_in(self) -> str:
+        return "memory"
+
     def damage(self) -> list[Damage]:
         return self.set_aside
 

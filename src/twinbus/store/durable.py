@@ -150,6 +150,10 @@ class DurableStore:
         with self._view(fragment) as view:
             return view.duplicates()
 
+    def kept_in(self) -> str:
+        with self._failing():
+            return self._medium.kept_in()
+
     def damage(self) -> list[Damage]:
         with self._failing():
             return self._tables().damage()

@@ -169,6 +169,10 @@ class Medium(Protocol):
         """Open them, created or upgraded if need be, and checked. Once, while held."""
         ...
 
+    def kept_in(self) -> str:
+        """See `MessagingStore`. Asked while held."""
+        ...
+
     def keep(self) -> None:
         """Everything was found whole: from now on a store must be found here."""
         ...

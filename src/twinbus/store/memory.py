@@ -149,6 +149,9 @@ class MemoryStore:
     def rest(self) -> None:
         """Nor is anything to be tidied."""
 
+    def kept_in(self) -> str:
+        return "memory"
+
     def damage(self) -> list[Damage]:
         return []
 

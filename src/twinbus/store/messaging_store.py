@@ -66,6 +66,10 @@ class MessagingStore(Protocol):
         """Nobody has asked for anything for a while: a moment for work that would delay others."""
         ...
 
+    def kept_in(self) -> str:
+        """Where what is committed is, for people: the medium, and whether another machine has it too."""
+        ...
+
     def damage(self) -> list[Damage]:
         """What was found damaged, was set aside and was not accepted yet."""
         ...

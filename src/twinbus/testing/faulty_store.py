@@ -74,6 +74,9 @@ class FaultyStore:
     def rest(self) -> None:
         self._store.rest()
 
+    def kept_in(self) -> str:
+        return self._store.kept_in()
+
     def damage(self) -> list[Damage]:
         return self._store.damage()
 

@@ -132,6 +132,7 @@ def _record(store: SwitchedStore) -> dict[str, Any]:
     return {
         "index": store.index,
         "condition": store.condition.value,
+        "kept_in": store.kept_in,
         "fault": store.fault or None,
         "set_aside": len(store.set_aside),
         "damage": list(store.set_aside[:DAMAGE_SHOWN]),

@@ -83,6 +83,7 @@ class Returned(NamedTuple):
     """The store is open. `set_aside`: what it found damaged and serves without, each with its file and place."""
 
     set_aside: Sequence[str] = ()
+    kept_in: str = ""
 
 
 Event: TypeAlias = Done | Answer | Failed | Lost | Returned
@@ -113,6 +114,7 @@ class ServedStore:
         self.condition = StoreCondition.OPENING
         self.fault = ""  # why the store was lost
         self.set_aside: Sequence[str] = ()  # what it found damaged, as it was when it was opened
+        self.kept_in = ""  # where, and whether another machine has it too, as it was when it was opened
         self.delay_s = 0.0
         self.acks_to_lose = 0
         self._on_lost = on_lost
@@ -238,6 +240,7 @@ class ServedStore:
                 self._switch("loss_told")
             else:
                 self.condition, self.fault, self.set_aside = StoreCondition.UP, "", event.set_aside
+                self.kept_in = event.kept_in
                 tell(self._on_returned, self.index)
         if self._is_overrun and not self._waiting:
             # The broker took the refusal for a loss, and nothing else reports that the store can be used again.

@@ -139,6 +139,7 @@ class StoreWorker(Generic[Store, Part]):
         try:
             self._store = self._open_store()
             set_aside = [str(damage) for damage in self._store.damage()]
+            kept_in = self._store.kept_in()
         except StoreTaken as fault:
             self._not_opened(str(fault), REOPEN_PAUSE_S, StoreCondition.TAKEN)
         except StoreUnavailable as fault:
@@ -148,7 +149,7 @@ class StoreWorker(Generic[Store, Part]):
             self._not_opened(f"{self._name} cannot be opened: {broken!r}", REOPEN_PAUSE_S)
         else:
             self._condition, self._fault = StoreCondition.UP, ""
-            self._events.append(Returned(set_aside))
+            self._events.append(Returned(set_aside, kept_in))
         self._send()
 
     def _not_opened(self, fault: str, pause_s: float, condition: StoreCondition = StoreCondition.LOST) -> None:

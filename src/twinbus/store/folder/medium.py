@@ -51,6 +51,9 @@ class FolderMedium:
     def tables(self, cache_bytes: int) -> "FolderTables":
         return FolderTables(self._folder, cache_bytes)
 
+    def kept_in(self) -> str:
+        return "folder"
+
     def keep(self) -> None:
         assert self._identity is not None
         self._identity.keep()

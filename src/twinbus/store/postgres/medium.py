@@ -92,6 +92,10 @@ class PostgresMedium:
         set_search_path(writer, self._place.schema)
         return PostgresTables(self._open(), writer, lambda: self.epoch)
 
+    def kept_in(self) -> str:
+        (is_replicated,) = self._open().one(SQL["is_replicated"].decode())
+        return "postgresql, replicated" if is_replicated else "postgresql, one server"
+
     def keep(self) -> None:
         """The schema is its own witness."""
 

@@ -13,9 +13,6 @@ INSERT INTO store (version, records, number, store_count, identity) VALUES (%s, 
 -- name: store
 SELECT version, records, store_count, identity FROM store;
 
--- name: server
-SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('transaction_read_only') = 'on';
-
 -- name: lock_lease
 SELECT owner, address, until > clock_timestamp() FROM lease FOR UPDATE;
 
@@ -207,6 +204,5 @@ DELETE FROM duplicates WHERE slot = %s AND key = ANY(%s::text[]);
 -- name: put_position
 UPDATE position SET position = %s;
 
--- name: durability
-SELECT current_setting('synchronous_commit'), current_setting('fsync') = 'on', current_setting('synchronous_standby_names') <> '',
-  (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')), current_setting('data_checksums') = 'on';
+-- name: is_replicated
+SELECT current_setting('synchronous_standby_names') <> '';
