@@ -241,9 +241,8 @@ class NamespaceServer:
     def _root_key_change(self, key: str) -> Iterator[None]:
         """A `RootKeyChange`; called in a thread of its own."""
         is_new = key != self.root_rule.primary_key
-        if is_new:
-            if not self.settings.store_dsns:  # there the catalog is the only place
-                self._folder.keep_root_key(key)
+        if is_new and not self.settings.store_dsns:  # there the catalog is the only place
+            self._folder.keep_root_key(key)
         yield
         if is_new:
             self.root_rule = replace(self.root_rule, primary_key=key)
