@@ -24,7 +24,7 @@ ANSWERED = (Cause.PING, Cause.MANAGEMENT)
 
 
 def of_clients(bill: Bill) -> list[EntityLine]:
-    """Without peeks: none of the clients does that, and the rehearsal looks for itself where it has to wait for long."""
+    """Without peeks: a pair looks into its backlog while sessions catch up, and the rehearsal where it has to wait for long."""
     return [line for line in bill.entities if line.cause != Cause.PEEK]
 
 
