@@ -114,6 +114,7 @@ def run_once(spark: "SparkSession", ledger: Ledger, mode: CaptureMode, note: Pat
 
 @pytest.mark.rule("C1.2")
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("mode", "phases"),
     [
