@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.gateway.authorization import AccessRules, WebTokenRules
+from twinbus.gateway.latencies import Stopwatch
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.book import OperationsBook
 from twinbus.model.paths import path_key
@@ -25,6 +26,7 @@ class EntityTraffic:
     bytes_out: int = 0
     settled: int = 0
     requests: int = 0  # to the management node
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)  # of the whole namespace
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class Traffic:
     tokens_accepted: int = 0
     tokens_refused: int = 0
     entities: dict[str, EntityTraffic] = field(default_factory=dict)
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def of(self, path: str) -> EntityTraffic:
         key = path_key(path)
@@ -43,7 +46,7 @@ class Traffic:
             if len(self.entities) >= ENTITIES_MAX:
                 # Most entries are of entities deleted long ago, so the oldest entry goes.
                 del self.entities[next(iter(self.entities))]
-            traffic = self.entities[key] = EntityTraffic()
+            traffic = self.entities[key] = EntityTraffic(stopwatch=self.stopwatch)
         return traffic
 
 

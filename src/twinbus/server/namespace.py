@@ -31,6 +31,7 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.errors import ArgumentError, StoreTaken, StoreUnavailable
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections
+from twinbus.gateway.latencies import Stopwatch
 from twinbus.gateway.namespace_view import NamespaceView, Traffic
 from twinbus.gateway.turns import Turns
 from twinbus.http.application import HttpApplication, HttpParts
@@ -92,7 +93,7 @@ class NamespaceServer:
         self._marking: set[asyncio.Task[None]] = set()
         self._mark_created: Callable[[int], None] = lambda _: None
         self.clock = clock or SystemClock()
-        self.traffic = Traffic()
+        self.traffic = Traffic(stopwatch=Stopwatch(time.perf_counter, self.clock.now))
         self.amqp_port = settings.amqp_port
         self.tls_port = settings.tls_port
         self.tls_authority: Path | None = None  # what clients over TLS must trust if no certificate was given

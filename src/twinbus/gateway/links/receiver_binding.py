@@ -145,8 +145,13 @@ class ReceiverBinding:
             self._grant(0)
         if self._is_drain_due:
             self._drain()
-        self._traffic.messages_out += len(encoded)
-        self._traffic.bytes_out += sum([len(payload) for _, payload in encoded])
+        traffic, stopwatch = self._traffic, self._traffic.stopwatch
+        traffic.messages_out += len(encoded)
+        if encoded:
+            # The first is the oldest of the burst; to look at each would cost more than it tells.
+            waited_ms = stopwatch.wall() - deliveries[0].message.enqueued_at
+            stopwatch.waited.observe(max(0, waited_ms) / 1000, len(encoded))
+        traffic.bytes_out += sum([len(payload) for _, payload in encoded])
         self._window.delivered(len(encoded))
         self.meter.delivered(deliveries)
         self._wake()

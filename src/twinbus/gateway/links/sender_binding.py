@@ -18,6 +18,7 @@ from twinbus.broker.entity.transfers import ViaTarget
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError
 from twinbus.gateway.addresses import EntityNode
+from twinbus.gateway.latencies import Stopwatch
 from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.outcome_states import ranges
 from twinbus.gateway.namespace_view import EntityTraffic
@@ -123,16 +124,19 @@ class SenderBinding:
 
     def _send(self, messages: list[Message], ids: list[int], now: Millis) -> None:
         if messages:
-            self._target.send_each(messages, now, _BurstReply(self, ids, messages))
+            self._target.send_each(messages, now, _BurstReply(self, ids, messages, self._traffic.stopwatch))
 
     def _send_batch(self, payload: bytes, delivery_id: int, now: Millis) -> None:
         messages = self._read_batch(payload)
+        stopwatch = self._traffic.stopwatch
+        since = stopwatch.steady()
 
         def reply(result: list[int] | MessagingError) -> None:
             if isinstance(result, MessagingError):
                 self.refused(delivery_id, result)
             else:
                 self._traffic.messages_in += len(messages) - 1
+                stopwatch.acknowledged.observe(stopwatch.steady() - since, len(messages))
                 self.accepted([delivery_id], messages, result)
 
         if messages:
@@ -201,15 +205,18 @@ class SenderBinding:
 class _BurstReply:
     """The entity's answers to one burst, by position in it."""
 
-    __slots__ = ("_binding", "_ids", "_messages")
+    __slots__ = ("_binding", "_ids", "_messages", "_since", "_stopwatch")
 
-    def __init__(self, binding: SenderBinding, ids: list[int], messages: list[Message]) -> None:
+    def __init__(self, binding: SenderBinding, ids: list[int], messages: list[Message], stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
+        self._since = stopwatch.steady()
         self._binding = binding
         self._ids = ids
         self._messages = messages
 
     def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
-        ids, messages = self._ids, self._messages
+        ids, messages, stopwatch = self._ids, self._messages, self._stopwatch
+        stopwatch.acknowledged.observe(stopwatch.steady() - self._since, len(indexes))
         if len(indexes) == len(ids):
             self._binding.accepted(ids, messages, numbers)
         else:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
@@ -115,11 +115,22 @@ class NamespaceMetrics:
                 await pace.rest()
             if is_first:
                 parts.append(_text(family, [], has_head=True))
+        parts += [_written(metric) for metric in self._histograms() if not wanted or metric.name in wanted]
         return b"".join(parts)
+
+    def _histograms(self) -> Iterator[HistogramMetricFamily]:
+        stopwatch = self._traffic.stopwatch
+        for name, help_text, latencies in (
+            ("twinbus_send_seconds", "From the arrival of a message to its acknowledgement", stopwatch.acknowledged),
+            ("twinbus_time_in_queue_seconds", "From the enqueued time of a message to a delivery", stopwatch.waited),
+        ):
+            metric = HistogramMetricFamily(name, help_text, labels=("namespace",))
+            metric.add_metric((self._namespace,), latencies.buckets(), latencies.total_s)
+            yield metric
 
     def _families(self, rows: Sequence[SubQueueCounts]) -> Iterator[tuple[Family, Samples]]:
         yield from self._of_gateway()
-        yield from self._of_entities(self._spellings(rows))
+        yield from self._of_entities(self._spellings())
         yield from self._of_queues(rows)
         yield from self._of_receiving()
         yield self._of_placement()
@@ -148,9 +159,9 @@ class NamespaceMetrics:
             [((self._namespace, cause.value), count) for cause, count in self._operations.items()],
         )
 
-    def _spellings(self, rows: Sequence[SubQueueCounts]) -> dict[str, str]:
+    def _spellings(self) -> dict[str, str]:
         """The paths of entities as they were created: traffic is counted under the keys by which paths compare."""
-        names = {path_key(row.entity): row.entity for row in rows}
+        names = {path_key(path): path for path, _ in self._with_messages()}
         return names | {path_key(topic.description.name): topic.description.name for topic in self._entities.topics()}
 
     def _of_entities(self, spellings: Mapping[str, str]) -> Iterator[tuple[Family, Samples]]:
@@ -229,11 +240,15 @@ def _text(family: Family, samples: Samples, *, has_head: bool) -> bytes:
     metric = family.kind(family.name, family.help_text, labels=family.labels)
     for values, value in samples:
         metric.add_metric(values, value)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once(metric))
-    text = generate_latest(registry)
+    text = _written(metric)
     # The head is two lines: the help and the type.
     return text if has_head else text.split(b"\n", 2)[2]
+
+
+def _written(metric: Metric) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(metric))
+    return generate_latest(registry)
 
 
 class _Once(Collector):
