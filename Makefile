@@ -6,9 +6,11 @@ BIN := $(VENV)/bin
 WANTED := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 READY := $(VENV)/ready-$(WANTED)
 SPARK_READY := $(VENV)/spark-ready-$(WANTED)
+SITE := build/site-venv
+SITE_READY := $(SITE)/ready
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo check test test-core test-spark test-outages test-interop nightly mutants lint bench docs compatibility clean setup
+.PHONY: run demo check test test-core test-spark test-outages test-interop nightly mutants lint bench docs pages site compatibility clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -63,11 +65,23 @@ bench: $(SPARK_READY)
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.table
 
-docs: $(SPARK_READY)
+docs: pages site
+
+# The pages that are written from the code.
+pages: $(SPARK_READY)
 	@$(BIN)/python -m twinbus.cli.reference > $(VENV)/cli.md && mv $(VENV)/cli.md docs/reference/cli.md
 	@$(BIN)/python -m twinbus.model.properties_page docs/reference/properties.md
 	@$(BIN)/python -m twinbus.pipeline.reference > $(VENV)/spark.md && mv $(VENV)/spark.md docs/reference/spark-options.md
 	@$(BIN)/python -m tests.contract_a.coverage
+
+# All pages as HTML with search, in build/site; a link that leads nowhere is an error.
+site: $(SITE_READY)
+	@$(SITE)/bin/python docs/build_site.py build/site
+
+$(SITE_READY): docs/requirements.txt
+	@test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --requirement docs/requirements.txt
+	@touch $@
 
 # Every client and framework, also those that make test leaves out; the page is written from what their scenarios did.
 compatibility: $(SPARK_READY)
