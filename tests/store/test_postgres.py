@@ -1,5 +1,6 @@
 """What only a store in PostgreSQL has to stand: other owners, fail-over, a server that refuses."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -337,6 +338,26 @@ def test_a_keeper_whose_namespace_is_silent_renews_nothing(here: PostgresPlace) 
     assert len(told) == 1
     store.close()
     keeper.close()
+
+
+def test_a_database_that_hangs_costs_no_lease_in_another(here: PostgresPlace) -> None:
+    """Leases elsewhere are renewed all the same, and given back."""
+    told: dict[int, int] = {}
+    keeper = LeaseKeeper(lambda number, _: told.update({number: told.get(number, 0) + 1}), lambda: True)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(20)
+        dsn = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/bus?connect_timeout=60"
+        keeper.start(PostgresPlace(dsn, here.namespace, 1, 2), Owner.this_process(), boot_time())
+        asking, _ = silent.accept()
+        with asking:
+            store = PostgresStore(here, Owner.this_process(), renewal=keeper)
+            deadline = time.monotonic() + 10
+            while told[0] < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert told[0] >= 2
+            keeper.give_back()
+    opened(here).close()
+    store.close()
 
 
 def race(where: PostgresPlace) -> None:

@@ -1,4 +1,4 @@
-"""Leases on stores in PostgreSQL: renewed every second for all stores of a process, by a thread of its own.
+"""Leases on stores in PostgreSQL: renewed every second for all stores of a process, by a thread for each database.
 
 The database's clock decides when a lease ends. Its owner trusts a renewal for a second less, counted from before it was sent, by a
 clock that neither jumps nor stands still while the machine sleeps: so it stops handing over before anybody else begins, as long
@@ -24,7 +24,7 @@ from twinbus.store.postgres.statements import SQL, schema_statement
 LEASE_S = 5.0
 TRUSTED_S = 4.0
 RENEW_EVERY_S = 1.0
-GIVE_BACK_S = 2.0
+END_S = 2.0
 TAKEOVER_TIMEOUT = "10s"
 TAKEN = -1.0
 
@@ -102,7 +102,7 @@ NO_RENEWAL: LeaseRenewal = _NoRenewal()
 
 
 class LeaseKeeper:
-    """Renews leases while `may_serve` says so, with one connection for each database.
+    """Renews leases while `may_serve` says so, those in each database on a thread of their own.
 
     `trusted_until(number, boot time)` is called with every renewal, with 0.0 when a lease is given back and with TAKEN when
     another process has it; from any thread.
@@ -112,76 +112,118 @@ class LeaseKeeper:
         self._trusted_until = trusted_until
         self._may_serve = may_serve
         self._changing = threading.Lock()
+        self._databases: dict[str, _DatabaseLeases] = {}
+
+    def start(self, place: LeasedPlace, owner: Owner, since: float) -> None:
+        self._leases_in(place.dsn).start(place, owner, since)
+
+    def stop(self, place: LeasedPlace) -> None:
+        self._leases_in(place.dsn).stop(place)
+
+    def give_back_too(self, place: LeasedPlace, owner: Owner) -> None:
+        """A lease that somebody else renews, for whom `give_back` is called as well."""
+        self._leases_in(place.dsn).give_back_too(place, owner)
+
+    def give_back(self) -> None:
+        """All leases, at once and for good: nobody is there any more who could serve. Takes no longer than END_S."""
+        self._end(gives_back=True)
+
+    def close(self) -> None:
+        """Renew nothing more. Takes no longer than END_S."""
+        self._end(gives_back=False)
+
+    def _end(self, *, gives_back: bool) -> None:
+        with self._changing:
+            databases = list(self._databases.values())
+        deadline = boot_time() + END_S
+        for leases in databases:
+            leases.end(gives_back=gives_back)
+        for leases in databases:
+            leases.join(max(deadline - boot_time(), 0.0))
+
+    def _leases_in(self, dsn: str) -> "_DatabaseLeases":
+        with self._changing:
+            if dsn not in self._databases:
+                self._databases[dsn] = _DatabaseLeases(dsn, self._trusted_until, self._may_serve)
+            return self._databases[dsn]
+
+
+class _DatabaseLeases:
+    """The leases in one database, with a thread and a connection. If the database hangs, these end by themselves and no others."""
+
+    def __init__(self, dsn: str, trusted_until: Callable[[int, float], None], may_serve: Callable[[], bool]) -> None:
+        self._dsn = dsn
+        self._trusted_until = trusted_until
+        self._may_serve = may_serve
+        self._changing = threading.Lock()
         self._held: dict[LeasedPlace, Owner] = {}
         self._others: dict[LeasedPlace, Owner] = {}
-        self._connections: dict[str, Connection] = {}
+        self._connected: Connection | None = None
+        self._gives_back = False
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"leases of {server_of(dsn)}", daemon=True)
         self._thread.start()
 
     def start(self, place: LeasedPlace, owner: Owner, since: float) -> None:
         with self._changing:
             self._held[place] = owner
-        self._trusted_until(place.number, since + TRUSTED_S)
+            self._trusted_until(place.number, since + TRUSTED_S)
 
     def stop(self, place: LeasedPlace) -> None:
         with self._changing:
             self._held.pop(place, None)
-        self._trusted_until(place.number, 0.0)
+            self._trusted_until(place.number, 0.0)
 
     def give_back_too(self, place: LeasedPlace, owner: Owner) -> None:
-        """A lease that somebody else renews, for whom `give_back` is called as well."""
-        self._others[place] = owner
-
-    def give_back(self) -> None:
-        """All leases, at once and for good: nobody is there any more who could serve. Takes no longer than GIVE_BACK_S."""
-        self._is_over.set()
         with self._changing:
-            held = {**self._held, **self._others}
-        helper = threading.Thread(target=self._give_back, args=(held,), daemon=True)
-        helper.start()
-        helper.join(GIVE_BACK_S)
+            self._others[place] = owner
 
-    def _give_back(self, held: dict[LeasedPlace, Owner]) -> None:
-        self._thread.join(GIVE_BACK_S)
-        for place, owner in held.items():
-            with suppress(psycopg.Error, StoreUnavailable):
-                give_back(self._connection(place.dsn, owner), place, owner)
-
-    def close(self) -> None:
+    def end(self, *, gives_back: bool) -> None:
+        self._gives_back = gives_back
         self._is_over.set()
-        self._thread.join()
-        for connection in self._connections.values():
-            connection.close()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         while not self._is_over.wait(RENEW_EVERY_S):
             if self._may_serve():
                 with self._changing:
                     held = dict(self._held)
-                for dsn in {place.dsn for place in held}:
-                    self._renew(dsn, {place: owner for place, owner in held.items() if place.dsn == dsn})
+                self._renew(held)
+        if self._gives_back:
+            self._give_back()
+        self._disconnect()
 
-    def _renew(self, dsn: str, held: dict[LeasedPlace, Owner]) -> None:
-        """Of one database. If it cannot be reached the leases end by themselves."""
+    def _renew(self, held: dict[LeasedPlace, Owner]) -> None:
+        """If the database cannot be reached the leases end by themselves."""
         try:
             for place, owner in held.items():
                 before = boot_time()
                 statement = schema_statement("renew_lease", place.schema)
-                renewed = self._connection(dsn, owner).raw.execute(statement, (LEASE_S, owner.id), prepare=True)
+                renewed = self._connection(owner).raw.execute(statement, (LEASE_S, owner.id), prepare=True)
                 with self._changing:
-                    is_held = place in self._held
-                if is_held:
-                    self._trusted_until(place.number, before + TRUSTED_S if renewed.rowcount == 1 else TAKEN)
+                    if place in self._held:
+                        self._trusted_until(place.number, before + TRUSTED_S if renewed.rowcount == 1 else TAKEN)
         except (psycopg.Error, StoreUnavailable) as error:
             log.warning("leases_not_renewed", extra={"fields": {"stores": len(held), "reason": str(error)}})
-            connection = self._connections.pop(dsn, None)
-            if connection is not None:
-                connection.close()
+            self._disconnect()
 
-    def _connection(self, dsn: str, owner: Owner) -> Connection:
-        if dsn not in self._connections:
-            self._connections[dsn] = connection = Connection(dsn, f"twinbus {owner.id} leases")
+    def _give_back(self) -> None:
+        with self._changing:
+            held = {**self._held, **self._others}
+        for place, owner in held.items():
+            with suppress(psycopg.Error, StoreUnavailable):
+                give_back(self._connection(owner), place, owner)
+
+    def _connection(self, owner: Owner) -> Connection:
+        if self._connected is None:
+            self._connected = Connection(self._dsn, f"twinbus {owner.id} leases")
             # A renewal that is lost costs a second, and waiting for a standby may take longer.
-            connection.raw.execute("SET synchronous_commit = local; SET statement_timeout = '3s'")
-        return self._connections[dsn]
+            self._connected.raw.execute("SET synchronous_commit = local; SET statement_timeout = '3s'")
+        return self._connected
+
+    def _disconnect(self) -> None:
+        connection, self._connected = self._connected, None
+        if connection is not None:
+            connection.close()
