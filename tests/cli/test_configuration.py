@@ -62,7 +62,7 @@ def test_every_setting_has_a_variable_and_a_key(here: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("storse = 1", "no setting 'storse'. Did you mean 'stores'?"),
+        ("amqp-prt = 1", "no setting 'amqp-prt'. Did you mean 'amqp_port'?"),
         ("stores = '4'", "'stores' has to be a whole number"),
         ("[serve]\ntls = 1", "'tls' has to be true or false"),
         ("queue = 'a'", "'queue' has to be a list"),

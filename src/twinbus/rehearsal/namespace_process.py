@@ -23,7 +23,19 @@ WRONG_USE = 2  # the exit code of a command line that is wrong
 
 CONFIGURATION = "TWINBUS_CONFIG"
 VARIABLES = (
-    *("NAMESPACE", "DATA", "HOST", "ADVERTISE", "AMQP_PORT", "HTTP_PORT", "ALSO_LISTEN", "STORES", "QUEUE", "ENTITIES"),
+    *(
+        "NAMESPACE",
+        "DATA",
+        "HOST",
+        "ADVERTISE",
+        "AMQP_PORT",
+        "HTTP_PORT",
+        "ALSO_LISTEN",
+        "STORES",
+        "STORE",
+        "QUEUE",
+        "ENTITIES",
+    ),
     *("TLS", "TLS_NAME", "TLS_CERT", "TLS_KEY", "TLS_PORT", "ALLOW_PLAIN", "KEY", "TRUST", "METER", "OPERATIONS"),
     *("EXACT_OPERATIONS", "LOG_LEVEL", "LOG_FORMAT"),
 )
