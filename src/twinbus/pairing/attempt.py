@@ -8,6 +8,8 @@ from twinbus.clock import Millis
 
 LAG_SHARE_MAX = 0.5
 """Of a timeout. If this process did not run for more of it, the timeout says nothing about the peer."""
+LAG_MIN: Millis = 1_000
+"""Less is ordinary on a busy machine, however short the timeout."""
 
 
 @dataclass(slots=True)
@@ -23,7 +25,7 @@ class Attempt:
 
     @property
     def lag_max(self) -> Millis:
-        return int(self.timeout_s * 1000 * LAG_SHARE_MAX)
+        return max(LAG_MIN, int(self.timeout_s * 1000 * LAG_SHARE_MAX))
 
     def is_wanted(self) -> bool:
         """Asked once its turn has come: False if it should go elsewhere by now."""
