@@ -159,6 +159,24 @@ def test_a_subscription_that_is_deleted_in_between_gets_no_copy(sim: Simulation,
     assert first.main.counts().active == 0
 
 
+def test_a_subscription_that_is_deleted_in_between_gets_no_dead_letter(sim: Simulation, topic: TopicEntity) -> None:
+    """Its rows would be those of a fragment that the store does not have: the store would refuse the whole batch."""
+    (kept, *_) = subscriptions(sim)
+    gone = sim.subscription(SubscriptionDescription("t", "gone", requires_session=True))
+    answer = begin(sim, topic, batch())
+    sim.turn()
+    sim.turn()
+    deleted: Answer[None] = Answer()
+    sim.entities.delete_subscription("t", "gone", sim.now, deleted)
+    for port in sim.ports:
+        port.run()
+    sim.run()
+    assert deleted.has_come
+    assert len(answer.value) == COUNT
+    assert len(ids_in(sim, kept)) == COUNT
+    assert gone.dead_letter.counts().active == 0
+
+
 def test_copies_beyond_the_limit_refuse_the_whole_batch(
     sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,9 +205,9 @@ class FanOut:
 
     def decide(self) -> None:
         """All messages have been added."""
-        if self._fragment.broker.leaving:
-            # Their copies are not made: see `Decision`.
-            self._copies = {key: each for key, each in self._copies.items() if not each.fragment.is_leaving}
+        # Of subscriptions that are being deleted or are gone: their copies are not made, see `Decision`.
+        for key in [key for key, each in self._copies.items() if not each.fragment.is_loaded]:
+            del self._copies[key]
         passing: list[StoredMessage] = []
         if self._number > self._last_written:
             passing.append(StoredMessage(self._number, b"", self._now, self._now))

@@ -254,9 +254,10 @@ class Decision:
         fragment.commit(numbers, changes, self._take_effect, failed)
 
     def _number_elsewhere(self, changes: list[Change]) -> None:
-        if self.fragment.broker.leaving:
-            # A subscription that is being deleted takes no more copies, in its store or in memory.
-            self._elsewhere = {key: each for key, each in self._elsewhere.items() if not each[0].is_leaving}
+        # A subscription that is being deleted takes no more copies, in its store or in memory. It may even be gone since they
+        # were chosen, and a store that is given rows of a fragment which it does not have is taken to be broken.
+        for key in [key for key, (target, _) in self._elsewhere.items() if not target.is_loaded]:
+            del self._elsewhere[key]
         for target, rows in self._elsewhere.values():
             for number, row in enumerate(rows, target.tally.take_numbers(len(rows))):
                 row.sequence_number = number
@@ -265,8 +266,7 @@ class Decision:
             changes.append(Enqueued(target.key, rows))
 
     def _number_copied(self, changes: list[Change]) -> None:
-        # They were chosen a while ago: a subscription may be gone since.
-        self._copied = [each for each in self._copied if each[0].is_loaded and not each[0].is_leaving]
+        self._copied = [each for each in self._copied if each[0].is_loaded]  # as above
         for target, rows in self._copied:
             first_number = target.tally.add_copies(rows)
             target.agenda.will_expire(rows.next_expiry)

@@ -106,11 +106,6 @@ class Fragment:
     def is_available(self) -> bool:
         return self.is_loaded and self.broker.is_available
 
-    @property
-    def is_leaving(self) -> bool:
-        """It is being deleted."""
-        return self.key in self.broker.leaving
-
     def is_put_off(self, scheduled: StoredMessage) -> bool:
         """Whether it was abandoned with a delay, and not sent with a schedule. Nothing is sent to a dead-letter queue, whose
         messages keep the delivery count that they came with."""
