@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -113,6 +114,36 @@ def test_another_user_of_the_machine_is_refused(portal: RunningPortal) -> None:
     for user, said in ((None, "200"), (NOBODY, "403 This portal belongs to another user")):
         asked = subprocess.run(command, user=user, cwd="/", capture_output=True, text=True, timeout=60, check=True)
         assert asked.stdout.startswith(said)
+
+
+FROM_THE_PORT_OF_ANOTHER = """
+import socket, sys
+port, taken = int(sys.argv[1]), int(sys.argv[2])
+with socket.socket() as other:
+    other.settimeout(20)
+    other.bind(("127.0.0.2", taken))
+    other.connect(("127.0.0.1", port))
+    other.sendall(b"GET / HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+    print(other.recv(100).decode())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says whose a connection is")
+def test_another_user_is_refused_from_the_port_of_this_users_browser(portal: RunningPortal) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can ask as somebody else")
+    python = Path("/usr/bin/python3")
+    if not python.exists():
+        pytest.skip("there is no Python that another user may run")
+    port = int(portal.address.rpartition(":")[2])
+    for _ in range(3):
+        # The table has no order: with one connection of ours it is a matter of luck which of the two comes first.
+        with socket.create_connection(("127.0.0.1", port)) as browser:
+            command = [str(python), "-c", FROM_THE_PORT_OF_ANOTHER, str(port), str(browser.getsockname()[1])]
+            asked = subprocess.run(
+                command, user=NOBODY, cwd="/", capture_output=True, text=True, timeout=60, check=True
+            )
+        assert asked.stdout.startswith("HTTP/1.1 403"), asked.stdout
 
 
 # Elsewhere than on loopback

@@ -78,8 +78,8 @@ class Guard:
         return None
 
     def _refusal_of_others(self, scope: Scope) -> Response | None:
-        ends = scope.get("client"), scope.get("server")
-        if not self._is_for_owner or None in ends or is_own(ends[0][1], ends[1][1]):  # type: ignore[index]
+        client, server = scope.get("client"), scope.get("server")
+        if not self._is_for_owner or client is None or server is None or is_own(tuple(client), tuple(server)):
             return None
         text = (
             "This portal belongs to another user of this machine. Start your own, or ask for one with TLS and a login."
