@@ -47,6 +47,17 @@ def test_the_environment_is_stronger_than_the_file_and_both_than_defaults(
     assert shown(capsys, "up")["tls"] == (False, "default")
 
 
+def test_the_password_of_a_database_is_never_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {
+        "postgresql://bus:geheim@pg{0-3}:5433/bus": "postgresql://pg{0-3}:5433/bus",
+        "host=pg dbname=bus sslpassword=geheim": "postgresql://pg/bus",
+        "postgresql://bus@pg/bus?passfile=/etc/pass": "postgresql://bus@pg/bus?passfile=/etc/pass",
+        "postgresql://bus:geheim@[pg/bus": "(hidden)",
+    }
+    (here / "twinbus.toml").write_text(f"store = {json.dumps(list(given))}\n")
+    assert shown(capsys)["store"] == (", ".join(given.values()), "twinbus.toml")
+
+
 def test_every_setting_has_a_variable_and_a_key(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("serve", "up"):
         for option in COMMANDS[name].settings:

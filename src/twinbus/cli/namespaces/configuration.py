@@ -19,6 +19,7 @@ from twinbus.errors import ArgumentError
 PREFIX = "TWINBUS_"
 CONFIG_VARIABLE = "TWINBUS_CONFIG"
 KEY_VARIABLE = "TWINBUS_KEY"
+STORE_VARIABLE = "TWINBUS_STORE"
 FILE_DEFAULT = Path("twinbus.toml")
 TABLES = ("serve", "up")
 NOT_SETTINGS = ("config", "as_json", "help")

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
-from twinbus.cli.namespaces.configuration import KEY_VARIABLE, ConfigOption, ConfiguredCommand
+from twinbus.cli.namespaces.configuration import KEY_VARIABLE, STORE_VARIABLE, ConfigOption, ConfiguredCommand
 from twinbus.cli.namespaces.running import RunningNamespace, announce, namespace_folder, withdraw
 from twinbus.cli.namespaces.two_namespaces import PrimaryPorts, run_two
 from twinbus.cli.output import Output
@@ -50,7 +50,7 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="POSTGRESQL",
-        envvar="TWINBUS_STORE",
+        envvar=STORE_VARIABLE,
         help="Keep the messaging stores in this PostgreSQL, such as 'postgresql://pg{0-3}/bus'; may be repeated.",
     ),
 ]
@@ -298,15 +298,11 @@ def _store_dsns(stores: Sequence[str], arguments: Sequence[str]) -> tuple[str, .
 
     dsns = expand(tuple(stores))
     try:
-        from psycopg.conninfo import conninfo_to_dict
-
-        from twinbus.store.postgres.place import check_dsn
+        from twinbus.store.postgres.place import has_secret
     except ImportError:
         raise ArgumentError("Stores in PostgreSQL need psycopg: pip install 'twinbus[postgres]'.") from None
-    for dsn in dsns:
-        check_dsn(dsn)
-    is_typed = any(store in argument for store in stores for argument in arguments)
-    if is_typed and any("password" in conninfo_to_dict(dsn) for dsn in dsns):
+    with_secret = [dsn for dsn in dsns if has_secret(dsn)]
+    if with_secret and any(store in argument for store in stores for argument in arguments):
         raise ArgumentError(
             "The connection string holds a password, and everybody on this machine can read the arguments of a process. "
             "Give the string by TWINBUS_STORE, or the password by PGPASSWORD, passfile or service."

@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from twinbus.errors import ArgumentError
 
 SCHEMA_PREFIX = "twinbus_"
+SECRETS = ("password", "sslpassword")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,13 @@ def check_dsn(dsn: str) -> None:
             "The connection string of a store cannot be read. Write postgresql://user@host:5432/database, "
             "or key=value pairs as libpq has them."
         ) from None
+
+
+def has_secret(dsn: str) -> bool:
+    """Raises ArgumentError if it is not a connection string."""
+    check_dsn(dsn)
+    known = conninfo_to_dict(dsn)
+    return any(name in known for name in SECRETS)
 
 
 def server_of(dsn: str) -> str:
