@@ -51,6 +51,19 @@ def test_a_store_has_one_owner_while_its_lease_lasts(here: PostgresPlace) -> Non
     opened(here).close()
 
 
+def test_a_store_that_is_opened_again_leaves_the_others_of_its_owner_alone(
+    postgres_dsn: str, fresh_namespace: str
+) -> None:
+    """Also where the name of the namespace is as long as may be: the server cuts the names of connections off."""
+    name, owner = fresh_namespace.ljust(50, "n"), Owner.this_process()
+    first, second = (opened(PostgresPlace(postgres_dsn, name, number, 2), owner) for number in range(2))
+    first.commit([FragmentCreated(HERE)])
+    opened(PostgresPlace(postgres_dsn, name, 1, 2), owner).close()  # as after a failure that it has not noticed yet
+    add(first, 1)
+    first.close()
+    second.close()
+
+
 def test_an_owner_that_was_succeeded_commits_nothing(here: PostgresPlace) -> None:
     before = opened(here)
     holding(before, row(1))

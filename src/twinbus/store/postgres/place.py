@@ -13,6 +13,8 @@ from twinbus.errors import ArgumentError
 
 SCHEMA_PREFIX = "twinbus_"
 SECRETS = ("password", "sslpassword")
+APPLICATION_LENGTH_MAX = 63
+"""The server cuts off what is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,5 +105,7 @@ class Owner:
         return cls(secrets.token_hex(8), f"{socket.gethostname()}, process {os.getpid()}")
 
     def application(self, schema: str) -> str:
-        """By which a successor finds the connections of this owner to this schema."""
-        return f"twinbus {self.id} {schema}"[:63]
+        """By which a successor finds the connections of this owner to this schema. The end of a long name tells its stores
+        apart."""
+        prefix = f"twinbus {self.id} "
+        return prefix + schema[len(prefix) - APPLICATION_LENGTH_MAX :]
