@@ -265,6 +265,23 @@ def test_one_command_looks_at_a_bounded_number_of_messages(sim: Simulation) -> N
     assert (page.numbers, page.next_number) == ([5, 6, 7, 8, 9], None)
 
 
+def test_large_messages_are_read_a_few_at_a_time(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their numbers too, and for a preview: a thousand may be named, and each may have a hundred megabytes."""
+    monkeypatch.setattr(repair, "STEP_BYTES_MAX", 500)
+    monkeypatch.setattr(repair, "PREVIEW_BYTES_MAX", 500)
+    plain = sim.queue(QueueDescription("plain"))
+    for number in range(5):
+        sim.send(plain, make_message(str(number), body=bytes(400)))
+    dead_letter_all(sim, plain.main)
+    shown = sim.ask(plain.dead_letter, PreviewRepair(Repair(1, 5), 5)).value
+    assert ([each.before.sequence_number for each in shown.previews], shown.next_number) == ([1], 2)
+    port = sim.ports[plain.fragments[0].broker.index]
+    before = port.commit_count
+    page = sim.ask(plain.dead_letter, Repair(1, 9, numbers=[9, 1, 2, 4, 5, 8])).value
+    assert (page.numbers, page.next_number) == ([1, 2, 4, 5], None)
+    assert port.commit_count == before + 4
+
+
 def test_a_preview_shows_what_would_change_and_changes_nothing(sim: Simulation, queue: QueueEntity) -> None:
     plain = sim.queue(QueueDescription("plain"))
     bury(sim, plain, *map(str, range(5)), colour="red")

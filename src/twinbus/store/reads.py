@@ -65,13 +65,15 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class ReadNumbers:
-    """The rows with these numbers that exist, in the order of the numbers, whatever their size."""
+    """The rows with these numbers that exist, in the order of the numbers: the first ones, if all have more than `bytes_max`
+    together, and at least one."""
 
     fragment: FragmentKey
     numbers: Sequence[int]
+    bytes_max: int | None = None
 
     def run(self, store: MessagingStore) -> Rows:
-        return store.read(self.fragment, self.numbers)
+        return store.read(self.fragment, self.numbers, self.bytes_max)
 
 
 @dataclass(frozen=True, slots=True)

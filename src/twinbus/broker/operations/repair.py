@@ -13,6 +13,7 @@ it arrives as if sent, and where duplicates are detected it would be dropped wit
 needs a new one.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -52,6 +53,8 @@ from twinbus.store.reads import ReadNumbers, Rows, Scan
 
 STEP_COUNT_MAX = 200
 STEP_BYTES_MAX = 1024 * 1024
+PREVIEW_BYTES_MAX = 1024 * 1024
+"""A single message is never too large."""
 WAITING_MAX = 10_000
 """Messages that may wait in a fragment of the transfer sub-queue before more are moved there."""
 
@@ -81,19 +84,22 @@ def preview(queue: AskedQueue, command: PreviewRepair, now: Millis) -> Steps[Pre
     wanted = command.repair
     fragment, work = _begin(queue, wanted)
     previews: list[RepairPreview] = []
-    examined_count = 0
+    examined_count = size_bytes = 0
+    is_full = False
     next_number: int | None = wanted.first
     count_max = min(command.count_max, PREVIEWS_MAX)
-    while next_number is not None and len(previews) < count_max and examined_count < wanted.count_max:
+    while next_number is not None and not is_full and examined_count < wanted.count_max:
         rows, later, next_number = yield from _some(fragment, wanted, next_number, wanted.count_max - examined_count)
         for row in rows:
-            if len(previews) == count_max:
+            if is_full:
                 next_number = row.sequence_number
                 break
             examined_count += 1
             found = work.preview(fragment, row, later)
             if found is not None:
                 previews.append(found)
+                size_bytes += len(row.content) + (0 if found.after is None else len(found.after.content))
+                is_full = len(previews) >= count_max or size_bytes >= PREVIEW_BYTES_MAX
     return PreviewPage(previews, examined_count, next_number)
 
 
@@ -121,8 +127,10 @@ def _some(fragment: Fragment, command: Repair, first: int, count_max: int) -> St
     count_max = min(count_max, STEP_COUNT_MAX)
     if command.numbers is not None:
         numbers = sorted({number for number in command.numbers if number >= first})
-        rows, now = yield from read_timed(fragment, ReadNumbers(fragment.key, numbers[:count_max]))
-        following = numbers[count_max] if len(numbers) > count_max else None
+        rows, now = yield from read_timed(fragment, ReadNumbers(fragment.key, numbers[:count_max], STEP_BYTES_MAX))
+        # Those behind the last one were not read if they are too large, or do not exist.
+        read_count = bisect_right(numbers, rows[-1].sequence_number) if rows else count_max
+        following = numbers[read_count] if len(numbers) > read_count else None
         return [row for row in rows if row.state in command.states], now, following
     scan = Scan(fragment.key, first - 1, count_max, STEP_BYTES_MAX, command.states)
     rows, now = yield from read_timed(fragment, scan)
