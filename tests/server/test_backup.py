@@ -1,6 +1,7 @@
 """A backup that is made while messages come and go holds what was acknowledged before it, and nothing that never was."""
 
 import json
+import resource
 import shutil
 import threading
 from pathlib import Path
@@ -10,9 +11,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from tests.cli.conftest import Commands, serve
 from twinbus.cli.app import run
-from twinbus.errors import ArgumentError, StoreDamaged
+from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.server.backup import MANIFEST, back_up, check_backup, restore
-from twinbus.server.data_folder import known_store_paths
+from twinbus.server.data_folder import DataFolder, known_store_paths
 from twinbus.store.folder.journal import segment_numbers, segment_path
 
 NOW = "2026-01-02T03:04:05+00:00"
@@ -156,3 +157,64 @@ def test_a_namespace_that_does_not_exist_is_one_line(tmp_path: Path, capsys: pyt
     assert run(["backup", str(tmp_path / "b"), "--data", str(tmp_path)]) == 1
     assert "No namespace 'primary'" in capsys.readouterr().err
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"namespace": "../elsewhere"},
+        {"namespace": ".."},
+        {"namespace": ""},
+        {"namespace": 5},
+        {"stores": 1},
+        {"stores": "16"},
+        {"format": "1"},
+        {"files": []},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_was_edited_restores_nothing_and_nowhere_else(
+    backup: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], edited: dict[str, object]
+) -> None:
+    copy, data = tmp_path / "copy", tmp_path / "data"
+    shutil.copytree(backup, copy)
+    facts = json.loads((copy / MANIFEST).read_text())
+    (copy / MANIFEST).write_text(json.dumps(facts | edited))
+    assert run(["restore", str(copy), "--data", str(data)]) == 1
+    assert f"{copy / MANIFEST} is not what was written" in capsys.readouterr().err
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["copy"]
+
+
+def test_two_restorations_at_once_do_not_remove_each_others_files(backup: Path, tmp_path: Path) -> None:
+    running = DataFolder(tmp_path / "primary.restoring")
+    (tmp_path / "primary.restoring" / "key").write_text("copied")
+    with pytest.raises(StoreInUse):
+        restore(backup, tmp_path / "primary")
+    assert (tmp_path / "primary.restoring" / "key").read_text() == "copied"
+    running.close()
+
+
+def test_a_restoration_that_fails_leaves_nothing(backup: Path, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # no file can be larger, as on a disk that is full
+    try:
+        with pytest.raises(StoreUnavailable, match="cannot be restored"):
+            restore(backup, tmp_path / "primary")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["primary", "primary.restoring"])
+def test_a_restoration_follows_no_link(backup: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArgumentError, match="Move it away first"):
+        restore(backup, tmp_path / "data" / "primary")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_backup_is_not_made_inside_the_namespace(backup: Path, tmp_path: Path) -> None:
+    restore(backup, tmp_path / "primary")
+    with pytest.raises(ArgumentError, match="Name a folder elsewhere"):
+        back_up(tmp_path / "primary", tmp_path / "primary" / "stores" / "copy", NOW)

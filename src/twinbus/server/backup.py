@@ -11,6 +11,7 @@ operations log is not part of it.
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from twinbus.errors import ArgumentError, StoreDamaged, StoreUnavailable
-from twinbus.server.data_folder import WITNESS_FOLDER, DataFolder, known_store_paths, witness_of
+from twinbus.server.data_folder import LOCK_NAME, WITNESS_FOLDER, DataFolder, known_store_paths, witness_of
 from twinbus.store.folder.copying import copy_database, copy_file, copy_store, sync_file
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.journal import make_folder, sync_folder
@@ -41,10 +42,23 @@ class Manifest:
     format: int = FORMAT
     files: dict[str, str] = field(default_factory=dict)  # SHA-256 by path
 
+    def is_valid(self) -> bool:
+        """Somebody may have edited the file: a name with a slash would lead out of the folder that is restored to."""
+        texts = (self.namespace, self.made_at, self.twinbus)
+        return (
+            all(isinstance(each, str) for each in texts)
+            and all(isinstance(each, int) for each in (self.stores, self.format))
+            and isinstance(self.files, dict)
+            and self.namespace not in ("", ".", "..")
+            and not {"/", "\0"} & set(self.namespace)
+        )
+
 
 def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
     """`folder` is that of a namespace that runs or not; `target` must not exist. Without its manifest a backup is not one."""
     stores = known_store_paths(folder)
+    if target.resolve().is_relative_to(folder.resolve()):
+        raise ArgumentError(f"{target} is in the data folder of the namespace. Name a folder elsewhere.")
     try:
         target.mkdir(0o700, parents=True)
     except FileExistsError:
@@ -76,6 +90,8 @@ def read_manifest(backup: Path) -> Manifest:
         raise ArgumentError(f"{backup} is not a complete backup: it has no {MANIFEST}.") from None
     except (OSError, ValueError, TypeError):
         raise StoreDamaged(f"{backup / MANIFEST} cannot be read. Use another backup.") from None
+    if not manifest.is_valid():
+        raise StoreDamaged(f"{backup / MANIFEST} is not what was written. Use another backup.")
     if manifest.format > FORMAT:
         raise ArgumentError(
             f"{backup} was made by twinbus {manifest.twinbus}. Restore it with that release or a later one."
@@ -92,20 +108,22 @@ def check_backup(backup: Path) -> Manifest:
     for name, digest in manifest.files.items():
         if _digest(found[name]) != digest:
             raise StoreDamaged(f"{backup / name} is not what was written. Use another backup.")
+    if len(known_store_paths(backup)) != manifest.stores:
+        raise StoreDamaged(f"{backup / MANIFEST} is not what was written. Use another backup.")
     return manifest
 
 
 def restore(backup: Path, folder: Path) -> Manifest:
     """Make the data folder of a namespace. It must not exist; after a failure or a crash it does not exist either."""
     manifest = check_backup(backup)
-    if folder.exists():
+    if os.path.lexists(folder):
         raise ArgumentError(f"{folder} exists. Move it away first, or restore below another folder with --data.")
     draft = folder.with_name(folder.name + DRAFT_SUFFIX)
-    if draft.exists():
-        shutil.rmtree(draft)
-    make_folder(draft)
+    if draft.is_symlink():
+        raise ArgumentError(f"{draft} is a link. Move it away first.")
     holding = DataFolder(draft)
     try:
+        _clear(draft)  # what an interrupted restoration has left
         for name in manifest.files:
             make_folder((draft / name).parent)
             copy_file(backup / name, draft / name)
@@ -115,13 +133,25 @@ def restore(backup: Path, folder: Path) -> Manifest:
         for store in known_store_paths(draft):
             for damage in check_folder(store, witness_of(store)):
                 raise StoreDamaged(f"{damage.file}, {damage.place}: {damage.what}. Use another backup.")
-    except OSError as fault:
-        raise StoreUnavailable(f"{folder} cannot be restored: {fault}.") from fault
+        draft.rename(folder)
+        sync_folder(folder.parent)
+    except BaseException as fault:
+        shutil.rmtree(draft, ignore_errors=True)  # a full disk must not stay full
+        if isinstance(fault, OSError):
+            raise StoreUnavailable(f"{folder} cannot be restored: {fault}.") from fault
+        raise
     finally:
         holding.close()
-    draft.rename(folder)
-    sync_folder(folder.parent)
     return manifest
+
+
+def _clear(draft: Path) -> None:
+    """Except for the file that locks it."""
+    for each in draft.iterdir():
+        if each.is_dir() and not each.is_symlink():
+            shutil.rmtree(each)
+        elif each.name != LOCK_NAME:
+            each.unlink()
 
 
 def _files(folder: Path) -> Iterator[Path]:

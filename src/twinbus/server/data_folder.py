@@ -29,6 +29,7 @@ from twinbus.store.store_limits import StoreLimits
 KEY_BYTES = 32
 OPERATIONS_FOLDER = "operations"
 WITNESS_FOLDER = "known-stores"
+LOCK_NAME = "lock"
 SUM_INSIDE = re.compile("crc32 [0-9a-f]{8}$")  # of a line that does not end any more
 STORE_COUNT = re.compile("[1-9][0-9]?", re.ASCII)
 
@@ -42,7 +43,7 @@ class DataFolder:
         self.path = path
         try:
             make_folder(path)
-            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as fault:
             raise StoreUnavailable(
                 f"The data folder {path} cannot be written: {fault.strerror}. Choose another one with --data."
