@@ -15,6 +15,7 @@ from uuid import UUID
 
 from twinbus.amqp.codec import types as amqp
 from twinbus.amqp.codec.sections import ValueBody
+from twinbus.amqp.errors import EncodeError
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import ArgumentError
@@ -107,14 +108,17 @@ def payload_of(record: Any) -> bytes:
     life = record.get("time_to_live_ms")
     if life is not None and (not isinstance(life, int) or life <= 0):
         raise ArgumentError("'time_to_live_ms' is a number of milliseconds above 0.")
-    return encode_message(
-        _body_of(record),
-        **fields,  # type: ignore[arg-type]
-        time_to_live=None if life is None else timedelta(milliseconds=life),
-        created_at=None if life is None else datetime.now(UTC),
-        scheduled_at=_time(record.get("scheduled_at"), "scheduled_at"),
-        application_properties=_typed(record.get("properties"), record.get("property_types")),
-    )
+    try:
+        return encode_message(
+            _body_of(record),
+            **fields,  # type: ignore[arg-type]
+            time_to_live=None if life is None else timedelta(milliseconds=life),
+            created_at=None if life is None else datetime.now(UTC),
+            scheduled_at=_time(record.get("scheduled_at"), "scheduled_at"),
+            application_properties=_typed(record.get("properties"), record.get("property_types")),
+        )
+    except (EncodeError, OverflowError):
+        raise ArgumentError("A number is out of range for its AMQP type. Use a smaller one, or another type.") from None
 
 
 def parse_line(line: str) -> bytes:

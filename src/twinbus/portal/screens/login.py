@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from twinbus.client.connection_string import ConnectionString
-from twinbus.errors import MessagingError, Unauthorized
+from twinbus.errors import ArgumentError, MessagingError, Unauthorized
 from twinbus.portal.access.visitors import COOKIE, Visitors
 from twinbus.portal.form_body import read_form
 from twinbus.portal.html.layout import Frame, page
@@ -30,6 +30,8 @@ LOGIN_TIME_S = 1.0
 """A login takes at least this long, so that neither guessing nor measuring gets anywhere."""
 LOGINS_AT_ONCE = 4
 LENGTH_MAX = 1_000
+FORM_SIZE_MAX = 65_536
+"""Anybody can send it."""
 
 
 def routes(visitors: Visitors, directory: Directory, settings: PortalSettings) -> list[Route]:
@@ -41,7 +43,10 @@ def routes(visitors: Visitors, directory: Directory, settings: PortalSettings) -
         return _page(request.query_params.get("back", "/"))
 
     async def enter(request: Request) -> Response:
-        sent = dict(await read_form(request))
+        try:
+            sent = dict(await read_form(request, FORM_SIZE_MAX))
+        except ArgumentError:
+            sent = {}
         back = sent.get("back", "/")
         async with turns:
             least = asyncio.create_task(asyncio.sleep(LOGIN_TIME_S))

@@ -1,5 +1,6 @@
 """Send a message, or an edited copy of one; many as JSON lines, up and down."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -187,7 +188,8 @@ async def upload(visit: Visit) -> Response:
     sent = await visit.form()
     text = sent.get("file") or sent.get("lines", "")
     try:
-        messages = read_lines(text)
+        # Many lines take seconds, in which others are answered.
+        messages = await asyncio.to_thread(read_lines, text)
     except ArgumentError as wrong:
         return await _page(visit, {}, str(wrong))
     back = address(f"/ns/{visit.namespace}/send", path=path)
