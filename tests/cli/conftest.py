@@ -1,6 +1,7 @@
 """One namespace served by `twinbus serve` for all commands to talk to, and the commands run in this process."""
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -76,6 +77,16 @@ def _quick_sdk() -> Iterator[None]:
 def _own_trust(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--ca-file` is for the rest of the process; here that is one test."""
     monkeypatch.setenv(CA_FILE_VARIABLE, "")
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """A command that serves configures the logs of the process; here that is one test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
