@@ -93,6 +93,7 @@ def test_dead_letters_are_repaired_by_filter_and_the_rest_stays(commands: Comman
             (message,) = receiver.receive_messages(1, max_wait_time=5)
             receiver.dead_letter_message(message, reason="why")
     options = ("--filter", "colour = 'red'", "--action", "SET colour = 'blue'")
+    assert commands.json("repair", "repaired", "--filter", "1 = 2", "--dry-run") == []
     (first, second) = commands.json("repair", "repaired", *options, "--dry-run")
     assert first["after"] == second["after"] == {"colour": "blue"}
     assert commands.json("repair", "repaired", *options, "--yes") == {
@@ -111,7 +112,7 @@ def test_dead_letters_are_repaired_by_filter_and_the_rest_stays(commands: Comman
     assert "not valid" in commands.errors
     commands.text("repair", "repaired", "--sub-queue", "main", "--yes", code=2)
     assert "destination" in commands.errors
-    commands.json("queue", "delete", "repaired")
+    commands.json("queue", "delete", "repaired", "--yes")
 
 
 def test_nothing_is_repaired_unless_somebody_agrees(

@@ -221,6 +221,7 @@ def test_messages_go_down_and_up_as_json_lines_unchanged(namespace: LocalNamespa
         ServiceBusMessage("one", message_id="1", application_properties=properties),
         ServiceBusMessage(b"\xff", message_id="2"),
     )
+    assert "could not be found" in text_of(pages.get("/ns/contoso/download", params={"path": "nowhere"}), 404)
     lines = text_of(pages.get("/ns/contoso/download", params={"path": "from"}))
     assert [json.loads(line)["message_id"] for line in lines.splitlines()] == ["1", "2"]
     answer = pages.post("/ns/contoso/upload", params={"path": "to"}, files={"file": ("m.jsonl", lines.encode())})

@@ -117,7 +117,7 @@ def _show_previews(call: Call, namespace: "BlockingNamespace", path: str, wanted
         for preview in previews
     ]
     call.output.table(("sequence_number", "message_id", "before", "after", "refusal"), rows)
-    if not rows:
+    if not rows and not call.output.as_json:
         call.output.done(f"No message of '{path}' matches.", entity=path)
 
 

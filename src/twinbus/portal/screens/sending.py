@@ -23,7 +23,7 @@ from twinbus.portal.html.parts import (
     text_area,
     text_input,
 )
-from twinbus.portal.messages.browser import read_one, read_page
+from twinbus.portal.messages.browser import MessagePage, read_one, read_page
 from twinbus.portal.messages.records import BASE64, SYSTEM, TEXT, VALUE, json_line, payload_of, record_of
 from twinbus.portal.namespaces.entity_list import read_entity
 from twinbus.portal.namespaces.entity_xml import EntityType
@@ -204,20 +204,24 @@ async def download(visit: Visit) -> Response:
     path, bus = visit.path, visit.bus
     number = visit.number("number", 0, 0, 2**63 - 1)
     matches = wanted(visit.query.get("q", ""), visit.query.get("sql", ""), visit.query.get("state", ""))
-    first = await read_one(bus, path, number) if number else None
+    one = await read_one(bus, path, number) if number else None
+
+    async def read(place: str) -> MessagePage:
+        return await read_page(bus, path, place, matches=matches, count_max=DOWNLOAD_PAGE)
+
+    # Before the answer begins: what is wrong with the request can be said on a page.
+    first = await read(visit.query.get("after", "")) if one is None else None
 
     async def lines() -> AsyncIterator[str]:
-        if first is not None:
-            yield json_line(first) + "\n"
-            return
-        place: str | None = visit.query.get("after", "")
-        count = 0
-        while place is not None and count < DOWNLOAD_MAX:
-            found = await read_page(bus, path, place, matches=matches, count_max=DOWNLOAD_PAGE)
+        if one is not None:
+            yield json_line(one) + "\n"
+        found, count = first, 0
+        while found is not None:
             for message in found.messages:
                 yield json_line(message) + "\n"
             count += len(found.messages)
-            place = found.next_place
+            ends = found.next_place is None or count >= DOWNLOAD_MAX
+            found = None if ends else await read(found.next_place or "")
 
     name = NOT_IN_FILE_NAMES.sub("-", path).strip("-")
     headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}
