@@ -16,7 +16,7 @@ import psycopg
 from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, InternalError, StoreDamaged, StoreUnavailable
 from twinbus.store.postgres.connection import Connection, in_our_words
-from twinbus.store.postgres.lease import NO_RENEWAL, LeaseRenewal, give_back, take_over
+from twinbus.store.postgres.lease import END_S, NO_RENEWAL, LeaseRenewal, give_back, take_over
 from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace, server_of
 from twinbus.store.postgres.schema import create_schema, set_search_path
 from twinbus.store.postgres.statements import SQL
@@ -118,7 +118,13 @@ class PostgresCatalog:
         return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:
+        """Takes no longer than END_S: a database that hangs does not keep the process from ending."""
         self._renewal.stop(self.place)
+        ending = threading.Thread(target=self._end, name="catalog-end", daemon=True)
+        ending.start()
+        ending.join(END_S)
+
+    def _end(self) -> None:
         with self._writing:
             with suppress(psycopg.Error):
                 give_back(self._connection, self.place, self._owner)
