@@ -13,13 +13,15 @@ READY_MAX_S = 60.0
 
 
 class Served:
-    """One process, with a data folder of its own as on another machine."""
+    """One process, with a data folder of its own as on another machine. A `--store` among the options comes before `dsn`."""
 
-    def __init__(self, folder: Path, dsn: str, namespace: str, *options: str, in_arguments: bool = True) -> None:
+    def __init__(
+        self, folder: Path, dsn: str, namespace: str, *options: str, in_arguments: bool = True, stores: int = 2
+    ) -> None:
         self._out, self._log = folder / "out", folder / "log"
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "twinbus", "serve", namespace, "--data", str(folder), "--json", *options]
-        command += ["--amqp-port", "0", "--http-port", "0", "--stores", "2", "--no-meter"]
+        command += ["--amqp-port", "0", "--http-port", "0", "--stores", str(stores), "--no-meter"]
         environment = dict(os.environ)
         if in_arguments:
             command += ["--store", dsn]

@@ -1,5 +1,6 @@
 """A namespace whose messaging stores are in PostgreSQL outlives the process that serves it."""
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,7 +12,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from tests.postgres_server import PostgresServer, is_installed
 from tests.server.served_on_postgres import Served
-from twinbus.store.postgres.place import PostgresPlace
+from twinbus.store.postgres.lease import LeaseKeeper
+from twinbus.store.postgres.place import Owner, PostgresPlace
+from twinbus.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.timeout(180)
 QUEUE = "orders"
@@ -80,6 +83,30 @@ def test_an_owner_that_was_frozen_finds_itself_succeeded_and_waits_as_a_spare(
     assert receive(second, 1) == ["two"]
 
 
+def test_a_spare_that_cannot_reach_the_catalog_goes_on_waiting(
+    closing: ExitStack, tmp_path: Path, postgres_dsn: str, fresh_namespace: str
+) -> None:
+    """It reaches more than half of the stores, so it begins; if it gave up, nobody would be there when the catalog is back."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        dsns = (
+            f"postgresql://127.0.0.1:{nobody.getsockname()[1]}/bus",
+            postgres_dsn,
+            f"{postgres_dsn}&connect_timeout=4",
+        )
+    keeper = LeaseKeeper(lambda _, __: None, lambda: True)
+    closing.callback(keeper.close)
+    places = [PostgresPlace(dsns[number], fresh_namespace, number, 3) for number in (1, 2)]
+    owned = [PostgresStore(place, Owner.this_process(), renewal=keeper) for place in places]
+    others = [option for dsn in dsns[:-1] for option in ("--store", dsn)]
+    spare = Served(tmp_path / "a", dsns[-1], fresh_namespace, *others, stores=3)
+    closing.callback(spare.stop)
+    spare.wait_log("waiting_as_spare")
+    for store in owned:
+        store.close()
+    spare.wait_log("not_taken_over")
+    assert spare.stop() == 0
+
+
 def test_traffic_goes_on_while_only_the_catalogs_database_is_down(
     closing: ExitStack, tmp_path: Path, postgres_dsn: str, fresh_namespace: str
 ) -> None:
@@ -90,7 +117,7 @@ def test_traffic_goes_on_while_only_the_catalogs_database_is_down(
     catalog.create()
     # Store 0 is beside the catalog, store 1 is not: an ordinary queue is in one, a partitioned one in both.
     served = Served(
-        tmp_path / "a", catalog.dsn(), fresh_namespace, "--store", postgres_dsn, "--queue", f"{QUEUE}:partitioned"
+        tmp_path / "a", postgres_dsn, fresh_namespace, "--store", catalog.dsn(), "--queue", f"{QUEUE}:partitioned"
     )
     closing.callback(served.stop)
     connection_string = served.wait_ready()["connection_string"]

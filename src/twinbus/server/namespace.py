@@ -401,14 +401,19 @@ async def _serve(
         await _serve_once(NamespaceServer(settings, has_store_process=True), stop, on_ready, prepare)
         return
     owner, places = _places(settings)
-    while not stop.is_set() and await Spare(places, owner).wait(stop):
+    spare = Spare(places, owner)
+    while not stop.is_set() and await spare.wait(stop):
         server = NamespaceServer(settings, has_store_process=True, owner=owner)
         try:
             await _serve_once(server, stop, on_ready, prepare)
         except StoreTaken:
             continue  # another spare was quicker
         except StoreUnavailable as refused:
-            raise ArgumentError(str(refused)) from refused
+            if not spare.has_waited or not refused.is_transient:
+                raise ArgumentError(str(refused)) from refused
+            # More than half of the stores can be reached, and the catalog cannot.
+            log.warning("not_taken_over", extra={"fields": {"reason": str(refused)}})
+            await spare.pause(stop)
 
 
 def _places(settings: ServerSettings) -> "tuple[Owner, list[PostgresPlace]]":

@@ -8,6 +8,7 @@ by the lease of the catalog, which only one of them gets; that nothing is lost o
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from twinbus.errors import ArgumentError, StoreUnavailable
@@ -22,30 +23,33 @@ log = logging.getLogger(__name__)
 
 
 class Spare:
-    """Waits for one namespace. The first look raises ArgumentError for what does not get better by waiting."""
+    """Waits for one namespace, as often as need be. The first look raises ArgumentError for what does not get better by
+    waiting."""
 
     def __init__(self, places: "Sequence[PostgresPlace]", owner: "Owner") -> None:
         self._places = places
         self._owner = owner
         self._said = ""
+        self.has_waited = False
+        """The addresses are right then: what cannot be reached now could be reached before, or will be."""
 
     async def wait(self, stop: asyncio.Event) -> bool:
         """True when the namespace may be taken over; False if `stop` was set before."""
-        is_first = True
         while not stop.is_set():
             states, fault = await asyncio.to_thread(self._look)
-            if fault is not None and is_first and (not fault.is_transient or not states):
+            if fault is not None and not self.has_waited and (not fault.is_transient or not states):
                 raise ArgumentError(str(fault)) from fault
-            is_first = False
             owners = {state.owner for state in states} - {""}
             if not owners and 2 * len(states) > len(self._places):
                 return True
+            self.has_waited = True
             self._say(sorted(owners), len(states))
-            try:
-                await asyncio.wait_for(stop.wait(), POLL_S)
-            except TimeoutError:
-                continue
+            await self.pause(stop)
         return False
+
+    async def pause(self, stop: asyncio.Event) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), POLL_S)
 
     def _say(self, owners: list[str], reached: int) -> None:
         text = f"{'; '.join(owners)} {reached}"
