@@ -22,9 +22,10 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey
 from twinbus.store.checksums import NO_SUM, content_sum, row_sum, values_sum
 from twinbus.store.folder.journal import SegmentFile
-from twinbus.store.folder.tables import COUNTER_MASK, SQL, row_id, stored_text, write_journal_row
+from twinbus.store.folder.tables import SQL, stored_text, write_journal_row
 from twinbus.store.layers.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
+from twinbus.store.row_ids import COUNTER_MASK, row_id
 
 ROWS_PER_STATEMENT = 100
 ROWS_PER_RANGE = 1_000

@@ -24,7 +24,6 @@ from twinbus.store.changes import FRAGMENT_INDEX_MAX, fragment_parts
 from twinbus.store.checksums import content_sum, values_sum
 from twinbus.store.damage import CheckedPage, Damage, Where
 from twinbus.store.folder.tables import (
-    COUNTER_MASK,
     FILE_NAME,
     SQL,
     duplicate_is_whole,
@@ -34,6 +33,7 @@ from twinbus.store.folder.tables import (
     stored_text,
     write_journal_row,
 )
+from twinbus.store.row_ids import COUNTER_MASK
 
 CHECKED_TABLES = ("journal", "fragments", "messages", "session_states", "duplicates", "damaged")
 ROWS_PER_PAGE = 1_000

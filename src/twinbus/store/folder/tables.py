@@ -16,19 +16,18 @@ from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
-from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, FragmentKey
 from twinbus.store.checksums import content_sum, row_sum, values_sum
 from twinbus.store.damage import RowsDamaged
 from twinbus.store.folder.private_file import make_private
 from twinbus.store.layers.located_changes import Row
+from twinbus.store.row_ids import COUNTER_MASK, row_id
 from twinbus.store.statements import load_schema, load_statements, load_upgrade
 
 FILE_NAME = "tables.sqlite"
 SCHEMA_VERSION = 3
 SQLITE_VERSION_MIN = (3, 38)
 PAGE_BYTES = 16_384  # half the cost of a row of 1 KiB in pages of 4,096
-COUNTER_MASK = (1 << COUNTER_BITS) - 1
 WAL_BYTES_KEPT = 4 << 20
 NO_STATE = -1
 INCREMENTAL = 2  # of the pragma auto_vacuum
@@ -135,10 +134,6 @@ def bring_home(connection: sqlite3.Connection, folder: Path) -> None:
         raise StoreUnavailable(
             f"another program uses {folder / FILE_NAME}, so its log cannot be emptied. Stop that program."
         )
-
-
-def row_id(slot: int, number: int) -> int:
-    return slot << COUNTER_BITS | number & COUNTER_MASK
 
 
 def stored_text(text: str | None) -> str | None:

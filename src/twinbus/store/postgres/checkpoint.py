@@ -10,16 +10,15 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from twinbus.model.session_key import session_key
-from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FragmentKey
 from twinbus.store.layers.located_changes import PLACE, SESSION_ID, SIZE, Row
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
 from twinbus.store.postgres.connection import Connection
 from twinbus.store.postgres.journal import SegmentRows, fenced
 from twinbus.store.postgres.statements import SQL, journal_statement
+from twinbus.store.row_ids import COUNTER_MASK, row_id
 
 ROWS_PER_STATEMENT = 1_000
-COUNTER_MASK = (1 << COUNTER_BITS) - 1
 
 Item = TypeVar("Item")
 
@@ -64,7 +63,7 @@ class _FragmentCheckpoint:
         self._run("put_fragment", self._slot, self._fragment, overlay.last_number)
 
     def _clear(self, slot: int) -> None:
-        ids = (_id(slot, 0), _id(slot, COUNTER_MASK))
+        ids = (row_id(slot, 0), row_id(slot, COUNTER_MASK))
         self._run("delete_slot_contents", *ids)
         self._run("delete_slot_messages", *ids)
         self._run("delete_slot_session_states", slot)
@@ -73,7 +72,7 @@ class _FragmentCheckpoint:
     def _write_rows(self, slot: int) -> None:
         rows = self._overlay.rows
         copied = [
-            (_id(slot, number), _id(slot, -row[PLACE]))
+            (row_id(slot, number), row_id(slot, -row[PLACE]))
             for number, row in rows.items()
             if row[PLACE] < 0 and -row[PLACE] != number
         ]
@@ -82,7 +81,7 @@ class _FragmentCheckpoint:
         self._write_contents(slot, [(number, row) for number, row in rows.items() if row[PLACE] > 0])
         for some_rows in _chunks([_values(slot, number, row) for number, row in rows.items()]):
             self._run("put_messages", slot, *_columns(some_rows))
-        gone = [_id(slot, number) for number in sorted(self._overlay.removed - rows.keys())]
+        gone = [row_id(slot, number) for number in sorted(self._overlay.removed - rows.keys())]
         for some_ids in _chunks(gone):
             self._run("delete_messages", some_ids)
             self._run("delete_contents", some_ids)
@@ -93,10 +92,10 @@ class _FragmentCheckpoint:
         for number, row in here:
             pieces = self._segment.pieces(row[PLACE], row[SIZE])
             if len(pieces) == 1:
-                whole.append((_id(slot, number), *pieces[0]))
+                whole.append((row_id(slot, number), *pieces[0]))
             else:
                 # In several parts of a large commit: they are put together here.
-                self._run("put_content", _id(slot, number), self._fetched(pieces))
+                self._run("put_content", row_id(slot, number), self._fetched(pieces))
         for some in _chunks(whole):
             self._connection.cursor.execute(statement, _columns(some))
 
@@ -132,11 +131,7 @@ class _FragmentCheckpoint:
 def _values(slot: int, number: int, row: Row) -> tuple[object, ...]:
     session_id = row[SESSION_ID]
     texts = (None, None) if session_id is None else (json.dumps(session_id), json.dumps(session_key(session_id)))
-    return (_id(slot, number), *row[:SESSION_ID], *texts)
-
-
-def _id(slot: int, number: int) -> int:
-    return slot << COUNTER_BITS | number & COUNTER_MASK
+    return (row_id(slot, number), *row[:SESSION_ID], *texts)
 
 
 def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:

@@ -9,7 +9,6 @@ from typing import Any
 from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
-from twinbus.store.change_rules import COUNTER_BITS
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, FragmentKey
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.layers.located_changes import Row
@@ -17,8 +16,8 @@ from twinbus.store.layers.overlay import Layer
 from twinbus.store.postgres.checkpoint import write_checkpoint
 from twinbus.store.postgres.connection import Connection
 from twinbus.store.postgres.statements import SQL
+from twinbus.store.row_ids import COUNTER_MASK, row_id
 
-COUNTER_MASK = (1 << COUNTER_BITS) - 1
 NO_PLACE = 0
 
 
@@ -156,10 +155,6 @@ class PostgresSnapshot:
 
     def _all(self, name: str, *parameters: object) -> list[tuple[Any, ...]]:
         return self._connection.cursor.execute(SQL[name], parameters, prepare=True).fetchall()
-
-
-def row_id(slot: int, number: int) -> int:
-    return slot << COUNTER_BITS | number & COUNTER_MASK
 
 
 def _row(values: tuple[Any, ...]) -> Row:
