@@ -58,6 +58,20 @@ def test_the_password_of_a_database_is_never_shown(here: Path, capsys: pytest.Ca
     assert shown(capsys)["store"] == (", ".join(given.values()), "twinbus.toml")
 
 
+@pytest.mark.parametrize("secret", ["key = 'geheim'", "store = ['postgresql://bus:geheim@pg/bus']"])
+def test_a_file_with_a_secret_that_others_can_read_is_pointed_out(
+    here: Path, capsys: pytest.CaptureFixture[str], secret: str
+) -> None:
+    file = here / "twinbus.toml"
+    for text, mode, said in ((secret, 0o644, True), (secret, 0o600, False), ("stores = 2", 0o644, False)):
+        file.write_text(text)
+        file.chmod(mode)
+        assert run(["config", "show"]) == 0
+        error = capsys.readouterr().err
+        assert ("chmod 600 twinbus.toml" in error) is said
+        assert "geheim" not in error
+
+
 def test_every_setting_has_a_variable_and_a_key(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("serve", "up"):
         for option in COMMANDS[name].settings:
@@ -78,6 +92,8 @@ def test_every_setting_has_a_variable_and_a_key(here: Path, capsys: pytest.Captu
         ("[serve]\ntls = 1", "'tls' has to be true or false"),
         ("queue = 'a'", "'queue' has to be a list"),
         ("serve = 1", "have to be tables"),
+        ("amqp-port = 1\namqp_port = 2", "'amqp_port' is there twice"),
+        (f"x = {'[' * 10_000}", "is not TOML"),
         ("= 1", "is not TOML"),
         ("stores = 1000", "--stores"),
     ],

@@ -8,13 +8,17 @@ import typer
 
 from twinbus.cli.command import JsonOption
 from twinbus.cli.help_pages import Group
-from twinbus.cli.namespaces.configuration import CONFIG_VARIABLE, FILE_DEFAULT, KEY_VARIABLE, STORE_VARIABLE
+from twinbus.cli.namespaces.configuration import (
+    CONFIG_VARIABLE,
+    FILE_DEFAULT,
+    HIDDEN,
+    KEY_VARIABLE,
+    STORE_VARIABLE,
+    without_secret,
+)
 from twinbus.cli.output import Output
-from twinbus.errors import ArgumentError
 
 app = Group("Show the settings of serve and up, and where each comes from.")
-
-HIDDEN = "(hidden)"
 
 
 class Served(Enum):
@@ -54,24 +58,13 @@ def _row(option: Any, context: Any) -> dict[str, Any]:
     if option.envvar == KEY_VARIABLE and value is not None:
         value = HIDDEN
     elif option.envvar == STORE_VARIABLE:
-        value = [_without_secret(each) for each in value or ()]
+        value = [without_secret(each) for each in value or ()]
     return {
         "setting": option.name,
         "value": _plain(value),
         "from": origins.get(source.name if source is not None else "", "default"),
         "variable": option.envvar,
     }
-
-
-def _without_secret(store: str) -> str:
-    """A connection string as it was given if it holds no secret, else its server and database."""
-    try:
-        from twinbus.store.postgres.place import has_secret, server_of
-
-        return server_of(store) if has_secret(store) else store
-    except (ImportError, ArgumentError):
-        # Nobody here can say what is in it.
-        return HIDDEN
 
 
 def _plain(value: Any) -> Any:

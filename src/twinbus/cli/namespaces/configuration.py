@@ -7,6 +7,7 @@ commands, those of the tables `serve` and `up` for one of them. Paths in it are 
 """
 
 import difflib
+import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,8 @@ KEY_VARIABLE = "TWINBUS_KEY"
 STORE_VARIABLE = "TWINBUS_STORE"
 FILE_DEFAULT = Path("twinbus.toml")
 TABLES = ("serve", "up")
+HIDDEN = "(hidden)"
+OTHERS_READ = 0o044
 NOT_SETTINGS = ("config", "as_json", "help")
 
 
@@ -69,7 +72,7 @@ def read_configuration(file: Path, command: ConfiguredCommand) -> dict[str, Any]
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as fault:
         raise ArgumentError(f"The configuration {file} cannot be read: {fault.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise ArgumentError(f"{file} is not TOML: {wrong}.") from None
     tables = {name: document.pop(name, {}) for name in TABLES}
     if not all(isinstance(table, dict) for table in tables.values()):
@@ -78,13 +81,40 @@ def read_configuration(file: Path, command: ConfiguredCommand) -> dict[str, Any]
     other = _names_of_both() - set(known)
     chosen: dict[str, Any] = {}
     for table, is_shared in ((document, True), (tables[str(command.name)], False)):
+        names: set[str] = set()
         for key, value in table.items():
             name = key.replace("-", "_")
+            if name in names:
+                raise ArgumentError(
+                    f"{file}: '{key}' is there twice, once with '_' and once with '-'. Keep one of them."
+                )
+            names.add(name)
             if name not in known and not (is_shared and name in other):
                 raise ArgumentError(f"{file}: there is no setting '{key}'.{_similar(name, known)}")
             if name in known:
                 chosen[name] = _value(file, key, value, known[name])
+    _warn_of_readers(file, chosen)
     return chosen
+
+
+def _warn_of_readers(file: Path, chosen: dict[str, Any]) -> None:
+    has_secret = "key" in chosen or any(without_secret(each) != each for each in chosen.get("store", ()))
+    if has_secret and file.stat().st_mode & OTHERS_READ:
+        print(
+            f"twinbus: {file} holds a secret, and other users of this machine can read it. Run: chmod 600 {file}",
+            file=sys.stderr,
+        )
+
+
+def without_secret(store: str) -> str:
+    """A connection string as it was given if it holds no secret, else its server and database."""
+    try:
+        from twinbus.store.postgres.place import has_secret, server_of
+
+        return server_of(store) if has_secret(store) else store
+    except (ImportError, ArgumentError):
+        # Nobody here can say what is in it.
+        return HIDDEN
 
 
 def _names_of_both() -> set[str]:
