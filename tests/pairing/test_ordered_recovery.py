@@ -62,6 +62,20 @@ def test_what_was_sent_after_a_survey_began_is_not_taken_for_home() -> None:
 
 
 @pytest.mark.rule("B8")
+def test_a_send_that_outlasts_the_recovery_does_not_hold_up_the_next_one() -> None:
+    """Recovery is given up after a while, whatever is under way to the backlog then."""
+    catching_up = recovered("a")
+    catching_up.begins(["a"], 0)
+    catching_up.stop()
+    catching_up.begins(["a"], 0)
+    catching_up.ends(["a"], NOON + 20)
+    assert catching_up.start(NOON + 30)
+    assert not catching_up.surveyed("orders", survey(NOON + 40))  # the other one is still under way
+    catching_up.ends(["a"], NOON + 50)
+    assert catching_up.surveyed("orders", survey(NOON + 60))
+
+
+@pytest.mark.rule("B8")
 def test_a_busy_session_is_held_for_a_moment_once_its_messages_move() -> None:
     catching_up = recovered("a")
     catching_up.surveyed("orders", survey(NOON + 20, ("a", 1), ("a", 2)))

@@ -103,7 +103,8 @@ class CatchingUp:
         for session in map(session_key, sessions):
             trail = self.trails.get(session)
             if trail is not None:
-                trail.under_way -= 1
+                # Not below zero: some began while there were too many sessions to know them all.
+                trail.under_way = max(0, trail.under_way - 1)
                 trail.sent_at = now
 
     def queue_of(self, sessions: Iterable[str]) -> int | None:
@@ -180,7 +181,8 @@ class CatchingUp:
 
     def stop(self) -> None:
         self.since, self._survey, self._waiting = None, None, {}
-        self.trails.clear()
+        # What is under way will end, and is in the backlog if the next recovery comes soon.
+        self.trails = {session: trail for session, trail in self.trails.items() if trail.under_way}
         self._moving.clear()
         self._is_overfull = self.is_holding = False
 
