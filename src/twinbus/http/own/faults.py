@@ -131,7 +131,7 @@ async def _check(store: SwitchedStore, after: int) -> Response:
 def _record(store: SwitchedStore) -> dict[str, Any]:
     return {
         "index": store.index,
-        "condition": store.condition.value,
+        "condition": store.reported_condition.value,
         "kept_in": store.kept_in,
         "fault": store.fault or None,
         "set_aside": len(store.set_aside),

@@ -23,7 +23,7 @@ class StoreHealth(Protocol):
     @property
     def index(self) -> int: ...
     @property
-    def condition(self) -> Enum: ...
+    def reported_condition(self) -> Enum: ...
     @property
     def is_up(self) -> bool: ...
     @property
@@ -39,7 +39,7 @@ class HealthPage:
         self._hosts = hosts
 
     async def show(self, request: Request) -> Response:
-        down = {store.index: store.condition.value for store in self._stores if not store.is_up}
+        down = {store.index: store.reported_condition.value for store in self._stores if not store.is_up}
         damaged = {store.index: len(store.set_aside) for store in self._stores if store.set_aside}
         is_unavailable = len(down) == len(self._stores)
         status = "unavailable" if is_unavailable else "limited" if down else "damaged" if damaged else "healthy"

@@ -32,10 +32,12 @@ class StorePool:
         self._on_opened = on_opened
         self._keeper = make_keeper(self._lost, self._returned)
         self.stores = self._keeper.stores
+        for store, lease in zip(self.stores, self._keeper.leases, strict=True):
+            store.lease = lease
         long_work, wide_lanes = LongWork(asyncio.get_running_loop().call_soon, clock), WideLanes()
         self.brokers = [
-            MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes, lease)
-            for store, lease in zip(self.stores, self._keeper.leases, strict=True)
+            MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes, store.lease)
+            for store in self.stores
         ]
         self.superseded = asyncio.Event()
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from twinbus.broker.store_port import StoreLease
+from twinbus.broker.store_port import ALWAYS_HELD, StoreLease
 from twinbus.broker.telling import tell
 from twinbus.errors import ArgumentError, RequestRefused, StoreUnavailable
 from twinbus.store.changes import Change
@@ -51,6 +51,7 @@ class StoreCondition(Enum):
     LOST = "lost"  # failed by itself; it is being reopened
     DOWN = "down"  # switched off
     TAKEN = "taken"  # another process owns it
+    SILENT = "silent"  # its database does not renew the lease, so nothing is handed over; only ever reported
 
 
 class Done(NamedTuple):
@@ -112,6 +113,7 @@ class ServedStore:
     def __init__(self, index: int, on_lost: OnLost, on_returned: OnReturned) -> None:
         self.index = index
         self.condition = StoreCondition.OPENING
+        self.lease: StoreLease = ALWAYS_HELD
         self.fault = ""  # why the store was lost
         self.set_aside: Sequence[str] = ()  # what it found damaged, as it was when it was opened
         self.kept_in = ""  # where, and whether another machine has it too, as it was when it was opened
@@ -146,8 +148,14 @@ class ServedStore:
             tell(done, error)
 
     @property
+    def reported_condition(self) -> StoreCondition:
+        """For operators: a store may be open, and its database hang."""
+        is_silent = self.condition is StoreCondition.UP and not self.lease.is_held()
+        return StoreCondition.SILENT if is_silent else self.condition
+
+    @property
     def is_up(self) -> bool:
-        return self.condition is StoreCondition.UP
+        return self.reported_condition is StoreCondition.UP
 
     # The port
 
@@ -190,7 +198,7 @@ class ServedStore:
 
     def up(self) -> None:
         self._is_wanted_up = True
-        if not self.is_up:
+        if self.condition is not StoreCondition.UP:
             self.condition = StoreCondition.OPENING
         self._switch("up")
 
