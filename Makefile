@@ -10,7 +10,7 @@ SITE := build/site-venv
 SITE_READY := $(SITE)/ready
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo check test test-core test-spark test-outages test-interop nightly mutants lint bench docs pages site compatibility clean setup
+.PHONY: run demo check test test-core test-namespaces test-spark test-outages test-interop nightly mutants lint bench docs pages site compatibility clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -25,12 +25,15 @@ check: lint
 
 QUICK := amqp broker contract contract_a definitions docs gateway management meter model mutants store
 
-# Four parts, two at a time: each spends most of its time waiting for processes to start and for the disk.
+# Five parts, two at a time: each spends most of its time waiting for processes to start and for the disk.
 test: lint
-	@$(MAKE) --no-print-directory -j2 test-core test-spark test-outages test-interop
+	@$(MAKE) --no-print-directory -j2 test-core test-outages test-spark test-namespaces test-interop
 
 test-core: $(SPARK_READY)
-	@$(BIN)/python -m pytest --ignore tests/spark --ignore tests/interop $(OUTAGES:%=--ignore %)
+	@$(BIN)/python -m pytest --ignore tests/spark --ignore tests/interop $(OUTAGES:%=--ignore %) $(NAMESPACES:%=--ignore %)
+
+test-namespaces: $(SPARK_READY)
+	$(call print_at_end,that start namespaces,$(NAMESPACES))
 
 test-spark: $(SPARK_READY)
 	$(call print_at_end,on Spark,tests/spark)
@@ -42,6 +45,7 @@ test-interop: $(SPARK_READY)
 	$(call print_at_end,with other clients,tests/interop)
 
 OUTAGES := tests/pairing tests/rehearsal
+NAMESPACES := tests/attack tests/cli tests/portal tests/server
 # $(1): what to call these tests; $(2): their folders.
 print_at_end = @$(BIN)/python -m pytest $(2) > $(VENV)/$@.log 2>&1; status=$$?; \
 	echo "tests $(1):"; cat $(VENV)/$@.log; exit $$status
