@@ -7,6 +7,7 @@ which everybody can.
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ def running(words: Sequence[str], environment: Mapping[str, str], *, makes_repor
                 while not reading.done() and not job.is_stopping:
                     await asyncio.wait({reading}, timeout=POLL_S)
             finally:
-                await _end(process)
+                await _end(process, is_ending=reading.done())
                 await asyncio.wait({reading}, timeout=STOP_WAIT_S)
             if report.is_file() and report.stat().st_size < REPORT_SIZE_MAX:
                 job.report = report.read_text(encoding="utf-8")
@@ -59,14 +60,24 @@ async def _read(process: asyncio.subprocess.Process, job: Job) -> None:
         job.note(line.decode(errors="replace").rstrip())
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
+async def _end(process: asyncio.subprocess.Process, *, is_ending: bool) -> None:
+    """`is_ending`: it has closed its output, and only needs the time to exit with its own code."""
+    if is_ending and await _has_ended(process):
         return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), STOP_WAIT_S)
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+    _send(process, signal.SIGTERM)
+    if not await _has_ended(process):
+        _send(process, signal.SIGKILL)
         await process.wait()
+
+
+async def _has_ended(process: asyncio.subprocess.Process) -> bool:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), STOP_WAIT_S)
+    return process.returncode is not None
+
+
+def _send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    # Not by the process's own methods: they look whether it has ended, and then the loop never learns its exit code.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
