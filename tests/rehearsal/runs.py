@@ -5,7 +5,7 @@ from pathlib import Path
 
 from twinbus.rehearsal.bill import Bill, bill_of
 from twinbus.rehearsal.drain import Drain
-from twinbus.rehearsal.rehearsal import Rehearsal
+from twinbus.rehearsal.rehearsal import DRAINING, RECOVERY_WAIT_S, WAITING, Rehearsal
 from twinbus.rehearsal.rehearsal_settings import Engine, RehearsalSettings
 from twinbus.rehearsal.report import RehearsalReport
 from twinbus.rehearsal.script import Script, default_script
@@ -36,6 +36,8 @@ def rehearse(
 def check_survived(report: RehearsalReport) -> None:
     """What has to hold after any rehearsal with an outage, whatever its seed."""
     assert report.is_balanced, report.balance
+    steps = {moment.text: moment.at_s for moment in report.moments}
+    assert steps[DRAINING] - steps[WAITING] < RECOVERY_WAIT_S  # nobody waited for what only the drain can end
     assert report.paired.percent > report.unpaired.percent
     outage = report.faults[0]
     assert all(each.outage.failed_over_after_s is not None for each in outage.entities)

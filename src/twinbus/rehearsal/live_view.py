@@ -28,7 +28,13 @@ STYLES = {
     MomentKind.RECOVERED: "green",
     MomentKind.QUEUE_OUT: "red",
 }
-CONDITION_STYLES = {"healthy": "green", "failing": "yellow", "failed-over": "magenta", "recovering": "cyan"}
+CONDITION_STYLES = {
+    "healthy": "green",
+    "failing": "yellow",
+    "failed-over": "magenta",
+    "recovering": "cyan",
+    "catching-up": "cyan",
+}
 
 
 class LiveView:

@@ -44,6 +44,8 @@ LEAD_S = 0.5
 """From the time that all connections are open to the first message."""
 
 RECOVERY_WAIT_S = 60.0
+_RECOVERED = (EntityAvailability.HEALTHY, EntityAvailability.CATCHING_UP)
+WAITING, DRAINING = "waiting until everything is healthy", "draining the backlog"
 QUIET_S = LOCK_DURATION.total_seconds() + 5.0
 """Longer than a lock: a message whose receiver was disconnected has come again by then, or never will."""
 
@@ -131,7 +133,7 @@ class Rehearsal:
             with self._receiving():
                 player = self._play(pair)
                 self._wait_until_healthy(pair)
-                self._enter("draining the backlog")
+                self._enter(DRAINING)
                 self._drained = self._drain.drain(self._stage)
                 self._enter("receiving the rest")
                 self._wait_until_received()
@@ -169,9 +171,10 @@ class Rehearsal:
         return player
 
     def _wait_until_healthy(self, pair: PairedNamespaceClient) -> None:
-        self._enter("waiting until everything is healthy")
+        """What still catches up does so until the backlog is drained, which comes next."""
+        self._enter(WAITING)
         deadline = time.monotonic() + RECOVERY_WAIT_S
-        while any(each.availability is not EntityAvailability.HEALTHY for each in pair.state().entities):
+        while any(each.availability not in _RECOVERED for each in pair.state().entities):
             if time.monotonic() > deadline:
                 return
             time.sleep(LOOK_S)
