@@ -3,7 +3,8 @@
     python -m bench.flame [--seconds 10] [--folder docs]
 
 Writes flame-loop.svg and flame-stores.svg. Needs py-spy (`pip install py-spy`), and the right to look into other processes.
-Only threads that hold the interpreter lock count: what waits for disk, socket or another thread is left out.
+Only threads that hold the interpreter lock count: what waits for disk, socket or another thread is left out. The graphs are
+pictures with a tooltip for each frame; the script that py-spy adds for zooming and searching is taken out.
 """
 
 import argparse
@@ -32,6 +33,12 @@ def record(pid: int, seconds: int, out: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([*command, "--output", str(out), "--pid", str(pid)], stdout=subprocess.DEVNULL)
 
 
+def as_picture(graph: str) -> str:
+    without_script = re.sub(r"<script.*?</script>", "", graph, flags=re.DOTALL).replace(' onload="init(evt)"', "")
+    without_notes = re.sub(r"<!--.*?-->", "", without_script, flags=re.DOTALL)
+    return re.sub(r'<text id="(?:details|unzoom|search|matched)".*?</text>', "", without_notes)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=10)
@@ -52,7 +59,7 @@ def main() -> None:
             process.wait(timeout=options.seconds + 120)
     for name, title in TITLES.items():
         graph = options.folder / name
-        graph.write_text(re.sub(r'(<text id="title"[^>]*>)[^<]*', rf"\g<1>{title}", graph.read_text()))
+        graph.write_text(re.sub(r'(<text id="title"[^>]*>)[^<]*', rf"\g<1>{title}", as_picture(graph.read_text())))
 
 
 if __name__ == "__main__":

@@ -65,8 +65,16 @@ def test_a_message_is_edited_and_moved(commands: Commands, numbers: dict[str, in
     assert bodies(commands, "--dead-letter") == []
     (edited,) = [each for each in commands.json("peek", QUEUE) if each["body"] == "zwei"]
     assert (edited["properties"], edited["subject"]) == ({"n": 2, "fixed": True}, "s")
-    assert edited["message_id"] == dead["message_id"]
+    assert edited["message_id"] != dead["message_id"]
     commands.text("queue", "create", "elsewhere")
     commands.text("message", "move", QUEUE, str(numbers["one"]), "--to", "elsewhere", "--yes")
     assert [each["body"] for each in commands.json("receive", "elsewhere")] == ["one"]
     commands.text("queue", "delete", "elsewhere", "--yes")
+
+
+def test_an_edited_message_arrives_where_duplicates_are_detected(commands: Commands) -> None:
+    commands.text("queue", "create", QUEUE, "--duplicate-detection")
+    commands.text("send", QUEUE, "one")
+    (sent,) = commands.json("peek", QUEUE)
+    commands.text("message", "edit", QUEUE, str(sent["sequence_number"]), "--body", "two")
+    assert bodies(commands) == ["two"]

@@ -4,15 +4,11 @@ Method: as for a folder (`test_durable_against_memory`). A crash is an owner tha
 takes the store over when the lease has ended.
 """
 
-from random import Random
-
 import pytest
 
 from tests.store.held_tasks import HeldTasks
 from tests.store.postgres_places import end_lease, opened, place
-from tests.store.random_changes import RandomChanges
-from tests.store.test_durable_against_memory import TINY, readings
-from twinbus.store.memory import MemoryStore
+from tests.store.test_durable_against_memory import TINY, check_against_memory
 from twinbus.store.postgres.place import PostgresPlace
 from twinbus.store.postgres.store import PostgresStore
 
@@ -49,27 +45,4 @@ class PostgresWorld:
 def test_a_store_in_postgresql_holds_what_a_memory_store_holds(
     seed: int, postgres_dsn: str, fresh_namespace: str
 ) -> None:
-    random = Random(seed)
-    changes = RandomChanges(random)
-    world = PostgresWorld(place(postgres_dsn, fresh_namespace))
-    model = MemoryStore()
-    for step in range(STEPS):
-        commit = changes.commit()
-        model.commit(commit)
-        world.store.commit(commit)
-        what = random.random()
-        if what < 0.10:
-            world.tasks.run()
-        elif what < 0.13:
-            world.store.checkpoint()
-        elif what < 0.16:
-            world.reopen()
-        elif what < 0.20:
-            world.crash()
-        elif what < 0.60:
-            world.store.catch_up()
-        if step % 8 == 0 or what < 0.20:
-            asked = random.random()
-            for expected, got in zip(readings(model, Random(asked)), readings(world.store, Random(asked)), strict=True):
-                assert got == expected, f"step {step}"
-    world.abandon()
+    check_against_memory(PostgresWorld(place(postgres_dsn, fresh_namespace)), seed, STEPS, read_every=8)

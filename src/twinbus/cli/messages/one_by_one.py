@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 
@@ -190,7 +191,8 @@ def edit(
         str | None, typer.Option("--to", metavar="PATH", help="Where to send it; the entity itself if omitted.")
     ] = None,
 ) -> None:
-    """Send a changed copy of a message, then remove the message. If this is interrupted in between, both are there."""
+    """Send a changed copy of a message, with an id of its own, then remove the message. If this is interrupted in between, both
+    are there."""
     from twinbus.client.entity_extras import Repair
 
     if body is not None and file is not None:
@@ -230,7 +232,8 @@ def _edited(
     facts = message.properties
     return encode_message(
         message.body if content is None else content,
-        message_id=message.message_id,
+        # An entity that detects duplicates would drop a copy with the id of the message, which is then removed.
+        message_id=uuid4().hex,
         session_id=message.session_id,
         partition_key=message.partition_key,
         subject=message.subject if subject is None else subject,
