@@ -127,3 +127,20 @@ async def test_without_the_operation_messages_are_received_sent_and_completed(na
         for message in receiver.peek_messages(5):
             assert message.dead_letter_reason is None
             assert (message.application_properties or {})[b"attempt"] == 1
+
+
+async def test_without_the_operation_nothing_is_moved_to_where_it_would_be_dropped(namespace: LocalNamespace) -> None:
+    path = dead_letters(namespace, "copied", "late")
+    namespace.administration.create_queue("once", requires_duplicate_detection=True)
+    bus = Bus("contoso", namespace.connection_string, namespace.endpoint)
+    try:
+        job = Job("1", "move", "/", "")
+        assert await moving(bus, path, Move("once"), compiled_filter(""))(job) == "0 messages moved to once."
+        assert "newid()" in job.lines[-1]
+        assert namespace.message_count(path) == 1
+        job = Job("2", "move", "/", "")
+        said = await moving(bus, path, Move("once", "SET sys.MessageId = newid()"), compiled_filter(""))(job)
+    finally:
+        await bus.close()
+    assert said == "1 message moved to once."
+    assert (namespace.message_count("once"), namespace.message_count(path)) == (1, 0)

@@ -4,7 +4,10 @@ Without transactions over two entities this is not exact, and the page says so: 
 copy, and messages that were looked at and not chosen are given back, which raises their delivery count.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
+
+from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
 
 from twinbus.amqp.codec.delivery_state import Released
 from twinbus.amqp.errors import DecodeError
@@ -26,6 +29,12 @@ DIFFERENCES = (
 )
 
 
+NEEDS_NEW_ID = (
+    "The destination may detect duplicates, and drop a message whose id it knows. Give it a new one with the action: "
+    "SET sys.MessageId = newid()"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """`destination` is None where messages are removed."""
@@ -40,6 +49,7 @@ def moving(bus: Bus, path: str, move: Move, chosen: Matches) -> Work:
             return "Nothing was changed."
         job.tell("Moving by receiving.")
         action = compiled_action(move.action)
+        is_detecting = move.destination is not None and await _may_detect_duplicates(bus, move.destination)
         left: list[ReceivedMessage] = []
         faults = 0
         async with bus.own_amqp() as namespace:
@@ -53,7 +63,10 @@ def moving(bus: Bus, path: str, move: Move, chosen: Matches) -> Work:
                 for message in found:
                     try:
                         if chosen(message):
-                            payloads.append(payload_to_send(message, action))
+                            payload = payload_to_send(message, action)
+                            if is_detecting and ReceivedMessage(payload).message_id == message.message_id:
+                                raise FilterError(NEEDS_NEW_ID)
+                            payloads.append(payload)
                             ready.append(message)
                         else:
                             left.append(message)
@@ -83,3 +96,14 @@ def moving(bus: Bus, path: str, move: Move, chosen: Matches) -> Work:
         return text
 
     return work
+
+
+async def _may_detect_duplicates(bus: Bus, path: str) -> bool:
+    """A copy that is dropped as a duplicate is accepted all the same, and then the message would be completed."""
+    async with bus.administration() as administration:
+        try:
+            with suppress(ResourceNotFoundError):
+                return bool((await administration.get_queue(path)).requires_duplicate_detection)
+            return bool((await administration.get_topic(path)).requires_duplicate_detection)
+        except ClientAuthenticationError:
+            return True  # the key may not ask
