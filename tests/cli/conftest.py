@@ -14,6 +14,7 @@ import pytest
 
 from tests.pairing.quick_sdk import quick_sdk
 from twinbus.cli.app import run
+from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.trust import CA_FILE_VARIABLE
 
 STOP_WAIT_S = 30.0
@@ -113,6 +114,10 @@ class Commands:
 
     def json(self, *words: str) -> Any:
         return json.loads(self.text(*words, "--json"))
+
+    def blocking(self) -> BlockingNamespace:
+        """A client of our own to the same namespace."""
+        return BlockingNamespace.connect(self.served.ready["connection_string"])
 
     def failure(self, *words: str) -> str:
         """The one line that a failing command prints."""

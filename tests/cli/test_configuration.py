@@ -95,7 +95,7 @@ def test_every_setting_has_a_variable_and_a_key(here: Path, capsys: pytest.Captu
         ("amqp-port = 1\namqp_port = 2", "'amqp_port' is there twice"),
         (f"x = {'[' * 10_000}", "is not TOML"),
         ("= 1", "is not TOML"),
-        ("stores = 1000", "--stores"),
+        ("stores = 1000", "'stores'"),
     ],
 )
 def test_a_mistake_in_the_file_is_one_line_that_names_it(
@@ -106,6 +106,21 @@ def test_a_mistake_in_the_file_is_one_line_that_names_it(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_value_out_of_range_is_looked_for_where_it_was_given(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["serve", "primary", "--amqp-port", "65536"]) == 2
+    assert capsys.readouterr().err.startswith("twinbus: Invalid value for '--amqp-port': ")
+    (here / "twinbus.toml").write_text("amqp_port = 65536\n")
+    assert run(["config", "show"]) == 2
+    assert capsys.readouterr().err.startswith("twinbus: twinbus.toml: 'amqp_port': ")
+    (here / "twinbus.toml").write_text("amqp_port = 65535\n")
+    assert shown(capsys)["amqp_port"] == (65535, "twinbus.toml")
+    monkeypatch.setenv("TWINBUS_HTTP_PORT", "-1")
+    assert run(["config", "show"]) == 2
+    assert capsys.readouterr().err.startswith("twinbus: The variable TWINBUS_HTTP_PORT: ")
 
 
 def test_a_file_that_is_named_has_to_exist(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,14 @@
 """`twinbus message`: small repairs by number and by filter."""
 
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
 import pytest
 
 from tests.cli.conftest import Commands
+from twinbus.amqp.codec.sections import SequenceBody, decode_sections
+from twinbus.amqp.codec.types import Short
+from twinbus.client.message import encode_message
 
 QUEUE = "by-hand"
 
@@ -70,6 +76,38 @@ def test_a_message_is_edited_and_moved(commands: Commands, numbers: dict[str, in
     commands.text("message", "move", QUEUE, str(numbers["one"]), "--to", "elsewhere", "--yes")
     assert [each["body"] for each in commands.json("receive", "elsewhere")] == ["one"]
     commands.text("queue", "delete", "elsewhere", "--yes")
+
+
+def test_an_edited_message_keeps_what_its_sender_gave_it(commands: Commands) -> None:
+    commands.text("queue", "create", QUEUE)
+    with commands.blocking() as namespace:
+        payload = encode_message(
+            SequenceBody([[1, "a"], [2]]),
+            session_id=None,
+            partition_key="k",
+            correlation_id=UUID(int=7),
+            reply_to_session_id="r",
+            time_to_live=timedelta(hours=1),
+            scheduled_at=datetime.now(UTC) + timedelta(hours=1),
+            application_properties={"short": Short(3), "at": datetime(2026, 1, 1, tzinfo=UTC)},
+            annotations={"x-own": "kept"},
+        )
+        assert namespace.sender(QUEUE).send([payload]) == [None]
+        (before,) = namespace.run(namespace.extras(QUEUE).peek_range(1, 1_000)).messages
+        commands.text("message", "edit", QUEUE, str(before.sequence_number), "-p", "n=1", "--subject", "new")
+        (after,) = namespace.run(namespace.extras(QUEUE).peek_range(1, 1_000)).messages
+    assert (after.time_to_live, after.scheduled_at, after.state) == (
+        before.time_to_live,
+        before.scheduled_at,
+        before.state,
+    )
+    assert decode_sections(after.payload).body == decode_sections(before.payload).body
+    assert after.application_properties == {**before.application_properties, "n": 1}
+    assert type(after.application_properties["short"]) is Short
+    assert (after.partition_key, after.annotations["x-own"]) == ("k", "kept")
+    kept = ("correlation_id", "reply_to_group_id", "content_type")
+    assert [getattr(after.properties, name) for name in kept] == [getattr(before.properties, name) for name in kept]
+    assert after.subject == "new"
 
 
 def test_an_edited_message_arrives_where_duplicates_are_detected(commands: Commands) -> None:

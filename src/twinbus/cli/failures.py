@@ -14,6 +14,7 @@ from twinbus.client.stock_errors import text_of_client_error
 from twinbus.errors import ArgumentError, MessagingError
 
 FAILED, WRONG_USE = 1, 2
+PYDANTIC_PREFIX = "Value error, "
 TRACEBACK_VARIABLE = "TWINBUS_TRACEBACK"
 
 
@@ -24,6 +25,8 @@ class CommandFailed(MessagingError):
 def report_failure(failure: BaseException) -> int:
     """Print the line and return the exit code. Raises again what is a bug, if the environment asks for its traceback."""
     match failure:
+        case typer.BadParameter() if failure.param is not None and failure.message:
+            return _complain(f"{_origin(failure)}: {failure.message.removeprefix(PYDANTIC_PREFIX)}", failure.exit_code)
         case TyperException():
             return _complain(failure.format_message() or "Nothing to do. Try --help.", failure.exit_code)
         case ArgumentError():
@@ -39,6 +42,20 @@ def report_failure(failure: BaseException) -> int:
         case Exception():
             return _report_other(failure)
     raise failure
+
+
+def _origin(wrong: typer.BadParameter) -> str:
+    """Where the value was given, so that it is looked for there: on the command line, in the environment or in a file."""
+    context, given = wrong.ctx, wrong.param
+    assert given is not None
+    source = None if context is None or given.name is None else context.get_parameter_source(given.name)
+    match source.name if source is not None else "":
+        case "ENVIRONMENT":
+            return f"The variable {given.envvar}"
+        case "DEFAULT_MAP" if context is not None:
+            return f"{context.params.get('config')}: '{given.name}'"
+        case _:
+            return f"Invalid value for '{given.opts[0] if given.param_type_name == 'option' else given.name}'"
 
 
 def _report_other(failure: Exception) -> int:

@@ -84,7 +84,7 @@ def encode_message(
     if fields:
         parts += [_PROPERTIES, encode_value(fields)]
     if application_properties:
-        named = {name: _value(value) for name, value in application_properties.items()}
+        named = {name: property_value(value) for name, value in application_properties.items()}
         parts += [_APPLICATION, encode_value(named)]
     return b"".join([*parts, *_body_parts(body)])
 
@@ -110,7 +110,7 @@ def _lifetime(time_to_live: timedelta, created: Timestamp | None) -> tuple[UInt,
 def _annotations(
     given: Mapping[str, Value], partition_key: str | None, via_partition_key: str | None, scheduled_at: datetime | None
 ) -> dict[Symbol, Value]:
-    entries = {Symbol(name): _value(value) for name, value in given.items()}
+    entries = {Symbol(name): property_value(value) for name, value in given.items()}
     if partition_key is not None:
         entries[PARTITION_KEY] = partition_key
     if via_partition_key is not None:
@@ -120,7 +120,7 @@ def _annotations(
     return entries
 
 
-def _value(value: Value) -> Value:
+def property_value(value: Value) -> Value:
     return timestamp(value) if isinstance(value, datetime) else value
 
 

@@ -40,7 +40,6 @@ SEARCHED_MAX = 5_000
 PAGE = 250
 WAIT_S = 2.0
 EVERY_STATE = (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
-DEAD_LETTER_PROPERTIES = (wire_names.DEAD_LETTER_REASON, wire_names.DEAD_LETTER_DESCRIPTION)
 
 app = Group("Show, resend, edit, move, complete and dead-letter single messages, or all that match a filter.")
 
@@ -226,23 +225,27 @@ def peek_filtered(call: Call, path: str, filter_: str, count: int) -> None:
 def _edited(
     message: "ReceivedMessage", content: bytes | str | None, properties: dict[str, Any], subject: str | None
 ) -> bytes:
-    from twinbus.client.message import encode_message
+    """Everything that its sender gave it stays, in the same types, except what is changed. A time to live starts again."""
+    from twinbus.amqp.codec.sections import DataBody, MessageProperties, decode_sections, encode_sections
+    from twinbus.amqp.codec.types import Symbol
+    from twinbus.client.message import property_value
+    from twinbus.clock import SystemClock
+    from twinbus.pipeline.replay.copies import copy_of
 
-    kept = {name: value for name, value in message.application_properties.items() if name not in DEAD_LETTER_PROPERTIES}
-    facts = message.properties
-    return encode_message(
-        message.body if content is None else content,
-        # An entity that detects duplicates would drop a copy with the id of the message, which is then removed.
-        message_id=uuid4().hex,
-        session_id=message.session_id,
-        partition_key=message.partition_key,
-        subject=message.subject if subject is None else subject,
-        correlation_id=facts.correlation_id,
-        content_type=facts.content_type,
-        to=facts.to,
-        reply_to=facts.reply_to,
-        application_properties={**kept, **properties},
-    )
+    sections = decode_sections(copy_of(message.payload, SystemClock().now()))
+    facts = sections.properties or MessageProperties()
+    # An entity that detects duplicates would drop a copy with the id of the message, which is then removed.
+    facts.message_id = uuid4().hex
+    facts.subject = facts.subject if subject is None else subject
+    sections.properties = facts
+    changed = {name: property_value(value) for name, value in properties.items()}
+    sections.application_properties = {**(sections.application_properties or {}), **changed} or None
+    if content is not None:
+        sections.body = DataBody([content.encode() if isinstance(content, str) else content])
+    if message.state is MessageState.SCHEDULED:
+        at = {Symbol(wire_names.SCHEDULED_ENQUEUE_TIME): message.annotations[wire_names.SCHEDULED_ENQUEUE_TIME]}
+        sections.message_annotations = {**(sections.message_annotations or {}), **at}
+    return encode_sections(sections)
 
 
 def _chosen(numbers: Sequence[int] | None, filter_: str | None) -> set[int]:

@@ -34,7 +34,9 @@ def portal(
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on. Anything but loopback needs TLS and a login.")
     ] = LOOPBACK,
-    port: Annotated[int, typer.Option("--port", help="Port to listen on; 0 chooses a free one.")] = PORT_DEFAULT,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 chooses a free one.")
+    ] = PORT_DEFAULT,
     name: Annotated[
         list[str] | None, typer.Option("--name", help="A host name that browsers use for it, beside localhost.")
     ] = None,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 from twinbus.cli.failures import CommandFailed
 from twinbus.client import namespace_http
 from twinbus.client.connection_string import ConnectionString
+from twinbus.errors import ArgumentError
 
 FILE_NAME = "running.json"
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,11 @@ class RunningNamespace:
 
 
 def namespace_folder(data: Path, name: str) -> Path:
+    """Raises ArgumentError for what is not a name, such as a path that leads out of the data folder."""
+    if not NAME.fullmatch(name):
+        raise ArgumentError(
+            f"'{name}' is not a name for a namespace. Use up to 50 letters, digits and '-', starting with a letter."
+        )
     return data / name
 
 

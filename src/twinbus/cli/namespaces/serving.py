@@ -1,7 +1,6 @@
 """`twinbus serve` and `twinbus up`: namespaces as processes."""
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -31,8 +30,7 @@ from twinbus.server.server_settings import (
     read_extra_ports,
 )
 
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
-
+PORT_MAX = 65_535
 NAME_HELP = "Name of the namespace; its data is kept in a folder of that name."
 QueueOption = Annotated[
     list[str] | None,
@@ -59,10 +57,17 @@ TlsOption = Annotated[
     typer.Option("--tls", help="AMQP, WebSockets and HTTPS on a TLS port, with a generated development certificate."),
 ]
 AmqpPortOption = Annotated[
-    int, typer.Option("--amqp-port", help="Port for AMQP, WebSockets and HTTP; 0 chooses a free one.")
+    int,
+    typer.Option("--amqp-port", min=0, max=PORT_MAX, help="Port for AMQP, WebSockets and HTTP; 0 chooses a free one."),
 ]
 HttpPortOption = Annotated[
-    int, typer.Option("--http-port", help="A further port, for HTTP and WebSockets only; 0 chooses a free one.")
+    int,
+    typer.Option(
+        "--http-port",
+        min=0,
+        max=PORT_MAX,
+        help="A further port, for HTTP and WebSockets only; 0 chooses a free one.",
+    ),
 ]
 AlsoListenOption = Annotated[
     str,
@@ -128,7 +133,13 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key.")] = None,
     tls_port: Annotated[
-        int | None, typer.Option("--tls-port", help=f"TLS port; turns TLS on. {TLS_PORT} if only another option does.")
+        int | None,
+        typer.Option(
+            "--tls-port",
+            min=0,
+            max=PORT_MAX,
+            help=f"TLS port; turns TLS on. {TLS_PORT} if only another option does.",
+        ),
     ] = None,
     allow_plain: AllowPlainOption = False,
     key: KeyOption = None,
@@ -157,7 +168,6 @@ def serve(
     from twinbus.server.namespace import NamespaceServer, new_key
     from twinbus.server.namespace import serve as serve_namespace
 
-    _check_name(name)
     _check_key(key)
     wanted = read_wanted(queue or (), entities)
     extra_ports = read_extra_ports(also_listen)
@@ -225,10 +235,22 @@ def up(
     host: HostOption = LOOPBACK,
     advertise: AdvertiseOption = None,
     amqp_port: Annotated[
-        int, typer.Option("--amqp-port", help="AMQP port of the primary; the secondary has the next one.")
+        int,
+        typer.Option(
+            "--amqp-port",
+            min=0,
+            max=PORT_MAX,
+            help="AMQP port of the primary; the secondary has the next one.",
+        ),
     ] = AMQP_PORT_DEFAULT,
     http_port: Annotated[
-        int, typer.Option("--http-port", help="HTTP port of the primary; the secondary has the next one.")
+        int,
+        typer.Option(
+            "--http-port",
+            min=0,
+            max=PORT_MAX,
+            help="HTTP port of the primary; the secondary has the next one.",
+        ),
     ] = HTTP_PORT_DEFAULT,
     also_listen: AlsoListenOption = "",
     stores: StoresOption = STORE_COUNT_DEFAULT,
@@ -239,7 +261,10 @@ def up(
     tls_port: Annotated[
         int | None,
         typer.Option(
-            "--tls-port", help=f"TLS port of the primary, {TLS_PORT} with --tls; the secondary's is 3 higher."
+            "--tls-port",
+            min=0,
+            max=PORT_MAX,
+            help=f"TLS port of the primary, {TLS_PORT} with --tls; the secondary's is 3 higher.",
         ),
     ] = None,
     allow_plain: AllowPlainOption = False,
@@ -250,7 +275,7 @@ def up(
     log_format: LogFormatOption = LogFormat.LOGFMT,
     portal: Annotated[bool, typer.Option("--portal/--no-portal", help="Serve the portal too, in a browser.")] = True,
     portal_port: Annotated[
-        int, typer.Option("--portal-port", min=0, max=65_535, help="Its port; a free one if it is in use, or 0.")
+        int, typer.Option("--portal-port", min=0, max=PORT_MAX, help="Its port; a free one if it is in use, or 0.")
     ] = PORTAL_PORT_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -308,13 +333,6 @@ def _store_dsns(stores: Sequence[str], arguments: Sequence[str]) -> tuple[str, .
             "Give the string by TWINBUS_STORE, or the password by PGPASSWORD, passfile or service."
         )
     return dsns
-
-
-def _check_name(name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise ArgumentError(
-            f"'{name}' is not a name for a namespace. Use up to 50 letters, digits and '-', starting with a letter."
-        )
 
 
 def _create_folder(operations: Path) -> None:
