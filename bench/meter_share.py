@@ -105,7 +105,7 @@ def two_ways() -> Iterator[tuple[Way, Way, OperationsBook]]:
         catalog.set_namespace_rule(RULE)
         control = ControlPlane(catalog, sim.entities, sim.clock)
         metered, unmetered = (
-            NamespaceView(sim.entities, control, catalog, Traffic(), lambda: "new", each) for each in (book, None)
+            NamespaceView(sim.entities, control, catalog, Traffic(), lambda: "new", book=each) for each in (book, None)
         )
         yield Way(sim, metered, "metered"), Way(sim, unmetered, "unmetered"), book
         catalog.close()

@@ -7,7 +7,6 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.errors import NotAllowed
-from twinbus.management.counts import queue_counts
 from twinbus.model.content import annotation, application_properties
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message, sent_size
@@ -106,7 +105,7 @@ def test_the_via_partition_key_chooses_the_fragment_and_the_own_key_counts_at_th
     sim.lose_store(home)
     send_via(sim, via, "target", make_message("m", partition_key="order-1", via_partition_key="order-2"))
     assert via.transfers.fragments[11].tally.active_count == 1
-    assert (via.transfer_counts().active, queue_counts(sim.entities, "via").transfer) == (1, 1)
+    assert (via.transfer_counts().active, via.holdings().transfer.active) == (1, 1)
     sim.return_store(home)
     sim.advance(2_000, 500)
     assert (waiting(via), target.main.fragments[13].tally.active_count) == (0, 1)

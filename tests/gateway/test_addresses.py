@@ -47,7 +47,7 @@ def test_a_topic_takes_messages_and_has_dead_letters_of_transfers_alone(sim: Sim
     topic, transfer_dead = named(sim, "news"), named(sim, f"news{TRANSFER_DEAD}")
     assert topic.target is not None
     assert (topic.queue, topic.subscription) == (None, None)
-    assert (transfer_dead.target, transfer_dead.queue) == (None, topic.target.transfer_dead_letter)
+    assert (transfer_dead.target, transfer_dead.queue) == (None, sim.entities.topic("news").transfer_dead_letter)
     with pytest.raises(EntityNotFound):
         named(sim, f"news{DEAD}")
 

@@ -1,21 +1,16 @@
 """Entities that run nowhere but in a dict: what the control plane needs of the brokers, with a switch to make them ill."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from twinbus.broker.replies import QueueCounts, Reply
+from twinbus.broker.replies import NO_COUNTS, Holdings, Reply
 from twinbus.clock import Millis
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.paths import parse_address
 
-
-@dataclass
-class MemorySubQueue:
-    result: QueueCounts = field(default_factory=lambda: QueueCounts(0, 0, 0, 0, False))
-
-    def counts(self) -> QueueCounts:
-        return self.result
+EMPTY = Holdings(NO_COUNTS, NO_COUNTS, NO_COUNTS, NO_COUNTS, 0)
 
 
 @dataclass
@@ -24,17 +19,7 @@ class MemoryEntity:
     description: Any
     rules: dict[str, RuleDescription] = field(default_factory=dict)
     first_store: int = 0
-    last_used_at: Millis = 0
-    main: MemorySubQueue = field(default_factory=MemorySubQueue)
-    dead_letter: MemorySubQueue = field(default_factory=MemorySubQueue)
-    transfer_dead_letter: MemorySubQueue = field(default_factory=MemorySubQueue)
-    transfers: MemorySubQueue = field(default_factory=MemorySubQueue)
-
-    def counts(self) -> QueueCounts:
-        return self.main.counts()
-
-    def transfer_counts(self) -> QueueCounts:
-        return self.transfers.counts()
+    held: Holdings = EMPTY
 
 
 class MemoryRuntime:
@@ -46,15 +31,16 @@ class MemoryRuntime:
     def queue(self, path: str) -> MemoryEntity:
         return self._get(path)
 
-    def topic(self, path: str) -> MemoryEntity:
-        return self._get(path)
+    def count(self, path: str, now: Millis, reply: Reply[Holdings]) -> None:
+        address = parse_address(path)
+        key = address.path if address.subscription is None else f"{address.path}|{address.subscription}"
+        reply(self._get(key).held)
 
     def subscription(self, topic: str, name: str) -> MemoryEntity:
         return self._get(f"{topic}|{name}")
 
-    def check_rules_can_change(self, topic: str, subscription: str) -> None:
-        if self.is_ill:
-            raise FragmentUnavailable("ill")
+    def check_rules_can_change(self, topic: str, subscription: str, now: Millis, reply: Reply[None]) -> None:
+        reply(FragmentUnavailable("ill") if self.is_ill else None)
 
     def create_queue(self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Any]) -> None:
         self._put(description.name, MemoryEntity(entity_id, description), reply)
@@ -102,11 +88,20 @@ class MemoryRuntime:
             del self.entities[key]
             reply(None)
 
-    def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None:
-        self.subscription(topic, subscription).rules[rule.name] = rule
-
-    def remove_rule(self, topic: str, subscription: str, name: str) -> None:
-        del self.subscription(topic, subscription).rules[name]
+    def change_rules(
+        self,
+        topic: str,
+        subscription: str,
+        removed: Sequence[str],
+        added: Sequence[RuleDescription],
+        now: Millis,
+        reply: Reply[None],
+    ) -> None:
+        rules = self.subscription(topic, subscription).rules
+        for name in removed:
+            del rules[name]
+        rules.update({rule.name: rule for rule in added})
+        reply(None)
 
     def _get(self, key: str) -> MemoryEntity:
         if key.casefold() not in self.entities:

@@ -1,5 +1,6 @@
 """The broker: calls and commands in, changes for the stores and replies out. No I/O, one thread, and time is an argument.
 
+directory               the entities of a namespace as those above see them: `target`, `source` and `transaction` are what each can do
 message_broker          the fragments of one messaging store: commits, reads, and what happens when the store is lost
 store_port              how it reaches the store without waiting for it
 entity                  queues, topics and subscriptions, over all of their fragments

@@ -68,6 +68,10 @@ class Consumer(Protocol):
         """Take these messages. Must not call back into the queue."""
         ...
 
+    def credit_returned(self) -> None:
+        """`credit` was raised by what had been passed on to fragments at other nodes and was not used there."""
+        ...
+
     def session_lost(self, error: MessagingError) -> None:
         """The message session is gone for good, or the whole entity: the link has to be detached with this error.
 

@@ -54,3 +54,36 @@ class QueueCounts:
     size_bytes: int
     is_limited: bool  # a fragment has no working store (contract A6), so the sums are partial
     is_unknown: bool = False  # no fragment has: the zeros mean nothing
+
+    def __add__(self, other: "QueueCounts") -> "QueueCounts":
+        return QueueCounts(
+            self.active + other.active,
+            self.deferred + other.deferred,
+            self.scheduled + other.scheduled,
+            self.size_bytes + other.size_bytes,
+            is_limited=self.is_limited or other.is_limited,
+            is_unknown=self.is_unknown and other.is_unknown,
+        )
+
+
+NO_COUNTS = QueueCounts(0, 0, 0, 0, is_limited=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Of all sub-queues of a queue or subscription; of a topic those that it has itself."""
+
+    main: QueueCounts
+    dead_letter: QueueCounts
+    transfer: QueueCounts  # of what was sent via it and has not reached its destination yet
+    transfer_dead_letter: QueueCounts
+    last_used_at: Millis  # 0: nobody has used it
+
+    def __add__(self, other: "Holdings") -> "Holdings":
+        return Holdings(
+            self.main + other.main,
+            self.dead_letter + other.dead_letter,
+            self.transfer + other.transfer,
+            self.transfer_dead_letter + other.transfer_dead_letter,
+            max(self.last_used_at, other.last_used_at),
+        )

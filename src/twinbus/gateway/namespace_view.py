@@ -6,7 +6,8 @@ Traffic is counted by burst for each entity; nothing reads the counters until so
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from twinbus.broker.entity.entities import Entities
+from twinbus.broker.directory import Directory
+from twinbus.broker.transaction import OwnTransaction, Transaction
 from twinbus.gateway.authorization import AccessRules, WebTokenRules
 from twinbus.gateway.latencies import Stopwatch
 from twinbus.management.control_plane import ControlPlane
@@ -52,11 +53,12 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceView:
-    entities: Entities
+    entities: Directory
     control: ControlPlane
     rules: AccessRules
     traffic: Traffic
     new_id: Callable[[], str]
+    new_transaction: Callable[[], Transaction] = OwnTransaction
     book: OperationsBook | None = None  # None: operations are not metered
     web_tokens: WebTokenRules | None = None  # None: shared access signatures only
     is_congested: Callable[[], bool] = lambda: False  # whether a store is behind

@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import Scope
 
+from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock
 from twinbus.gateway.connections import Connections, MakeGateway
 from twinbus.gateway.namespace_view import NamespaceView
@@ -33,6 +34,7 @@ class HttpParts:
 
     name: str
     view: NamespaceView
+    own_entities: Entities  # with the fragments that this node serves: each node has metrics of its own
     clock: Clock
     stores: Sequence[SwitchedStore]
     store_switches: StoreSwitches
@@ -52,7 +54,9 @@ class HttpApplication:
         hosts = OwnHosts(parts.host_names)
         access = HttpAccess(view.rules, clock, view.web_tokens)
         totals = view.book.totals if view.book is not None else {}
-        metrics = NamespaceMetrics(parts.name, view.traffic, parts.stores, view.entities, parts.connections, totals)
+        metrics = NamespaceMetrics(
+            parts.name, view.traffic, parts.stores, parts.own_entities, parts.connections, totals
+        )
         settings = AdministrationSettings(parts.amqp_authority, view.new_id, parts.new_key)
         administration = AdministrationApi(view.control, access, settings, view.book or NO_METER)
         self._messaging = MessagingApi(view, access, clock, behind=administration)

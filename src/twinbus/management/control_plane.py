@@ -221,16 +221,14 @@ class ControlPlane:
         """Durable first: the memory cannot fail after that, since every rule was compiled and there is room for it."""
         assert isinstance(entry.description, SubscriptionDescription)
         topic, name = entry.description.topic, entry.description.name
-        self.runtime.check_rules_can_change(topic, name)
+        await self._ask(lambda reply: self.runtime.check_rules_can_change(topic, name, self.clock.now(), reply))
         await self._write(lambda: self.catalog.set_rules(path_of(entry.description), rules, self.clock.now()))
         # By identity: a subscription may have many thousand, and 1 equals True where filters tell them apart.
         before, after = set(map(id, entry.rules)), set(map(id, rules))
-        for rule in entry.rules:
-            if id(rule) not in after:
-                self.runtime.remove_rule(topic, name, rule.name)
-        for rule in rules:
-            if id(rule) not in before:
-                self.runtime.add_rule(topic, name, rule)
+        removed = [rule.name for rule in entry.rules if id(rule) not in after]
+        added = [rule for rule in rules if id(rule) not in before]
+        change = self.runtime.change_rules
+        await self._ask(lambda reply: change(topic, name, removed, added, self.clock.now(), reply))
 
     def topic(self, name: str) -> TopicDescription:
         entry = self.catalog.get(name)

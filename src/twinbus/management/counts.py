@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twinbus.broker.replies import QueueCounts
+from twinbus.broker.replies import Holdings, QueueCounts
 from twinbus.clock import Millis
-from twinbus.errors import EntityNotFound
-from twinbus.management.runtime import Runtime, SubQueues
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,43 +34,9 @@ class EntityCounts:
 NOTHING = EntityCounts()
 
 
-def queue_counts(runtime: Runtime, path: str) -> EntityCounts:
-    try:
-        return _sum_of(runtime.queue(path))
-    except EntityNotFound:
-        return NOTHING
-
-
-def subscription_counts(runtime: Runtime, topic: str, name: str) -> EntityCounts:
-    try:
-        return _sum_of(runtime.subscription(topic, name))
-    except EntityNotFound:
-        return NOTHING
-
-
-def topic_counts(runtime: Runtime, path: str, subscriptions: Iterable[EntityCounts]) -> EntityCounts:
-    """A topic holds scheduled messages and transfers itself; its size and availability are those of it and its subscriptions together."""
-    each = list(subscriptions)
-    try:
-        topic = runtime.topic(path)
-    except EntityNotFound:
-        return NOTHING
-    own, transfer, undelivered = topic.counts(), topic.transfer_counts(), topic.transfer_dead_letter.counts()
-    parts: list[QueueCounts | EntityCounts] = [own, transfer, undelivered, *each]
-    return EntityCounts(
-        scheduled=own.scheduled,
-        transfer=transfer.active,
-        transfer_dead_letter=undelivered.active + undelivered.deferred,
-        size_bytes=sum(part.size_bytes for part in parts),
-        is_limited=any(part.is_limited for part in parts),
-        is_unknown=own.is_unknown,
-        last_used_at=topic.last_used_at,
-    )
-
-
-def _sum_of(entity: SubQueues) -> EntityCounts:
-    main, dead, undelivered = entity.main.counts(), entity.dead_letter.counts(), entity.transfer_dead_letter.counts()
-    transfer = entity.transfer_counts()
+def counts_of(held: Holdings) -> EntityCounts:
+    """Of a queue or subscription."""
+    main, dead, transfer, undelivered = held.main, held.dead_letter, held.transfer, held.transfer_dead_letter
     return EntityCounts(
         active=main.active,
         deferred=main.deferred,
@@ -83,5 +47,20 @@ def _sum_of(entity: SubQueues) -> EntityCounts:
         size_bytes=main.size_bytes + dead.size_bytes + undelivered.size_bytes + transfer.size_bytes,
         is_limited=main.is_limited or dead.is_limited or undelivered.is_limited or transfer.is_limited,
         is_unknown=main.is_unknown,
-        last_used_at=entity.last_used_at,
+        last_used_at=held.last_used_at,
+    )
+
+
+def topic_counts(held: Holdings, subscriptions: Iterable[EntityCounts]) -> EntityCounts:
+    """A topic holds scheduled messages and transfers itself; its size and availability are those of it and its subscriptions together."""
+    own, transfer, undelivered = held.main, held.transfer, held.transfer_dead_letter
+    parts: list[QueueCounts | EntityCounts] = [own, transfer, undelivered, *subscriptions]
+    return EntityCounts(
+        scheduled=own.scheduled,
+        transfer=transfer.active,
+        transfer_dead_letter=undelivered.active + undelivered.deferred,
+        size_bytes=sum(part.size_bytes for part in parts),
+        is_limited=any(part.is_limited for part in parts),
+        is_unknown=own.is_unknown,
+        last_used_at=held.last_used_at,
     )

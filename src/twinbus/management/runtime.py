@@ -3,21 +3,12 @@
 A change touches every fragment or fails whole (contract A6), and is answered once that is certain.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from twinbus.broker.replies import QueueCounts, Reply
+from twinbus.broker.replies import Holdings, Reply
 from twinbus.clock import Millis
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
-
-
-class Countable(Protocol):
-    def counts(self) -> QueueCounts: ...
-
-
-class Used(Protocol):
-    @property
-    def last_used_at(self) -> Millis: ...
 
 
 class Placed(Protocol):
@@ -27,33 +18,8 @@ class Placed(Protocol):
     def first_store(self) -> int: ...
 
 
-class Transferring(Used, Protocol):
-    @property
-    def transfer_dead_letter(self) -> Countable: ...
-    def transfer_counts(self) -> QueueCounts:
-        """Of what was sent via it and has not reached its destination yet."""
-        ...
-
-
-class SubQueues(Transferring, Protocol):
-    """A queue or subscription at run time."""
-
-    @property
-    def main(self) -> Countable: ...
-    @property
-    def dead_letter(self) -> Countable: ...
-
-
-class Topic(Countable, Transferring, Protocol):
-    """A topic at run time; it holds scheduled messages itself."""
-
-
 class Runtime(Protocol):
-    def queue(self, path: str) -> SubQueues: ...
-
-    def topic(self, path: str) -> Topic: ...
-
-    def subscription(self, topic: str, name: str) -> SubQueues: ...
+    def count(self, path: str, now: Millis, reply: Reply[Holdings]) -> None: ...
 
     def create_queue(
         self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Placed]
@@ -83,8 +49,14 @@ class Runtime(Protocol):
 
     def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None: ...
 
-    def check_rules_can_change(self, topic: str, subscription: str) -> None: ...
+    def check_rules_can_change(self, topic: str, subscription: str, now: Millis, reply: Reply[None]) -> None: ...
 
-    def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None: ...
-
-    def remove_rule(self, topic: str, subscription: str, name: str) -> None: ...
+    def change_rules(
+        self,
+        topic: str,
+        subscription: str,
+        removed: Sequence[str],
+        added: Sequence[RuleDescription],
+        now: Millis,
+        reply: Reply[None],
+    ) -> None: ...

@@ -56,7 +56,8 @@ async def answer_of(ask: Callable[[Reply[T]], None], timeout_s: float, late: Mes
     answered: asyncio.Future[T | MessagingError] = asyncio.get_running_loop().create_future()
     ask(reply_to(answered))
     try:
-        result = await asyncio.wait_for(answered, timeout_s)
+        # Most answers come at once, and those who ask for many of them should not wait for a turn of the loop each time.
+        result = answered.result() if answered.done() else await asyncio.wait_for(answered, timeout_s)
     except TimeoutError:
         raise late from None
     if isinstance(result, MessagingError):

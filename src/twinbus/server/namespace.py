@@ -320,6 +320,7 @@ class NamespaceServer:
         return HttpParts(
             name=self.settings.name,
             view=self._view(),
+            own_entities=self.entities,
             clock=self.clock,
             stores=self.stores.stores,
             store_switches=self.stores,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
+from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.client.administration import administration_client
 from twinbus.clock import Clock
 from twinbus.errors import ArgumentError, FragmentUnavailable
@@ -119,6 +120,7 @@ class LocalNamespace:
         queue = resolve(self._running.entities, parse_address(path)).queue
         if queue is None:
             raise ArgumentError(f"'{path}' is a topic and holds no messages: count one of its subscriptions.")
+        assert isinstance(queue, MessageQueue)
         counts = queue.counts()
         if counts.is_unknown:
             raise FragmentUnavailable(f"The messaging store of '{path}' is unavailable, so nobody knows the count.")
@@ -144,9 +146,7 @@ class LocalNamespace:
 
     def store_of(self, path: str) -> int:
         """The messaging store that an entity lives in; that of its first fragment if it is partitioned."""
-        node = resolve(self._running.entities, parse_address(path))
-        fragments = node.queue.fragments if node.queue is not None else getattr(node.target, "fragments", ())
-        return int(fragments[0].broker.index)
+        return self._running.entities.at(path).fragments[0].broker.index
 
     def disconnect(self, entity: str | None = None) -> int:
         """Cut every connection, or detach every link to one entity; returns how many there were."""

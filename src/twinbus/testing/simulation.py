@@ -103,6 +103,9 @@ class SimReceiver:
     def deliver(self, deliveries: list[TakenMessage]) -> None:
         self.deliveries += deliveries
 
+    def credit_returned(self) -> None:
+        """It may be given elsewhere."""
+
     def session_lost(self, error: MessagingError) -> None:
         self.lost = error
 

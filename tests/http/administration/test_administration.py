@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -10,8 +11,8 @@ from starlette.testclient import TestClient
 
 from tests.http.administration.conftest import token
 from tests.management.conftest import NOON, SteppingClock
-from tests.management.memory_runtime import MemoryRuntime, MemorySubQueue
-from twinbus.broker.replies import QueueCounts
+from tests.management.memory_runtime import EMPTY, MemoryRuntime
+from twinbus.broker.replies import Holdings, QueueCounts
 from twinbus.http.administration.administration_api import AdministrationApi
 from twinbus.http.atom.xml_reader import Element, parse_xml
 from twinbus.management.access_control import AccessControl
@@ -271,9 +272,8 @@ def test_counts_are_summed_and_an_unhealthy_fragment_makes_the_queue_limited(
     client: TestClient, runtime: MemoryRuntime
 ) -> None:
     put(client, "/q", entry("QueueDescription"))
-    runtime.queue("q").main = MemorySubQueue(QueueCounts(5, 2, 3, 1000, True))
-    runtime.queue("q").dead_letter = MemorySubQueue(QueueCounts(7, 0, 0, 24, False))
-    runtime.queue("q").last_used_at = NOON + DAY
+    main, dead = QueueCounts(5, 2, 3, 1000, True), QueueCounts(7, 0, 0, 24, False)
+    runtime.queue("q").held = replace(EMPTY, main=main, dead_letter=dead, last_used_at=NOON + DAY)
     description = described(client.get(f"/q?{VERSION}"))
     assert description.text_of("MessageCount") == "17"
     assert description.text_of("SizeInBytes") == "1024"
@@ -297,10 +297,10 @@ def test_queues_and_topics_that_nobody_has_used_show_the_zero_time(client: TestC
     assert subscription.text_of("AccessedAt") == subscription.text_of("CreatedAt")
     for path, entity in (
         ("q", runtime.queue("q")),
-        ("t", runtime.topic("t")),
+        ("t", runtime.queue("t")),
         ("t/subscriptions/s", runtime.subscription("t", "s")),
     ):
-        entity.last_used_at = NOON + DAY
+        entity.held = replace(EMPTY, last_used_at=NOON + DAY)
         assert accessed(path) == write_time(NOON + DAY)
 
 
@@ -312,9 +312,9 @@ def test_an_entity_of_which_nothing_can_be_reached_has_no_counts_instead_of_zero
     put(client, "/q", entry("QueueDescription"))
     put(client, "/t", entry("TopicDescription"))
     put(client, "/t/subscriptions/s", entry("SubscriptionDescription"))
-    lost = MemorySubQueue(QueueCounts(0, 0, 0, 0, True, True))
-    for entity in (runtime.queue("q"), runtime.topic("t"), runtime.subscription("t", "s")):
-        entity.main = entity.dead_letter = entity.transfer_dead_letter = entity.transfers = lost
+    lost = QueueCounts(0, 0, 0, 0, True, True)
+    for entity in (runtime.queue("q"), runtime.queue("t"), runtime.subscription("t", "s")):
+        entity.held = Holdings(lost, lost, lost, lost, 0)
     answer = client.get(f"/{path}?{VERSION}")
     assert (answer.status_code, sub_code(answer)) == (500, 50000)
     assert "messaging store of" in answer.text
@@ -336,8 +336,8 @@ def test_a_topic_counts_its_scheduled_messages_and_is_as_unhealthy_as_its_subscr
 ) -> None:
     put(client, "/t", entry("TopicDescription"))
     put(client, "/t/subscriptions/s", entry("SubscriptionDescription"))
-    runtime.topic("t").main = MemorySubQueue(QueueCounts(0, 0, 4, 400, False))
-    runtime.subscription("t", "s").main = MemorySubQueue(QueueCounts(9, 0, 0, 600, True))
+    runtime.queue("t").held = replace(EMPTY, main=QueueCounts(0, 0, 4, 400, False))
+    runtime.subscription("t", "s").held = replace(EMPTY, main=QueueCounts(9, 0, 0, 600, True))
     description = described(client.get(f"/t?{VERSION}"))
     details = description.child("CountDetails")
     assert details is not None

@@ -56,7 +56,7 @@ def test_whoever_waits_learns_at_once_that_the_store_is_lost(mode: ReceiveMode) 
 def test_whoever_gives_up_gets_nothing_and_takes_nothing_later() -> None:
     scene = Scene()
     scene.receive.start(scene.sim.now)
-    scene.receive.give_up()
+    scene.receive.give_up(scene.sim.now)
     scene.send("a")
     assert scene.answer.value is None
     scene.receive.finish(scene.sim.now)
@@ -68,7 +68,7 @@ def test_a_message_that_is_being_removed_is_waited_for() -> None:
     scene.send("a")
     scene.receive.start(scene.sim.now)
     assert scene.receive.is_under_way
-    scene.receive.give_up()
+    scene.receive.give_up(scene.sim.now)
     assert not scene.answer.has_come
     scene.sim.run()
     assert scene.answer.value is not None

@@ -13,11 +13,11 @@ from twinbus.broker.fragment.fragment_group import check_all_available
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.operations.fragment_changes import create_fragments, delete_fragments
 from twinbus.broker.operations.steps import Steps, run
-from twinbus.broker.replies import Reply
+from twinbus.broker.replies import Holdings, Reply
 from twinbus.clock import Millis
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable, MessagingError
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
-from twinbus.model.paths import path_key
+from twinbus.model.paths import parse_address, path_key
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,25 @@ class Entities:
 
     def topics(self) -> list[TopicEntity]:
         return [entity for entity in self._entities.values() if isinstance(entity, TopicEntity)]
+
+    def count(self, path: str, now: Millis, reply: Reply[Holdings]) -> None:
+        """Of a queue, topic or subscription, from memory. Replies EntityNotFound if there is none of that path."""
+        try:
+            counts = self.at(path).holdings()
+        except EntityNotFound as error:
+            reply(error)
+            return
+        reply(counts)
+
+    def at(self, path: str) -> QueueEntity | TopicEntity | SubscriptionEntity:
+        """A queue, topic or subscription. Raises EntityNotFound."""
+        address = parse_address(path)
+        if address.subscription is not None:
+            return self.subscription(address.path, address.subscription)
+        entity = self.find(path)
+        if entity is None:
+            raise EntityNotFound.at(path)
+        return entity
 
     # Restoring
 
@@ -230,9 +249,34 @@ class Entities:
                 ]
         return found
 
-    def check_rules_can_change(self, topic: str, subscription: str) -> None:
-        """Raises FragmentUnavailable while a fragment of the subscription has no working store (contract A6)."""
-        check_all_available(self.subscription(topic, subscription).fragments)
+    def check_rules_can_change(self, topic: str, subscription: str, now: Millis, reply: Reply[None]) -> None:
+        """Replies FragmentUnavailable while a fragment of the subscription has no working store (contract A6)."""
+        try:
+            check_all_available(self.subscription(topic, subscription).fragments)
+        except MessagingError as error:
+            reply(error)
+            return
+        reply(None)
+
+    def change_rules(
+        self,
+        topic: str,
+        subscription: str,
+        removed: Sequence[str],
+        added: Sequence[RuleDescription],
+        now: Millis,
+        reply: Reply[None],
+    ) -> None:
+        """Making it durable is not done here. Whatever store is lost, this cannot fail: it is known that the rules compile."""
+        try:
+            for name in removed:
+                self.remove_rule(topic, subscription, name)
+            for rule in added:
+                self.add_rule(topic, subscription, rule)
+        except MessagingError as error:
+            reply(error)
+            return
+        reply(None)
 
     def add_rule(self, topic: str, subscription: str, rule: RuleDescription) -> None:
         """EntityAlreadyExists, or ArgumentError where the rule does not parse. Making it durable is not done here."""

@@ -28,7 +28,7 @@ from twinbus.broker.replies import QueueCounts, Reply, SettleReply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 from twinbus.errors import EntityNotFound, FragmentUnavailable, MessagingError, NotAllowed
-from twinbus.store.changes import SubQueue
+from twinbus.store.changes import FragmentKey, SubQueue
 
 T = TypeVar("T")
 
@@ -52,6 +52,11 @@ class MessageQueue:
         self._after_reading: list[Callable[[], None]] = []
         for fragment in fragments:
             fragment.set_watcher(self)
+
+    @property
+    def key(self) -> FragmentKey:
+        """That of its first fragment: it names this sub-queue of this very entity."""
+        return self.fragments[0].key
 
     @property
     def receiver_count(self) -> int:
@@ -145,6 +150,9 @@ class MessageQueue:
             self._desk.pump(receiver, now)
         else:
             self._desk.pump_all(now)
+
+    def recall(self, receiver: Consumer, now: Millis) -> None:
+        """Its credit is 0 now: what was passed on of it before comes back, as messages or as credit. Here nothing is passed on."""
 
     def close(self, error: MessagingError) -> None:
         """Nothing can be received: its receivers, and those that wait for a session of it, get this error."""

@@ -1,6 +1,7 @@
 """A queue as a whole: where messages are sent to, and the sub-queues they are received from."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from twinbus.broker.commands import CancelScheduled
 from twinbus.broker.entity.forwarding import Find
@@ -12,6 +13,7 @@ from twinbus.broker.fragment.fragment_group import counts_of
 from twinbus.broker.fragment.intake import check_room, stage
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.replies import QueueCounts, Reply, SendReply
+from twinbus.broker.target import TargetName
 from twinbus.clock import Millis
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import Message
@@ -19,6 +21,8 @@ from twinbus.store.changes import SubQueue
 
 
 class QueueEntity(SubQueues):
+    is_topic: Final = False
+
     def __init__(
         self,
         entity_id: int,
@@ -44,6 +48,10 @@ class QueueEntity(SubQueues):
         self.description = description
         self.first_store = first_store
         self.placement = Placement(settings, self.main.fragments, stage, check_room)
+
+    @property
+    def name(self) -> TargetName:
+        return TargetName(self.settings.path)
 
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None

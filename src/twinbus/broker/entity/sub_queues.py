@@ -8,11 +8,10 @@ from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.fragment_group import counts_of
 from twinbus.broker.fragment.upkeep import keep_up
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.operations.asked_queue import WaysOut
-from twinbus.broker.replies import QueueCounts
+from twinbus.broker.replies import NO_COUNTS, Holdings, QueueCounts
 from twinbus.clock import Millis
 from twinbus.errors import EntityNotFound
 from twinbus.model.descriptions import FRAGMENT_COUNT
@@ -91,7 +90,11 @@ class SubQueues:
 
     def transfer_counts(self) -> QueueCounts:
         """Of what was sent via it and has not reached its destination yet."""
-        return counts_of([])
+        return NO_COUNTS
+
+    def holdings(self) -> Holdings:
+        main, dead, undelivered = [queue.counts() for queue in self.queues]
+        return Holdings(main, dead, self.transfer_counts(), undelivered, self.last_used_at)
 
     @property
     def last_used_at(self) -> Millis:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import accumulate
+from typing import Final
 
 from twinbus.broker.entity import fan_out
 from twinbus.broker.entity.forwarding import Find
@@ -20,7 +21,8 @@ from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.operations import by_number
 from twinbus.broker.operations.asked_queue import WaysOut
 from twinbus.broker.operations.steps import run
-from twinbus.broker.replies import QueueCounts, Reply, SendReply
+from twinbus.broker.replies import NO_COUNTS, Holdings, QueueCounts, Reply, SendReply
+from twinbus.broker.target import TargetName
 from twinbus.clock import Millis
 from twinbus.errors import EntityNotFound, MessagingError
 from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
@@ -57,6 +59,8 @@ class SubscriptionEntity(SubQueues):
 
 
 class TopicEntity:
+    is_topic: Final = True
+
     def __init__(
         self,
         entity_id: int,
@@ -94,6 +98,10 @@ class TopicEntity:
         )
 
     @property
+    def name(self) -> TargetName:
+        return TargetName(self.settings.path)
+
+    @property
     def last_used_at(self) -> Millis:
         return self.settings.last_used_at
 
@@ -115,6 +123,10 @@ class TopicEntity:
 
     def transfer_counts(self) -> QueueCounts:
         return counts_of(self.transfers.fragments)
+
+    def holdings(self) -> Holdings:
+        own, transfer = self.counts(), self.transfer_counts()
+        return Holdings(own, NO_COUNTS, transfer, self.transfer_dead_letter.counts(), self.last_used_at)
 
     def via(self, destination: str) -> ViaTarget:
         """Takes messages here that are handed on to another entity."""

@@ -19,6 +19,7 @@ from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.intake import check_room, stage
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.replies import Reply, SendReply
+from twinbus.broker.target import TargetName
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import EntityNotFound, NotAllowed
 from twinbus.model import wire_names
@@ -32,7 +33,7 @@ class ViaPlacement(Placement):
 
     def __init__(self, settings: EntitySettings, fragments: Sequence[Fragment], destination: str) -> None:
         super().__init__(settings, fragments, stage, check_room)
-        self._destination = destination
+        self.destination = destination
 
     def key_of(self, message: Message) -> str | None:
         return message.via_partition_key or None
@@ -43,7 +44,7 @@ class ViaPlacement(Placement):
         return [
             replace(
                 message,
-                content=with_annotations(message.content, {wire_names.TRANSFER_DESTINATION: self._destination}),
+                content=with_annotations(message.content, {wire_names.TRANSFER_DESTINATION: self.destination}),
                 time_to_live=None,
                 scheduled_at=None,
             )
@@ -73,9 +74,19 @@ class ViaTarget:
     def __init__(self, placement: ViaPlacement) -> None:
         self.placement = placement
 
-    def send_each(self, messages: Sequence[Message], now: Millis, reply: SendReply) -> None:
+    @property
+    def name(self) -> TargetName:
+        return TargetName(self.settings.path, self.placement.destination)
+
+    @property
+    def settings(self) -> EntitySettings:
+        return self.placement.settings
+
+    def send_each(
+        self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
+    ) -> None:
         """Each is accepted when it is durable here."""
-        self.placement.send_each(messages, now, reply)
+        self.placement.send_each(messages, now, reply, origins)
 
     def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         self.placement.send_together(messages, now, reply)

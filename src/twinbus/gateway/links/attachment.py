@@ -18,9 +18,7 @@ from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.link import Link
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import SessionLock
-from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.entity.topic_entity import TopicEntity
-from twinbus.broker.entity.transfers import ViaTarget
+from twinbus.broker.target import Target, WayIn
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotAllowed
 from twinbus.gateway.addresses import EntityNode, resolve
@@ -30,7 +28,7 @@ from twinbus.gateway.links.link_meter import LinkMeter
 from twinbus.gateway.links.receiver_attach import ReceiverAttach
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.gateway.links.sender_binding import CREDIT as SENDER_CREDIT
-from twinbus.gateway.links.sender_binding import SenderBinding, Target
+from twinbus.gateway.links.sender_binding import SenderBinding
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.cbs_node import CbsNode
 from twinbus.gateway.nodes.coordinator import CREDIT as COORDINATOR_CREDIT
@@ -70,7 +68,7 @@ class Attachment:
         self._bindings = bindings
         self._wake = wake
         self._homes = TransactionHomes(namespace.entities)
-        self._transactions = Transactions(self._homes)
+        self._transactions = Transactions(self._homes, namespace.new_transaction)
         self._reads = ReadTurns()
         self.who = ""  # what the client called itself when it opened the connection
         self._receivers = ReceiverAttach(
@@ -131,7 +129,7 @@ class Attachment:
         if node.target is None:
             raise NotAllowed(f"Messages cannot be sent to '{path}': send to its queue or topic.")
         destination = link.properties.get(TRANSFER_DESTINATION)
-        target: Target = node.target
+        target: WayIn = node.target
         properties: dict[Symbol, Value] = {}
         size_max = node.message_size_max
         if destination is not None:
@@ -162,7 +160,7 @@ class Attachment:
     def _meter_of(self, node: EntityNode) -> LinkMeter:
         return LinkMeter.of(self._namespace.book, node, self.who)
 
-    def _via(self, target: QueueEntity | TopicEntity, destination: Value, now: Millis) -> tuple[ViaTarget, int]:
+    def _via(self, target: Target, destination: Value, now: Millis) -> tuple[WayIn, int]:
         """Where messages go that are sent via this entity, and how large they may be at their destination. The sender
         needs the right to send to both."""
         path = strip_authority(text_of(destination))

@@ -8,7 +8,7 @@ from twinbus.amqp.codec.terminus import Source
 from twinbus.amqp.codec.types import Described
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock
-from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.source import Source as QueueSource
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, OperationTimeout, QuotaExceeded
 from twinbus.gateway.addresses import EntityNode
@@ -91,7 +91,7 @@ class ReceiverAttach:
         )
 
     def _wait_for_session(
-        self, link: OutgoingLink, source: Source, queue: MessageQueue, pending: PendingSession, now: Millis
+        self, link: OutgoingLink, source: Source, queue: QueueSource, pending: PendingSession, now: Millis
     ) -> None:
         if not queue.requires_session:
             raise NotAllowed(f"'{pending.path}' has no message sessions: receive from it without a session.")
@@ -120,7 +120,7 @@ class ReceiverAttach:
         self,
         link: OutgoingLink,
         source: Source,
-        queue: MessageQueue,
+        queue: QueueSource,
         pending: PendingSession,
         lock: SessionLock,
         now: Millis,

@@ -156,6 +156,10 @@ class ReceiverBinding:
         self.meter.delivered(deliveries)
         self._wake()
 
+    def credit_returned(self) -> None:
+        if self._is_drain_due:
+            self._drain()
+
     def session_lost(self, error: MessagingError) -> None:
         self._is_over = True
         self._grant(0)
@@ -200,6 +204,8 @@ class ReceiverBinding:
             return
         self._grant(0)
         self._is_drain_due = self._under_way > 0 or self._settling > 0
+        if self._under_way > 0:
+            self._queue.recall(self, self._used_at)
         if not self._is_drain_due:
             self._end_receive()
             self._link.drained()
@@ -281,15 +287,26 @@ class ReceiverBinding:
         self._traffic.settled += len(deliveries)
         self._window.settled(len(deliveries))
         ids, tokens = [delivery_id for delivery_id, _ in deliveries], [tag for _, tag in deliveries]
-        answer = self._transactions.settle(
+        self._transactions.settle(
             state,
             self._link.session,
             self._queue,
             tokens,
             now,
+            partial(self._settled_in_transaction, ids, tokens, state, is_settled, now),
             is_settled=is_settled,
             message_session=self.session,
         )
+
+    def _settled_in_transaction(
+        self,
+        ids: Sequence[int],
+        tokens: Sequence[bytes],
+        state: TransactionalState,
+        is_settled: bool,
+        now: Millis,
+        answer: DeliveryState,
+    ) -> None:
         is_taken = isinstance(answer, TransactionalState) and not is_refusal(answer.outcome)
         if is_taken:
             self._transactions.after_commit(state.txn_id, partial(self._committed, len(tokens)))

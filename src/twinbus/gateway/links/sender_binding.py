@@ -7,14 +7,11 @@ a send that was answered with any other. Answers may arrive after the link is go
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
 
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Outcome, Rejected, TransactionalState
 from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
-from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.entity.topic_entity import TopicEntity
-from twinbus.broker.entity.transfers import ViaTarget
+from twinbus.broker.target import WayIn
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge, MessagingError
 from twinbus.gateway.addresses import EntityNode
@@ -28,8 +25,6 @@ from twinbus.model.message_reader import MessageReader
 from twinbus.model.wire_names import BATCH_FORMAT
 
 CREDIT = 2_000
-
-Target: TypeAlias = QueueEntity | TopicEntity | ViaTarget
 
 
 class SenderBinding:
@@ -53,7 +48,7 @@ class SenderBinding:
         self,
         link: IncomingLink,
         node: EntityNode,
-        target: Target,
+        target: WayIn,
         path: str,
         traffic: EntityTraffic,
         meter: LinkMeter,
@@ -70,7 +65,7 @@ class SenderBinding:
         self._held_count = 0
         self._link = link
         self._target = target
-        self._settings = target.placement.settings
+        self._settings = target.settings
         self._traffic = traffic
         self._meter = meter
         self._transactions = transactions
@@ -149,28 +144,36 @@ class SenderBinding:
     ) -> None:
         is_batch = message_format == BATCH_FORMAT
         transaction = self._transactions.find(state.txn_id)
-        outcome: Outcome = ACCEPTED
+        messages: list[Message] = []
+
+        def reply(result: int | MessagingError) -> None:
+            outcome: Outcome = ACCEPTED
+            if isinstance(result, MessagingError):
+                self._traffic.refused += 1
+                outcome = Rejected.because(result)
+                if delivery_id < 0:
+                    transaction.doom(result)
+            else:
+                self._traffic.messages_in += len(messages)
+                count = partial(self._meter.sent, messages, None, fragment=result)
+                self._transactions.after_commit(state.txn_id, count)
+            if delivery_id >= 0:
+                self._link.settle(delivery_id, delivery_id, in_transaction(state, outcome))
+                self._wake()
+            else:
+                self._let_go(1)
+
         try:
             size_max = self._size_max_now
             if len(payload) > size_max and not is_batch:
                 raise MessageTooLarge.at(self.path, len(payload), size_max)
             self._transactions.check_room(len(payload))
-            messages = self._read_batch(payload) if is_batch else [self._read(payload)]
+            messages += self._read_batch(payload) if is_batch else [self._read(payload)]
             home = self._transactions.home(state.txn_id, self._link.session)
-            fragment = transaction.send(self._target.placement, messages, now, home)
-            self._traffic.messages_in += len(messages)
-            count = partial(self._meter.sent, messages, None, fragment=fragment)
-            self._transactions.after_commit(state.txn_id, count)
         except MessagingError as error:
-            self._traffic.refused += 1
-            outcome = Rejected.because(error)
-            if delivery_id < 0:
-                transaction.doom(error)
-        if delivery_id >= 0:
-            self._link.settle(delivery_id, delivery_id, in_transaction(state, outcome))
-            self._wake()
-        else:
-            self._let_go(1)
+            reply(error)
+            return
+        transaction.send(self._target, messages, now, reply, home)
 
     def accepted(self, ids: Sequence[int], messages: Sequence[Message], numbers: Sequence[int]) -> None:
         self._traffic.messages_in += len(ids)

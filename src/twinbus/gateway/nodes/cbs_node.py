@@ -1,6 +1,6 @@
 """The `$cbs` node: tokens in, grants of the connection out."""
 
-from twinbus.broker.entity.entities import Entities
+from twinbus.broker.directory import Directory
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, EntityNotFound, MessagingError, NotImplementedHere
 from twinbus.gateway.addresses import resolve
@@ -22,7 +22,7 @@ PUT_TOKEN = "put-token"
 
 class CbsNode:
     def __init__(
-        self, entities: Entities, rules: AccessRules, traffic: Traffic, web_tokens: WebTokenRules | None = None
+        self, entities: Directory, rules: AccessRules, traffic: Traffic, web_tokens: WebTokenRules | None = None
     ) -> None:
         self._entities = entities
         self._rules = rules

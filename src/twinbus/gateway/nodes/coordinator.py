@@ -19,10 +19,10 @@ from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.session import Session
 from twinbus.broker.consumer import SessionLock
-from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.entity.transfers import Transfers
-from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.replies import Reply
+from twinbus.broker.source import Source
+from twinbus.broker.target import Target
+from twinbus.broker.transaction import Transaction
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotImplementedHere, QuotaExceeded, TransactionUnknown
 from twinbus.gateway.links.outcome_states import confirmation, outcome_of
@@ -40,9 +40,10 @@ _REQUEST = one_of("a declare or a discharge", Declare, Discharge)
 class Transactions:
     """The open transactions of one connection, by id."""
 
-    def __init__(self, homes: TransactionHomes) -> None:
+    def __init__(self, homes: TransactionHomes, new_transaction: Callable[[], Transaction]) -> None:
         self._homes = homes
-        self._open: dict[bytes, FragmentTransaction] = {}
+        self._new_transaction = new_transaction
+        self._open: dict[bytes, Transaction] = {}
         self._sessions: dict[bytes, Session] = {}  # that they were declared on
         self._after_commit: dict[bytes, list[Callable[[], None]]] = {}
         self._after_rollback: dict[bytes, list[Callable[[Millis], None]]] = {}
@@ -53,17 +54,17 @@ class Transactions:
             raise QuotaExceeded(f"The connection has {OPEN_MAX} transactions open, which is the limit. Discharge some.")
         self._last_id += 1
         txn_id = self._last_id.to_bytes(8, "big")
-        self._open[txn_id] = FragmentTransaction()
+        self._open[txn_id] = self._new_transaction()
         self._sessions[txn_id] = session
         return txn_id
 
-    def find(self, txn_id: bytes) -> FragmentTransaction:
+    def find(self, txn_id: bytes) -> Transaction:
         found = self._open.get(txn_id)
         if found is None:
             raise TransactionUnknown("No transaction of this connection has this id. Declare one first.")
         return found
 
-    def home(self, txn_id: bytes, session: Session) -> Transfers | None:
+    def home(self, txn_id: bytes, session: Session) -> Target | None:
         """Of the transaction, for an operation on this AMQP session."""
         return self._homes.of(session) if self._sessions.get(txn_id) is session else None
 
@@ -109,21 +110,32 @@ class Transactions:
         self,
         state: TransactionalState,
         session: Session,
-        queue: MessageQueue,
+        queue: Source,
         tokens: Sequence[bytes],
         now: Millis,
+        answer: Callable[[DeliveryState], None],
         *,
         is_settled: bool,
         message_session: SessionLock | None,
-    ) -> DeliveryState:
-        """Settle the messages of one disposition, all or none, and return what to answer.
+    ) -> None:
+        """Settle the messages of one disposition, all or none; calls `answer` with what to answer.
 
         `is_settled`: the client waits for no answer, so a refusal must doom the whole transaction.
         """
         try:
             transaction = self.find(state.txn_id)
         except TransactionUnknown as error:
-            return Rejected.because(error)
+            answer(Rejected.because(error))
+            return
+
+        def reply(result: MessagingError | None) -> None:
+            if result is None:
+                answer(in_transaction(state, confirmation(state.outcome)))
+                return
+            if is_settled:
+                transaction.doom(result)
+            answer(in_transaction(state, Rejected.because(result)))
+
         try:
             outcome = outcome_of(state.outcome)
             if outcome is None or state.outcome is None:
@@ -131,12 +143,10 @@ class Transactions:
                     "The state names no outcome. Settle a message in a transaction as accepted, rejected, released or modified."
                 )
             home = self.home(state.txn_id, session)
-            transaction.settle(queue, tokens, outcome, now, home, message_session)
         except MessagingError as error:
-            if is_settled:
-                transaction.doom(error)
-            return in_transaction(state, Rejected.because(error))
-        return in_transaction(state, confirmation(state.outcome))
+            reply(error)
+            return
+        transaction.settle(queue, tokens, outcome, now, reply, home, message_session)
 
 
 class CoordinatorBinding:

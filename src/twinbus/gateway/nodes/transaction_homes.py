@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from twinbus.amqp.link import Link
 from twinbus.amqp.session import Session
-from twinbus.broker.entity.entities import Entities
-from twinbus.broker.entity.transfers import Transfers
+from twinbus.broker.directory import Directory
+from twinbus.broker.target import Target
 from twinbus.errors import EntityNotFound, NotAllowed
 from twinbus.model.paths import Address, path_key
 
@@ -46,7 +46,7 @@ class _Home:
 class TransactionHomes:
     """Of one connection."""
 
-    def __init__(self, entities: Entities) -> None:
+    def __init__(self, entities: Directory) -> None:
         self._entities = entities
         self._homes: WeakKeyDictionary[Session, _Home] = WeakKeyDictionary()
 
@@ -87,7 +87,7 @@ class TransactionHomes:
         home = self._of(link)
         home.claims = [claim for claim in home.claims if claim.is_certain or claim.link_name != link.name]
 
-    def of(self, session: Session) -> Transfers | None:
+    def of(self, session: Session) -> Target | None:
         """Where its transactions are at home. Raises EntityNotFound if the entity is gone."""
         home = self._homes.get(session)
         claim = None if home is None else home.claim
@@ -97,7 +97,7 @@ class TransactionHomes:
         entity = self._entities.find(claim.address.path)
         if entity is None:
             raise EntityNotFound.at(claim.address.path)
-        return entity.transfers
+        return entity
 
     def _of(self, link: Link) -> _Home:
         return self._homes.setdefault(link.session, _Home())

@@ -22,8 +22,8 @@ from twinbus.broker.commands import (
     ReceiveDeferred,
 )
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
-from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE
+from twinbus.broker.transaction import Transaction
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.nodes.request_message import Arguments, Response
@@ -152,19 +152,25 @@ def receive_by_sequence_number(call: Call) -> None:
         call.require_own_session(session_id)
     if call.transaction is not None and not is_peek_lock:
         # Its messages are removed at the commit. Nobody has their locks, which end by themselves after a rollback.
-        call.ask(
-            ReceiveDeferred(numbers, ReceiveMode.PEEK_LOCK, session_id), partial(_delete_in, call, call.transaction)
-        )
+        command = ReceiveDeferred(numbers, ReceiveMode.PEEK_LOCK, session_id)
+        call.queue().ask(command, call.now, partial(_delete_in, call, call.transaction))
         return
     call.ask(ReceiveDeferred(numbers, mode, session_id), _received)
 
 
-def _delete_in(call: Call, transaction: FragmentTransaction, deliveries: list[TakenMessage]) -> Response:
-    try:
-        transaction.settle(call.queue(), [each.lock_token for each in deliveries], COMPLETE, call.now, call.home)
-    except MessagingError as error:
-        return Response.failed(error)
-    return _received([each._replace(lock_token=b"") for each in deliveries])
+def _delete_in(call: Call, transaction: Transaction, found: list[TakenMessage] | MessagingError) -> None:
+    if isinstance(found, MessagingError):
+        call.respond(Response.failed(found))
+        return
+
+    def reply(error: MessagingError | None) -> None:
+        if error is not None:
+            call.respond(Response.failed(error))
+        else:
+            call.answer(_received)([each._replace(lock_token=b"") for each in found])
+
+    tokens = [each.lock_token for each in found]
+    transaction.settle(call.queue(), tokens, COMPLETE, call.now, reply, call.home)
 
 
 def _received(deliveries: list[TakenMessage]) -> Response:

@@ -14,12 +14,10 @@ from uuid import UUID
 
 from twinbus.broker.commands import Command, RangePage, RepairPage
 from twinbus.broker.consumer import SessionLock, TakenMessage
-from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.entity.topic_entity import TopicEntity
-from twinbus.broker.entity.transfers import Transfers
-from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.replies import Reply
+from twinbus.broker.source import Source
+from twinbus.broker.target import Target
+from twinbus.broker.transaction import Transaction
 from twinbus.clock import Millis
 from twinbus.errors import MessageNotFound, MessagingError, NotAllowed, SessionLockLost
 from twinbus.gateway.addresses import EntityNode
@@ -69,20 +67,20 @@ class Call:
     new_id: Callable[[], str]
     respond: Respond
     require: Callable[[Right, str], None]  # raises Unauthorized unless the caller has this right on an address
-    transaction: FragmentTransaction | None = None  # that the request is part of
-    home: Transfers | None = None  # of the transaction
+    transaction: Transaction | None = None  # that the request is part of
+    home: Target | None = None  # of the transaction
 
     @property
     def session(self) -> SessionLock | None:
         """The message session held by the link that the request names."""
         return None if self.named is None else self.named.session
 
-    def queue(self) -> MessageQueue:
+    def queue(self) -> Source:
         if self.node.queue is None:
             raise NotAllowed(f"'{self.node.path}' is a topic: ask one of its subscriptions.")
         return self.node.queue
 
-    def target(self) -> QueueEntity | TopicEntity:
+    def target(self) -> Target:
         if self.node.target is None:
             raise NotAllowed(f"'{self.node.path}' has no scheduled messages: ask its queue or topic.")
         return self.node.target
@@ -103,10 +101,13 @@ class Call:
 
         return reply
 
-    def enlisted(self, response: Response) -> None:
-        """It is part of the transaction: answer it, and bill it once that is committed."""
-        self.after_commit(partial(self.billed_as, self, None))
-        self.respond(response)
+    def enlisted(self, error: MessagingError | None) -> None:
+        """The reply of the transaction: it is part of it, which is answered, and billed once that is committed; or not."""
+        if error is None:
+            self.after_commit(partial(self.billed_as, self, None))
+            self.respond(Response.ok())
+        else:
+            self.respond(Response.failed(error))
 
     def session_id(self) -> str | None:
         """The message session that the request is about: the one that it names, else the one of the link that it names, for

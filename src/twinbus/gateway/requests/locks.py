@@ -21,8 +21,7 @@ def update_disposition(call: Call) -> None:
     outcome = named_outcome(call.arguments)
     queue, tokens, session = call.queue(), lock_tokens(call.arguments), call.session_meant()
     if call.transaction is not None:
-        call.transaction.settle(queue, tokens, outcome, call.now, call.home, session)
-        call.enlisted(Response.ok())
+        call.transaction.settle(queue, tokens, outcome, call.now, call.enlisted, call.home, session)
         return
     if call.named is not None and isinstance(outcome, Abandon) and not outcome.hidden_until(call.now):
         call.named.failed(call.now)

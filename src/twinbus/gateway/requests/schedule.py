@@ -26,11 +26,16 @@ def schedule_message(call: Call) -> None:
     def numbered(numbers: list[int]) -> Response:
         return Response.ok({"sequence-numbers": Array([Long(number) for number in numbers])})
 
-    if call.transaction is not None:
-        call.check_room(sum([len(message.content) for message in messages]))
-        fragment = call.transaction.send(call.target().placement, messages, call.now, call.home)
+    def enlisted(fragment: int | MessagingError) -> None:
+        if isinstance(fragment, MessagingError):
+            call.respond(Response.failed(fragment))
+            return
         call.after_commit(partial(call.meter.sent, messages, None, Cause.SCHEDULE, fragment))
         call.respond(numbered([NUMBER_UNKNOWN] * len(messages)))
+
+    if call.transaction is not None:
+        call.check_room(sum([len(message.content) for message in messages]))
+        call.transaction.send(call.target(), messages, call.now, enlisted, call.home)
         return
     call.target().schedule(messages, call.now, call.answer(body))
 
@@ -50,11 +55,4 @@ def cancel_scheduled_message(call: Call) -> None:
     if call.transaction is None:
         call.target().cancel_scheduled(numbers, call.now, call.answer(done))
         return
-
-    def reply(error: MessagingError | None) -> None:
-        if error is None:
-            call.enlisted(Response.ok())
-        else:
-            call.respond(Response.failed(error))
-
-    call.transaction.cancel_scheduled(call.target().placement, numbers, call.now, reply, call.home)
+    call.transaction.cancel_scheduled(call.target(), numbers, call.now, call.enlisted, call.home)

@@ -48,8 +48,7 @@ def set_session_state(call: Call) -> None:
         )
     if call.transaction is not None:
         call.check_room(size)
-        call.transaction.set_session_state(call.queue(), session_id, state, call.now, call.home)
-        call.enlisted(Response.ok())
+        call.transaction.set_session_state(call.queue(), session_id, state, call.now, call.enlisted, call.home)
         return
     call.ask(SetSessionState(session_id, state), done)
 

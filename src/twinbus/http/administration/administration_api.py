@@ -90,7 +90,9 @@ class AdministrationApi:
         resource = read_resource(request.scope["path"])
         version = read_api_version(request.query_params.get("api-version"))
         view = View(version, self._host(request))
-        response = await self._perform(request, resource, Presenter(self._catalog, self._control.runtime, view))
+        response = await self._perform(
+            request, resource, Presenter(self._catalog, self._control.runtime, self._control.clock, view)
+        )
         who = who_of_agent(request.headers.get("user-agent", ""))
         self._meter.record(management_operation(resource, who, self._control.clock.now()))
         return response
@@ -98,34 +100,35 @@ class AdministrationApi:
     async def _perform(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
         match request.method:
             case "GET":
-                return self._get(request, resource, presenter)
+                return await self._get(request, resource, presenter)
             case "PUT":
                 return await self._put(request, resource, presenter)
             case "DELETE":
                 return await self._delete(request, resource)
         raise MethodNotAllowed(f"{request.method} is not supported here. Use GET, PUT or DELETE.")
 
-    def _get(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
+    async def _get(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
         match resource:
             case NamespaceResource():
                 return self._one(request, presenter.namespace(self._catalog.namespace))
             case EntityResource(path):
-                return self._one(request, presenter.counted_entity(self._catalog.get(path)))
+                return self._one(request, await presenter.counted_entity(self._catalog.get(path)))
             case SubscriptionResource(topic, name):
-                return self._one(request, presenter.counted_entity(self._control.subscription(topic, name)))
+                return self._one(request, await presenter.counted_entity(self._control.subscription(topic, name)))
             case RuleResource(topic, subscription, name):
                 rule = self._control.rule(topic, subscription, name)
                 return self._one(request, presenter.rule(topic, subscription, rule))
             case QueueList():
-                return self._page(request, "Queues", self._catalog.entries(QueueDescription), presenter.entity)
+                return await self._entity_page(request, "Queues", self._catalog.entries(QueueDescription), presenter)
             case TopicList():
-                return self._page(request, "Topics", self._catalog.entries(TopicDescription), presenter.entity)
+                return await self._entity_page(request, "Topics", self._catalog.entries(TopicDescription), presenter)
             case SubscriptionList(topic):
                 self._control.topic(topic)
-                return self._page(request, "Subscriptions", self._catalog.subscriptions(topic), presenter.entity)
+                return await self._entity_page(request, "Subscriptions", self._catalog.subscriptions(topic), presenter)
             case RuleList(topic, subscription):
                 rules = self._control.rules(topic, subscription)
-                return self._page(request, "Rules", rules, lambda rule: presenter.rule(topic, subscription, rule))
+                page = [presenter.rule(topic, subscription, rule) for rule in _of_page(request, rules)]
+                return self._feed(request, "Rules", page, len(rules))
         assert_never(resource)
 
     async def _put(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
@@ -155,13 +158,13 @@ class AdministrationApi:
             return description
 
         if _is_update(request):
-            return self._one(request, presenter.entity(await self._update(request, path, read)))
+            return self._one(request, await presenter.entity(await self._update(request, path, read)))
         description = read(None)
         if isinstance(description, QueueDescription):
             entry = await self._control.create_queue(description)
         else:
             entry = await self._control.create_topic(description)
-        return self._one(request, presenter.entity(entry), 201)
+        return self._one(request, await presenter.entity(entry), 201)
 
     async def _put_subscription(
         self, request: Request, topic: str, name: str, body: bytes, presenter: Presenter
@@ -176,9 +179,9 @@ class AdministrationApi:
 
         if _is_update(request):
             path = subscription_path(topic, name)
-            return self._one(request, presenter.entity(await self._update(request, path, read)))
+            return self._one(request, await presenter.entity(await self._update(request, path, read)))
         entry = await self._control.create_subscription(read(None), read_default_rule(element))
-        return self._one(request, presenter.entity(entry), 201)
+        return self._one(request, await presenter.entity(entry), 201)
 
     async def _update(
         self, request: Request, path: str, read: Callable[[EntityDescription | None], EntityDescription]
@@ -231,12 +234,17 @@ class AdministrationApi:
             "application/atom+xml;type=entry;charset=utf-8",
         )
 
-    def _page(self, request: Request, title: str, items: Sequence[T], present: Callable[[T], AtomEntry]) -> Response:
+    async def _entity_page(
+        self, request: Request, title: str, entries: Sequence[Entry], presenter: Presenter
+    ) -> Response:
+        page = [await presenter.entity(entry) for entry in _of_page(request, entries)]
+        return self._feed(request, title, page, len(entries))
+
+    def _feed(self, request: Request, title: str, page: Sequence[AtomEntry], count: int) -> Response:
         skip, top = _paging(request)
-        page = [present(item) for item in items[skip : skip + top]]
         here = str(request.url)
         following = f"{_base_url(request)}{request.url.path}?$skip={skip + top}&$top={top}"
-        has_more = skip + top < len(items)
+        has_more = skip + top < count
         now = self._control.clock.now()
         xml = write_feed(title, here, following if has_more else None, page, _base_url(request), now)
         return Response(xml, 200, media_type="application/atom+xml;type=feed;charset=utf-8")
@@ -256,6 +264,11 @@ def _check_match(request: Request, updated_at: Millis) -> None:
 
 def _base_url(request: Request) -> str:
     return str(request.base_url).rstrip("/")
+
+
+def _of_page(request: Request, items: Sequence[T]) -> Sequence[T]:
+    skip, top = _paging(request)
+    return items[skip : skip + top]
 
 
 def _paging(request: Request) -> tuple[int, int]:

@@ -3,16 +3,18 @@
 import re
 from dataclasses import dataclass
 
-from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable
+from twinbus.broker.replies import Holdings
+from twinbus.clock import Clock, Millis
+from twinbus.errors import EntityNotFound, FragmentUnavailable, OperationTimeout
 from twinbus.http.atom.entity_writer import View, write_queue, write_subscription, write_topic
 from twinbus.http.atom.envelopes import AtomEntry, description_node
 from twinbus.http.atom.rule_xml import write_rule_description
 from twinbus.http.atom.xml_writer import leaf
 from twinbus.management.catalog import Catalog, Entry, NamespaceInfo, path_of
-from twinbus.management.counts import EntityCounts, queue_counts, subscription_counts, topic_counts
+from twinbus.management.counts import NOTHING, EntityCounts, counts_of, topic_counts
 from twinbus.management.quotas import count_filters
 from twinbus.management.runtime import Runtime
+from twinbus.management.waiting import answer_of
 from twinbus.model.descriptions import (
     EntityDescription,
     QueueDescription,
@@ -23,6 +25,8 @@ from twinbus.model.descriptions import (
 from twinbus.model.iso8601 import write_time
 from twinbus.model.paths import subscription_path
 
+COUNT_WAIT_S = 10.0
+
 SERVICE_HOST = re.compile(r"([a-z0-9-]+)\.servicebus\.", re.ASCII | re.IGNORECASE)
 
 
@@ -30,16 +34,17 @@ SERVICE_HOST = re.compile(r"([a-z0-9-]+)\.servicebus\.", re.ASCII | re.IGNORECAS
 class Presenter:
     catalog: Catalog
     runtime: Runtime
+    clock: Clock
     view: View
 
-    def entity(self, entry: Entry) -> AtomEntry:
+    async def entity(self, entry: Entry) -> AtomEntry:
         """While none of its messages can be reached it is shown without counts."""
-        return self._entity(entry, self._counts(entry.description))
+        return self._entity(entry, await self._counts(entry.description))
 
-    def counted_entity(self, entry: Entry) -> AtomEntry:
+    async def counted_entity(self, entry: Entry) -> AtomEntry:
         """For a reader of this entity alone. Raises FragmentUnavailable while none of its messages can be reached: most
         SDKs show counts that are missing as 0, and the entity would look empty."""
-        counts = self._counts(entry.description)
+        counts = await self._counts(entry.description)
         if counts.is_unknown:
             raise FragmentUnavailable(
                 f"The messaging store of '{path_of(entry.description)}' is unavailable, so its messages cannot be "
@@ -60,16 +65,21 @@ class Presenter:
                 xml = write_subscription(entry, description, counts, self.view)
         return AtomEntry(path_of(description), description.name, entry.created_at, entry.updated_at, xml)
 
-    def _counts(self, description: EntityDescription) -> EntityCounts:
-        match description:
-            case QueueDescription(name=name):
-                return queue_counts(self.runtime, name)
-            case TopicDescription(name=name):
-                below = self.catalog.subscriptions(name)
-                each = [subscription_counts(self.runtime, name, one.description.name) for one in below]
-                return topic_counts(self.runtime, name, each)
-            case SubscriptionDescription(topic=topic, name=name):
-                return subscription_counts(self.runtime, topic, name)
+    async def _counts(self, description: EntityDescription) -> EntityCounts:
+        held = await self._held(path_of(description))
+        if held is None:
+            return NOTHING
+        if not isinstance(description, TopicDescription):
+            return counts_of(held)
+        below = [await self._held(path_of(one.description)) for one in self.catalog.subscriptions(description.name)]
+        return topic_counts(held, [NOTHING if each is None else counts_of(each) for each in below])
+
+    async def _held(self, path: str) -> Holdings | None:
+        late = OperationTimeout(f"The messages of '{path}' could not be counted in time. Try again later.")
+        try:
+            return await answer_of(lambda reply: self.runtime.count(path, self.clock.now(), reply), COUNT_WAIT_S, late)
+        except EntityNotFound:
+            return None
 
     def rule(self, topic: str, subscription: str, rule: RuleDescription) -> AtomEntry:
         path = f"{subscription_path(topic, subscription)}/Rules/{rule.name}"

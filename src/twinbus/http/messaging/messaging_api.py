@@ -24,9 +24,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
-from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.outcomes import COMPLETE, Abandon, Outcome
 from twinbus.broker.replies import Reply
+from twinbus.broker.source import Source
 from twinbus.clock import Clock
 from twinbus.errors import (
     EntityNotFound,
@@ -129,7 +129,7 @@ class MessagingApi:
     def close(self) -> None:
         """Answer every request that waits for a message that there is none: the server stops."""
         for receive in list(self._waiting):
-            receive.give_up()
+            receive.give_up(self._clock.now())
 
     def _find(self, scope: Scope) -> Answer | None:
         for operation in self.operations:
@@ -204,7 +204,7 @@ class MessagingApi:
         return response
 
     async def _receive_one(
-        self, request: Request, queue: MessageQueue, mode: ReceiveMode, timeout_s: float
+        self, request: Request, queue: Source, mode: ReceiveMode, timeout_s: float
     ) -> TakenMessage | None:
         if len(self._waiting) >= RECEIVES_MAX:
             raise ServerBusy(f"{RECEIVES_MAX} requests are waiting for messages, which is the limit. Try again later.")
@@ -217,7 +217,7 @@ class MessagingApi:
             await asyncio.wait((answered, leaving), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             await _while_reading(queue, (answered, leaving))
             has_left = leaving.done()
-            receive.give_up()
+            receive.give_up(self._clock.now())
             await asyncio.wait((answered,), timeout=UNDER_WAY_WAIT_S)
             if not answered.done():
                 raise FragmentUnavailable("The messaging store did not answer in time. Try again later.")
@@ -249,13 +249,13 @@ class MessagingApi:
         return Response(status_code=200)
 
 
-def _queue(asked: Asked) -> MessageQueue:
+def _queue(asked: Asked) -> Source:
     if asked.node.queue is None:
         raise NotAllowed(f"'{asked.path}' is a topic: receive from one of its subscriptions.")
     return asked.node.queue
 
 
-async def _while_reading(queue: MessageQueue, ends: Collection["asyncio.Future[Any]"]) -> None:
+async def _while_reading(queue: Source, ends: Collection["asyncio.Future[Any]"]) -> None:
     """Messages that a store is reading count as there, even for a caller that does not want to wait for new ones."""
     is_read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     queue.after_reading(partial(reply_to(is_read), None))

@@ -6,9 +6,9 @@ waiting --deliver--> answered
 """
 
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
-from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.outcomes import RELEASE
 from twinbus.broker.replies import Reply
+from twinbus.broker.source import Source
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 
@@ -16,7 +16,7 @@ from twinbus.errors import MessagingError
 class SingleReceive:
     """Implements the broker's `Consumer` protocol. `reply` is called once, with the message, None or an error."""
 
-    def __init__(self, queue: MessageQueue, mode: ReceiveMode, reply: Reply[TakenMessage | None]) -> None:
+    def __init__(self, queue: Source, mode: ReceiveMode, reply: Reply[TakenMessage | None]) -> None:
         self.credit = 1
         self.mode = mode
         self.session: SessionLock | None = None
@@ -24,6 +24,7 @@ class SingleReceive:
         self._reply = reply
         self._is_answered = False
         self._is_attached = False
+        self._is_given_up = False
 
     def start(self, now: Millis) -> None:
         """Raises MessagingError where nothing can be received from the queue this way."""
@@ -39,16 +40,26 @@ class SingleReceive:
         assert len(deliveries) == 1
         self._answer(deliveries[0])
 
+    def credit_returned(self) -> None:
+        if self._is_given_up:
+            self._answer_empty()
+
     def session_lost(self, error: MessagingError) -> None:
         """There is no message session here, but the entity was deleted or its store is lost: no message will come."""
         self.credit = 0
         self._answer(error)
 
-    def give_up(self) -> None:
+    def give_up(self, now: Millis) -> None:
         """The waiting is over. But a message that is being removed is still waited for: nobody else will get it."""
-        if not self.is_under_way:
-            self.credit = 0
-            self._answer(None)
+        self._is_given_up = True
+        if self.is_under_way:
+            self._queue.recall(self, now)
+        else:
+            self._answer_empty()
+
+    def _answer_empty(self) -> None:
+        self.credit = 0
+        self._answer(None)
 
     def finish(self, now: Millis) -> None:
         """Call it once at the end, however the receive ended."""

@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from twinbus.broker.commands import SHARES_COUNT_MAX, CountShares
-from twinbus.broker.entity.entities import Entities
-from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.directory import Directory
+from twinbus.broker.replies import Holdings
+from twinbus.broker.source import Source
 from twinbus.clock import Clock
 from twinbus.errors import FragmentUnavailable, OperationTimeout
 from twinbus.http.access import HttpAccess
@@ -32,7 +33,7 @@ LOOKED_AT_MAX = 100_000
 
 
 class BacklogPage:
-    def __init__(self, entities: Entities, clock: Clock, access: HttpAccess) -> None:
+    def __init__(self, entities: Directory, clock: Clock, access: HttpAccess) -> None:
         self._entities = entities
         self._clock = clock
         self._access = access
@@ -52,12 +53,12 @@ class BacklogPage:
             name = queue.description.name
             if is_backlog_queue(name) and path_key(name).startswith(prefix):
                 try:
-                    rows += _records(name, *await self._count(queue.main))
+                    rows += _records(name, *await self._count(name, queue.main))
                 except FragmentUnavailable:
                     rows.append(_record(name, None, None, None, is_all=False))
         return rows
 
-    async def _count(self, queue: MessageQueue) -> tuple[BacklogShares, bool]:
+    async def _count(self, name: str, queue: Source) -> tuple[BacklogShares, bool]:
         """The shares of a queue, and whether they are those of all its messages."""
         found = BacklogShares(next_number=0)
         seen = 0
@@ -67,12 +68,18 @@ class BacklogPage:
                 found.add(destination, share.message_count, share.size_bytes)
                 seen += share.message_count
             found.next_number = page.next_number
-        return found, found.next_number is None and not queue.counts().is_limited
+        counts: Holdings = await answer_of(
+            lambda reply: self._entities.count(name, self._clock.now(), reply), ANSWER_WAIT_S, _late()
+        )
+        return found, found.next_number is None and not counts.main.is_limited
 
-    async def _page(self, queue: MessageQueue, number: int) -> BacklogShares:
-        late = OperationTimeout("A messaging store did not answer in time. Look at its state and try again.")
+    async def _page(self, queue: Source, number: int) -> BacklogShares:
         command = CountShares(number, SHARES_COUNT_MAX)
-        return await answer_of(lambda reply: queue.ask(command, self._clock.now(), reply), ANSWER_WAIT_S, late)
+        return await answer_of(lambda reply: queue.ask(command, self._clock.now(), reply), ANSWER_WAIT_S, _late())
+
+
+def _late() -> OperationTimeout:
+    return OperationTimeout("A messaging store did not answer in time. Look at its state and try again.")
 
 
 def _records(queue: str, found: BacklogShares, is_all: bool) -> list[dict[str, Any]]:

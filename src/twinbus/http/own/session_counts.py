@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from twinbus.broker.commands import CountSessions, SessionCounts
-from twinbus.broker.entity.entities import Entities
+from twinbus.broker.directory import Directory
 from twinbus.clock import Clock
 from twinbus.errors import ArgumentError, NotAllowed, OperationTimeout
 from twinbus.gateway.addresses import resolve
@@ -25,7 +25,7 @@ TOP_MAX = 1_000
 
 
 class SessionCountsPage:
-    def __init__(self, entities: Entities, clock: Clock, access: HttpAccess) -> None:
+    def __init__(self, entities: Directory, clock: Clock, access: HttpAccess) -> None:
         self._entities = entities
         self._clock = clock
         self._access = access
