@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinbus.cli.namespaces.serving import _store_dsns
+from twinbus.cli.namespaces.store_option import read_dsns
 from twinbus.errors import ArgumentError
 from twinbus.server.store_addresses import expand
 
@@ -39,12 +39,12 @@ def test_what_names_no_servers_is_refused(texts: tuple[str, ...], advice: str) -
 
 def test_what_is_not_a_connection_string_is_refused_without_showing_it() -> None:
     with pytest.raises(ArgumentError, match="Write postgresql://") as refused:
-        _store_dsns(["postgresql://user:hunter2@["], [])
+        read_dsns(["postgresql://user:hunter2@["])
     assert "hunter2" not in str(refused.value)
 
 
 def test_a_password_among_the_arguments_is_refused_and_one_from_the_environment_is_not() -> None:
     store = "postgresql://user:hunter2@pg/bus"
     with pytest.raises(ArgumentError, match="TWINBUS_STORE"):
-        _store_dsns([store], ["twinbus", "serve", "--store", store])
-    assert _store_dsns([store], ["twinbus", "serve"]) == (store,)
+        read_dsns([store], ["twinbus", "serve", "--store", store])
+    assert read_dsns([store], ["twinbus", "serve"]) == (store,)

@@ -58,6 +58,7 @@ SECTIONS: dict[str, list[tuple[str, str, str]]] = {
         ("store", "namespaces.stores", "Show and check messaging stores, switch them off and on"),
         ("backup", "namespaces.backups", "Copy a namespace to a folder while it serves"),
         ("restore", "namespaces.backups", "Create the data folder of a namespace from a backup"),
+        ("copy", "namespaces.copying", "Move a namespace between a folder and PostgreSQL"),
         ("fault", "namespaces.faults", "Cause failures on purpose, to test an application"),
     ],
 }

@@ -115,6 +115,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store down": ("twinbus store down 3", "twinbus store down --all"),
     "store up": ("twinbus store up 3", "twinbus store up"),
     "backup": ("twinbus backup /backups/primary-monday", "twinbus backup monday --namespace secondary"),
+    "copy": (
+        "twinbus copy ./twinbus-data/shop postgresql://twinbus@pg1,pg2/bus",
+        "twinbus copy 'postgresql://twinbus@pg{0-3}/bus' /srv/twinbus/shop",
+    ),
+    "store restored": (
+        "twinbus store restored 3 --namespace shop --store 'postgresql://twinbus@pg{0-3}/bus'",
+        "twinbus store restored --namespace shop",
+    ),
     "restore": ("twinbus restore /backups/primary-monday --data /srv/twinbus", "twinbus restore monday --check"),
     "fault slow": ("twinbus fault slow 250ms --store 3", "twinbus fault slow 0ms"),
     "fault lose-ack": ("twinbus fault lose-ack 2",),

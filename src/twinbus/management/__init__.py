@@ -8,6 +8,7 @@ forward_targets    where entities may forward to
 catalog            what exists, durable; records and typed_values are its rows
 catalog_file       a file that it is kept in; catalog_checks: whether the disk changed any of it
 catalog_postgres   a schema of a database that it is kept in
+catalog_copy       one catalog into another
 runtime, counts    what runs, and how full it is
 waiting            for the turn of a name and for the brokers
 """

@@ -18,7 +18,7 @@ from twinbus.errors import ArgumentError, InternalError, StoreDamaged, StoreUnav
 from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.lease import END_S, NO_RENEWAL, LeaseRenewal, give_back, take_over
 from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace, server_of
-from twinbus.store.postgres.schema import create_schema, set_search_path
+from twinbus.store.postgres.schema import create_schema, schema_exists, set_search_path
 from twinbus.store.postgres.statements import SQL
 
 VERSION = 1
@@ -27,14 +27,27 @@ CATALOG = "SELECT version, store_count FROM catalog"
 PUT_STORE = "INSERT INTO stores (number, identity) VALUES (%s, %s)"
 STORES = "SELECT number, identity, is_created FROM stores ORDER BY number"
 MARK_CREATED = "UPDATE stores SET is_created = TRUE WHERE number = ?"
+CREATE_COPY = "CREATE TABLE IF NOT EXISTS copy (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), mark TEXT NOT NULL)"
+HAS_COPY = "SELECT to_regclass('copy') IS NOT NULL"
+COPY = "SELECT mark FROM copy"
+SET_COPY = "INSERT INTO copy (mark) VALUES (?) ON CONFLICT (one) DO UPDATE SET mark = excluded.mark"
+DROP_COPY = "DROP TABLE IF EXISTS copy"
 PUT_NAMESPACE = "INSERT INTO namespace (name, created_at, modified_at, last_entity_id) VALUES (%s, %s, %s, 0)"
 
 
 class PostgresCatalog:
-    """See `CatalogDatabase`. Raises StoreTaken while another process owns it."""
+    """See `CatalogDatabase`. Raises StoreTaken while another process owns it.
+
+    Without `store_count` it has to exist, and is taken as it is.
+    """
 
     def __init__(
-        self, place: CatalogPlace, owner: Owner, store_count: int, now: Millis, renewal: LeaseRenewal = NO_RENEWAL
+        self,
+        place: CatalogPlace,
+        owner: Owner,
+        store_count: int | None,
+        now: Millis,
+        renewal: LeaseRenewal = NO_RENEWAL,
     ) -> None:
         self.place = place
         self._owner = owner
@@ -42,7 +55,12 @@ class PostgresCatalog:
         self._writing = threading.Lock()
         self._connection = self._connect()
         try:
-            self._prepare(store_count, now)
+            if store_count is not None:
+                self._prepare(store_count, now)
+            elif not schema_exists(self._connection, place.schema):
+                raise ArgumentError(
+                    f"There is no namespace in {place}. Name its servers in the order of the first start."
+                )
             set_search_path(self._connection, place.schema)
             self._require_catalog(store_count)
             before = boot_time()
@@ -69,11 +87,11 @@ class PostgresCatalog:
 
         create_schema(self._connection, self.place.schema, fill)
 
-    def _require_catalog(self, store_count: int) -> None:
+    def _require_catalog(self, store_count: int | None) -> None:
         version, known_count = self._connection.one(CATALOG)
         if version > VERSION:
             raise StoreDamaged(f"{self.place} was written by a newer release. Use the release that wrote it.")
-        if known_count != store_count:
+        if store_count not in (None, known_count):
             raise ArgumentError(
                 f"The namespace in {self.place} has {known_count} messaging stores and cannot be served with "
                 f"{store_count}: use --stores {known_count}."
@@ -92,8 +110,23 @@ class PostgresCatalog:
         with self.transaction() as execute:
             execute(MARK_CREATED, (number,))
 
+    def copy_mark(self) -> str | None:
+        """Of a namespace that was copied (`twinbus.server.copy_marks`)."""
+        return self.rows(COPY)[0][0] if self.rows(HAS_COPY)[0][0] else None
+
+    def set_copy_mark(self, text: str | None) -> None:
+        with self.transaction() as execute:
+            if text is None:
+                execute(DROP_COPY, ())
+            else:
+                execute(CREATE_COPY, ())
+                execute(SET_COPY, (text,))
+
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._connection.raw.execute(statement.encode()).fetchall()
+        try:
+            return self._connection.raw.execute(statement.encode()).fetchall()
+        except psycopg.Error as error:
+            raise in_our_words(error, server_of(self.place.dsn)) from error
 
     @contextmanager
     def transaction(self) -> Iterator[Callable[[str, Sequence[object]], list[tuple[Any, ...]]]]:

@@ -7,6 +7,7 @@ catalog...       which entities exist (twinbus.management)
 known-stores/NN  whether that messaging store has ever been in use (twinbus.store.folder.identity)
 stores/NN/       one folder for each messaging store (twinbus.store)
 operations/      the operations log, as Parquet (twinbus.meter.log_writer), where it is metered
+copy.json        that it is half of a copy, or was moved elsewhere (twinbus.server.copy_marks)
 tls/             a certificate for development, if one was asked for (twinbus.server.tls)
 """
 
@@ -30,6 +31,8 @@ KEY_BYTES = 32
 OPERATIONS_FOLDER = "operations"
 WITNESS_FOLDER = "known-stores"
 LOCK_NAME = "lock"
+STORE_COUNT_FILE = "store-count"
+COPY_MARK = "copy.json"
 SUM_INSIDE = re.compile("crc32 [0-9a-f]{8}$")  # of a line that does not end any more
 STORE_COUNT = re.compile("[1-9][0-9]?", re.ASCII)
 
@@ -74,7 +77,7 @@ class DataFolder:
         write_private(self.path / "key", f"{key}\n{_checksum(key)}")
 
     def store_paths(self, wanted_count: int) -> list[Path]:
-        file, stores = self.path / "store-count", self.path / "stores"
+        file, stores = self.path / STORE_COUNT_FILE, self.path / "stores"
         if not file.exists():
             stores.mkdir(FOLDER_MODE, exist_ok=True)
             for index in range(wanted_count):
@@ -87,6 +90,20 @@ class DataFolder:
                 f"The namespace in {self.path} has {count} messaging stores and cannot be served with {wanted_count}: use --stores {count}."
             )
         return paths
+
+    @property
+    def copy_mark_file(self) -> Path:
+        return self.path / COPY_MARK
+
+    def copy_mark(self) -> str | None:
+        return self.copy_mark_file.read_text() if self.copy_mark_file.exists() else None
+
+    def set_copy_mark(self, text: str | None) -> None:
+        if text is not None:
+            write_private(self.copy_mark_file, text)
+        else:
+            self.copy_mark_file.unlink(missing_ok=True)
+            sync_folder(self.path)
 
     def close(self) -> None:
         os.close(self._lock)
@@ -115,7 +132,7 @@ def _read_key(file: Path) -> str:
 
 def known_store_paths(folder: Path) -> list[Path]:
     """Of a namespace that was served before."""
-    file = folder / "store-count"
+    file = folder / STORE_COUNT_FILE
     text = _read_checked(file)
     if text is None or not STORE_COUNT.fullmatch(text):
         raise StoreDamaged(

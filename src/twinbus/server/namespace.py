@@ -42,6 +42,7 @@ from twinbus.management.idle_sweep import IdleSweep
 from twinbus.meter.book import OperationsBook
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.admission import Admission, socket_count_max
+from twinbus.server.copy_marks import read_mark, require_whole
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
 from twinbus.server.data_folder import open_store as open_durable_store
 from twinbus.server.host_names import authority, names_of_listener, reachable_host
@@ -159,6 +160,7 @@ class NamespaceServer:
         if settings.store_dsns:
             database = await asyncio.to_thread(self._hold_namespace)
             self._closers.append(database.close)
+            require_whole(read_mark(database.copy_mark(), str(database.place)), f"table copy in {database.place}")
             self.catalog = Catalog(database)
             self.root_rule = root_rule_in(self.catalog, settings.shared_access_key)
             self.catalog.set_namespace_rule(self.root_rule)
@@ -166,6 +168,7 @@ class NamespaceServer:
             self._mark_created = database.mark_created
             self._unmarked = {place.number for place in places if not place.is_created}
             return StoresToKeep(places, self.owner, database.place)
+        require_whole(read_mark(folder.copy_mark(), str(folder.copy_mark_file)), str(folder.copy_mark_file))
         self.root_rule = folder.root_rule(settings.shared_access_key)
         self.catalog = Catalog.in_file(folder.path / "catalog.db", settings.name, self.clock.now())
         self._keep_root_rule()

@@ -9,6 +9,7 @@ layers/                     what it keeps in memory above the tables: overlay, v
 medium                      what a durable store asks of the place it is kept in
 folder/                     a folder as the medium: files and SQLite
 postgres/                   a schema of a PostgreSQL database as the medium, owned by lease and epoch
+transfer                    one store into another, whatever their media
 statements, row_ids         SQL by name; what tables call a row
 checksums, damage           of rows; what the disk changed
 """

@@ -98,6 +98,11 @@ class DurableStore:
             self._medium.require()
             self._late = _Late(changes, touched)
 
+    @property
+    def next_sequence(self) -> int:
+        """Of the next commit: while it stays the same, so does everything in the store."""
+        return self._layers[-1].segment.next_sequence
+
     def catch_up(self) -> None:
         with self._failing():
             self._catch_up()

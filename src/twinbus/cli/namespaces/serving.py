@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +9,9 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
-from twinbus.cli.namespaces.configuration import KEY_VARIABLE, STORE_VARIABLE, ConfigOption, ConfiguredCommand
+from twinbus.cli.namespaces.configuration import KEY_VARIABLE, ConfigOption, ConfiguredCommand
 from twinbus.cli.namespaces.running import RunningNamespace, announce, namespace_folder, withdraw
+from twinbus.cli.namespaces.store_option import StoreOption, read_dsns
 from twinbus.cli.namespaces.two_namespaces import PrimaryPorts, run_two
 from twinbus.cli.output import Output
 from twinbus.client.connection_string import TLS_PORT
@@ -42,15 +42,6 @@ EntitiesOption = Annotated[
 ]
 StoresOption = Annotated[
     int, typer.Option("--stores", min=1, max=STORE_COUNT_MAX, help="Messaging stores; fixed at the first start.")
-]
-StoreOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--store",
-        metavar="POSTGRESQL",
-        envvar=STORE_VARIABLE,
-        help="Keep the messaging stores in this PostgreSQL, such as 'postgresql://pg{0-3}/bus'; may be repeated.",
-    ),
 ]
 TlsOption = Annotated[
     bool,
@@ -187,7 +178,7 @@ def serve(
         also_listen=extra_ports,
         tls_names=tuple(tls_name or ()),
         store_count=stores,
-        store_dsns=_store_dsns(store or (), sys.argv),
+        store_dsns=read_dsns(store or ()),
         tls_certificate=tls_cert,
         tls_key=tls_key,
         allow_plain=allow_plain,
@@ -313,26 +304,6 @@ def up(
 def _check_key(key: str | None) -> None:
     if key == "":
         raise ArgumentError(f"The key is empty. Omit --key and {KEY_VARIABLE} to have one generated.")
-
-
-def _store_dsns(stores: Sequence[str], arguments: Sequence[str]) -> tuple[str, ...]:
-    """Raises ArgumentError, also for a password that everybody on the machine could read in the list of processes."""
-    if not stores:
-        return ()
-    from twinbus.server.store_addresses import expand
-
-    dsns = expand(tuple(stores))
-    try:
-        from twinbus.store.postgres.place import has_secret
-    except ImportError:
-        raise ArgumentError("Stores in PostgreSQL need psycopg: pip install 'twinbus[postgres]'.") from None
-    with_secret = [dsn for dsn in dsns if has_secret(dsn)]
-    if with_secret and any(store in argument for store in stores for argument in arguments):
-        raise ArgumentError(
-            "The connection string holds a password, and everybody on this machine can read the arguments of a process. "
-            "Give the string by TWINBUS_STORE, or the password by PGPASSWORD, passfile or service."
-        )
-    return dsns
 
 
 def _create_folder(operations: Path) -> None:

@@ -11,6 +11,7 @@ from twinbus.cli.command import Call, command
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.help_pages import Group
 from twinbus.cli.namespaces.running import read_running
+from twinbus.cli.namespaces.store_option import StoreOption, read_dsns
 from twinbus.errors import ArgumentError
 
 app = Group("Show the messaging stores of a namespace, check them, switch them off and on.")
@@ -69,6 +70,30 @@ def accept_loss(call: Call, index: Annotated[int, typer.Argument(help="Number of
         f"Messaging store {index} of '{call.namespace}' opens {when} with what is left of it.",
         namespace=call.namespace,
         index=index,
+    )
+
+
+@command(app, "restored")
+def restored(call: Call, index: IndexArgument = None, *, store: StoreOption = None) -> None:
+    """After a store was taken back to an earlier moment: let it use no sequence number that a client may have seen.
+
+    All stores if no number is given. The namespace has to be stopped. Name the databases with --store, as for serve;
+    without it the stores are in the data folder.
+    """
+    from twinbus.clock import SystemClock
+    from twinbus.server.namespace_copy import FolderEnd, NamespaceEnd, PostgresEnd
+    from twinbus.server.restored_stores import mark_restored
+
+    dsns = read_dsns(store or ())
+    end: NamespaceEnd = PostgresEnd(dsns, call.namespace) if dsns else FolderEnd(call.folder)
+    done = mark_restored(end, index, SystemClock().now())
+    which = "All messaging stores" if index is None else f"Messaging store {index}"
+    call.output.done(
+        f"{which} of '{call.namespace}' may be served: {done.fragments} fragments go on {done.skipped:,} numbers higher.",
+        namespace=call.namespace,
+        index=index,
+        fragments=done.fragments,
+        skipped=done.skipped,
     )
 
 
