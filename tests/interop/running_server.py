@@ -19,6 +19,7 @@ from twinbus.model.partition_key import candidates
 from twinbus.server.namespace import NamespaceServer, new_message_id
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.pool import StorePool
+from twinbus.server.tracing import OpenTelemetrySpans
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ class RunningServer:
         clock: ShiftedClock | None = None,
         trusted_issuers: tuple[TrustedIssuer, ...] = (),
         tls_names: tuple[str, ...] = (),
+        spans: OpenTelemetrySpans | None = None,
     ) -> None:
         self.clock = clock or ShiftedClock()
         self.settings = ServerSettings(
@@ -83,7 +85,7 @@ class RunningServer:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
         self._thread.start()
-        self.server = NamespaceServer(self.settings, clock=self.clock)
+        self.server = NamespaceServer(self.settings, clock=self.clock, spans=spans)
         self.run(self.server.start())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from twinbus.clock import Millis
+from twinbus.gateway.spans import Spans
 
 BOUNDS_S: Final = (
     0.001,
@@ -50,10 +51,11 @@ class Latencies:
 class Stopwatch:
     """The latencies of a namespace, and the clocks that they are measured with."""
 
-    __slots__ = ("acknowledged", "steady", "waited", "wall")
+    __slots__ = ("acknowledged", "spans", "steady", "waited", "wall")
 
     def __init__(self, steady: Callable[[], float] = lambda: 0.0, wall: Callable[[], Millis] = lambda: 0) -> None:
         self.steady = steady
         self.wall = wall
         self.acknowledged = Latencies()  # from the arrival of a message to its acknowledgement
         self.waited = Latencies()  # from its enqueued time to a delivery
+        self.spans: Spans | None = None  # None: nobody traces

@@ -17,6 +17,7 @@ timers            the beat that ticks brokers and connections
 metering          the operations log: its book and writer
 namespace_copy    a namespace moved between a folder and databases; copy_marks: what keeps half of one from being served
 restored_stores   stores that were taken back in time, made fit to be served
+tracing           OpenTelemetry spans of messages and requests
 spare             waits while another process serves the namespace
 store_addresses   what --store names
 stores            the messaging stores, in a process of their own or on threads

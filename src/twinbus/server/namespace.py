@@ -7,6 +7,7 @@ stop    close connections > stop listening > finish and close the stores > write
 
 import asyncio
 import logging
+import os
 import secrets
 import signal
 import socket
@@ -62,6 +63,7 @@ from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
 from twinbus.server.stores.threads import OpenStore, StoreThreads
 from twinbus.server.timers import Beat, Ticking
 from twinbus.server.tls import development_certificate, server_context, tls_folder
+from twinbus.server.tracing import OpenTelemetrySpans, spans_of
 from twinbus.store.store_limits import StoreLimits
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class NamespaceServer:
 
     `has_store_process`: its stores run in a process of their own, for throughput. Without one a namespace starts faster.
     `owner`: as whom it owns its stores, where those are in PostgreSQL.
+    `spans`: what it does is traced.
     """
 
     def __init__(
@@ -87,14 +90,17 @@ class NamespaceServer:
         open_store: OpenStore | None = None,
         has_store_process: bool = False,
         owner: "Owner | None" = None,
+        spans: "OpenTelemetrySpans | None" = None,
     ) -> None:
         self.settings = settings
+        self._spans = spans
         self.owner = owner
         self._unmarked: set[int] = set()  # stores that the catalog does not know to be in use yet
         self._marking: set[asyncio.Task[None]] = set()
         self._mark_created: Callable[[int], None] = lambda _: None
         self.clock = clock or SystemClock()
         self.traffic = Traffic(stopwatch=Stopwatch(time.perf_counter, self.clock.now))
+        self.traffic.stopwatch.spans = spans
         self.amqp_port = settings.amqp_port
         self.tls_port = settings.tls_port
         self.tls_authority: Path | None = None  # what clients over TLS must trust if no certificate was given
@@ -275,7 +281,8 @@ class NamespaceServer:
 
     async def _listen(self) -> None:
         self.http = HttpApplication(self._http_parts())
-        self._http_server = HttpServer(self.http.guarded, self._http_socket, self.admission)
+        application = self.http.guarded if self._spans is None else self._spans.traced(self.http.guarded)
+        self._http_server = HttpServer(application, self._http_socket, self.admission)
         self._http_server.start()
         loop = asyncio.get_running_loop()
         shared = partial(SharedPort, self._transport, self._http_server.protocol, self.admission, loop)
@@ -401,13 +408,28 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    spans = spans_of(settings.name, os.environ)
+    try:
+        await _serve_until(stop, settings, spans, on_ready, prepare)
+    finally:
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
+
+
+async def _serve_until(
+    stop: asyncio.Event,
+    settings: ServerSettings,
+    spans: "OpenTelemetrySpans | None",
+    on_ready: Callable[[NamespaceServer], None],
+    prepare: Prepare | None,
+) -> None:
     if not settings.store_dsns:
-        await _serve_once(NamespaceServer(settings, has_store_process=True), stop, on_ready, prepare)
+        await _serve_once(NamespaceServer(settings, has_store_process=True, spans=spans), stop, on_ready, prepare)
         return
     owner, places = _places(settings)
     spare = Spare(places, owner)
     while not stop.is_set() and await spare.wait(stop):
-        server = NamespaceServer(settings, has_store_process=True, owner=owner)
+        server = NamespaceServer(settings, has_store_process=True, owner=owner, spans=spans)
         try:
             await _serve_once(server, stop, on_ready, prepare)
         except StoreTaken:

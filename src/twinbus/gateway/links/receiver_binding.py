@@ -151,6 +151,8 @@ class ReceiverBinding:
             # The first is the oldest of the burst; to look at each would cost more than it tells.
             waited_ms = stopwatch.wall() - deliveries[0].message.enqueued_at
             stopwatch.waited.observe(max(0, waited_ms) / 1000, len(encoded))
+            if stopwatch.spans is not None:
+                stopwatch.spans.delivered(self.path, deliveries)
         traffic.bytes_out += sum([len(payload) for _, payload in encoded])
         self._window.delivered(len(encoded))
         self.meter.delivered(deliveries)

@@ -127,11 +127,16 @@ class SenderBinding:
         since = stopwatch.steady()
 
         def reply(result: list[int] | MessagingError) -> None:
+            took = stopwatch.steady() - since
             if isinstance(result, MessagingError):
+                if stopwatch.spans is not None:
+                    stopwatch.spans.refused(self.path, messages, took, result)
                 self.refused(delivery_id, result)
             else:
+                if stopwatch.spans is not None:
+                    stopwatch.spans.sent(self.path, messages, took)
                 self._traffic.messages_in += len(messages) - 1
-                stopwatch.acknowledged.observe(stopwatch.steady() - since, len(messages))
+                stopwatch.acknowledged.observe(took, len(messages))
                 self.accepted([delivery_id], messages, result)
 
         if messages:
@@ -145,6 +150,7 @@ class SenderBinding:
         is_batch = message_format == BATCH_FORMAT
         transaction = self._transactions.find(state.txn_id)
         messages: list[Message] = []
+        since = self._traffic.stopwatch.steady()
 
         def reply(result: int | MessagingError) -> None:
             outcome: Outcome = ACCEPTED
@@ -157,6 +163,8 @@ class SenderBinding:
                 self._traffic.messages_in += len(messages)
                 count = partial(self._meter.sent, messages, None, fragment=result)
                 self._transactions.after_commit(state.txn_id, count)
+                if self._traffic.stopwatch.spans is not None:
+                    self._transactions.after_commit(state.txn_id, partial(self._trace, messages, since))
             if delivery_id >= 0:
                 self._link.settle(delivery_id, delivery_id, in_transaction(state, outcome))
                 self._wake()
@@ -174,6 +182,11 @@ class SenderBinding:
             reply(error)
             return
         transaction.send(self._target, messages, now, reply, home)
+
+    def _trace(self, messages: Sequence[Message], since: float) -> None:
+        stopwatch = self._traffic.stopwatch
+        if stopwatch.spans is not None:
+            stopwatch.spans.sent(self.path, messages, stopwatch.steady() - since)
 
     def accepted(self, ids: Sequence[int], messages: Sequence[Message], numbers: Sequence[int]) -> None:
         self._traffic.messages_in += len(ids)
@@ -219,7 +232,10 @@ class _BurstReply:
 
     def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
         ids, messages, stopwatch = self._ids, self._messages, self._stopwatch
-        stopwatch.acknowledged.observe(stopwatch.steady() - self._since, len(indexes))
+        took = stopwatch.steady() - self._since
+        stopwatch.acknowledged.observe(took, len(indexes))
+        if stopwatch.spans is not None:
+            stopwatch.spans.sent(self._binding.path, [messages[index] for index in indexes], took)
         if len(indexes) == len(ids):
             self._binding.accepted(ids, messages, numbers)
         else:
@@ -227,4 +243,6 @@ class _BurstReply:
             self._binding.accepted([ids[index] for index in indexes], chosen, numbers)
 
     def refused(self, index: int, error: MessagingError, now: Millis) -> None:
+        if (spans := self._stopwatch.spans) is not None:
+            spans.refused(self._binding.path, [self._messages[index]], self._stopwatch.steady() - self._since, error)
         self._binding.refused(self._ids[index], error)
