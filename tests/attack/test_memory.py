@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -32,6 +33,7 @@ from twinbus.amqp.codec.sasl import Init, SaslCredentials, plain_credentials
 from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Int, Long
+from twinbus.broker import held_contents
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.gateway import connection_gateway
@@ -42,6 +44,7 @@ from twinbus.server.admission import SharedLimits
 from twinbus.server.listener import AmqpTransport
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
+from twinbus.store.changes import StoredMessage
 
 T = TypeVar("T", bound=Performative)
 
@@ -415,3 +418,31 @@ async def test_an_http_client_that_does_not_read_its_answers_is_cut(
                 await asyncio.sleep(0.01)
         assert await health(server) == b"HTTP/1.1 200"
         writer.close()
+
+
+# Locked messages
+
+
+async def test_a_receiver_that_takes_everything_and_settles_nothing_leaves_contents_to_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_contents, "HELD_BYTES_MAX", 2 << 20)
+    count, body = 300, bytes(60_000)
+    async with serving(tmp_path) as server, await Namespace.connect(server.connection_string) as namespace:
+        sender = await namespace.sender("orders")
+        for _ in range(count // 50):
+            assert await sender.send([encode_message(body) for _ in range(50)]) == [None] * 50
+        receiver = await namespace.receiver("orders", credit=count)
+        taken = await receiver.collect(count, wait_s=WAIT_S)
+        assert len(taken) == count
+        (queue,) = server.entities.queues()
+        assert sum([len(fragment.locks) for fragment in queue.main.fragments]) == count
+        gc.collect()
+        rows = [
+            each for each in gc.get_objects() if isinstance(each, StoredMessage) and isinstance(each.content, bytes)
+        ]
+        # The last ones, and what is on its way to a receiver or was read ahead.
+        assert sum([len(row.content) for row in rows]) < 6 << 20
+        await receiver.release(taken)
+        again = await receiver.collect(count, wait_s=WAIT_S)
+        assert [message.body for message in again] == [body] * count

@@ -7,6 +7,7 @@ import pytest
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.locks import STALE_TOKENS_MAX, LockTable
+from twinbus.broker.held_contents import HeldContents
 from twinbus.broker.outcomes import Complete
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessageLockLost
@@ -17,6 +18,10 @@ from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 
 LOCK = 30_000
+
+
+def lock_table(index: int = 0, seed: int = 0) -> LockTable:
+    return LockTable(index, Random(seed), HeldContents(), lambda _: None)
 
 
 @pytest.fixture
@@ -145,7 +150,7 @@ def test_what_is_due_sooner_than_a_lock_does_not_wake_the_fragment_once_more_whe
 
 
 def test_tokens_of_settled_messages_do_not_pile_up() -> None:
-    locks = LockTable(0, Random(0))
+    locks = lock_table()
     for number in range(4 * STALE_TOKENS_MAX):
         (delivery,) = locks.lock([StoredMessage(number, b"", 0, NEVER)], until=1_000)
         del locks.held[delivery.lock_token]
@@ -153,18 +158,18 @@ def test_tokens_of_settled_messages_do_not_pile_up() -> None:
 
 
 def test_locks_that_are_renewed_again_and_again_do_not_pile_up() -> None:
-    locks = LockTable(0, Random(0))
+    locks = lock_table()
     tokens = [delivery.lock_token for delivery in locks.lock([StoredMessage(1, b"", 0, NEVER)], until=1_000)]
     for until in range(1_001, 4 * STALE_TOKENS_MAX):
         locks.renew(tokens, until)
     assert len(locks._bursts) <= STALE_TOKENS_MAX + 3
-    assert locks.take_expired(4 * STALE_TOKENS_MAX - 2) == []
-    assert len(locks.take_expired(4 * STALE_TOKENS_MAX - 1)) == 1
+    assert locks.take_expired(4 * STALE_TOKENS_MAX - 2, 10, 10) == []
+    assert len(locks.take_expired(4 * STALE_TOKENS_MAX - 1, 10, 10)) == 1
 
 
 def test_tokens_differ_between_runs_and_name_their_fragment() -> None:
     message = StoredMessage(1, b"", 0, NEVER)
-    tokens = {LockTable(7, Random(seed)).lock([message], until=1)[0].lock_token for seed in range(50)}
+    tokens = {lock_table(7, seed).lock([message], until=1)[0].lock_token for seed in range(50)}
     assert len(tokens) == 50
     assert {token[0] for token in tokens} == {7}
     assert {len(token) for token in tokens} == {16}

@@ -1,6 +1,6 @@
 """Changes the broker at random, one change at a time, and reports which changes no quick test notices.
 
-python -m tests.mutants [--seed N] [--count N] [--minutes N] [--package NAME] [--file PATH]
+python -m tests.mutants [--seed N] [--count N] [--minutes N] [--package NAME] [--file PATH] [--reach FILE]
 
 Seed and count decide which changes are made, so a run can be repeated; without a seed it is another one every day. Ends with 1
 if fewer than 97 % are noticed, not counting those that `equivalent.toml` lists.
@@ -80,7 +80,7 @@ def main() -> int:
             every_mutant(tree.source, options.package or PACKAGES, options.file), options.count, options.seed
         )
         print(f"{len(chosen)} changes with seed {options.seed}; first a run of all tests without a change", flush=True)
-        tests = tree.tests()
+        tests = tree.tests(options.reach)
         print(f"{tests.count} tests pass", flush=True)
         for failed in tests.failed:
             print(f"fails without a change, and is left out: {failed}")
@@ -134,6 +134,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--package", action="append", choices=PACKAGES, help="all if omitted; may be repeated")
     parser.add_argument("--file", help="one file alone, such as broker/fragment/locks.py")
+    parser.add_argument(
+        "--reach", type=Path, help="which functions each test calls: written by the first run, and read by later ones"
+    )
     return parser.parse_args()
 
 

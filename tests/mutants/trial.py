@@ -13,12 +13,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-import pytest
-
-from tests.mutants import chosen, reach
+from tests.mutants import reach, warm
 from tests.mutants.mutations import Mutation
 
 FOLDERS = (
@@ -35,6 +34,10 @@ IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", "node_modules")
 
 REACH_TIMEOUT_S = 1_800
 START_TIMEOUT_S = 60
+NICENESS = 10
+"""Nobody waits for it: whatever else the machine does comes first."""
+NEAR_SECONDS_MAX, FAR_SECONDS_MAX = 60.0, 30.0
+"""Of tests that try one change, the quickest first: a change to what everybody calls would be tried by all of them."""
 SLOWDOWN_MAX = 10
 """How much longer than without a change tests may take. A change that makes a loop endless is noticed by that alone."""
 
@@ -77,7 +80,12 @@ class Callers:
         tests = sorted(tests, key=lambda test: test.seconds)
         near = [test for test in tests if test.node_id.startswith(folders)]
         far = [test for test in tests if not test.node_id.startswith(folders)]
-        return [group for group in (near, far) if group]
+        return [group for group in (_first(near, NEAR_SECONDS_MAX), _first(far, FAR_SECONDS_MAX)) if group]
+
+
+def _first(tests: list[TimedTest], seconds_max: float) -> list[TimedTest]:
+    ends = accumulate([test.seconds for test in tests])
+    return [test for test, end in zip(tests, ends, strict=True) if end <= seconds_max or test is tests[0]]
 
 
 class Tree:
@@ -93,27 +101,40 @@ class Tree:
             else:
                 shutil.copy2(source, target)
         self.source = self.root / "src" / "twinbus"
+        self._warm: TestProcess | None = None
 
     def __enter__(self) -> "Tree":
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._warm is not None:
+            self._warm.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def tests(self) -> Callers:
-        """Runs them all once. It also leaves compiled files behind, which later runs read and never write."""
-        report = self._folder / "reach.json"
+    def tests(self, report: Path | None = None) -> Callers:
+        """Runs them all once, and leaves behind which functions each of them calls; unless an earlier run did."""
+        report = self._folder / "reach.json" if report is None else report.absolute()
         folders = [f"tests/{folder}" for folder in FOLDERS]
-        environment = {reach.REPORT: str(report)}
-        status, output = self._pytest(["-p", "tests.mutants.reach", *folders], environment, REACH_TIMEOUT_S)
         if not report.exists():
-            raise RuntimeError(f"The tests cannot be run (exit code {status}):\n{output}")
+            self._trace(folders, report)
         tests = Callers(report.read_text())
+        self._warm = TestProcess(self.root, folders)
         # If tests that pass fail here, then every change would seem to be noticed.
-        control = self._first_failure(tests.sample())
+        control = self._warm.first_failure(tests.sample())
         if control is not None:
             raise RuntimeError(f"Without a change, tests fail in the copy of the tree: {control}")
         return tests
+
+    def _trace(self, folders: list[str], report: Path) -> None:
+        with open(self._folder / "reach.log", "wb") as log:
+            process = _start(self.root, ["-p", "tests.mutants.reach", *folders], {reach.REPORT: str(report)}, log)
+            try:
+                status = process.wait(REACH_TIMEOUT_S)
+            finally:
+                _kill(process)
+        if not report.exists():
+            output = (self._folder / "reach.log").read_text(errors="replace")
+            raise RuntimeError(f"The tests cannot be run (exit code {status}):\n{output}")
 
     def notices(self, file: str, mutation: Mutation, tests: Callers) -> str | None:
         """What noticed the change: a test, or that the time was up. None if nothing did."""
@@ -125,52 +146,86 @@ class Tree:
         path.write_bytes(mutation.apply(original))
         try:
             for group in tests.of(file, mutation.function):
-                found = self._first_failure(group)
+                found = self._try(file, mutation.function, group)
                 if found is not None:
                     return found
             return None
         finally:
             path.write_bytes(original)
 
-    def _first_failure(self, tests: Sequence[TimedTest]) -> str | None:
-        listed = self._folder / "chosen.txt"
-        listed.write_text("\n".join([test.node_id for test in tests]))
+    def _try(self, file: str, function: str, tests: Sequence[TimedTest]) -> str | None:
+        assert self._warm is not None
+        if function:
+            found = self._warm.first_failure(tests, file, function)
+            if found != warm.NO_PLACE:
+                return found
         files = dict.fromkeys(test.node_id.partition("::")[0] for test in tests)
-        environment = {chosen.CHOSEN: str(listed), "PYTHONDONTWRITEBYTECODE": "1"}
-        timeout = START_TIMEOUT_S + SLOWDOWN_MAX * sum(test.seconds for test in tests)
-        status, output = self._pytest(["-x", "-p", "tests.mutants.chosen", *files], environment, timeout)
-        if status is None:
-            return "the time limit"
-        if status == 0:
-            return None
-        if status == pytest.ExitCode.NO_TESTS_COLLECTED:
-            raise RuntimeError(f"Tests that were there before are not found any more:\n{output}")
-        failures = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        return failures[0].split()[1] if failures else f"pytest, with exit code {status}"
-
-    def _pytest(self, arguments: list[str], environment: dict[str, str], timeout: float) -> tuple[int | None, str]:
-        """Exit code and output; None if it was not over in time."""
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--hypothesis-seed", "0", "-m", "not slow"]
-        # Before the installed package, whose path comes after these.
-        paths = f"{self.root / 'src'}{os.pathsep}{self.root}"
-        process = subprocess.Popen(
-            [*command, *arguments],
-            cwd=self.root,
-            env={**os.environ, **environment, "PYTHONPATH": paths},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
         try:
-            output, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            return None, ""
+            own = TestProcess(self.root, list(files))
+        except BrokenTests:
+            return "the import"
+        try:
+            return own.first_failure(tests)
         finally:
-            # With what the tests started.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        return process.returncode, output
+            own.end()
+
+
+class BrokenTests(Exception):
+    """They cannot even be collected."""
+
+
+class TestProcess:
+    """pytest with these folders or files collected, which tries changes in copies of itself (`tests.mutants.warm`)."""
+
+    __test__ = False  # for pytest, which would take it for tests
+
+    def __init__(self, root: Path, folders: Sequence[str]) -> None:
+        trials, self._to = os.pipe()
+        self._from, answers = os.pipe()
+        environment = {warm.PIPES: f"{trials} {answers}", "PYTHONDONTWRITEBYTECODE": "1"}
+        arguments = ["-p", "tests.mutants.warm", *folders]
+        self._process = _start(root, arguments, environment, subprocess.DEVNULL, (trials, answers))
+        os.close(trials)
+        os.close(answers)
+        self._answers = os.fdopen(self._from)
+        if not self._answers.readline():
+            self.end()
+            raise BrokenTests
+
+    def first_failure(self, tests: Sequence[TimedTest], file: str = "", function: str = "") -> str | None:
+        timeout = START_TIMEOUT_S + SLOWDOWN_MAX * sum(test.seconds for test in tests)
+        trial = warm.Trial([test.node_id for test in tests], timeout, file, function)
+        os.write(self._to, f"{json.dumps(trial._asdict())}\n".encode())
+        found: str | None = json.loads(self._answers.readline())
+        return found
+
+    def end(self) -> None:
+        self._answers.close()
+        os.close(self._to)
+        _kill(self._process)
+
+
+def _start(
+    root: Path, arguments: list[str], environment: dict[str, str], output: int | IO[bytes], kept: tuple[int, ...] = ()
+) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--hypothesis-seed", "0", "-m", "not slow"]
+    # Before the installed package, whose path comes after these.
+    paths = f"{root / 'src'}{os.pathsep}{root}"
+    return subprocess.Popen(
+        [*command, "--basetemp", str(root.parent / "tmp"), *arguments],
+        cwd=root,
+        env={**os.environ, **environment, "PYTHONPATH": paths},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=kept,
+        start_new_session=True,
+        preexec_fn=lambda: os.nice(NICENESS),
+    )
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    # With what the tests started.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -30,6 +30,7 @@ from twinbus.broker.entity.transfers import Transfers, ViaPlacement
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import fragment_of_numbers, fragment_of_tokens
+from twinbus.broker.fragment.reading_again import read_again
 from twinbus.broker.fragment.settlement import check_live, check_size, in_transaction, refusal_of
 from twinbus.broker.operations.by_number import scheduled_rows
 from twinbus.broker.operations.steps import Steps, run
@@ -48,9 +49,8 @@ from twinbus.errors import (
 )
 from twinbus.meter.operation import NO_FRAGMENT
 from twinbus.model.descriptions import FRAGMENT_COUNT
-from twinbus.model.message import Message, read_content
-from twinbus.model.partition_key import candidates, folded, pinning_key
-from twinbus.store.changes import StoredMessage
+from twinbus.model.message import Message
+from twinbus.model.partition_key import candidates, folded
 from twinbus.store.reads import Rows
 
 MESSAGES_MAX = 100
@@ -124,7 +124,7 @@ class FragmentTransaction:
         if fragment.locks.is_any_enlisted(tokens):
             raise in_transaction()
         chosen = list(dict.fromkeys(tokens))
-        keys = {_key_behind(fragment, fragment.locks.held[token][0]) for token in chosen}
+        keys = {fragment.key_behind(fragment.locks.held[token][0]) for token in chosen}
         place = self._place_of(queue.settings, keys, fragment.index)
         settlement = Settlement(fragment, chosen, outcome)
         error = check_size(self._work.written_again_with(settlement))
@@ -157,7 +157,7 @@ class FragmentTransaction:
             raise MessageNotFound(
                 "The transaction cancels a message with this sequence number already. Cancel it once."
             )
-        place = self._place_of(placement.settings, {_key_behind(fragment, row) for row in rows}, fragment.index)
+        place = self._place_of(placement.settings, {fragment.key_behind(row) for row in rows}, fragment.index)
         self._enlist(place, fragment, len(chosen), later)
         self._work.cancellations.append(Cancellation(fragment, chosen))
 
@@ -226,6 +226,10 @@ class FragmentTransaction:
     def _finish(self, reply: Reply[None], found: tuple[Rows, Millis] | MessagingError) -> None:
         """`found`: the scheduled messages that it cancels, and when they were found."""
         work, place = self._work, self._place
+        unread = None if isinstance(found, MessagingError) else work.unread_settlement()
+        if unread is not None:
+            self._read_again(unread, reply)
+            return
         try:
             if isinstance(found, MessagingError):
                 raise found
@@ -241,6 +245,17 @@ class FragmentTransaction:
             reply(None)
         else:
             work.carry_out(place.index, cancelled, now, reply)
+
+    def _read_again(self, settlement: Settlement, reply: Reply[None]) -> None:
+        """The messages stay locked meanwhile. Whatever else was looked at is looked at again."""
+
+        def found(now: Millis) -> None:
+            if not self._wait_in_line(reply):
+                self._look_and_finish(now, reply)
+
+        self._fault = _over()
+        self._forget_deadline()
+        read_again(settlement.fragment, settlement.messages(), found, lambda error, _: self._finish(reply, error))
 
     def rollback(self) -> None:
         """Forget everything; allowed even if it is over already."""
@@ -330,19 +345,3 @@ class FragmentTransaction:
 
 def _over() -> TransactionUnknown:
     return TransactionUnknown("The transaction is over. Declare another one.")
-
-
-def _key_behind(fragment: Fragment, row: StoredMessage) -> str | None:
-    """The key of a message, where that is of interest."""
-    settings = fragment.settings
-    if not settings.is_partitioned:
-        return None
-    message = read_content(row.content)
-    key = pinning_key(
-        message.session_id,
-        message.partition_key,
-        message.message_id,
-        settings.duplicate_window > 0,
-        settings.has_sessions,
-    )
-    return (message.via_partition_key or None) if key is None else key

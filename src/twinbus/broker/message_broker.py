@@ -26,6 +26,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
+from twinbus.broker.held_contents import HeldContents
 from twinbus.broker.store_port import ALWAYS_HELD, StoreLease, StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, LongWork, OneByOne, Wakeups
@@ -80,8 +81,8 @@ class _Part(NamedTuple):
 
 
 class MessageBroker:
-    """`clock` is read when the store answers; `random` salts lock tokens; all brokers of a namespace share `long_work` and
-    `wide_lanes`; without the lease nothing is handed over."""
+    """`clock` is read when the store answers; `random` salts lock tokens; all brokers of a namespace share `long_work`,
+    `wide_lanes` and `held_contents`; without the lease nothing is handed over."""
 
     def __init__(
         self,
@@ -92,10 +93,12 @@ class MessageBroker:
         long_work: LongWork,
         wide_lanes: WideLanes | None = None,
         lease: StoreLease = ALWAYS_HELD,
+        held_contents: HeldContents | None = None,
     ) -> None:
         self.index = index
         self.long_work = long_work
         self.wide_lanes = WideLanes() if wide_lanes is None else wide_lanes
+        self.held_contents = HeldContents() if held_contents is None else held_contents
         self.is_available = False
         self._clock = clock
         self.random = random

@@ -9,7 +9,7 @@ from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.settlement import NOT_WRITTEN, apply, check_live, session_lost
+from twinbus.broker.fragment.settlement import NOT_WRITTEN, apply, check_live, needed_contents, session_lost
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
@@ -22,6 +22,11 @@ class Settlement(NamedTuple):
     fragment: Fragment
     tokens: list[bytes]
     outcome: Outcome
+
+    def messages(self) -> list[StoredMessage]:
+        """Those that are still locked."""
+        held = self.fragment.locks.held
+        return [held[token][0] for token in self.tokens if token in held]
 
 
 class SessionState(NamedTuple):
@@ -59,12 +64,18 @@ class TransactionWork:
     def written_again_with(self, settlement: Settlement) -> list[StoredMessage]:
         """The messages whose contents the commit would write again if this belonged to it."""
         return [
-            held[0]
-            for fragment, tokens, outcome in (*self.settlements, settlement)
-            if not isinstance(outcome, NOT_WRITTEN)
-            for token in tokens
-            if (held := fragment.locks.held.get(token)) is not None
+            message
+            for each in (*self.settlements, settlement)
+            if not isinstance(each.outcome, NOT_WRITTEN)
+            for message in each.messages()
         ]
+
+    def unread_settlement(self) -> Settlement | None:
+        """One whose messages have contents that were left to the store, and are needed at the commit."""
+        for each in self.settlements:
+            if needed_contents(each.fragment, each.messages(), each.outcome):
+                return each
+        return None
 
     @property
     def cancelled_numbers(self) -> list[int]:

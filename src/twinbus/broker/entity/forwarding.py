@@ -166,7 +166,7 @@ class ForwardingRun:
             self._close(1, now)
             return
         decision = Decision(self._fragment)
-        decision.move(held[0], target, reason, description)
+        decision.move(delivery.message, target, reason, description)
         decision.commit(partial(self._close, 1), lambda _, later: self._close(1, later))
 
     def _wait(self, delivery: TakenMessage, now: Millis) -> None:

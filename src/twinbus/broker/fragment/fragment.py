@@ -16,7 +16,8 @@ invariants hold everywhere:
   A change that did not go through `commit` below would not be in `_in_flight`, and a removed row would come back from
   the read as a ready message.
 * **A row is in one place**: ready in a lane, beyond it (in the store only), locked, or in flight. Whoever takes a row
-  out of one place puts it into the next in the same call, before anything else can run.
+  out of one place puts it into the next in the same call, before anything else can run. A row that was locked, and whose content
+  is read again before it is changed, counts as in flight (`keep_out`).
 """
 
 from collections import deque
@@ -31,9 +32,12 @@ from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import LockTable
 from twinbus.broker.fragment.neighbours import FragmentWatcher, SessionLanes
 from twinbus.broker.fragment.tally import Tally
+from twinbus.broker.held_contents import unread_content
 from twinbus.broker.message_broker import Effect, Failed, MessageBroker
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
+from twinbus.model.message import read_content
+from twinbus.model.partition_key import pinning_key
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, SessionRun, SharedRows, StoredMessage, SubQueue, fragment_parts
@@ -74,8 +78,9 @@ class Fragment:
         self.tally = Tally(self.index)
         self.agenda = Agenda()
         self.lane = self._new_lane(0)
-        self.locks = LockTable(self.index, self.broker.random)
+        self.locks = LockTable(self.index, self.broker.random, self.broker.held_contents, self.key_behind)
         self._in_flight: deque[Sequence[int]] = deque()
+        self._kept_out: set[int] = set()
 
     def _new_lane(self, beyond: int) -> Lane:
         # The fragments of a partitioned entity read ahead side by side: together they are as wide as any.
@@ -173,13 +178,36 @@ class Fragment:
 
     def in_flight(self) -> set[int]:
         """Rows that are being changed: what a read that was asked for before says of them is out of date."""
-        return {number for numbers in self._in_flight for number in numbers}
+        numbers = {number for numbers in self._in_flight for number in numbers}
+        return numbers | self._kept_out if self._kept_out else numbers
 
-    def out_of_lane(self) -> set[int]:
-        """Rows that are locked or being changed: not ready, whatever a read from the store says."""
-        numbers = self.in_flight()
-        numbers.update([message.sequence_number for message, _ in self.locks.held.values()])
-        return numbers
+    def keep_out(self, numbers: Sequence[int]) -> Callable[[], None]:
+        """Rows that were locked, and will be changed, count as in flight until the function that is returned is called."""
+        kept_out = self._kept_out
+        kept_out.update(numbers)
+        return partial(kept_out.difference_update, numbers)
+
+    def out_of_lane(self, rows: Iterable[StoredMessage]) -> set[int]:
+        """The numbers of those that are locked or being changed: not ready, whatever a read from the store says."""
+        return self.in_flight() | self.locks.locked_among(rows)
+
+    def key_behind(self, row: StoredMessage) -> str | None:
+        """The key that keeps a message in its fragment, where that is of interest."""
+        settings = self.settings
+        if not settings.is_partitioned:
+            return None
+        unread = unread_content(row)
+        if unread is not None:
+            return unread.key
+        message = read_content(row.content)
+        key = pinning_key(
+            message.session_id,
+            message.partition_key,
+            message.message_id,
+            settings.duplicate_window > 0,
+            settings.has_sessions,
+        )
+        return (message.via_partition_key or None) if key is None else key
 
     # Lanes
 
@@ -298,7 +326,7 @@ class Fragment:
     def _refilled(self, lane: Lane, after: int, found: list[StoredMessage] | FragmentUnavailable, now: Millis) -> None:
         if isinstance(found, FragmentUnavailable):
             return
-        taken = self.out_of_lane() if after < lane.filter_below else self.in_flight()
+        taken = self.out_of_lane(found) if after < lane.filter_below else self.in_flight()
         free = [row for row in found if row.sequence_number not in taken] if taken else found
         self.hide_hops(free)
         lane.fill(found, free)

@@ -14,7 +14,8 @@ A closed lane (a message session nobody holds) keeps nothing in memory: all of i
 A scan is asked for from the tail on and brings what follows it, so nothing may move the tail while one is under way
 (`is_filling`): new messages count as beyond, and a lane that is too long is not trimmed. If the tail moved up, messages
 in between would never be found; if it moved down, some would be found twice. What becomes free below the tail takes its
-old place at once; above it, the scan or the next one finds it.
+old place at once; above it, the scan or the next one finds it. If its content was left to the store meanwhile, the tail
+moves down to it, after the scan if there is one, and the next scan finds it.
 
 How far memory reaches follows demand. A lane is narrow while messages pass through it. When the next scan is asked for and the
 last one left messages beyond, a backlog is being drained, and each scan is a wait for the store: the lane becomes wide, is
@@ -26,6 +27,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 
+from twinbus.broker.held_contents import unread_content
 from twinbus.broker.wide_lanes import WideLanes
 from twinbus.store.changes import StoredMessage
 
@@ -47,6 +49,8 @@ class Lane:
     __slots__ = (
         "__weakref__",
         "_is_backlog",
+        "_returned_count",
+        "_returned_first",
         "_wide_lanes",
         "beyond",
         "filter_below",
@@ -81,6 +85,7 @@ class Lane:
         self.first = first  # of a closed lane: the lowest number in it, or a little below
         self.is_open = is_open
         self.is_filling = False
+        self._returned_count = self._returned_first = 0  # messages without content that came back during a scan
         self.filter_below = 0
         """Locked messages may be found by a scan that starts below this number, for memory once covered up to it."""
 
@@ -153,6 +158,9 @@ class Lane:
             self.beyond += 1
             self.first = min(self.first or number, number)
             return
+        if unread_content(message) is not None:
+            self._put_back_unread(number)
+            return
         ready = self.ready
         if not ready or number < ready[0].sequence_number:
             ready.appendleft(message)
@@ -160,6 +168,22 @@ class Lane:
             insort(ready, message, key=_number_of)
         self.ready_bytes += len(message.content)
         self._trim()
+
+    def _put_back_unread(self, number: int) -> None:
+        self.beyond += 1
+        if self.is_filling:
+            self._returned_count += 1
+            self._returned_first = min(self._returned_first or number, number)
+        else:
+            self._rewind(number)
+
+    def _rewind(self, number: int) -> None:
+        """The next scan is to find this number and all above it."""
+        self.filter_below = max(self.filter_below, self.tail)
+        while self.ready and self.ready[-1].sequence_number > number:
+            self.ready_bytes -= len(self.ready.pop().content)
+            self.beyond += 1
+        self.tail = number - 1
 
     def remove(self, number: int) -> None:
         """A message that is not handed over leaves the lane for good."""
@@ -183,15 +207,19 @@ class Lane:
     def fill(self, found: Sequence[StoredMessage], free: Sequence[StoredMessage]) -> None:
         """A scan from the tail on found these rows, of which some are free and the others handed over."""
         self.is_filling = False
-        if not found:
-            self.beyond = 0
-            return
-        self.tail = found[-1].sequence_number
-        self.ready.extend(free)
-        self.ready_bytes += sum([len(message.content) for message in free])
-        self.beyond = max(0, self.beyond - len(free))
-        self._is_backlog = self.beyond > 0
-        self._trim()
+        if found:
+            self.tail = found[-1].sequence_number
+            self.ready.extend(free)
+            self.ready_bytes += sum([len(message.content) for message in free])
+            self.beyond = max(self._returned_count, self.beyond - len(free))
+            self._is_backlog = self.beyond > 0
+            self._trim()
+        else:
+            self.beyond = self._returned_count
+        if self._returned_count:
+            returned, self._returned_count, self._returned_first = self._returned_first, 0, 0
+            if returned <= self.tail:
+                self._rewind(returned)
 
     def closed(self, returned: Sequence[StoredMessage]) -> "Lane":
         """The same messages with nothing in memory, and those besides that were handed over and are free again.
@@ -201,6 +229,8 @@ class Lane:
         self.is_open = False
         known = sorted([*returned, self.ready[0]] if self.ready else returned, key=_number_of)
         numbers = [message.sequence_number for message in known[:1]]
+        if self._returned_count:
+            numbers.append(self._returned_first)
         if not self.ready:
             numbers.append(self.tail + 1)
         count = self.beyond + len(self.ready) + len(returned)

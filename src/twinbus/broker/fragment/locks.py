@@ -5,14 +5,19 @@ settle the message, so nobody can guess one from others, and a token from before
 
 Locks end in bursts as they began: one heap entry for all messages handed over together. Entries of locks that were
 settled or renewed stay until they are due or until they make up most of the heap.
+
+What was locked long ago keeps a row without content (`twinbus.broker.held_contents`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from random import Random
+from weakref import ref
 
 from twinbus.broker.consumer import TakenMessage
+from twinbus.broker.held_contents import ContentHolder, HeldContents, without_content
 from twinbus.clock import NEVER, Millis
 from twinbus.store.changes import StoredMessage
 
@@ -29,8 +34,15 @@ def fragment_index_of(token: bytes) -> int:
 
 
 class LockTable:
-    def __init__(self, index: int, random: Random) -> None:
+    def __init__(
+        self, index: int, random: Random, contents: HeldContents, key_of: Callable[[StoredMessage], str | None]
+    ) -> None:
+        """`key_of`: the key of a message that a transaction may ask for when its content is in the store alone."""
         self.held: dict[bytes, Held] = {}
+        self._contents = contents
+        self._key_of = key_of
+        self._reference: ref[ContentHolder] = ref(self)
+        self._numbers: set[int] | None = None  # of all locked messages, while somebody asks for them
         self.enlisted: set[bytes] = set()
         """Locks that a transaction settles, and so nobody else can; they end and are renewed as all others."""
         self.deferred: set[int] = set()
@@ -38,7 +50,7 @@ class LockTable:
         self._prefix = bytes([index])
         self._draw = random.randbytes
         self._counter = 0
-        self._bursts: list[tuple[Millis, int, Sequence[bytes]]] = []
+        self._bursts: list[tuple[Millis, int, Collection[bytes]]] = []
         self._token_count = 0
         self.lost_count = 0
         """Locks that ended because nobody settled or renewed them in time, since the start or since the store came back."""
@@ -50,11 +62,13 @@ class LockTable:
         self, messages: Sequence[StoredMessage], until: Millis, shown_until: Millis | None = None
     ) -> list[TakenMessage]:
         """Lock them all until then. `shown_until` is what receivers see, if that is something else."""
-        self._counter += 1
         size = RANDOM_SIZE * len(messages)
         prefix, random_bytes = self._prefix, self._draw(size)
         tokens = [prefix + random_bytes[start : start + RANDOM_SIZE] for start in range(0, size, RANDOM_SIZE)]
         self.held.update(zip(tokens, zip(messages, repeat(until), strict=False), strict=True))
+        if self._numbers is not None:
+            self._numbers.update([message.sequence_number for message in messages])
+        self._contents.add(self._reference, tokens, sum([len(message.content) for message in messages]))
         if until < NEVER:
             self._watch(until, tokens)
         shown = repeat(until if shown_until is None else shown_until)
@@ -85,12 +99,37 @@ class LockTable:
             else:
                 del held[token]
                 messages.append(lock[0])
+        self._forget_numbers(messages)
         return messages, lost, busy
 
     def drop(self, tokens: Iterable[bytes]) -> list[StoredMessage]:
         """End these locks, except those that have ended already, and return their messages."""
         held = self.held
-        return [held.pop(token)[0] for token in tokens if token in held]
+        messages = [held.pop(token)[0] for token in tokens if token in held]
+        self._forget_numbers(messages)
+        return messages
+
+    def leave_contents(self, tokens: Sequence[bytes]) -> None:
+        """Those of them that are still locked keep a row without content."""
+        held = self.held
+        for token in tokens:
+            lock = held.get(token)
+            if lock is not None:
+                held[token] = (without_content(lock[0], self._key_of(lock[0])), lock[1])
+
+    def locked_among(self, rows: Iterable[StoredMessage]) -> set[int]:
+        """The numbers of those rows that are locked. A million may be, so they are not gone through for every question."""
+        if not self.held:
+            return set()
+        if self._numbers is None:
+            self._numbers = {message.sequence_number for message, _ in self.held.values()}
+        return self._numbers.intersection([row.sequence_number for row in rows])
+
+    def _forget_numbers(self, messages: Iterable[StoredMessage]) -> None:
+        if self._numbers is not None:
+            self._numbers.difference_update([message.sequence_number for message in messages])
+            if not self.held:
+                self._numbers = None
 
     def hold_deferred(self, rows: Iterable[StoredMessage]) -> None:
         """Deferred messages have just been locked."""
@@ -122,23 +161,32 @@ class LockTable:
         """Never later than the first lock ends; earlier where that one was settled or renewed."""
         return self._bursts[0][0] if self._bursts else NEVER
 
-    def take_expired(self, now: Millis) -> list[StoredMessage]:
-        """Drop the locks that ended, and return what they held."""
+    def take_expired(self, now: Millis, count_max: int, bytes_max: int) -> list[StoredMessage]:
+        """Drop the locks that ended, and return what they held: so much at most, and at least one. The rest is still due."""
         expired: list[StoredMessage] = []
         held, bursts = self.held, self._bursts
-        while bursts and bursts[0][0] <= now:
-            tokens = heappop(bursts)[2]
+        size_bytes = 0
+        while bursts and bursts[0][0] <= now and len(expired) < count_max and size_bytes < bytes_max:
+            until, counter, tokens = heappop(bursts)
             self._token_count -= len(tokens)
-            for token in tokens:
+            left = tokens if isinstance(tokens, deque) else deque(tokens)
+            while left and len(expired) < count_max and size_bytes < bytes_max:
+                token = left.popleft()
                 lock = held.get(token)
                 if lock is not None and lock[1] <= now:
                     del held[token]
                     expired.append(lock[0])
+                    size_bytes += len(lock[0].content)
+            if left:
+                heappush(bursts, (until, counter, left))
+                self._token_count += len(left)
+        self._forget_numbers(expired)
         self.lost_count += len(expired)
         return expired
 
     def _watch(self, until: Millis, tokens: Sequence[bytes]) -> None:
         # The counter only keeps the heap from comparing lists of tokens.
+        self._counter += 1
         heappush(self._bursts, (until, self._counter, tokens))
         self._token_count += len(tokens)
         if self._token_count > 2 * len(self.held) + STALE_TOKENS_MAX:

@@ -24,7 +24,7 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import TOKEN_SIZE
-from twinbus.broker.fragment.settlement import give_back
+from twinbus.broker.fragment.settlement import fail_deliveries
 from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
@@ -157,7 +157,7 @@ class MessageSessions:
         messages = self._give_up(lock)
         self._close(lock.session_id, [], now)
         if messages:
-            give_back(self._fragment, messages)
+            fail_deliveries(self._fragment, messages, now)
 
     # Hand-over
 

@@ -14,9 +14,12 @@ from functools import partial
 from twinbus.broker.consumer import SessionLock
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.reading_again import read_again
+from twinbus.broker.held_contents import unread_content
 from twinbus.broker.message_broker import Effect, Failed
 from twinbus.broker.outcomes import DELAY_MAX, Abandon, Complete, DeadLetter, Defer, Outcome, Release
 from twinbus.broker.replies import SettleReply
+from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
 from twinbus.errors import (
     ArgumentError,
@@ -36,6 +39,10 @@ NOT_WRITTEN = (Complete, Release)
 """Outcomes that write nothing of a message again."""
 REWRITTEN_BYTES_MAX = 512 << 20
 """Contents that are written again in one commit, or it would be too large for a store; a single message never is."""
+FAILED_DELIVERY = Abandon()
+ENDED_COUNT_MAX = 1_000
+ENDED_BYTES_MAX = 16 << 20
+"""Of messages whose locks end in one step: with their contents, where those have to be read again, and some milliseconds."""
 
 
 def settle_each(
@@ -167,6 +174,16 @@ def apply(
     failed: Failed | None = None,
 ) -> None:
     """Apply it to messages that are no longer locked."""
+    unread = needed_contents(fragment, messages, outcome)
+    if unread:
+        let_in = fragment.keep_out([message.sequence_number for message in messages])
+
+        def found(later: Millis) -> None:
+            let_in()
+            apply(fragment, messages, outcome, later, effect, failed)
+
+        read_again(fragment, unread, found, failed or _ignore)
+        return
     match outcome:
         case Complete():
             decision = Decision(fragment)
@@ -180,7 +197,7 @@ def apply(
             if effect is not None:
                 effect(now)
         case Abandon(properties):
-            give_back(fragment, messages, properties, outcome.hidden_until(now), effect, failed)
+            _give_back(fragment, messages, properties, outcome.hidden_until(now), effect, failed)
         case Defer(properties):
             decision = Decision(fragment)
             for message in messages:
@@ -199,29 +216,73 @@ def release(fragment: Fragment, messages: Sequence[StoredMessage], now: Millis) 
     fragment.put_back([message for message in messages if message.state is MessageState.ACTIVE], now)
 
 
+def needed_contents(fragment: Fragment, messages: Sequence[StoredMessage], outcome: Outcome) -> list[StoredMessage]:
+    """The messages whose contents were left to the store and have to be read again before the outcome can be applied."""
+    if isinstance(outcome, NOT_WRITTEN) or (isinstance(outcome, Defer) and not outcome.properties):
+        return []
+    unread = [message for message in messages if unread_content(message) is not None]
+    if isinstance(outcome, Abandon) and not outcome.properties:
+        return [message for message in unread if _is_last_delivery(fragment, message)]
+    return unread
+
+
+def _is_last_delivery(fragment: Fragment, message: StoredMessage) -> bool:
+    """Whether it becomes a dead letter if this delivery fails."""
+    return fragment.dead_letters is not None and message.delivery_count + 1 >= fragment.settings.max_delivery_count
+
+
+def _ignore(error: FragmentUnavailable, now: Millis) -> None:
+    """Nobody waits: with its store the fragment forgets what it had decided."""
+
+
 def expire_locks(fragment: Fragment, now: Millis) -> None:
-    messages = fragment.locks.take_expired(now)
+    """A million may end at once. What is left is due at once, and so has its turn after everybody else."""
+    messages = fragment.locks.take_expired(now, ENDED_COUNT_MAX, ENDED_BYTES_MAX)
     if messages:
-        give_back(fragment, messages)
+        fail_delivery(fragment, messages, now)
 
 
-def give_back(
+def fail_delivery(fragment: Fragment, messages: list[StoredMessage], now: Millis) -> None:
+    """As if they had been abandoned: their locks have ended, and nobody waits for an answer."""
+    apply(fragment, messages, FAILED_DELIVERY, now, None)
+
+
+def fail_deliveries(fragment: Fragment, messages: list[StoredMessage], now: Millis) -> None:
+    """As `fail_delivery`, of any number: those of a message session end together."""
+    pieces = [messages[start : start + ENDED_COUNT_MAX] for start in range(0, len(messages), ENDED_COUNT_MAX)]
+    fail_delivery(fragment, pieces[0], now)
+    if len(pieces) > 1:
+        waiting = [(piece, fragment.keep_out([message.sequence_number for message in piece])) for piece in pieces[1:]]
+        fragment.broker.long_work.add(_fail_in_steps(fragment, waiting))
+
+
+def _fail_in_steps(fragment: Fragment, pieces: list[tuple[list[StoredMessage], Callable[[], None]]]) -> LongSteps:
+    locks = fragment.locks
+    for messages, let_in in pieces:
+        now = yield
+        if fragment.locks is not locks:
+            return  # the store was lost, and everything is free
+        let_in()
+        fail_delivery(fragment, messages, now)
+
+
+def _give_back(
     fragment: Fragment,
     messages: Sequence[StoredMessage],
-    properties: Mapping[str, object] | None = None,
-    due_at: Millis = 0,
-    effect: Effect | None = None,
-    failed: Failed | None = None,
+    properties: Mapping[str, object] | None,
+    due_at: Millis,
+    effect: Effect | None,
+    failed: Failed | None,
 ) -> None:
     """A delivery failed. A deferred message stays deferred; an active one with `due_at` hides until then. A dead letter keeps
     the count that it came with: it has nowhere else to go."""
     decision = Decision(fragment)
     for message in messages:
-        limit = fragment.settings.max_delivery_count
+        is_last = _is_last_delivery(fragment, message)
         if fragment.dead_letters is not None:
             message.delivery_count += 1
-        if fragment.dead_letters is not None and message.delivery_count >= limit:
-            text = max_delivery_count_text(message.delivery_count, limit)
+        if fragment.dead_letters is not None and is_last:
+            text = max_delivery_count_text(message.delivery_count, fragment.settings.max_delivery_count)
             decision.move(message, fragment.dead_letters, MAX_DELIVERY_COUNT_EXCEEDED, text, properties)
         elif message.state is MessageState.DEFERRED:
             decision.alter(message, MessageState.DEFERRED, properties=properties)

@@ -1,6 +1,6 @@
 """What a fragment does as time passes, with nobody asking: locks end, messages become due or expire, keys are forgotten.
 
-    lock ended        the delivery failed: as if the message had been abandoned (`settlement.give_back`)
+    lock ended        the delivery failed: as if the message had been abandoned (`settlement.fail_delivery`)
     due               a scheduled message becomes active under a new number, as if it were sent then; one that was
                       abandoned with a delay has been delivered before and keeps its number and place (contract A13)
     expired           removed, or dead-lettered where the entity says so (contract A14)
@@ -157,7 +157,7 @@ def _sweep(fragment: Fragment, now: Millis) -> None:
 
 def _found_expired(fragment: Fragment, answer: Timely, now: Millis) -> None:
     rows, next_expiry = answer
-    out_of_lane = fragment.out_of_lane()
+    out_of_lane = fragment.out_of_lane(rows)
     expired = [row for row in rows if row.sequence_number not in out_of_lane]
     if len(expired) < len(rows):
         next_expiry = min(next_expiry, now + RETRY_AFTER)

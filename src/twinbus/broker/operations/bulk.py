@@ -192,7 +192,7 @@ class _Change:
 
     def _free(self, fragment: Fragment, rows: Rows, now: Millis) -> Rows:
         """Without what was locked or changed after the rows were asked for."""
-        taken = fragment.out_of_lane()
+        taken = fragment.out_of_lane(rows)
         is_by_holder = self.holder is not None and self.holder.is_held and self.holder.locked_until > now
         sessions = fragment.sessions if self.spares_held_sessions and not is_by_holder else None
         return [

@@ -141,7 +141,7 @@ def _some(fragment: Fragment, command: Repair, first: int, count_max: int) -> St
 
 
 def _repair_some(fragment: Fragment, work: "_Work", rows: Rows, now: Millis, done: _Done) -> Steps[None]:
-    taken = fragment.out_of_lane() | fragment.locks.deferred
+    taken = fragment.out_of_lane(rows) | fragment.locks.deferred
     moves: list[_Move] = []
     for row in rows:
         done.examined_count += 1

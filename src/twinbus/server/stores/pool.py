@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from random import SystemRandom
 
+from twinbus.broker.held_contents import HeldContents
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.wakeups import LongWork
 from twinbus.broker.wide_lanes import WideLanes
@@ -35,8 +36,9 @@ class StorePool:
         for store, lease in zip(self.stores, self._keeper.leases, strict=True):
             store.lease = lease
         long_work, wide_lanes = LongWork(asyncio.get_running_loop().call_soon, clock), WideLanes()
+        held_contents = HeldContents()
         self.brokers = [
-            MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes, store.lease)
+            MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes, store.lease, held_contents)
             for store in self.stores
         ]
         self.superseded = asyncio.Event()
