@@ -1,15 +1,18 @@
 """Which functions each test calls, a plugin for pytest: `-p tests.mutants.reach` writes a file of JSON.
 
 Only calls are traced, not lines: that costs little, and a change inside a function can be noticed by nobody who does not call it.
-A function is named as `amqp/session.py:Session.begin`; lambdas and comprehensions count as the function they are in.
+A function is named as `amqp/session.py:Session.begin`; lambdas and comprehensions count as the function they are in. What a file
+has outside of its functions is noticed by those who import from it: `amqp/session.py:`, for every test of a file that does.
 """
 
+import ast
 import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -22,6 +25,19 @@ INNER = ".<locals>.<"
 def function_name(file: str, qualified: str) -> str:
     """`qualified` as Python has it, such as `Session.begin.<locals>.<lambda>`."""
     return f"{file}:{qualified.partition(INNER)[0].replace('.<locals>', '')}"
+
+
+@cache
+def imports(test_file: Path) -> frozenset[str]:
+    """The files that it imports something from, as functions without a name."""
+    found = [node for node in ast.walk(ast.parse(test_file.read_bytes())) if isinstance(node, ast.ImportFrom)]
+    modules = {
+        name
+        for node in found
+        if node.module is not None and node.module.startswith("twinbus.")
+        for name in (node.module, *[f"{node.module}.{alias.name}" for alias in node.names])
+    }
+    return frozenset(function_name(f"{name.removeprefix('twinbus.').replace('.', '/')}.py", "") for name in modules)
 
 
 class Reach:
@@ -44,7 +60,7 @@ class Reach:
         yield
         sys.settrace(None)
         threading.settrace(None)
-        self._tests[item.nodeid] = (time.perf_counter() - started, self._functions())
+        self._tests[item.nodeid] = (time.perf_counter() - started, self._functions() | imports(item.path))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed:
