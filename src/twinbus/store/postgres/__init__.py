@@ -6,4 +6,5 @@ journal                     segments as rows of rotating tables
 tables, checkpoint          what all segments add up to, read in snapshots; a layer written to it
 statements, sql/            its SQL by name
 connection, schema          how we connect, what we refuse, and errors in our words; schemas created once
+watch                       connections whose server has stopped answering, ended from outside
 """

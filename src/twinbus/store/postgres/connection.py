@@ -13,6 +13,7 @@ from psycopg.errors import Diagnostic
 
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.store.postgres.place import server_of
+from twinbus.store.postgres.watch import PATIENCE, WATCH, WatchedConnection
 
 SERVER_VERSION_MIN = 150_000
 WARNING = "01000"
@@ -36,13 +37,14 @@ WEAKER = ("off", "local", "remote_write")
 
 
 class Connection:
-    """One session. Used by one thread at a time."""
+    """One session. Used by one thread at a time. `patience`: how many seconds it waits for an answer (`watch`)."""
 
-    def __init__(self, dsn: str, application: str) -> None:
+    def __init__(self, dsn: str, application: str, patience: int = PATIENCE) -> None:
         """Raises StoreUnavailable, or StoreDamaged if trying again does not help."""
         self._server = server_of(dsn)
         self._warning = ""
         self.raw = _connect(dsn, application)
+        WATCH.add(self.raw, application, patience)
         try:
             self.raw.add_notice_handler(self._notice)
             self._require_server()
@@ -85,11 +87,11 @@ class Connection:
         self.raw.close()
 
 
-def _connect(dsn: str, application: str) -> psycopg.Connection[tuple[Any, ...]]:
+def _connect(dsn: str, application: str) -> WatchedConnection:
     given = conninfo_to_dict(dsn)
     wanted = {name: value for name, value in DEFAULTS.items() if name not in given}
     try:
-        return psycopg.connect(make_conninfo(dsn, **wanted, application_name=application), autocommit=True)
+        return WatchedConnection.connect(make_conninfo(dsn, **wanted, application_name=application), autocommit=True)
     except psycopg.Error as error:
         raise in_our_words(error, server_of(dsn)) from error
 

@@ -14,7 +14,6 @@ from twinbus.store.postgres.connection import Connection
 from twinbus.store.postgres.statements import journal_statement
 
 PART_BYTES = 4 << 20
-ROWS_PER_PAGE = 500
 FIRST_PLACE = 1
 
 
@@ -92,18 +91,9 @@ class SegmentRows:
         return Batch(place, body)
 
     def _found(self) -> Iterator[tuple[int, int, int, bytes]]:
-        statement, sequence = journal_statement("batches", self.number), 0
-        while True:
-            page = self._connection.cursor.execute(statement, (self.number, sequence, ROWS_PER_PAGE)).fetchall()
-            # The last commit of a full page may have more parts: it is read again with the next page.
-            last = page[-1][0] if len(page) == ROWS_PER_PAGE else None
-            if last is not None and page[0][0] == last:
-                page = self._connection.cursor.execute(statement, (self.number, sequence, None)).fetchall()
-                last = None
-            yield from (row for row in page if row[0] != last)
-            if last is None:
-                return
-            sequence = last
+        """One by one: together, rows of several megabytes would take a lot of memory."""
+        cursor = self._connection.raw.cursor(binary=True)
+        return cursor.stream(journal_statement("batches", self.number), (self.number,))
 
     def renew_tail(self) -> None:
         """Nothing to do: what a transaction sees was committed, and the takeover that came before waited for the standby."""

@@ -20,6 +20,7 @@ from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.place import LeasedPlace, Owner, server_of
 from twinbus.store.postgres.schema import schema_exists
 from twinbus.store.postgres.statements import SQL, schema_statement
+from twinbus.store.postgres.watch import PATIENCE_OF_LEASES
 
 LEASE_S = 5.0
 TRUSTED_S = 4.0
@@ -62,7 +63,7 @@ class LeaseState(NamedTuple):
 
 def lease_states(dsn: str, places: Sequence[LeasedPlace], owner: Owner) -> list[LeaseState]:
     """Of places in one database. Raises StoreUnavailable."""
-    connection = Connection(dsn, f"twinbus {owner.id} waits")
+    connection = Connection(dsn, f"twinbus {owner.id} waits", PATIENCE_OF_LEASES)
     states: list[LeaseState] = []
     try:
         for place in places:
@@ -218,7 +219,7 @@ class _DatabaseLeases:
 
     def _connection(self, owner: Owner) -> Connection:
         if self._connected is None:
-            self._connected = Connection(self._dsn, f"twinbus {owner.id} leases")
+            self._connected = Connection(self._dsn, f"twinbus {owner.id} leases", PATIENCE_OF_LEASES)
             # A renewal that is lost costs a second, and waiting for a standby may take longer.
             self._connected.raw.execute("SET synchronous_commit = local; SET statement_timeout = '3s'")
         return self._connected

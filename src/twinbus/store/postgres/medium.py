@@ -23,6 +23,7 @@ from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
 from twinbus.store.postgres.schema import create_schema, schema_exists, set_search_path
 from twinbus.store.postgres.statements import JOURNAL_COUNT, SQL, journal_statement
 from twinbus.store.postgres.tables import PostgresTables
+from twinbus.store.postgres.watch import PATIENCE, PATIENCE_OF_CHECKPOINTS
 from twinbus.store.statements import load_schema
 
 SCHEMA_VERSION = 1
@@ -60,8 +61,8 @@ class PostgresMedium:
         self.epoch = take_over(connection, self._place, self._owner)
         self._renewal.start(self._place, self._owner, before)
 
-    def _connect(self) -> Connection:
-        return Connection(self._place.dsn, self._owner.application(self._place.schema))
+    def _connect(self, patience: int = PATIENCE) -> Connection:
+        return Connection(self._place.dsn, self._owner.application(self._place.schema), patience)
 
     def _create_schema(self, connection: Connection) -> None:
         place = self._place
@@ -88,7 +89,7 @@ class PostgresMedium:
             )
 
     def tables(self, cache_bytes: int) -> PostgresTables:
-        writer = self._connect()
+        writer = self._connect(PATIENCE_OF_CHECKPOINTS)
         set_search_path(writer, self._place.schema)
         return PostgresTables(self._open(), writer, lambda: self.epoch)
 

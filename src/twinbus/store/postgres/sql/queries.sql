@@ -58,7 +58,7 @@ DELETE FROM segments WHERE number = %s;
 TRUNCATE {journal};
 
 -- name: batches
-SELECT sequence, part, start, body FROM {journal} WHERE segment = %s AND sequence >= %s ORDER BY sequence, part LIMIT %s;
+SELECT sequence, part, start, body FROM {journal} WHERE segment = %s ORDER BY sequence, part;
 
 -- name: pieces
 -- Some bytes of some rows of the journal.
