@@ -34,7 +34,7 @@ class Asked(NamedTuple):
     right: Right = Right.MANAGE
 
 
-NEEDS_NO_TOKEN = {("GET", "/health")}
+NEEDS_NO_TOKEN = {("GET", "/health"), ("GET", "/ready")}
 # A request for each page, by method and route.
 PAGES = {
     ("GET", "/metrics"): "/metrics",

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import os
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -51,10 +52,28 @@ async def test_health_lists_unhealthy_stores(server: NamespaceServer, http: http
     assert (healthy.status_code, healthy.json()["status"]) == (200, "healthy")
     await http.post("/$stores/2/down", headers=signed(server))
     limited = await http.get("/health")
+    owner = f"{socket.gethostname()}, process {os.getpid()}"
+    count = len(server.stores.stores)
     assert (limited.status_code, limited.json()) == (
         200,
-        {"namespace": "test", "status": "limited", "unhealthy_stores": {"2": "down"}},
+        {
+            "namespace": "test",
+            "status": "limited",
+            "unhealthy_stores": {"2": "down"},
+            "kept_in": {"folder, one disk": count},
+            "owners": {owner: count - 1},
+        },
     )
+
+
+async def test_a_namespace_is_ready_while_a_store_works(server: NamespaceServer, http: httpx.AsyncClient) -> None:
+    ready = await http.get("/ready")
+    assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+    for index in range(len(server.stores.stores)):
+        await http.post(f"/$stores/{index}/down", headers=signed(server))
+    refused = await http.get("/ready")
+    assert (refused.status_code, refused.json()["status"]) == (503, "not ready")
+    assert (await http.get("/ready", headers={"host": "evil.example"})).json() == {"status": "not ready"}
 
 
 async def test_stores_are_listed_broken_and_mended(server: NamespaceServer, http: httpx.AsyncClient) -> None:

@@ -3,7 +3,7 @@
 The token is in the `Authorization` header, and `gateway.authorization` says what it gives. `page` guards the pages that need
 Manage; the APIs of messages and of administration call `require`. These need no token:
 
-GET /health                    which stores work, and no more
+GET /health, /ready            which stores work, where they are kept and which process owns them, and no more
 GET /metrics                   from this machine, by one of its names: whoever is on it could read the data folder as well
 /$servicebus/websocket         AMQP, whose clients put their tokens on $cbs
 """

@@ -60,8 +60,10 @@ class HttpApplication:
         settings = AdministrationSettings(parts.amqp_authority, view.new_id, parts.new_key)
         administration = AdministrationApi(view.control, access, settings, view.book or NO_METER)
         self._messaging = MessagingApi(view, access, clock, behind=administration)
+        health = HealthPage(parts.name, parts.stores, hosts)
         routes: list[BaseRoute] = [
-            _OwnPage("/health", HealthPage(parts.name, parts.stores, hosts).show),
+            _OwnPage("/health", health.show),
+            _OwnPage("/ready", health.show_ready),
             _OwnPage("/metrics", access.page_open_here(metrics.show, hosts)),
             *websocket_routes(parts.make_gateway, parts.connections, parts.turns, clock),
             *FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, access).routes(),

@@ -139,6 +139,8 @@ class NamespaceServer:
         wanted = await self._open_catalog(folder)
         self._closers.append(self.catalog.close)
         self.stores = StorePool(partial(self._keeper, wanted, loop), self.clock, self._on_opened)
+        for store in self.stores.stores:
+            store.process = self.owner.address if self.owner is not None else this_process()
         self.entities = Entities(self.stores.brokers)
         restore(self.catalog, self.entities, self.clock.now())
         self.control = ControlPlane(self.catalog, self.entities, self.clock)
@@ -473,6 +475,11 @@ async def _serve_once(
             log.warning("superseded", extra={"fields": {"namespace": server.settings.name}})
     finally:
         await server.stop()
+
+
+def this_process() -> str:
+    """As people find it."""
+    return f"{socket.gethostname()}, process {os.getpid()}"
 
 
 def root_rule_in(catalog: Catalog, wanted_key: str | None) -> AuthorizationRule:

@@ -147,10 +147,12 @@ def _namespaces(data: Path) -> Iterator[Finding]:
         elif not is_good:
             advice = f"twinbus store up -n {running.name}  (unhealthy: {unhealthy})"
         yield Finding(name, is_good, health["status"], advice)
+        owners = ", ".join(health.get("owners", {}))
         for kept_in, count in health.get("kept_in", {}).items():
-            is_replicated = kept_in.endswith("replicated")
-            advice = "" if is_replicated else "set synchronous_standby_names, or a lost server loses messages"
-            yield Finding(f"stores of {running.name}", is_replicated, f"{count} in {kept_in}", advice)
+            is_good = not kept_in.endswith("one server")
+            advice = "" if is_good else "set synchronous_standby_names, or a lost server loses messages"
+            where = f"{count} in {kept_in}" + (f", owned by {owners}" if owners else "")
+            yield Finding(f"stores of {running.name}", is_good, where, advice)
 
 
 def _pipeline() -> Iterator[Finding]:

@@ -27,7 +27,9 @@ PAUSE_S = 0.5
 def list_stores(call: Call) -> None:
     """Show every messaging store and its condition."""
     stores = call.ask("GET", "/$stores")
-    call.output.table(("index", "condition", "kept_in", "slow_ms", "acks_to_lose", "set_aside", "fault"), stores)
+    call.output.table(
+        ("index", "condition", "kept_in", "owner", "slow_ms", "acks_to_lose", "set_aside", "fault"), stores
+    )
 
 
 @command(app, "check")

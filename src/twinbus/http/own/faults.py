@@ -133,6 +133,7 @@ def _record(store: SwitchedStore) -> dict[str, Any]:
         "index": store.index,
         "condition": store.reported_condition.value,
         "kept_in": store.kept_in,
+        "owner": store.owner,
         "fault": store.fault or None,
         "set_aside": len(store.set_aside),
         "damage": list(store.set_aside[:DAMAGE_SHOWN]),

@@ -1,7 +1,11 @@
-"""GET /health: 200 while some store works, with a list of those that do not; 503 while none does.
+"""GET /health: 200 while some store works, with a list of those that do not; 503 while none does. GET /ready: for balancers.
 
 Stores that work without rows that were found damaged are listed with how many they set aside. Which those are is for callers
-with a right: `GET /$stores`. Stores in PostgreSQL are counted by whether the server has a synchronous standby. Probes may ask by any host name; one that is not ours gets the status and nothing else.
+with a right: `GET /$stores`. Stores are counted by where they are kept, those in PostgreSQL by whether the server has a synchronous
+standby, and by the process that owns them. Probes may ask by any host name; one that is not ours gets the status and nothing else.
+
+A spare listens on nothing, and one that was superseded owns no store: so among several machines with the same line the one that
+is ready is the one that serves.
 """
 
 from collections import Counter
@@ -14,7 +18,8 @@ from starlette.responses import JSONResponse, Response
 
 from twinbus.own_hosts import OwnHosts
 
-FOLDER = "folder"  # where stores are unless somebody asked for another place
+UNAVAILABLE = "unavailable"
+READY, NOT_READY = "ready", "not ready"
 
 
 class StoreHealth(Protocol):
@@ -30,6 +35,8 @@ class StoreHealth(Protocol):
     def set_aside(self) -> Sequence[str]: ...
     @property
     def kept_in(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
 
 
 class HealthPage:
@@ -39,16 +46,26 @@ class HealthPage:
         self._hosts = hosts
 
     async def show(self, request: Request) -> Response:
+        status, body = self._said()
+        return self._answer(request, status, body, is_good=status != UNAVAILABLE)
+
+    async def show_ready(self, request: Request) -> Response:
+        status, body = self._said()
+        is_ready = status != UNAVAILABLE
+        return self._answer(request, READY if is_ready else NOT_READY, body, is_good=is_ready)
+
+    def _said(self) -> tuple[str, dict[str, Any]]:
         down = {store.index: store.reported_condition.value for store in self._stores if not store.is_up}
         damaged = {store.index: len(store.set_aside) for store in self._stores if store.set_aside}
         is_unavailable = len(down) == len(self._stores)
-        status = "unavailable" if is_unavailable else "limited" if down else "damaged" if damaged else "healthy"
+        status = UNAVAILABLE if is_unavailable else "limited" if down else "damaged" if damaged else "healthy"
         body: dict[str, Any] = {"namespace": self._namespace, "status": status, "unhealthy_stores": down}
         if damaged:
             body["set_aside"] = damaged
-        kept_in = Counter(store.kept_in for store in self._stores if store.kept_in not in ("", FOLDER))
-        if kept_in:
-            body["kept_in"] = dict(kept_in)
-        if not self._hosts.include_host_of(request):
-            body = {"status": status}
-        return JSONResponse(body, status_code=503 if is_unavailable else 200)
+        body["kept_in"] = dict(Counter(store.kept_in for store in self._stores if store.kept_in))
+        body["owners"] = dict(Counter(store.owner for store in self._stores if store.owner))
+        return status, body
+
+    def _answer(self, request: Request, status: str, body: dict[str, Any], *, is_good: bool) -> Response:
+        shown = {**body, "status": status} if self._hosts.include_host_of(request) else {"status": status}
+        return JSONResponse(shown, status_code=200 if is_good else 503)

@@ -117,6 +117,7 @@ class ServedStore:
         self.fault = ""  # why the store was lost
         self.set_aside: Sequence[str] = ()  # what it found damaged, as it was when it was opened
         self.kept_in = ""  # where, and whether another machine has it too, as it was when it was opened
+        self.process = ""  # as which it is owned while it is open
         self.delay_s = 0.0
         self.acks_to_lose = 0
         self._on_lost = on_lost
@@ -156,6 +157,11 @@ class ServedStore:
     @property
     def is_up(self) -> bool:
         return self.reported_condition is StoreCondition.UP
+
+    @property
+    def owner(self) -> str:
+        """Of a store that another process owns, `fault` says which."""
+        return self.process if self.condition is StoreCondition.UP else ""
 
     # The port
 

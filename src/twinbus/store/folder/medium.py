@@ -52,7 +52,7 @@ class FolderMedium:
         return FolderTables(self._folder, cache_bytes)
 
     def kept_in(self) -> str:
-        return "folder"
+        return "folder, one disk"
 
     def keep(self) -> None:
         assert self._identity is not None
