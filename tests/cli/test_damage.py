@@ -49,12 +49,15 @@ def test_a_damaged_message_is_found_set_aside_and_accepted(tmp_path: Path, capsy
         commands = Commands(served, capsys)
         assert "message 2 " in found_by_check(commands, "damaged")[0]["what"]
         assert commands.json("store", "list", "-n", "damaged")[0]["set_aside"] == 1
-        assert health_of(served).items() >= {
-            "namespace": "damaged",
-            "status": "damaged",
-            "unhealthy_stores": {},
-            "set_aside": {"0": 1},
-        }.items()
+        assert (
+            health_of(served).items()
+            >= {
+                "namespace": "damaged",
+                "status": "damaged",
+                "unhealthy_stores": {},
+                "set_aside": {"0": 1},
+            }.items()
+        )
         assert [
             message["body"] for message in commands.json("receive", "q", "--count", "2", "--namespace", "damaged")
         ] == ["first", "third"]

@@ -8,7 +8,6 @@ is kept by a transport in memory. A seed decides everything.
 import asyncio
 import gc
 import logging
-import socket
 import time
 from pathlib import Path
 from random import Random
@@ -114,8 +113,7 @@ class WebSocketFuzz:
         memory = list[int]()
         while frames < frame_count:
             front = fuzzed_namespace(self._folder / str(connections))
-            listening = socket.socket()
-            server = self._server(front, listening)
+            server = self._server(front)
             for _ in range(CONNECTIONS_PER_NAMESPACE):
                 connections += 1
                 try:
@@ -127,13 +125,12 @@ class WebSocketFuzz:
                     raise
                 if frames >= frame_count:
                     break
-            listening.close()
             front.catalog.close()
             gc.collect()
             memory.append(memory_kb())
         return Counts(frames, connections, self._upgraded, self._ended, memory[-1] - memory[min(2, len(memory) - 1)])
 
-    def _server(self, front: Front, listening: socket.socket) -> HttpServer:
+    def _server(self, front: Front) -> HttpServer:
         loop, clock = asyncio.get_running_loop(), front.sim.clock
         connections = Connections(1_000)
         turns = Turns(loop.call_soon, loop.time, time.thread_time)
@@ -145,7 +142,7 @@ class WebSocketFuzz:
         )
         application = Starlette(routes=websocket_routes(make_gateway, connections, turns, clock))
         admission = Admission(SharedLimits(), connections, RefusalLog(), 1_000)
-        return HttpServer(application, listening, admission)
+        return HttpServer(application, admission)
 
     async def _converse(self, front: Front, server: HttpServer) -> int:
         random, transport = self._random, MemoryTransport()

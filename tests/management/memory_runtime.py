@@ -1,8 +1,8 @@
 """Entities that run nowhere but in a dict: what the control plane needs of the brokers, with a switch to make them ill."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from twinbus.broker.replies import NO_COUNTS, Holdings, Reply
 from twinbus.clock import Millis
@@ -11,6 +11,7 @@ from twinbus.model.descriptions import QueueDescription, RuleDescription, Subscr
 from twinbus.model.paths import parse_address
 
 EMPTY = Holdings(NO_COUNTS, NO_COUNTS, NO_COUNTS, NO_COUNTS, 0)
+Elsewhere: TypeAlias = Collection[int] | None
 
 
 @dataclass
@@ -39,13 +40,19 @@ class MemoryRuntime:
     def subscription(self, topic: str, name: str) -> MemoryEntity:
         return self._get(f"{topic}|{name}")
 
-    def check_rules_can_change(self, topic: str, subscription: str, now: Millis, reply: Reply[None]) -> None:
+    def check_rules_can_change(
+        self, topic: str, subscription: str, now: Millis, reply: Reply[None], elsewhere: Elsewhere = ()
+    ) -> None:
         reply(FragmentUnavailable("ill") if self.is_ill else None)
 
-    def create_queue(self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Any]) -> None:
+    def create_queue(
+        self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Any], elsewhere: Elsewhere = ()
+    ) -> None:
         self._put(description.name, MemoryEntity(entity_id, description), reply)
 
-    def create_topic(self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[Any]) -> None:
+    def create_topic(
+        self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[Any], elsewhere: Elsewhere = ()
+    ) -> None:
         self._put(description.name, MemoryEntity(entity_id, description), reply)
 
     def create_subscription(
@@ -55,6 +62,7 @@ class MemoryRuntime:
         rules: Iterable[RuleDescription],
         now: Millis,
         reply: Reply[Any],
+        elsewhere: Elsewhere = (),
     ) -> None:
         entity = MemoryEntity(entity_id, description, {rule.name: rule for rule in rules})
         self._put(f"{description.topic}|{description.name}", entity, reply)
@@ -64,6 +72,7 @@ class MemoryRuntime:
         description: QueueDescription | TopicDescription | SubscriptionDescription,
         now: Millis,
         reply: Reply[None],
+        elsewhere: Elsewhere = (),
     ) -> None:
         is_below = isinstance(description, SubscriptionDescription)
         entity = self._get(f"{description.topic}|{description.name}" if is_below else description.name)  # type: ignore[union-attr]
@@ -71,7 +80,7 @@ class MemoryRuntime:
             entity.description = description
             reply(None)
 
-    def delete(self, path: str, now: Millis, reply: Reply[None]) -> None:
+    def delete(self, path: str, now: Millis, reply: Reply[None], elsewhere: Elsewhere = ()) -> None:
         key = path.casefold()
         if key not in self.entities:
             reply(EntityNotFound.at(path))
@@ -80,7 +89,9 @@ class MemoryRuntime:
                 del self.entities[each]
             reply(None)
 
-    def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None:
+    def delete_subscription(
+        self, topic: str, name: str, now: Millis, reply: Reply[None], elsewhere: Elsewhere = ()
+    ) -> None:
         key = f"{topic}|{name}".casefold()
         if key not in self.entities:
             reply(EntityNotFound.at(key))

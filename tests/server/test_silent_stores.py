@@ -6,6 +6,8 @@ from starlette.requests import Request
 
 from twinbus.clock import boot_time
 from twinbus.http.own.health import HealthPage
+from twinbus.http.own.other_nodes import NO_OTHERS
+from twinbus.http.own.store_records import StoreRecords
 from twinbus.own_hosts import OwnHosts
 from twinbus.server.stores.leases import HeldLease
 from twinbus.server.stores.served_store import ServedStore, StoreCondition
@@ -22,7 +24,7 @@ def open_store(index: int) -> tuple[ServedStore, HeldLease]:
 
 async def test_a_store_whose_lease_is_not_renewed_is_unhealthy() -> None:
     (first, held), (second, lapsed) = open_store(0), open_store(1)
-    page = HealthPage("contoso", [first, second], OwnHosts(()))
+    page = HealthPage("contoso", StoreRecords([first, second], NO_OTHERS), OwnHosts(()))
     held.until = lapsed.until = boot_time() + 60
 
     async def health() -> tuple[int, str, dict[str, str]]:

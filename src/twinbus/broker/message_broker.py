@@ -100,6 +100,8 @@ class MessageBroker:
         self.wide_lanes = WideLanes() if wide_lanes is None else wide_lanes
         self.held_contents = HeldContents() if held_contents is None else held_contents
         self.is_available = False
+        self.is_foreign = False
+        """Another process owns the store: it is never available here, and that is no failure."""
         self._clock = clock
         self.random = random
         self.lease = lease

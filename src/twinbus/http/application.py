@@ -21,6 +21,7 @@ from twinbus.http.own.faults import FaultSwitches, StoreSwitches, SwitchedStore
 from twinbus.http.own.health import HealthPage
 from twinbus.http.own.metrics import NamespaceMetrics
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
+from twinbus.http.own.other_nodes import NO_OTHERS, OtherNodes
 from twinbus.http.own.session_counts import SessionCountsPage
 from twinbus.http.websocket import websocket_routes
 from twinbus.management.access_control import AccessControl, RootKeyChange
@@ -46,6 +47,7 @@ class HttpParts:
     new_key: Callable[[], str]
     root_key_change: RootKeyChange
     operations_log: OperationsLog | None  # None: operations are not logged
+    other_nodes: OtherNodes = NO_OTHERS
 
 
 class HttpApplication:
@@ -54,25 +56,28 @@ class HttpApplication:
         hosts = OwnHosts(parts.host_names)
         access = HttpAccess(view.rules, clock, view.web_tokens)
         totals = view.book.totals if view.book is not None else {}
-        metrics = NamespaceMetrics(
-            parts.name, view.traffic, parts.stores, parts.own_entities, parts.connections, totals
+        others = parts.other_nodes
+        self.faults = FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, others)
+        stores = self.faults.records
+        self.metrics = NamespaceMetrics(
+            parts.name, view.traffic, stores, parts.own_entities, parts.connections, totals, others
         )
         settings = AdministrationSettings(parts.amqp_authority, view.new_id, parts.new_key)
         administration = AdministrationApi(view.control, access, settings, view.book or NO_METER)
         self._messaging = MessagingApi(view, access, clock, behind=administration)
-        health = HealthPage(parts.name, parts.stores, hosts)
+        health = HealthPage(parts.name, stores, hosts)
         routes: list[BaseRoute] = [
             _OwnPage("/health", health.show),
             _OwnPage("/ready", health.show_ready),
-            _OwnPage("/metrics", access.page_open_here(metrics.show, hosts)),
+            _OwnPage("/metrics", access.page_open_here(self.metrics.show, hosts)),
             *websocket_routes(parts.make_gateway, parts.connections, parts.turns, clock),
-            *FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, access).routes(),
+            *self.faults.routes(access),
             *AccessRulesApi(AccessControl(view.control, parts.new_key, clock, parts.root_key_change), access).routes(),
             *BacklogPage(view.entities, clock, access).routes(),
             *SessionCountsPage(view.entities, clock, access).routes(),
         ]
         if parts.operations_log is not None:
-            routes += operations_log_routes(parts.operations_log, access)
+            routes += operations_log_routes(parts.operations_log, access, others)
         self.asgi = Starlette(routes=[*routes, Mount("/", app=self._messaging)])
         self.guarded = access.guarded(self.asgi)
 

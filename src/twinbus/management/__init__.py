@@ -10,5 +10,6 @@ catalog_file       a file that it is kept in; catalog_checks: whether the disk c
 catalog_postgres   a schema of a database that it is kept in
 catalog_copy       one catalog into another
 runtime, counts    what runs, and how full it is
+peers              the other processes that serve the namespace; follower: what one does when another has made a change
 waiting            for the turn of a name and for the brokers
 """

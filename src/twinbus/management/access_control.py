@@ -17,6 +17,8 @@ from twinbus.management.validation import check_access_rules
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, Right, TopicDescription, WhichKey
 
 ROOT_RULE_NAME = "RootManageSharedAccessKey"
+ACCESS = "$access"
+"""The name of the turn for changes to the rules of the namespace; no entity has it."""
 
 Rules: TypeAlias = tuple[AuthorizationRule, ...]
 RootKeyChange: TypeAlias = Callable[[str], AbstractContextManager[None]]
@@ -92,8 +94,10 @@ class AccessControl:
     async def _change(self, entity: str, change: Callable[[Rules], Rules]) -> Rules:
         """Returns the rules as they are afterwards."""
         if not entity:
-            async with self._turn:
-                return await asyncio.to_thread(self._set_namespace_rules, change(self.rules("")))
+            async with self._turn, self._control.peers.turn(ACCESS):
+                changed_rules = await asyncio.to_thread(self._set_namespace_rules, change(self.rules("")))
+                await self._control.peers.follow_access_rules()
+            return changed_rules
 
         def changed(entry: Entry) -> QueueDescription | TopicDescription:
             owner = _owner(entry)

@@ -58,6 +58,8 @@ REMOVE_ACCESS_RULE = "DELETE FROM access_rules WHERE key = ?"
 NAMESPACE = "SELECT name, created_at, modified_at FROM namespace"
 RULES = "SELECT subscription, description FROM rules ORDER BY position"
 ENTITIES = "SELECT id, kind, description, created_at, updated_at, first_store FROM entities"
+ENTITY_AND_BELOW = f"{ENTITIES} WHERE key = ? OR (key > ? AND key < ?) ORDER BY id"
+RULES_OF = "SELECT description FROM rules WHERE subscription = ? ORDER BY position"
 ACCESS_RULES = "SELECT key, description FROM access_rules ORDER BY key"
 
 Execute: TypeAlias = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
@@ -66,7 +68,11 @@ Execute: TypeAlias = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
 class CatalogDatabase(Protocol):
     """Where a catalog is kept. Statements have a question mark for each value."""
 
-    def rows(self, statement: str) -> list[tuple[Any, ...]]: ...
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]: ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """What is read inside is of one moment."""
+        ...
 
     def transaction(self) -> AbstractContextManager[Execute]:
         """Durable at its end; one at a time, whatever threads ask. Raises InternalError if it fails."""
@@ -113,7 +119,8 @@ def _topic_of(path: str) -> str:
 class Catalog:
     def __init__(self, database: CatalogDatabase) -> None:
         self._database = database
-        self._load()
+        with database.snapshot():
+            self._load()
 
     @classmethod
     def in_file(cls, path: Path, namespace: str, now: Millis) -> "Catalog":
@@ -177,6 +184,40 @@ class Catalog:
         entry = self.find(parse_address(path).path) or self.find(_topic_of(path))
         if entry is not None and not isinstance(entry.description, SubscriptionDescription):
             yield from (rule for rule in entry.description.authorization_rules if rule.name == name)
+
+    # What other processes have changed. Blocks, as writes do.
+
+    def reread(self, path: str) -> None:
+        """Remember what the database says of an entity, and of a topic also what is below it. What has not changed stays the same object."""
+        key = path_key(path)
+        below = f"{key}/{path_key('Subscriptions')}/"
+        with self._database.snapshot():
+            # '0' is the character behind '/', so these are the keys that start with `below`.
+            rows = self._database.rows(ENTITY_AND_BELOW, (key, below, below[:-1] + "0"))
+            found = [
+                Entry(
+                    entity_id,
+                    read_entity(KINDS[kind], text),
+                    created_at,
+                    updated_at,
+                    tuple(read_rule(rule) for (rule,) in self._database.rows(RULES_OF, (entity_id,))),
+                    first_store,
+                )
+                for entity_id, kind, text, created_at, updated_at, first_store in rows
+            ]
+        keys = {path_key(path_of(entry.description)) for entry in found}
+        known = [entry for each, entry in list(self._entries.items()) if each == key or each.startswith(below)]
+        for entry in known:
+            if path_key(path_of(entry.description)) not in keys:
+                self._forget(entry)
+        for entry in found:
+            if self.find(path_of(entry.description)) != entry:
+                self._remember(entry)
+
+    def reread_access_rules(self) -> None:
+        with self._database.snapshot():
+            rows = self._database.rows(ACCESS_RULES)
+        self._access_rules = {key: read_authorization_rule(text) for key, text in rows}
 
     # Writes: one transaction each, then the memory.
 

@@ -81,8 +81,9 @@ class CatalogFile:
             self._database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
             self._mark = CatalogMark(path)
             self._prepare(namespace, now)
-            for damage in find_damage(self._database, self._mark):
-                raise self.damage(damage)
+            with self.snapshot():
+                for damage in find_damage(self._database, self._mark):
+                    raise self.damage(damage)
         except (sqlite3.Error, OSError) as fault:
             raise InternalError(f"The catalog {path} cannot be opened: {fault}. Check the data folder.") from fault
 
@@ -107,8 +108,18 @@ class CatalogFile:
     def damage(self, what: str) -> InternalError:
         return InternalError(f"The catalog {self._path} is damaged: {what}. Restore the file from a copy.")
 
-    def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._database.execute(statement).fetchall()
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """What is read inside is of one moment, although another process may change the catalog meanwhile."""
+        with self._writing:
+            self._database.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._database.rollback()
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self._database.execute(statement, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[Callable[[str, Sequence[object]], list[tuple[Any, ...]]]]:

@@ -7,7 +7,7 @@ when it takes over. Every change is made under the epoch that the owner took it 
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.resources import files
 from typing import Any
 
@@ -122,9 +122,13 @@ class PostgresCatalog:
                 execute(CREATE_COPY, ())
                 execute(SET_COPY, (text,))
 
-    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+    def snapshot(self) -> AbstractContextManager[None]:
+        """This process alone writes it."""
+        return nullcontext()
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         try:
-            return self._connection.raw.execute(statement.encode()).fetchall()
+            return self._execute(statement, values)
         except psycopg.Error as error:
             raise in_our_words(error, server_of(self.place.dsn)) from error
 

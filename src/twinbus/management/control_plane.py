@@ -6,14 +6,17 @@ The order makes a crash harmless: fragments without a catalog entry are never fo
 again, and a catalog entry whose fragments are gone creates them again, empty. Changes to one entity (a topic with
 all that is below it) wait for one another; changes to different ones do not.
 
+Several processes may serve one namespace (`peers`): the one that is asked makes the change, and the others follow the catalog.
+
 Lives on the event loop. Waiting for the disk happens on a thread of its own.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.replies import Reply
@@ -26,6 +29,7 @@ from twinbus.errors import (
 )
 from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.forward_targets import check_forwarding
+from twinbus.management.peers import NO_PEERS, Peers
 from twinbus.management.quotas import check_room_for_entity, check_room_for_rule, check_room_for_subscription
 from twinbus.management.runtime import Placed, Runtime
 from twinbus.management.validation import DEFAULT_RULE_NAME, check_description, check_rule, check_update
@@ -40,15 +44,21 @@ from twinbus.model.descriptions import (
 )
 from twinbus.model.paths import parse_address, path_key, subscription_path
 
-T = TypeVar("T")
+log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+Create: TypeAlias = Callable[[int, Any, int, Reply[Any], Collection[int] | None], None]
+
+CREATION = "$creation"
+"""No entity has this name."""
 WAIT_FOR_TURN_S = 30.0
 WAIT_FOR_FRAGMENTS_S = 60.0
 
 
 class ControlPlane:
-    def __init__(self, catalog: Catalog, runtime: Runtime, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, runtime: Runtime, clock: Clock, peers: Peers = NO_PEERS) -> None:
         self.catalog = catalog
+        self.peers = peers
         self.runtime = runtime
         self.clock = clock
         self._turns = Turns(WAIT_FOR_TURN_S)
@@ -61,9 +71,10 @@ class ControlPlane:
     async def create_topic(self, description: TopicDescription) -> Entry:
         return await self._create(description, self.runtime.create_topic)
 
-    async def _create(self, description: Any, create: Callable[[int, Any, int, Reply[Any]], None]) -> Entry:
+    async def _create(self, description: Any, create: Create) -> Entry:
         check_description(description)
-        async with self._turns.of(description.name):
+        # The second turn is that of the quota: no two processes fill the last place.
+        async with self._turn_of(description.name), self.peers.turn(CREATION):
             self._check_name_is_free(description)
             check_room_for_entity(self.catalog, description, self._being_made.values())
             check_forwarding(self.catalog, description)
@@ -73,18 +84,24 @@ class ControlPlane:
             finally:
                 del self._being_made[description.name]
 
-    async def _make(self, description: Any, create: Callable[[int, Any, int, Reply[Any]], None]) -> Entry:
+    async def _make(self, description: Any, create: Create) -> Entry:
+        elsewhere = await self.peers.available_stores()
         entity_id = await self._write(self.catalog.new_id)
-        created: Placed = await self._ask(lambda reply: create(entity_id, description, self.clock.now(), reply))
+        created: Placed = await self._ask(
+            lambda reply: create(entity_id, description, self.clock.now(), reply, elsewhere)
+        )
         first_store = created.first_store
         try:
-            return await self._write(
+            entry = await self._write(
                 lambda: self.catalog.add(entity_id, description, self.clock.now(), first_store=first_store)
             )
+            await self.peers.follow(description.name)
         except MessagingError:
             # Without a catalog entry it would accept messages and lose them at the next start.
-            await self._ask(lambda reply: self.runtime.delete(description.name, self.clock.now(), reply))
+            await self._ask(lambda reply: self.runtime.delete(description.name, self.clock.now(), reply, None))
+            await self._undo_entry(description.name)
             raise
+        return entry
 
     async def create_subscription(
         self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
@@ -93,22 +110,26 @@ class ControlPlane:
         check_description(description)
         rule = replace(default_rule or RuleDescription(DEFAULT_RULE_NAME), created_at=self.clock.now())
         check_rule(rule)
-        async with self._turns.of(description.topic):
+        async with self._turn_of(description.topic):
             topic = self.topic(description.topic)
             description = replace(description, topic=topic.name)
             self._check_name_is_free(description)
             check_room_for_subscription(self.catalog, topic.name)
             check_room_for_rule(self.catalog, topic.name, rule)
             check_forwarding(self.catalog, description)
+            elsewhere = await self.peers.available_stores()
             entity_id = await self._write(self.catalog.new_id)
             now = self.clock.now()
             create = self.runtime.create_subscription
-            await self._ask(lambda reply: create(entity_id, description, (rule,), now, reply))
+            await self._ask(lambda reply: create(entity_id, description, (rule,), now, reply, elsewhere))
             try:
-                return await self._write(lambda: self.catalog.add(entity_id, description, now, (rule,)))
+                entry = await self._write(lambda: self.catalog.add(entity_id, description, now, (rule,)))
+                await self.peers.follow(path_of(description))
             except MessagingError:
                 await self._delete_running_subscription(description.topic, description.name)
+                await self._undo_entry(path_of(description))
                 raise
+            return entry
 
     async def update(self, description: EntityDescription) -> Entry:
         return await self.change(path_of(description), lambda _: description)
@@ -119,7 +140,7 @@ class ControlPlane:
         `change` is called with the entity as it is once no other change to it is under way, so what it keeps was not
         changed meanwhile. A description that was read before would undo what others have done since.
         """
-        async with self._turns.of(parse_address(path).path):
+        async with self._turn_of(parse_address(path).path):
             entry = self.catalog.get(path)
             before, description = entry.description, change(entry)
             check_description(description)
@@ -131,39 +152,72 @@ class ControlPlane:
             after = _spelt_as(before, description)
             check_update(before, after)
             check_forwarding(self.catalog, after, before)
-            await self._ask(lambda reply: self.runtime.update(after, self.clock.now(), reply))
+            elsewhere = await self.peers.available_stores()
+            await self._ask(lambda reply: self.runtime.update(after, self.clock.now(), reply, elsewhere))
             try:
-                return await self._write(lambda: self.catalog.update(after, self.clock.now()))
+                entry = await self._write(lambda: self.catalog.update(after, self.clock.now()))
+                await self.peers.follow(path_of(after))
             except MessagingError:
-                await self._ask(lambda reply: self.runtime.update(before, self.clock.now(), reply))
+                await self._ask(lambda reply: self.runtime.update(before, self.clock.now(), reply, None))
+                if self.catalog.get(path).description is not before:
+                    await self._write(lambda: self.catalog.update(before, self.clock.now()))
+                    await self._told_anyway(path_of(before))
                 raise
+            return entry
 
     async def delete(self, path: str) -> None:
         """A queue, or a topic with everything below it."""
-        async with self._turns.of(path):
+        async with self._turn_of(path):
             entry = self.catalog.get(path)
             if isinstance(entry.description, SubscriptionDescription):
                 raise EntityNotFound.at(path)
+            elsewhere = await self.peers.available_stores()
             # If it does not run, an earlier deletion stopped it but could not write the catalog.
             with suppress(EntityNotFound):
-                await self._ask(lambda reply: self.runtime.delete(path, self.clock.now(), reply))
-            await self._write(lambda: self.catalog.remove(path))
+                await self._ask(lambda reply: self.runtime.delete(path, self.clock.now(), reply, elsewhere))
+            await self._remove(path)
 
     async def delete_subscription(self, topic: str, name: str) -> None:
-        async with self._turns.of(topic):
+        async with self._turn_of(topic):
             path = subscription_path(topic, name)
             self.catalog.get(path)
-            await self._delete_running_subscription(topic, name)
-            await self._write(lambda: self.catalog.remove(path))
+            await self._delete_running_subscription(topic, name, await self.peers.available_stores())
+            await self._remove(path)
 
-    async def _delete_running_subscription(self, topic: str, name: str) -> None:
+    async def _delete_running_subscription(
+        self, topic: str, name: str, elsewhere: Collection[int] | None = None
+    ) -> None:
+        delete = self.runtime.delete_subscription
         with suppress(EntityNotFound):
-            await self._ask(lambda reply: self.runtime.delete_subscription(topic, name, self.clock.now(), reply))
+            await self._ask(lambda reply: delete(topic, name, self.clock.now(), reply, elsewhere))
+
+    async def _remove(self, path: str) -> None:
+        """From the other processes and the catalog. If that fails, what is gone comes back empty, and deleting again deletes it."""
+        try:
+            await self.peers.delete(path)
+            await self._write(lambda: self.catalog.remove(path))
+        except MessagingError:
+            await self._told_anyway(path)
+            raise
+        await self.peers.follow(path)
+
+    async def _undo_entry(self, path: str) -> None:
+        """Of an entity that could not be created everywhere."""
+        if self.catalog.find(path) is not None:
+            await self._write(lambda: self.catalog.remove(path))
+        await self._told_anyway(path)
+
+    async def _told_anyway(self, path: str) -> None:
+        """After a failure: a process that cannot be told now is told by the catalog when it starts again."""
+        try:
+            await self.peers.follow(path)
+        except MessagingError as fault:
+            log.warning("change_not_followed", extra={"fields": {"path": path, "reason": str(fault)}})
 
     async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         check_rule(rule)
         rule = replace(rule, created_at=self.clock.now())
-        async with self._turns.of(topic):
+        async with self._turn_of(topic):
             entry = self.subscription(topic, subscription)
             if _rule_named(entry, rule.name) is not None:
                 raise EntityAlreadyExists(f"The rule '{rule.name}' exists already. Choose another name or update it.")
@@ -173,7 +227,7 @@ class ControlPlane:
 
     async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         check_rule(rule)
-        async with self._turns.of(topic):
+        async with self._turn_of(topic):
             entry = self.subscription(topic, subscription)
             before = self.rule(topic, subscription, rule.name)
             after = replace(rule, name=before.name, created_at=before.created_at)
@@ -183,7 +237,7 @@ class ControlPlane:
         return after
 
     async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
-        async with self._turns.of(topic):
+        async with self._turn_of(topic):
             entry = self.subscription(topic, subscription)
             gone = self.rule(topic, subscription, name)
             await self._set_rules(entry, tuple(each for each in entry.rules if each is not gone))
@@ -221,7 +275,9 @@ class ControlPlane:
         """Durable first: the memory cannot fail after that, since every rule was compiled and there is room for it."""
         assert isinstance(entry.description, SubscriptionDescription)
         topic, name = entry.description.topic, entry.description.name
-        await self._ask(lambda reply: self.runtime.check_rules_can_change(topic, name, self.clock.now(), reply))
+        elsewhere = await self.peers.available_stores()
+        check = self.runtime.check_rules_can_change
+        await self._ask(lambda reply: check(topic, name, self.clock.now(), reply, elsewhere))
         await self._write(lambda: self.catalog.set_rules(path_of(entry.description), rules, self.clock.now()))
         # By identity: a subscription may have many thousand, and 1 equals True where filters tell them apart.
         before, after = set(map(id, entry.rules)), set(map(id, rules))
@@ -229,6 +285,7 @@ class ControlPlane:
         added = [rule for rule in rules if id(rule) not in before]
         change = self.runtime.change_rules
         await self._ask(lambda reply: change(topic, name, removed, added, self.clock.now(), reply))
+        await self.peers.follow(path_of(entry.description))
 
     def topic(self, name: str) -> TopicDescription:
         entry = self.catalog.get(name)
@@ -240,6 +297,12 @@ class ControlPlane:
         path = path_of(description)
         if self.catalog.find(path) is not None:
             raise EntityAlreadyExists(f"'{path}' exists already. Choose another name or update it.")
+
+    @asynccontextmanager
+    async def _turn_of(self, name: str) -> AsyncIterator[None]:
+        """Of this process first: its changes wait here, and one of them for those of the others."""
+        async with self._turns.of(name), self.peers.turn(path_key(name)):
+            yield
 
     async def _ask(self, request: Callable[[Reply[Any]], None]) -> Any:
         late = InternalError("A messaging store did not answer in time. Look at its state and try again.")
@@ -264,10 +327,14 @@ def restore(catalog: Catalog, entities: Entities, now: Millis) -> None:
     """Register what exists with the brokers at start, before they load their fragments. Topics come before what is below them."""
     for kind in (QueueDescription, TopicDescription, SubscriptionDescription):
         for entry in catalog.entries(kind):
-            match entry.description:
-                case QueueDescription() as queue:
-                    entities.restore_queue(entry.id, queue, now, entry.first_store)
-                case TopicDescription() as topic:
-                    entities.restore_topic(entry.id, topic, now, entry.first_store)
-                case SubscriptionDescription() as subscription:
-                    entities.restore_subscription(entry.id, subscription, entry.rules, now)
+            restore_entity(entry, entities, now)
+
+
+def restore_entity(entry: Entry, entities: Entities, now: Millis) -> None:
+    match entry.description:
+        case QueueDescription() as queue:
+            entities.restore_queue(entry.id, queue, now, entry.first_store)
+        case TopicDescription() as topic:
+            entities.restore_topic(entry.id, topic, now, entry.first_store)
+        case SubscriptionDescription() as subscription:
+            entities.restore_subscription(entry.id, subscription, entry.rules, now)

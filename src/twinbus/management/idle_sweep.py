@@ -26,6 +26,8 @@ class IdleSweep:
         if self._due - SWEEP_EVERY <= now < self._due:
             return self._due
         self._due = now + SWEEP_EVERY
+        if not self._control.peers.is_first:
+            return self._due
         for description in self._idle(now):
             if path_of(description) not in self._leaving:
                 self._delete(description)
@@ -35,13 +37,21 @@ class IdleSweep:
         path = path_of(description)
         self._leaving.add(path)
 
-        def answered(result: MessagingError | None) -> None:
+        def answered(result: bool | MessagingError) -> None:
             self._leaving.discard(path)
             # After a failure the next sweep tries again.
-            outcome = "deleted" if result is None else str(result)
-            log.info("idle_entity", extra={"fields": {"path": path, "outcome": outcome}})
+            if result is not False:
+                outcome = "deleted" if result is True else str(result)
+                log.info("idle_entity", extra={"fields": {"path": path, "outcome": outcome}})
 
+        self._control.submit(self._delete_if_idle(description), answered)
+
+    async def _delete_if_idle(self, description: EntityDescription) -> bool:
+        """Whether it was deleted: another process may know better."""
+        if not await self._control.peers.is_idle(path_of(description)):
+            return False
         if isinstance(description, SubscriptionDescription):
-            self._control.submit(self._control.delete_subscription(description.topic, description.name), answered)
+            await self._control.delete_subscription(description.topic, description.name)
         else:
-            self._control.submit(self._control.delete(description.name), answered)
+            await self._control.delete(description.name)
+        return True

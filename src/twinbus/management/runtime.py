@@ -1,9 +1,10 @@
 """What the control plane asks of the entities that run; `twinbus.broker.entity.entities.Entities` implements it.
 
-A change touches every fragment or fails whole (contract A6), and is answered once that is certain.
+A change touches every fragment or fails whole (contract A6), and is answered once that is certain. `elsewhere` names the stores
+of other processes that work; None: nobody has to ask, because an earlier change is undone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from twinbus.broker.replies import Holdings, Reply
@@ -22,11 +23,21 @@ class Runtime(Protocol):
     def count(self, path: str, now: Millis, reply: Reply[Holdings]) -> None: ...
 
     def create_queue(
-        self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[Placed]
+        self,
+        entity_id: int,
+        description: QueueDescription,
+        now: Millis,
+        reply: Reply[Placed],
+        elsewhere: Collection[int] | None = (),
     ) -> None: ...
 
     def create_topic(
-        self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[Placed]
+        self,
+        entity_id: int,
+        description: TopicDescription,
+        now: Millis,
+        reply: Reply[Placed],
+        elsewhere: Collection[int] | None = (),
     ) -> None: ...
 
     def create_subscription(
@@ -36,6 +47,7 @@ class Runtime(Protocol):
         rules: Iterable[RuleDescription],
         now: Millis,
         reply: Reply[Any],
+        elsewhere: Collection[int] | None = (),
     ) -> None: ...
 
     def update(
@@ -43,13 +55,23 @@ class Runtime(Protocol):
         description: QueueDescription | TopicDescription | SubscriptionDescription,
         now: Millis,
         reply: Reply[None],
+        elsewhere: Collection[int] | None = (),
     ) -> None: ...
 
-    def delete(self, path: str, now: Millis, reply: Reply[None]) -> None: ...
+    def delete(self, path: str, now: Millis, reply: Reply[None], elsewhere: Collection[int] | None = ()) -> None: ...
 
-    def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None: ...
+    def delete_subscription(
+        self, topic: str, name: str, now: Millis, reply: Reply[None], elsewhere: Collection[int] | None = ()
+    ) -> None: ...
 
-    def check_rules_can_change(self, topic: str, subscription: str, now: Millis, reply: Reply[None]) -> None: ...
+    def check_rules_can_change(
+        self,
+        topic: str,
+        subscription: str,
+        now: Millis,
+        reply: Reply[None],
+        elsewhere: Collection[int] | None = (),
+    ) -> None: ...
 
     def change_rules(
         self,

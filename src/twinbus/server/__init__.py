@@ -5,6 +5,7 @@ server_settings   its settings, checked
 process_setup     logs and interpreter of both processes
 data_folder       the folder with its data, and the lock on it
 backup            a copy of that folder while it is in use, and a folder made of one
+ports             the ports of a namespace, and connection strings for them
 sockets           ports: bind, listen, AMQP, HTTP and TLS on one port
 host_names        the names of a listener, for connection strings and certificates
 tls               certificates
@@ -21,4 +22,5 @@ tracing           OpenTelemetry spans of messages and requests
 spare             waits while another process serves the namespace
 store_addresses   what --store names
 stores            the messaging stores, in a process of their own or on threads
+nodes             a namespace served by several processes
 """

@@ -38,29 +38,32 @@ STORE_COUNT = re.compile("[1-9][0-9]?", re.ASCII)
 
 
 class DataFolder:
-    def __init__(self, path: Path) -> None:
-        """Create the folder if it does not exist, and lock it.
+    def __init__(self, path: Path, inherited_lock: int | None = None) -> None:
+        """Create the folder if it does not exist, and lock it; or use a lock that was inherited from the process that has it.
 
         Raises StoreInUse while another process holds the lock, and StoreUnavailable if the folder cannot be written.
         """
         self.path = path
+        if inherited_lock is not None:
+            self.lock = inherited_lock
+            return
         try:
             make_folder(path)
-            self._lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+            self.lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as fault:
             raise StoreUnavailable(
                 f"The data folder {path} cannot be written: {fault.strerror}. Choose another one with --data."
             ) from None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
-            os.close(self._lock)
+            holder = os.pread(self.lock, 20, 0).decode(errors="replace").strip()
+            os.close(self.lock)
             raise StoreInUse(
                 f"The data folder {path} is in use by process {holder or 'unknown'}. Stop it, or serve from another folder with --data."
             ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        os.ftruncate(self.lock, 0)
+        os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
 
     def root_rule(self, wanted_key: str | None) -> AuthorizationRule:
         """The rule with all rights. A wanted key is written only if there is none yet."""
@@ -106,7 +109,7 @@ class DataFolder:
             sync_folder(self.path)
 
     def close(self) -> None:
-        os.close(self._lock)
+        os.close(self.lock)
 
 
 def _checksum(text: str) -> str:

@@ -1,8 +1,7 @@
-"""The HTTP server: an ASGI application on a socket, on the loop that is running."""
+"""The HTTP server: an ASGI application for connections that others have accepted, on the loop that is running."""
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Iterator
 from functools import partial
 from typing import cast
@@ -14,7 +13,6 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from twinbus.http.messaging.cased_headers import CasedHttpProtocol
 from twinbus.server.admission import Admission
-from twinbus.server.sockets import start_listening
 
 SHUTDOWN_GRACE_S = 2
 KEEP_ALIVE_S = 240  # as long as an idle AMQP connection
@@ -38,7 +36,7 @@ class _BinaryWebSocket(WebSocketsSansIOProtocol):
 
 
 class HttpServer:
-    def __init__(self, application: ASGIApp, listening: socket.socket, admission: Admission) -> None:
+    def __init__(self, application: ASGIApp, admission: Admission) -> None:
         config = uvicorn.Config(
             application,
             http=cast(type[asyncio.Protocol], partial(CasedHttpProtocol, admission=admission)),
@@ -55,16 +53,13 @@ class HttpServer:
         # Here, where a missing package keeps the namespace from starting, and not in the task below.
         config.load()
         self._server = _QuietServer(config)
-        self._listening = listening
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        # The server itself listens some time after this returns, and by then the namespace has been reported as ready.
-        start_listening(self._listening, self._server.config.backlog)
-        self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[self._listening]))
+        self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[]))
 
     def protocol(self) -> asyncio.Protocol:
-        """For a connection that another listener has accepted; it is closed when this server stops."""
+        """For a connection; it is closed when this server stops."""
         config = self._server.config
         make = cast(type[HttpToolsProtocol], config.http_protocol_class)
         return make(config=config, server_state=self._server.server_state, app_state={})

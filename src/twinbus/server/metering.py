@@ -14,12 +14,19 @@ class Metering:
     """Lives on the event loop."""
 
     def __init__(
-        self, folder: Path, namespace: str, clock: Clock, exact_max: int, rotate: Rotate = rotate_in_child
+        self,
+        folder: Path,
+        namespace: str,
+        clock: Clock,
+        exact_max: int,
+        rotate: Rotate = rotate_in_child,
+        node: str | None = None,
     ) -> None:
+        """`node` names this process in the log where several serve the namespace."""
         self.folder = folder
         self.book = OperationsBook(clock, exact_max)
         self._clock = clock
-        self._recorder = OperationsRecorder(folder, namespace, namespace, rotate)
+        self._recorder = OperationsRecorder(folder, namespace, node or namespace, rotate)
         self._handed_at: Millis = 0
 
     def start(self) -> None:

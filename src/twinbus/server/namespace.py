@@ -1,5 +1,7 @@
 """A namespace as a running server: settings in; folder, stores, brokers, catalog and listeners started and stopped in order.
 
+One of several processes that serve a namespace (`nodes`) is the same, with some of the stores and without ports.
+
 start   (wait as a spare >) hold the data folder > bind ports > catalog > restore entities > open stores > create new entities > listen
 stop    close connections > stop listening > finish and close the stores > write the last operations > close the catalog
         > unlock the folder
@@ -11,7 +13,6 @@ import os
 import secrets
 import signal
 import socket
-import ssl
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
@@ -31,30 +32,42 @@ from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, SystemClock
 from twinbus.errors import ArgumentError, StoreTaken, StoreUnavailable
 from twinbus.gateway.connection_gateway import ConnectionGateway
-from twinbus.gateway.connections import Connections
+from twinbus.gateway.connections import ONLY_HERE, Connections
 from twinbus.gateway.latencies import Stopwatch
 from twinbus.gateway.namespace_view import NamespaceView, Traffic
 from twinbus.gateway.turns import Turns
 from twinbus.http.application import HttpApplication, HttpParts
+from twinbus.http.own.other_nodes import NO_OTHERS
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane, restore
 from twinbus.management.idle_sweep import IdleSweep
+from twinbus.management.peers import NO_PEERS
 from twinbus.meter.book import OperationsBook
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.admission import Admission, socket_count_max
 from twinbus.server.copy_marks import read_mark, require_whole
 from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
 from twinbus.server.data_folder import open_store as open_durable_store
-from twinbus.server.host_names import authority, names_of_listener, reachable_host
+from twinbus.server.host_names import authority
 from twinbus.server.http_server import HttpServer
 from twinbus.server.listener import AmqpTransport
 from twinbus.server.metering import Metering
 from twinbus.server.overload import Overload
+from twinbus.server.ports import (
+    Door,
+    PortNumbers,
+    Ports,
+    host_names,
+    plain_connection_string,
+    plain_name,
+    tls_connection_string,
+    tls_files,
+)
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.refusal_log import RefusalLog
-from twinbus.server.server_settings import AMQPS_PORT, ServerSettings
-from twinbus.server.sockets import SharedPort, bind, listen, port_of
+from twinbus.server.server_settings import ServerSettings
+from twinbus.server.sockets import FIRST_BYTES_WAIT_S, MakeProtocol, SharedPort, listen
 from twinbus.server.spare import Spare
 from twinbus.server.stores.places import StoresToKeep
 from twinbus.server.stores.pool import StorePool
@@ -62,16 +75,20 @@ from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
 from twinbus.server.stores.threads import OpenStore, StoreThreads
 from twinbus.server.timers import Beat, Ticking
-from twinbus.server.tls import development_certificate, server_context, tls_folder
 from twinbus.server.tracing import OpenTelemetrySpans, spans_of
 from twinbus.store.store_limits import StoreLimits
 
 if TYPE_CHECKING:
+    import ssl
+
     from twinbus.gateway.web_tokens import WebTokens
     from twinbus.management.catalog_postgres import PostgresCatalog
+    from twinbus.server.nodes.membership import Membership
     from twinbus.store.postgres.place import Owner, PostgresPlace
 
 log = logging.getLogger(__name__)
+
+CATALOG_NAME = "catalog.db"
 
 
 class NamespaceServer:
@@ -80,6 +97,7 @@ class NamespaceServer:
     `has_store_process`: its stores run in a process of their own, for throughput. Without one a namespace starts faster.
     `owner`: as whom it owns its stores, where those are in PostgreSQL.
     `spans`: what it does is traced.
+    `membership`: which of the nodes it is, where several serve the namespace.
     """
 
     def __init__(
@@ -91,26 +109,29 @@ class NamespaceServer:
         has_store_process: bool = False,
         owner: "Owner | None" = None,
         spans: "OpenTelemetrySpans | None" = None,
+        membership: "Membership | None" = None,
     ) -> None:
         self.settings = settings
         self._spans = spans
         self.owner = owner
+        self._membership = membership
         self._unmarked: set[int] = set()  # stores that the catalog does not know to be in use yet
         self._marking: set[asyncio.Task[None]] = set()
         self._mark_created: Callable[[int], None] = lambda _: None
         self.clock = clock or SystemClock()
         self.traffic = Traffic(stopwatch=Stopwatch(time.perf_counter, self.clock.now))
         self.traffic.stopwatch.spans = spans
-        self.amqp_port = settings.amqp_port
-        self.tls_port = settings.tls_port
+        self.numbers = PortNumbers(settings.amqp_port, settings.http_port, settings.tls_port)
         self.tls_authority: Path | None = None  # what clients over TLS must trust if no certificate was given
-        self.http_port = settings.http_port
         self._open_store = open_store or partial(open_durable_store, limits=StoreLimits.shared_by(settings.store_count))
         self._has_store_process = has_store_process
-        self.connections = Connections(settings.connections_max)
+        self.connections = Connections(
+            settings.connections_max, ONLY_HERE if membership is None else membership.connection_count
+        )
         self.metering: Metering | None = None
         self._web_tokens: WebTokens | None = None
         self._servers: list[asyncio.Server] = []
+        self._doors: dict[Door, tuple[MakeProtocol, ssl.SSLContext | None]] = {}
         self.reassembly = SharedReassembly(settings.shared_limits.incomplete_size_max)
         self.refusals = RefusalLog()
         self.admission = Admission(settings.shared_limits, self.connections, self.refusals, socket_count_max())
@@ -132,18 +153,23 @@ class NamespaceServer:
     async def _start(self, prepare: "Prepare | None") -> None:
         settings, loop = self.settings, asyncio.get_running_loop()
         self._turns = Turns(loop.call_soon, loop.time, time.thread_time)
-        self._folder = folder = DataFolder(settings.data_folder)
+        membership = self._membership
+        self._folder = folder = DataFolder(settings.data_folder, None if membership is None else membership.lock)
         self._closers.append(folder.close)
         await self._trust()
-        self._bind()
+        if membership is None:
+            self._ports = Ports(settings, self._closers.append)
+        self.numbers = self._ports.numbers if membership is None else membership.seat.numbers
         wanted = await self._open_catalog(folder)
         self._closers.append(self.catalog.close)
-        self.stores = StorePool(partial(self._keeper, wanted, loop), self.clock, self._on_opened)
+        self.stores = StorePool(partial(self._keeper, wanted, loop), self.clock, settings.store_count, self._on_opened)
         for store in self.stores.stores:
             store.process = self.owner.address if self.owner is not None else this_process()
         self.entities = Entities(self.stores.brokers)
         restore(self.catalog, self.entities, self.clock.now())
-        self.control = ControlPlane(self.catalog, self.entities, self.clock)
+        self.control = ControlPlane(
+            self.catalog, self.entities, self.clock, NO_PEERS if membership is None else membership.peers
+        )
         self._start_metering()
         self._closers.append(self.stores.abandon)
         await self.stores.start()
@@ -152,6 +178,8 @@ class NamespaceServer:
         ticking: list[Ticking] = [*self.stores.brokers, sweep, overload, self.refusals]
         if self.metering is not None:
             ticking.append(self.metering)
+        if membership is not None:
+            ticking += [membership.presence(self.admission), membership.mesh]
         self._beat = Beat(loop, self.clock, ticking, lambda: self.connections)
         self._beat.start()
         self._closers.append(self._beat.stop)
@@ -161,6 +189,18 @@ class NamespaceServer:
         log.info(
             "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
         )
+
+    @property
+    def amqp_port(self) -> int:
+        return self.numbers.amqp
+
+    @property
+    def http_port(self) -> int:
+        return self.numbers.http
+
+    @property
+    def tls_port(self) -> int | None:
+        return self.numbers.tls
 
     async def _open_catalog(self, folder: DataFolder) -> StoresToKeep:
         """The catalog and the rule with all rights; says where the messaging stores are."""
@@ -177,10 +217,19 @@ class NamespaceServer:
             self._unmarked = {place.number for place in places if not place.is_created}
             return StoresToKeep(places, self.owner, database.place)
         require_whole(read_mark(folder.copy_mark(), str(folder.copy_mark_file)), str(folder.copy_mark_file))
+        membership = self._membership
+        if membership is not None:
+            self.catalog = Catalog.in_file(folder.path / CATALOG_NAME, settings.name, self.clock.now())
+            self.follow_root_rule()
+            return StoresToKeep(folder.store_paths(settings.store_count), own=membership.seat.stores)
         self.root_rule = folder.root_rule(settings.shared_access_key)
-        self.catalog = Catalog.in_file(folder.path / "catalog.db", settings.name, self.clock.now())
-        self._keep_root_rule()
+        self.catalog = Catalog.in_file(folder.path / CATALOG_NAME, settings.name, self.clock.now())
+        self.root_rule = keep_root_rule(self.catalog, self.root_rule)
         return StoresToKeep(folder.store_paths(settings.store_count))
+
+    def follow_root_rule(self) -> None:
+        """Another process may have given it a new key."""
+        self.root_rule = {rule.name: rule for rule in self.catalog.namespace_rules()}[ROOT_RULE_NAME]
 
     def _hold_namespace(self) -> "PostgresCatalog":
         """Raises StoreTaken while another process serves the namespace."""
@@ -221,7 +270,8 @@ class NamespaceServer:
         if not settings.is_metered:
             return
         folder = settings.operations_folder or settings.data_folder / OPERATIONS_FOLDER
-        self.metering = Metering(folder, settings.name, self.clock, settings.exact_operations_max)
+        node = settings.name if self._membership is None else f"{settings.name}-{self._membership.seat.index}"
+        self.metering = Metering(folder, settings.name, self.clock, settings.exact_operations_max, node=node)
         for broker in self.stores.brokers:
             broker.meter = self.metering.book
         self.metering.start()
@@ -242,13 +292,6 @@ class NamespaceServer:
         await keys.start()
         self._closers.append(keys.close)
 
-    def _keep_root_rule(self) -> None:
-        """The folder has the primary key; the catalog may have a secondary one that was generated since."""
-        known = {rule.name: rule for rule in self.catalog.namespace_rules()}.get(self.root_rule.name)
-        if known is not None:
-            self.root_rule = replace(known, primary_key=self.root_rule.primary_key)
-        self.catalog.set_namespace_rule(self.root_rule)
-
     @contextmanager
     def _root_key_change(self, key: str) -> Iterator[None]:
         """A `RootKeyChange`; called in a thread of its own."""
@@ -260,53 +303,32 @@ class NamespaceServer:
             self.root_rule = replace(self.root_rule, primary_key=key)
             self.on_new_root_key()
 
-    def _bind(self) -> None:
-        settings = self.settings
-        self._plain_sockets = [self._bound(settings.plain_host, settings.amqp_port)]
-        self._http_socket = self._bound(settings.plain_host, settings.http_port)
-        self._tls_sockets = [] if settings.tls_port is None else [self._bound(settings.host, settings.tls_port)]
-        for extra in settings.also_listen:
-            if extra.uses_tls:
-                self._tls_sockets.append(self._bound(settings.host, extra.port))
-            else:
-                self._plain_sockets.append(self._bound(settings.plain_host, extra.port))
-        self.amqp_port, self.http_port = port_of(self._plain_sockets[0]), port_of(self._http_socket)
-        with_tls = [port_of(sock) for sock in self._tls_sockets]
-        # The one that was asked for by name, or else the one that AMQP usually has.
-        is_usual = settings.tls_port is None and AMQPS_PORT in with_tls
-        self.tls_port = AMQPS_PORT if is_usual else next(iter(with_tls), None)
-
-    def _bound(self, host: str, port: int) -> socket.socket:
-        sock = bind(host, port)
-        self._closers.append(sock.close)
-        return sock
-
     async def _listen(self) -> None:
         self.http = HttpApplication(self._http_parts())
         application = self.http.guarded if self._spans is None else self._spans.traced(self.http.guarded)
-        self._http_server = HttpServer(application, self._http_socket, self.admission)
+        self._http_server = HttpServer(application, self.admission)
         self._http_server.start()
         loop = asyncio.get_running_loop()
+        tls = tls_files(self.settings, self.clock.now())
+        self.tls_authority = tls.authority
         shared = partial(SharedPort, self._transport, self._http_server.protocol, self.admission, loop)
-        tls = self._tls_context()
-        for sock in self._plain_sockets:
-            self._servers.append(await listen(partial(shared, tls=tls), sock))
-        for sock in self._tls_sockets:
-            self._servers.append(await listen(shared, sock, tls))
+        self._doors = {
+            Door.SHARED: (partial(shared, tls=tls.context), None),
+            Door.TLS: (shared, tls.context),
+            Door.HTTP: (self._http_server.protocol, None),
+        }
+        if self._membership is not None:
+            return
+        for sock, door in self._ports.doors:
+            make, context = self._doors[door]
+            self._servers.append(await listen(make, sock, context))
 
-    def _tls_context(self) -> ssl.SSLContext:
-        settings = self.settings
-        if settings.tls_certificate is not None and settings.tls_key is not None:
-            return server_context(settings.tls_certificate, settings.tls_key)
-        made = development_certificate(tls_folder(settings.data_folder), self._host_names, self.clock.now())
-        self.tls_authority = made.authority
-        return server_context(made.certificate, made.key)
-
-    @property
-    def _host_names(self) -> list[str]:
-        settings = self.settings
-        advertised = [] if settings.advertised_host is None else [settings.advertised_host]
-        return [*names_of_listener(settings.host), *settings.tls_names, *advertised]
+    async def welcome(self, connection: "socket.socket", door: Door) -> None:
+        """A connection that another process has accepted."""
+        make, context = self._doors[door]
+        await asyncio.get_running_loop().connect_accepted_socket(
+            make, connection, ssl=context, ssl_handshake_timeout=None if context is None else FIRST_BYTES_WAIT_S
+        )
 
     def _transport(self) -> AmqpTransport:
         return AmqpTransport(self._gateway, self.connections, self.clock, asyncio.get_running_loop(), self._turns)
@@ -339,11 +361,12 @@ class NamespaceServer:
             connections=self.connections,
             make_gateway=self._gateway,
             turns=self._turns,
-            amqp_authority=authority(self._plain_name, self.amqp_port),
-            host_names=self._host_names,
+            amqp_authority=authority(plain_name(self.settings), self.amqp_port),
+            host_names=host_names(self.settings),
             new_key=new_key,
             root_key_change=self._root_key_change,
             operations_log=self.metering,
+            other_nodes=NO_OTHERS if self._membership is None else self._membership.others,
         )
 
     async def stop(self) -> None:
@@ -368,25 +391,11 @@ class NamespaceServer:
 
     @property
     def connection_string(self) -> str:
-        """For the port without TLS: the emulator flag makes the SDKs connect without it."""
-        return self._connection_string(self._plain_name, self.amqp_port) + "UseDevelopmentEmulator=true;"
+        return plain_connection_string(self.settings, self.numbers, self.root_rule)
 
     @property
     def tls_connection_string(self) -> str | None:
-        settings = self.settings
-        name = settings.advertised_host or reachable_host(settings.host)
-        return self._connection_string(name, self.tls_port) if self.tls_port is not None else None
-
-    @property
-    def _plain_name(self) -> str:
-        """The advertised name is that of `host`, and the ports without TLS may be at the loopback address alone."""
-        settings = self.settings
-        is_advertised = settings.advertised_host is not None and settings.plain_host == settings.host
-        return (is_advertised and settings.advertised_host) or reachable_host(settings.plain_host)
-
-    def _connection_string(self, host: str, port: int) -> str:
-        name, key = self.root_rule.name, self.root_rule.primary_key
-        return f"Endpoint=sb://{authority(host, port)};SharedAccessKeyName={name};SharedAccessKey={key};"
+        return tls_connection_string(self.settings, self.numbers, self.root_rule)
 
 
 Prepare: TypeAlias = Callable[[NamespaceServer], Awaitable[None]]
@@ -480,6 +489,15 @@ async def _serve_once(
 def this_process() -> str:
     """As people find it."""
     return f"{socket.gethostname()}, process {os.getpid()}"
+
+
+def keep_root_rule(catalog: Catalog, root_rule: AuthorizationRule) -> AuthorizationRule:
+    """The folder has the primary key; the catalog may have a secondary one that was generated since."""
+    known = {rule.name: rule for rule in catalog.namespace_rules()}.get(root_rule.name)
+    if known is not None:
+        root_rule = replace(known, primary_key=root_rule.primary_key)
+    catalog.set_namespace_rule(root_rule)
+    return root_rule
 
 
 def root_rule_in(catalog: Catalog, wanted_key: str | None) -> AuthorizationRule:

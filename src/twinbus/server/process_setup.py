@@ -20,8 +20,9 @@ SWITCH_INTERVAL_S = 0.0002
 COLLECTOR_THRESHOLDS = (100_000, 20, 100)
 
 
-def set_up_process(log_format: LogFormat, log_level: LogLevel = LogLevel.INFO) -> None:
-    configure_logs(log_format, log_level)
+def set_up_process(log_format: LogFormat, log_level: LogLevel = LogLevel.INFO, node: int | None = None) -> None:
+    """`node`: which of several processes of a namespace this is; its log lines say so."""
+    configure_logs(log_format, log_level, node)
     raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
@@ -30,6 +31,10 @@ def set_up_process(log_format: LogFormat, log_level: LogLevel = LogLevel.INFO) -
 class FieldFormatter(logging.Formatter):
     """Time, level, logger, event and the fields of one record."""
 
+    def __init__(self, node: int | None = None) -> None:
+        super().__init__()
+        self._node = node
+
     def fields_of(self, record: logging.LogRecord) -> dict[str, object]:
         fields: dict[str, object] = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -37,6 +42,8 @@ class FieldFormatter(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
+        if self._node is not None:
+            fields["node"] = self._node
         extra = getattr(record, "fields", None)
         if isinstance(extra, Mapping):
             fields.update(extra)
@@ -61,8 +68,8 @@ def _quoted(value: object) -> str:
     return text if text and text.isprintable() and not set(text) & set(' ="') else json.dumps(text)
 
 
-def configure_logs(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
+def configure_logs(log_format: LogFormat, level: LogLevel = LogLevel.INFO, node: int | None = None) -> None:
     """Send records of this level and above to stderr in this format, replacing handlers that are there."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else LogfmtFormatter())
+    handler.setFormatter(JsonFormatter(node) if log_format is LogFormat.JSON else LogfmtFormatter(node))
     logging.basicConfig(level=level.name, handlers=[handler], force=True)

@@ -9,6 +9,8 @@ from starlette.requests import Request
 from twinbus.gateway.namespace_view import Traffic
 from twinbus.http import pace
 from twinbus.http.own.metrics import SAMPLES_TOGETHER, NamespaceMetrics
+from twinbus.http.own.other_nodes import NO_OTHERS
+from twinbus.http.own.store_records import StoreRecords
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Simulation
@@ -31,7 +33,7 @@ def metrics() -> NamespaceMetrics:
         sim.queue(QueueDescription(f"q{number}"))
         traffic.of(f"q{number}").messages_in += number
     sim.run()
-    return NamespaceMetrics("test", traffic, [], sim.entities, [], {})
+    return NamespaceMetrics("test", traffic, StoreRecords([], NO_OTHERS), sim.entities, [], {}, NO_OTHERS)
 
 
 async def text_of(metrics: NamespaceMetrics) -> str:
@@ -93,7 +95,7 @@ async def test_locks_that_ended_and_receivers_are_counted_by_entity() -> None:
     sim.send(queue, make_message("m"))
     assert len(sim.receiver(queue.main, 1).take()) == 1
     sim.advance(60_001)
-    answer = await NamespaceMetrics("test", traffic, [], sim.entities, [], {}).show(
+    answer = await NamespaceMetrics("test", traffic, StoreRecords([], NO_OTHERS), sim.entities, [], {}, NO_OTHERS).show(
         asking("twinbus_entity_locks_lost_total", "twinbus_entity_receivers")
     )
     found = {

@@ -1,10 +1,11 @@
 """Everything in the namespace that can be sent to or received from, by its path."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from twinbus.broker.entity.forwarding import Find, Target
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.sub_queues import first_store_of, new_first_store
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
@@ -28,14 +29,26 @@ class Entities:
     """The registry of runtime entities. Their descriptions are durable in `twinbus.management.catalog`.
 
     `restore_*` puts one in place that exists already, at start. `create_*`, `update` and `delete*` touch every fragment
-    or fail whole (contract A6). Names find their entity in any case of letters.
+    or fail whole (contract A6); `elsewhere` names the stores of other nodes that work, None says that they do not matter. Names find their entity in any case of letters.
     """
 
     def __init__(self, brokers: Sequence[MessageBroker]) -> None:
         self._brokers = brokers
         self._entities: dict[str, QueueEntity | TopicEntity] = {}
+        self._by_id: dict[int, QueueEntity | TopicEntity | SubscriptionEntity] = {}
+        self._find_target: Find = self.find
+
+    def forward_through(self, find: Find) -> None:
+        """Entities that forward or transfer messages find their targets by this from now on: these may be at other nodes."""
+        self._find_target = find
+
+    def _target(self, path: str) -> Target | None:
+        return self._find_target(path)
 
     # Finding
+
+    def with_id(self, entity_id: int) -> QueueEntity | TopicEntity | SubscriptionEntity | None:
+        return self._by_id.get(entity_id)
 
     def find(self, path: str) -> QueueEntity | TopicEntity | None:
         return self._entities.get(path_key(path))
@@ -92,8 +105,8 @@ class Entities:
         """`first_store`: that of its first fragment, if it is known."""
         if first_store is None:
             first_store = first_store_of(entity_id, description.enable_partitioning, len(self._brokers))
-        entity = QueueEntity(entity_id, description, self._brokers, self.find, now, first_store)
-        self._entities[path_key(description.name)] = entity
+        entity = QueueEntity(entity_id, description, self._brokers, self._target, now, first_store)
+        self._entities[path_key(description.name)] = self._by_id[entity_id] = entity
         _restored(entity, now)
         return entity
 
@@ -102,8 +115,8 @@ class Entities:
     ) -> TopicEntity:
         if first_store is None:
             first_store = first_store_of(entity_id, description.enable_partitioning, len(self._brokers))
-        entity = TopicEntity(entity_id, description, self._brokers, self.find, now, first_store)
-        self._entities[path_key(description.name)] = entity
+        entity = TopicEntity(entity_id, description, self._brokers, self._target, now, first_store)
+        self._entities[path_key(description.name)] = self._by_id[entity_id] = entity
         _restored(entity, now)
         return entity
 
@@ -111,8 +124,9 @@ class Entities:
         self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription], now: Millis
     ) -> SubscriptionEntity:
         topic = self.topic(description.topic)
-        subscription = SubscriptionEntity(entity_id, description, topic, self.find, now)
+        subscription = SubscriptionEntity(entity_id, description, topic, self._target, now)
         topic.add_subscription(subscription, ())
+        self._by_id[entity_id] = subscription
         for rule in rules:
             fault = topic.rules.restore_rule(subscription, rule)
             if fault is not None:
@@ -125,37 +139,50 @@ class Entities:
     # Creating
 
     def create_queue(
-        self, entity_id: int, description: QueueDescription, now: Millis, reply: Reply[QueueEntity]
+        self,
+        entity_id: int,
+        description: QueueDescription,
+        now: Millis,
+        reply: Reply[QueueEntity],
+        elsewhere: Collection[int] | None = (),
     ) -> None:
         """EntityAlreadyExists if the name is taken, FragmentUnavailable if a store is lost. So for the next two."""
-        first_store = self._new_first_store(entity_id, description.enable_partitioning)
-        run(self._create(QueueEntity(entity_id, description, self._brokers, self.find, now, first_store)), now, reply)
+        first_store = self._new_first_store(entity_id, description.enable_partitioning, elsewhere or ())
+        entity = QueueEntity(entity_id, description, self._brokers, self._target, now, first_store)
+        run(self._create(entity, elsewhere), now, reply)
 
     def create_topic(
-        self, entity_id: int, description: TopicDescription, now: Millis, reply: Reply[TopicEntity]
+        self,
+        entity_id: int,
+        description: TopicDescription,
+        now: Millis,
+        reply: Reply[TopicEntity],
+        elsewhere: Collection[int] | None = (),
     ) -> None:
-        first_store = self._new_first_store(entity_id, description.enable_partitioning)
-        run(self._create(TopicEntity(entity_id, description, self._brokers, self.find, now, first_store)), now, reply)
+        first_store = self._new_first_store(entity_id, description.enable_partitioning, elsewhere or ())
+        entity = TopicEntity(entity_id, description, self._brokers, self._target, now, first_store)
+        run(self._create(entity, elsewhere), now, reply)
 
-    def _new_first_store(self, entity_id: int, is_partitioned: bool) -> int:
+    def _new_first_store(self, entity_id: int, is_partitioned: bool, elsewhere: Collection[int]) -> int:
         """An ordinary entity goes to a store that works, if one does; a partitioned one needs all of its stores."""
         store_count = len(self._brokers)
         first_store = new_first_store(entity_id, store_count)
         if is_partitioned:
             return first_store
         turns = [(first_store + step) % store_count for step in range(store_count)]
-        return next((index for index in turns if self._brokers[index].is_available), first_store)
+        works = (index for index in turns if self._brokers[index].is_available or index in elsewhere)
+        return next(works, first_store)
 
-    def _create(self, entity: Created) -> Steps[Created]:
+    def _create(self, entity: Created, elsewhere: Collection[int] | None) -> Steps[Created]:
         name = entity.description.name
         if self.find(name) is not None:
             raise EntityAlreadyExists(f"'{name}' exists already. Choose another name, or delete it first.")
-        yield from create_fragments(entity.fragments)
+        yield from create_fragments(entity.fragments, elsewhere)
         if self.find(name) is not None:
             with suppress(FragmentUnavailable):  # what is left over is empty, and its id is never used again
-                yield from delete_fragments(entity.fragments)
+                yield from delete_fragments(entity.fragments, None)
             raise EntityAlreadyExists(f"'{name}' was created meanwhile. Choose another name.")
-        self._entities[path_key(name)] = entity
+        self._entities[path_key(name)] = self._by_id[entity.id] = entity
         return entity
 
     def create_subscription(
@@ -165,18 +192,25 @@ class Entities:
         rules: Iterable[RuleDescription],
         now: Millis,
         reply: Reply[SubscriptionEntity],
+        elsewhere: Collection[int] | None = (),
     ) -> None:
-        run(self._create_subscription(entity_id, description, rules, now), now, reply)
+        run(self._create_subscription(entity_id, description, rules, now, elsewhere), now, reply)
 
     def _create_subscription(
-        self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription], now: Millis
+        self,
+        entity_id: int,
+        description: SubscriptionDescription,
+        rules: Iterable[RuleDescription],
+        now: Millis,
+        elsewhere: Collection[int] | None,
     ) -> Steps[SubscriptionEntity]:
         topic = self.topic(description.topic)
         if path_key(description.name) in topic.subscriptions:
             raise EntityAlreadyExists(f"The topic has a subscription '{description.name}'. Choose another name.")
-        subscription = SubscriptionEntity(entity_id, description, topic, self.find, now)
-        yield from create_fragments(subscription.fragments)
+        subscription = SubscriptionEntity(entity_id, description, topic, self._target, now)
+        yield from create_fragments(subscription.fragments, elsewhere)
         topic.add_subscription(subscription, rules)
+        self._by_id[entity_id] = subscription
         topic.settings.last_used_at = now
         return subscription
 
@@ -187,52 +221,65 @@ class Entities:
         description: QueueDescription | TopicDescription | SubscriptionDescription,
         now: Millis,
         reply: Reply[None],
+        elsewhere: Collection[int] | None = (),
     ) -> None:
         """Follow a new description of the entity of that name; what cannot change after creation must be the same."""
         try:
-            self._update(description, now)
+            self._update(description, now, elsewhere)
         except MessagingError as error:
             reply(error)
             return
         reply(None)
 
-    def _update(self, description: QueueDescription | TopicDescription | SubscriptionDescription, now: Millis) -> None:
+    def _update(
+        self,
+        description: QueueDescription | TopicDescription | SubscriptionDescription,
+        now: Millis,
+        elsewhere: Collection[int] | None,
+    ) -> None:
         match description:
             case QueueDescription():
                 queue = self.queue(description.name)
-                check_all_available(queue.fragments)
+                check_all_available(queue.fragments, elsewhere)
                 queue.follow_description(description, now)
             case TopicDescription():
                 topic = self.topic(description.name)
-                check_all_available(topic.fragments)
+                check_all_available(topic.fragments, elsewhere)
                 topic.follow_description(description, now)
             case SubscriptionDescription():
                 subscription = self.subscription(description.topic, description.name)
-                check_all_available(subscription.fragments)
+                check_all_available(subscription.fragments, elsewhere)
                 subscription.follow_description(description, now)
 
-    def delete(self, path: str, now: Millis, reply: Reply[None]) -> None:
+    def delete(self, path: str, now: Millis, reply: Reply[None], elsewhere: Collection[int] | None = ()) -> None:
         """Delete a queue, or a topic with its subscriptions, with everything in it."""
-        run(self._delete(path), now, reply)
+        run(self._delete(path, elsewhere), now, reply)
 
-    def _delete(self, path: str) -> Steps[None]:
+    def _delete(self, path: str, elsewhere: Collection[int] | None) -> Steps[None]:
         entity = self.find(path)
         if entity is None:
             raise EntityNotFound.at(path)
         fragments = list(entity.fragments)
         if isinstance(entity, TopicEntity):
             fragments += [part for each in entity.subscriptions.values() for part in each.fragments]
-        yield from delete_fragments(fragments)
+        yield from delete_fragments(fragments, elsewhere)
         self._entities.pop(path_key(path), None)
+        self._by_id.pop(entity.id, None)
+        if isinstance(entity, TopicEntity):
+            for each in entity.subscriptions.values():
+                self._by_id.pop(each.id, None)
         entity.close()
 
-    def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None:
-        run(self._delete_subscription(topic, name), now, reply)
+    def delete_subscription(
+        self, topic: str, name: str, now: Millis, reply: Reply[None], elsewhere: Collection[int] | None = ()
+    ) -> None:
+        run(self._delete_subscription(topic, name, elsewhere), now, reply)
 
-    def _delete_subscription(self, topic: str, name: str) -> Steps[None]:
+    def _delete_subscription(self, topic: str, name: str, elsewhere: Collection[int] | None) -> Steps[None]:
         subscription = self.subscription(topic, name)
-        yield from delete_fragments(subscription.fragments)
+        yield from delete_fragments(subscription.fragments, elsewhere)
         subscription.topic.remove_subscription(subscription)
+        self._by_id.pop(subscription.id, None)
         subscription.close()
 
     def idle(self, now: Millis) -> list[QueueDescription | TopicDescription | SubscriptionDescription]:
@@ -249,10 +296,17 @@ class Entities:
                 ]
         return found
 
-    def check_rules_can_change(self, topic: str, subscription: str, now: Millis, reply: Reply[None]) -> None:
+    def check_rules_can_change(
+        self,
+        topic: str,
+        subscription: str,
+        now: Millis,
+        reply: Reply[None],
+        elsewhere: Collection[int] | None = (),
+    ) -> None:
         """Replies FragmentUnavailable while a fragment of the subscription has no working store (contract A6)."""
         try:
-            check_all_available(self.subscription(topic, subscription).fragments)
+            check_all_available(self.subscription(topic, subscription).fragments, elsewhere)
         except MessagingError as error:
             reply(error)
             return
@@ -296,5 +350,6 @@ def _restored(entity: QueueEntity | TopicEntity | SubscriptionEntity, now: Milli
 
 
 def _serve(fragments: Sequence[Fragment]) -> None:
+    fragments = [fragment for fragment in fragments if not fragment.broker.is_foreign]
     for broker in {id(fragment.broker): fragment.broker for fragment in fragments}.values():
         broker.add([fragment for fragment in fragments if fragment.broker is broker])

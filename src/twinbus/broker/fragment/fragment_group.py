@@ -1,6 +1,6 @@
 """The fragments of one queue or topic together: which of them is meant, how full they are, which of them are there."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.locks import TOKEN_SIZE, fragment_index_of
@@ -61,14 +61,15 @@ def _several_fragments(verb: str) -> NotAllowed:
 
 
 def counts_of(fragments: Sequence[Fragment]) -> QueueCounts:
-    """The sum of those that are available."""
-    served = [fragment for fragment in fragments if fragment.is_available]
+    """The sum of those that are available. What another process owns, that one counts."""
+    own = [fragment for fragment in fragments if not fragment.broker.is_foreign]
+    served = [fragment for fragment in own if fragment.is_available]
     return QueueCounts(
         active=sum(fragment.tally.active_count for fragment in served),
         deferred=sum(fragment.tally.deferred_count for fragment in served),
         scheduled=sum(fragment.tally.scheduled_count for fragment in served),
         size_bytes=sum(fragment.tally.size_bytes for fragment in served),
-        is_limited=len(served) < len(fragments),
+        is_limited=len(served) < len(own),
         is_unknown=not served,
     )
 
@@ -76,10 +77,18 @@ def counts_of(fragments: Sequence[Fragment]) -> QueueCounts:
 # Which of them are there
 
 
-def check_all_available(fragments: Sequence[Fragment]) -> None:
-    """Raises FragmentUnavailable for the first fragment whose store is lost. For changes that all of them take part in."""
+def check_all_available(fragments: Sequence[Fragment], elsewhere: Collection[int] | None = ()) -> None:
+    """Raises FragmentUnavailable for the first fragment whose store is lost. For changes that all of them take part in.
+
+    `elsewhere`: the stores of other processes that work; None where those do not matter.
+    """
     for fragment in fragments:
-        if not fragment.broker.is_available:
+        broker = fragment.broker
+        if broker.is_foreign:
+            is_there = elsewhere is None or broker.index in elsewhere
+        else:
+            is_there = broker.is_available
+        if not is_there:
             raise FragmentUnavailable(
                 f"'{fragment.settings.path}' has fragments in messaging store {fragment.broker.index}, which is "
                 "unavailable. It can be created, changed and deleted when that store is back."

@@ -1,6 +1,6 @@
-"""Creating and deleting all fragments of an entity, or none (contract A6)."""
+"""Creating and deleting all fragments of an entity, or none (contract A6). Those in stores of other processes are left to them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import check_all_available
@@ -10,10 +10,12 @@ from twinbus.errors import FragmentUnavailable
 from twinbus.store.changes import FragmentCreated, FragmentDeleted
 
 
-def create_fragments(fragments: Sequence[Fragment]) -> Steps[None]:
+def create_fragments(fragments: Sequence[Fragment], elsewhere: Collection[int] | None = ()) -> Steps[None]:
     """Create them everywhere. Should a store fail meanwhile, those that were created elsewhere are deleted again."""
-    check_all_available(fragments)
+    check_all_available(fragments, elsewhere)
     groups = _by_broker(fragments)
+    if not groups:
+        return
     try:
         now = yield from commit_each(
             [(broker, [FragmentCreated(each.key) for each in part]) for broker, part in groups]
@@ -28,13 +30,15 @@ def create_fragments(fragments: Sequence[Fragment]) -> Steps[None]:
         broker.adopt(part, now)
 
 
-def delete_fragments(fragments: Sequence[Fragment]) -> Steps[None]:
+def delete_fragments(fragments: Sequence[Fragment], elsewhere: Collection[int] | None = ()) -> Steps[None]:
     """Delete them everywhere; what comes for them meanwhile is refused, or goes with them.
 
     Should a store fail meanwhile, those that are gone are created again, empty; deleting again deletes all.
     """
-    check_all_available(fragments)
+    check_all_available(fragments, elsewhere)
     groups = _by_broker(fragments)
+    if not groups:
+        return
     for broker, part in groups:
         broker.part_with(part)
     try:
@@ -50,5 +54,7 @@ def delete_fragments(fragments: Sequence[Fragment]) -> Steps[None]:
 def _by_broker(fragments: Sequence[Fragment]) -> list[tuple[MessageBroker, list[Fragment]]]:
     groups: dict[int, tuple[MessageBroker, list[Fragment]]] = {}
     for fragment in fragments:
+        if fragment.broker.is_foreign:
+            continue
         groups.setdefault(fragment.broker.index, (fragment.broker, []))[1].append(fragment)
     return list(groups.values())

@@ -12,7 +12,7 @@ POST /$connections/disconnect?entity=P    every link to an entity is detached, a
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -23,30 +23,27 @@ from twinbus.clock import Clock
 from twinbus.errors import ArgumentError, MessagingError, StoreUnavailable
 from twinbus.gateway.connections import Connections
 from twinbus.http.access import HttpAccess
-from twinbus.http.own.health import StoreHealth
+from twinbus.http.own.other_nodes import OtherNodes
+from twinbus.http.own.store_records import StoreRecords, StoreState, is_foreign, record_of
 from twinbus.store.damage import CheckedPage
 from twinbus.store.reads import CheckRows, Read
 
 T = TypeVar("T")
 
+ACTIONS = ("down", "up", "check", "slow", "lose-ack")
 DIGITS_MAX = 9
-DAMAGE_SHOWN = 100
 PLACE_MAX = (1 << 63) - 1
+SWITCH, DISCONNECT = "switch", "disconnect"
+"""Questions to other nodes."""
 
 
 class NoSuchSwitch(MessagingError):
     status = 404
 
 
-class SwitchedStore(StoreHealth, Protocol):
+class SwitchedStore(StoreState, Protocol):
     """A messaging store that can be broken on purpose. A switch raises ArgumentError for a value beyond its limit."""
 
-    @property
-    def fault(self) -> str: ...
-    @property
-    def delay_s(self) -> float: ...
-    @property
-    def acks_to_lose(self) -> int: ...
     def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None: ...
     def slow(self, delay_s: float) -> None: ...
     def lose_acks(self, count: int) -> None: ...
@@ -66,16 +63,17 @@ class FaultSwitches:
         switches: StoreSwitches,
         connections: Connections,
         clock: Clock,
-        access: HttpAccess,
+        others: OtherNodes,
     ) -> None:
         self._stores = stores
         self._switches = switches
         self._connections = connections
         self._clock = clock
-        self._access = access
+        self._others = others
+        self.records = StoreRecords(stores, others)
 
-    def routes(self) -> list[Route]:
-        page = self._access.page
+    def routes(self, access: HttpAccess) -> list[Route]:
+        page = access.page
         return [
             Route("/$stores", page(self._show)),
             Route("/$stores/{index:int}/{action}", page(self._switch), methods=["POST"]),
@@ -83,38 +81,52 @@ class FaultSwitches:
         ]
 
     async def _show(self, _: Request) -> Response:
-        return JSONResponse([_record(store) for store in self._stores])
+        return JSONResponse(await self.records.all())
 
     async def _switch(self, request: Request) -> Response:
         index, action = request.path_params["index"], request.path_params["action"]
         if index >= len(self._stores):
             raise NoSuchSwitch(f"There is no messaging store {index}; the last one is {len(self._stores) - 1}.")
+        if action not in ACTIONS:
+            raise NoSuchSwitch(f"A store has no switch '{action}': use down, up, check, slow or lose-ack.")
+        details = {"index": index, "action": action, "values": dict(request.query_params)}
+        if is_foreign(self._stores[index]):
+            status, body = await self._others.ask_owner(index, SWITCH, details)
+        else:
+            status, body = await self.switch(details)
+        return JSONResponse(body, status_code=status)
+
+    async def switch(self, details: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """A store of this process. Status and body of the answer."""
+        index, action, values = details["index"], details["action"], details["values"]
         store, is_done = self._stores[index], False
         if action == "check":
-            return await _check(store, _place(request))
+            return 200, await _check(store, _place(values))
         if action == "down":
             is_done = await self._switches.switch_off(index)
         elif action == "up":
             is_done = await self._switches.switch_on(index)
         elif action == "slow":
-            store.slow(_number(request, "ms") / 1000)
-        elif action == "lose-ack":
-            store.lose_acks(_number(request, "count"))
+            store.slow(_number(values, "ms") / 1000)
         else:
-            raise NoSuchSwitch(f"A store has no switch '{action}': use down, up, check, slow or lose-ack.")
-        return JSONResponse(_record(store), status_code=200 if is_done else 202)
+            store.lose_acks(_number(values, "count"))
+        return 200 if is_done else 202, record_of(store)
 
     async def _disconnect(self, request: Request) -> Response:
-        done: dict[str, Any]
         entity = request.query_params.get("entity", "").strip("/")
-        if entity:
-            done = {"entity": entity, "links": self._connections.force_detach(entity, self._clock.now())}
-        else:
-            done = {"connections": self._connections.cut_all()}
+        others = await self._others.ask_all(DISCONNECT, {"entity": entity})
+        count = self.disconnect(entity) + sum(each for each in others.values() if isinstance(each, int))
+        done: dict[str, Any] = {"entity": entity, "links": count} if entity else {"connections": count}
         return JSONResponse(done, status_code=202)
 
+    def disconnect(self, entity: str) -> int:
+        """Clients of this process. How many connections or, of an entity, links there were."""
+        if entity:
+            return self._connections.force_detach(entity, self._clock.now())
+        return self._connections.cut_all()
 
-async def _check(store: SwitchedStore, after: int) -> Response:
+
+async def _check(store: SwitchedStore, after: int) -> dict[str, Any]:
     answered: asyncio.Future[CheckedPage | StoreUnavailable] = asyncio.get_running_loop().create_future()
 
     def answer(page: CheckedPage | StoreUnavailable) -> None:
@@ -124,34 +136,20 @@ async def _check(store: SwitchedStore, after: int) -> Response:
     store.query(CheckRows(after), answer)
     page = await answered
     if isinstance(page, StoreUnavailable):
-        return JSONResponse({"checked": 0, "next": after, "failed": str(page)})
-    return JSONResponse({"checked": page.checked, "next": page.next_id, "failed": None})
+        return {"checked": 0, "next": after, "failed": str(page)}
+    return {"checked": page.checked, "next": page.next_id, "failed": None}
 
 
-def _record(store: SwitchedStore) -> dict[str, Any]:
-    return {
-        "index": store.index,
-        "condition": store.reported_condition.value,
-        "kept_in": store.kept_in,
-        "owner": store.owner,
-        "fault": store.fault or None,
-        "set_aside": len(store.set_aside),
-        "damage": list(store.set_aside[:DAMAGE_SHOWN]),
-        "slow_ms": round(store.delay_s * 1000),
-        "acks_to_lose": store.acks_to_lose,
-    }
-
-
-def _place(request: Request) -> int:
-    text = request.query_params.get("after", "-1")
+def _place(values: Mapping[str, str]) -> int:
+    text = values.get("after", "-1")
     try:
         return max(-1, min(int(text), PLACE_MAX))
     except ValueError:
         raise ArgumentError("'after' has to be the place where an earlier page ended.") from None
 
 
-def _number(request: Request, name: str) -> int:
-    text = request.query_params.get(name, "")
+def _number(values: Mapping[str, str], name: str) -> int:
+    text = values.get(name, "")
     if not text.isascii() or not text.isdigit() or len(text) > DIGITS_MAX:
         raise ArgumentError(f"'{name}' has to be a whole number of 0 or more, with at most {DIGITS_MAX} digits.")
     return int(text)

@@ -9,61 +9,44 @@ is ready is the one that serves.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from twinbus.http.own.store_records import UP, StoreRecords
 from twinbus.own_hosts import OwnHosts
 
 UNAVAILABLE = "unavailable"
 READY, NOT_READY = "ready", "not ready"
 
 
-class StoreHealth(Protocol):
-    """A messaging store as the server keeps it."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def reported_condition(self) -> Enum: ...
-    @property
-    def is_up(self) -> bool: ...
-    @property
-    def set_aside(self) -> Sequence[str]: ...
-    @property
-    def kept_in(self) -> str: ...
-    @property
-    def owner(self) -> str: ...
-
-
 class HealthPage:
-    def __init__(self, namespace: str, stores: Sequence[StoreHealth], hosts: OwnHosts) -> None:
+    def __init__(self, namespace: str, stores: StoreRecords, hosts: OwnHosts) -> None:
         self._namespace = namespace
         self._stores = stores
         self._hosts = hosts
 
     async def show(self, request: Request) -> Response:
-        status, body = self._said()
+        status, body = await self._said()
         return self._answer(request, status, body, is_good=status != UNAVAILABLE)
 
     async def show_ready(self, request: Request) -> Response:
-        status, body = self._said()
+        status, body = await self._said()
         is_ready = status != UNAVAILABLE
         return self._answer(request, READY if is_ready else NOT_READY, body, is_good=is_ready)
 
-    def _said(self) -> tuple[str, dict[str, Any]]:
-        down = {store.index: store.reported_condition.value for store in self._stores if not store.is_up}
-        damaged = {store.index: len(store.set_aside) for store in self._stores if store.set_aside}
-        is_unavailable = len(down) == len(self._stores)
+    async def _said(self) -> tuple[str, dict[str, Any]]:
+        stores = await self._stores.all()
+        down = {store["index"]: store["condition"] for store in stores if store["condition"] != UP}
+        damaged = {store["index"]: store["set_aside"] for store in stores if store["set_aside"]}
+        is_unavailable = len(down) == len(stores)
         status = UNAVAILABLE if is_unavailable else "limited" if down else "damaged" if damaged else "healthy"
         body: dict[str, Any] = {"namespace": self._namespace, "status": status, "unhealthy_stores": down}
         if damaged:
             body["set_aside"] = damaged
-        body["kept_in"] = dict(Counter(store.kept_in for store in self._stores if store.kept_in))
-        body["owners"] = dict(Counter(store.owner for store in self._stores if store.owner))
+        body["kept_in"] = dict(Counter(store["kept_in"] for store in stores if store["kept_in"]))
+        body["owners"] = dict(Counter(store["owner"] for store in stores if store["owner"]))
         return status, body
 
     def _answer(self, request: Request, status: str, body: dict[str, Any], *, is_good: bool) -> Response:

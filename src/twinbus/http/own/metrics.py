@@ -1,11 +1,14 @@
 """GET /metrics: Prometheus metrics of a namespace, computed from its counters and counts when they are scraped.
 
+A namespace that several processes serve has one page: who is asked asks the others (`metrics_text`).
+
 Nothing on the way of a message knows of this module. A namespace may have ten thousand entities, so a scrape is made in steps, and the
 loop goes on between them. Who asks meanwhile gets the same scrape. `?name[]=METRIC`, any number of times, asks for those alone.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
@@ -22,7 +25,9 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.namespace_view import Traffic
-from twinbus.http.own.health import StoreHealth
+from twinbus.http.own.metrics_text import merged
+from twinbus.http.own.other_nodes import OtherNodes
+from twinbus.http.own.store_records import UP, StoreRecord, StoreRecords
 from twinbus.http.pace import Pace
 from twinbus.meter.operation import Cause
 from twinbus.model.paths import path_key, subscription_path
@@ -33,6 +38,8 @@ SAMPLES_TOGETHER = 50
 WANTED = "name[]"
 WANTED_COUNT_MAX = 50
 QUEUE_METRIC = "twinbus_queue_"
+METRICS = "metrics"
+"""The question for the metrics of a node."""
 
 _TRAFFIC = [
     ("messages_in", "Messages sent to the entity and accepted for processing"),
@@ -73,10 +80,11 @@ class NamespaceMetrics:
         self,
         namespace: str,
         traffic: Traffic,
-        stores: Sequence[StoreHealth],
+        stores: StoreRecords,
         entities: Entities,
         connections: Sized,
         operations: Mapping[Cause, int],
+        others: OtherNodes,
     ) -> None:
         self._namespace = namespace
         self._traffic = traffic
@@ -84,6 +92,7 @@ class NamespaceMetrics:
         self._entities = entities
         self._connections = connections
         self._operations = operations
+        self._others = others
         self._scrapes: dict[frozenset[str], asyncio.Task[bytes]] = {}
 
     async def show(self, request: Request) -> Response:
@@ -93,19 +102,27 @@ class NamespaceMetrics:
         )
         scrape = self._scrapes.get(wanted)
         if scrape is None:
-            scrape = self._scrapes[wanted] = asyncio.create_task(self._scraped(wanted))
+            scrape = self._scrapes[wanted] = asyncio.create_task(self._scraped_everywhere(wanted))
             scrape.add_done_callback(lambda _: self._scrapes.pop(wanted))
         # A client that goes away must not take the scrape from the others.
         return Response(await asyncio.shield(scrape), headers={"content-type": CONTENT_TYPE})
 
-    async def _scraped(self, wanted: frozenset[str]) -> bytes:
+    async def _scraped_everywhere(self, wanted: frozenset[str]) -> bytes:
+        own = await self.scraped(wanted, await self._stores.all())
+        answers = await self._others.ask_all(METRICS, {"wanted": sorted(wanted)})
+        texts = [answer.encode() for answer in answers.values() if isinstance(answer, str)]
+        return await asyncio.to_thread(merged, [own, *texts]) if texts else own
+
+    async def scraped(self, wanted: frozenset[str], stores: Sequence[StoreRecord]) -> bytes:
+        """Of this process, and of these stores."""
         pace, rows = Pace(), list[SubQueueCounts]()
+        lost = {store["index"] for store in stores if store["condition"] != UP}
         # Entities may come and go between two steps.
         for each in list(self._with_messages()) if not wanted or any(QUEUE_METRIC in name for name in wanted) else ():
-            rows += _sub_queues_of(*each)
+            rows += _sub_queues_of(*each, lost)
             await pace.rest()
         parts = list[bytes]()
-        for family, samples in self._families(rows):
+        for family, samples in self._families(rows, stores):
             if wanted and family.name not in wanted:
                 continue
             is_first = True
@@ -128,7 +145,9 @@ class NamespaceMetrics:
             metric.add_metric((self._namespace,), latencies.buckets(), latencies.total_s)
             yield metric
 
-    def _families(self, rows: Sequence[SubQueueCounts]) -> Iterator[tuple[Family, Samples]]:
+    def _families(
+        self, rows: Sequence[SubQueueCounts], stores: Sequence[StoreRecord]
+    ) -> Iterator[tuple[Family, Samples]]:
         yield from self._of_gateway()
         yield from self._of_entities(self._spellings())
         yield from self._of_queues(rows)
@@ -137,7 +156,7 @@ class NamespaceMetrics:
         yield self._of_the_bill()
         yield (
             Family(GaugeMetricFamily, "twinbus_store_up", "Whether the messaging store works", ("namespace", "store")),
-            [((self._namespace, f"{store.index:02}"), float(store.is_up)) for store in self._stores],
+            [((self._namespace, f"{store['index']:02}"), float(store["condition"] == UP)) for store in stores],
         )
 
     def _of_gateway(self) -> Iterator[tuple[Family, Samples]]:
@@ -224,10 +243,18 @@ class NamespaceMetrics:
                 yield subscription_path(topic.description.name, subscription.description.name), subscription
 
 
-def _sub_queues_of(path: str, entity: QueueEntity | SubscriptionEntity) -> Iterator[SubQueueCounts]:
-    yield SubQueueCounts(path, "main", entity.main.counts())
-    yield SubQueueCounts(path, "dead_letter", entity.dead_letter.counts())
-    yield SubQueueCounts(path, "transfer_dead_letter", entity.transfer_dead_letter.counts())
+def _sub_queues_of(
+    path: str, entity: QueueEntity | SubscriptionEntity, lost: Collection[int]
+) -> Iterator[SubQueueCounts]:
+    for name, queue in (
+        ("main", entity.main),
+        ("dead_letter", entity.dead_letter),
+        ("transfer_dead_letter", entity.transfer_dead_letter),
+    ):
+        counts = queue.counts()
+        if lost and any(fragment.broker.index in lost for fragment in queue.fragments):
+            counts = replace(counts, is_limited=True)
+        yield SubQueueCounts(path, name, counts)
 
 
 def _chunks(samples: Samples) -> Iterator[list[tuple[Sequence[str], float]]]:

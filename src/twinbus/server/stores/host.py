@@ -156,15 +156,15 @@ def main(arguments: Sequence[str]) -> None:
     set_up_process(LogFormat(log_format), LogLevel(log_level))
     wanted: StoresToKeep = pickle.load(sys.stdin.buffer)
     lines = [socket.socket(fileno=int(descriptor)) for descriptor in sockets]
-    limits = StoreLimits.shared_by(len(lines))
+    limits = StoreLimits.shared_by(len(wanted.places))
     renewal, at_end = (None, _nothing) if lease_socket == NO_LEASES else _keep_leases(int(lease_socket), wanted)
     threads = [
         threading.Thread(
             target=run,
-            args=(index, line, opener(place, wanted.owner, limits, renewal), at_end),
+            args=(index, line, opener(wanted.places[index], wanted.owner, limits, renewal), at_end),
             name=f"store-{index:02}",
         )
-        for index, (line, place) in enumerate(zip(lines, wanted.places, strict=True))
+        for index, line in zip(wanted.numbers, lines, strict=True)
     ]
     for thread in threads:
         thread.start()

@@ -20,12 +20,21 @@ StorePlace: TypeAlias = "Path | PostgresPlace"
 
 
 class StoresToKeep(NamedTuple):
-    """All of a namespace's. `owner` is for those in PostgreSQL: it stays the same when the store process is restarted."""
+    """Those of a namespace that a process owns. `owner` is for those in PostgreSQL: it stays the same when the store process is
+    restarted."""
 
     places: "Sequence[StorePlace]"
+    """Of all stores of the namespace."""
     owner: "Owner | None" = None
     catalog: "CatalogPlace | None" = None
     """The namespace keeps that lease itself; if it is killed, the store process gives it back."""
+
+    own: "Sequence[int] | None" = None
+    """The numbers of those to keep; None: all."""
+
+    @property
+    def numbers(self) -> "Sequence[int]":
+        return range(len(self.places)) if self.own is None else self.own
 
     @property
     def have_leases(self) -> bool:

@@ -11,7 +11,7 @@ from twinbus.broker.wakeups import LongWork
 from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Clock
 from twinbus.errors import StoreUnavailable
-from twinbus.server.stores.served_store import OnLost, OnReturned, StoreCondition, StoreKeeper
+from twinbus.server.stores.served_store import OnLost, OnReturned, StoreCondition, StoreKeeper, foreign_store
 
 log = logging.getLogger(__name__)
 
@@ -22,25 +22,34 @@ READY_POLL_S = 0.005
 CONGESTED_BYTES = 4 << 20
 """Of several syncs, so that a store always has enough to do."""
 
+NOT_OPENING = (StoreCondition.LOST, StoreCondition.DOWN, StoreCondition.TAKEN, StoreCondition.FOREIGN)
+
 MakeKeeper = Callable[[OnLost, OnReturned], StoreKeeper]
 
 
 class StorePool:
     def __init__(
-        self, make_keeper: MakeKeeper, clock: Clock, on_opened: Callable[[int], None] = lambda _: None
+        self,
+        make_keeper: MakeKeeper,
+        clock: Clock,
+        store_count: int,
+        on_opened: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`on_opened` is called with the number of each store whenever it was opened."""
         self._on_opened = on_opened
         self._keeper = make_keeper(self._lost, self._returned)
-        self.stores = self._keeper.stores
-        for store, lease in zip(self.stores, self._keeper.leases, strict=True):
+        for store, lease in zip(self._keeper.stores, self._keeper.leases, strict=True):
             store.lease = lease
+        own = {store.index: store for store in self._keeper.stores}
+        self.stores = [own[index] if index in own else foreign_store(index) for index in range(store_count)]
         long_work, wide_lanes = LongWork(asyncio.get_running_loop().call_soon, clock), WideLanes()
         held_contents = HeldContents()
         self.brokers = [
             MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes, store.lease, held_contents)
             for store in self.stores
         ]
+        for broker in self.brokers:
+            broker.is_foreign = broker.index not in own
         self.superseded = asyncio.Event()
 
     def _lost(self, index: int, error: StoreUnavailable) -> None:
@@ -85,7 +94,7 @@ class StorePool:
 
     def _is_settled(self) -> bool:
         return all(
-            broker.is_available or store.condition in (StoreCondition.LOST, StoreCondition.DOWN, StoreCondition.TAKEN)
+            broker.is_available or store.condition in NOT_OPENING
             for broker, store in zip(self.brokers, self.stores, strict=True)
         )
 

@@ -59,8 +59,8 @@ class StoreProcess:
         on_lost: OnLost,
         on_returned: OnReturned,
     ) -> None:
-        count = len(wanted.places)
-        self.stores = [ServedStore(index, on_lost, on_returned) for index in range(count)]
+        count = len(wanted.numbers)
+        self.stores = [ServedStore(index, on_lost, on_returned) for index in wanted.numbers]
         self._held = [HeldLease() for _ in range(count)] if wanted.have_leases else []
         self.leases: Sequence[StoreLease] = self._held or held_for_good(count)
         self._wanted = wanted
@@ -80,7 +80,7 @@ class StoreProcess:
 
     async def start(self) -> None:
         self._all_closed.clear()
-        pairs = [_socket_pair() for _ in self._wanted.places]
+        pairs = [_socket_pair() for _ in self.stores]
         lease_pair = socket.socketpair() if self._held else None
         self._process = self._spawn([theirs for _, theirs in pairs], lease_pair[1] if lease_pair else None)
         for _, theirs in pairs:

@@ -51,6 +51,7 @@ class StoreCondition(Enum):
     LOST = "lost"  # failed by itself; it is being reopened
     DOWN = "down"  # switched off
     TAKEN = "taken"  # another process owns it
+    FOREIGN = "foreign"  # another node of the namespace owns it
     SILENT = "silent"  # its database does not renew the lease, so nothing is handed over; only ever reported
 
 
@@ -274,8 +275,15 @@ class ServedStore:
         tell(self._on_lost, self.index, StoreUnavailable(fault))
 
 
+def foreign_store(index: int) -> ServedStore:
+    """One that another node owns: nothing is ever asked of it here."""
+    store = ServedStore(index, lambda _, __: None, lambda _: None)
+    store.condition = StoreCondition.FOREIGN
+    return store
+
+
 class StoreKeeper(Protocol):
-    """Runs all stores of a namespace."""
+    """Runs the stores of a namespace that this process owns."""
 
     stores: list[ServedStore]
 

@@ -1,0 +1,121 @@
+"""What a process does when another one has changed the catalog that they share: paths in, entities that run as it says out.
+
+The catalog is the truth, and following it is the same whatever has happened: an entity was created, changed or deleted, or a
+process ended in the middle of that. So it may be asked any number of times.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.clock import Clock
+from twinbus.errors import EntityNotFound, InternalError
+from twinbus.management.catalog import Catalog, Entry, path_of
+from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, restore_entity
+from twinbus.management.waiting import answer_of
+from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.paths import parse_address, path_key
+
+LOADED_WAIT_S = 10.0
+LOADED_POLL_S = 0.002
+
+
+class Follower:
+    """Who asks has the turn of the name, so nothing else changes it meanwhile."""
+
+    def __init__(self, catalog: Catalog, entities: Entities, clock: Clock) -> None:
+        self._catalog = catalog
+        self._entities = entities
+        self._clock = clock
+
+    async def follow(self, path: str) -> None:
+        """Raises FragmentUnavailable if a store that it takes is lost."""
+        await asyncio.to_thread(self._catalog.reread, path)
+        await self._follow_entry(path)
+        entry = self._catalog.find(path)
+        if entry is not None and isinstance(entry.description, TopicDescription):
+            running = self._entities.topic(entry.description.name).subscriptions.values()
+            known = {path_of(each.description) for each in self._catalog.subscriptions(path)}
+            for each in known | {path_of(subscription.description) for subscription in running}:
+                await self._follow_entry(each)
+
+    async def delete(self, path: str) -> None:
+        """The fragments of this process; the catalog still has the entity, and `follow` decides what becomes of it."""
+        with suppress(EntityNotFound):
+            await self._delete(path)
+
+    async def follow_access_rules(self) -> None:
+        await asyncio.to_thread(self._catalog.reread_access_rules)
+
+    async def _follow_entry(self, path: str) -> None:
+        entry, running = self._catalog.find(path), self._running(path)
+        if running is not None and (entry is None or running.id != entry.id):
+            await self._delete(path)
+            running = None
+        if entry is None:
+            return
+        if running is None:
+            restore_entity(entry, self._entities, self._clock.now())
+            created = self._running(path)
+            assert created is not None
+            await _loaded(created.fragments)
+            return
+        if running.description != entry.description:
+            update = self._entities.update
+            await self._ask(lambda reply: update(entry.description, self._clock.now(), reply, None))
+        if isinstance(running, SubscriptionEntity):
+            self._follow_rules(entry, running)
+
+    def _follow_rules(self, entry: Entry, running: SubscriptionEntity) -> None:
+        assert isinstance(entry.description, SubscriptionDescription)
+        topic, name = entry.description.topic, entry.description.name
+        wanted = {path_key(rule.name): rule for rule in entry.rules}
+        before = dict(running.rules)
+        for key, rule in before.items():
+            if not _is_same(wanted.get(key), rule):
+                self._entities.remove_rule(topic, name, rule.name)
+        for key, rule in wanted.items():
+            if not _is_same(before.get(key), rule):
+                self._entities.add_rule(topic, name, rule)
+
+    async def _delete(self, path: str) -> None:
+        address = parse_address(path)
+        if address.subscription is None:
+            await self._ask(lambda reply: self._entities.delete(path, self._clock.now(), reply, None))
+        else:
+            topic, name = address.path, address.subscription
+            delete = self._entities.delete_subscription
+            await self._ask(lambda reply: delete(topic, name, self._clock.now(), reply, None))
+
+    def _running(self, path: str) -> QueueEntity | TopicEntity | SubscriptionEntity | None:
+        address = parse_address(path)
+        if address.subscription is None:
+            return self._entities.find(path)
+        with suppress(EntityNotFound):
+            return self._entities.subscription(address.path, address.subscription)
+        return None
+
+    async def _ask(self, request: Any) -> Any:
+        late = InternalError("A messaging store did not answer in time. Look at its state and try again.")
+        return await answer_of(request, WAIT_FOR_FRAGMENTS_S, late)
+
+
+def _is_same(one: RuleDescription | None, other: RuleDescription | None) -> bool:
+    # Not by equality alone: 1 equals True, and filters tell them apart.
+    return one == other and repr(one) == repr(other)
+
+
+async def _loaded(fragments: Sequence[Fragment]) -> None:
+    """Raises FragmentUnavailable if a store of this process is lost before its fragments are there."""
+    own = [fragment for fragment in fragments if not fragment.broker.is_foreign]
+    deadline = asyncio.get_running_loop().time() + LOADED_WAIT_S
+    while not all(fragment.is_available for fragment in own):
+        for fragment in own:
+            if not fragment.broker.is_available or asyncio.get_running_loop().time() > deadline:
+                raise fragment.broker.unavailable()
+        await asyncio.sleep(LOADED_POLL_S)

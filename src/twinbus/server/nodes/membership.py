@@ -1,0 +1,130 @@
+"""What makes a namespace's server one of several: which of them it is, and how it reaches the others.
+
+It asks them through the supervisor (`leash`), for changes to entities (`LeashPeers`) and for pages about the whole namespace
+(`LeashOthers`), and it says in shared memory that it lives and how many connections it has (`Presence`).
+"""
+
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from twinbus.clock import Millis, SystemClock
+from twinbus.cluster.line import Topics
+from twinbus.cluster.line_frames import Hello
+from twinbus.errors import FragmentUnavailable, MessagingError
+from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, WAIT_FOR_TURN_S
+from twinbus.server.admission import Admission
+from twinbus.server.nodes.leash import Leash
+from twinbus.server.nodes.mesh import Mesh
+from twinbus.server.nodes.seat import Seat, owner_of
+from twinbus.server.nodes.shared_counts import BEAT, OPEN, AmqpCount, SharedCounts
+from twinbus.server.nodes.switchboard import FOLLOW
+
+AVAILABLE, DELETE, ACCESS_RULES, IDLE = "available", "delete", "access-rules", "idle"
+"""Questions, beside `FOLLOW` and those of the pages."""
+SOON_S = 2.0
+"""How long a page waits for nodes that are silent: a probe that asks for it gives up soon after."""
+SLOW_S = 120.0
+"""For what takes its time, such as bringing a log to Parquet."""
+PATIENCE_S: Mapping[str, float] = {"flush": SLOW_S, "switch": 30.0, "metrics": 20.0}
+
+log = logging.getLogger(__name__)
+
+
+class LeashPeers:
+    """See `Peers`."""
+
+    def __init__(self, leash: Leash, seat: Seat) -> None:
+        self._leash = leash
+        self._seat = seat
+
+    def turn(self, name: str) -> AbstractAsyncContextManager[None]:
+        return self._leash.turn(name, WAIT_FOR_TURN_S)
+
+    async def available_stores(self) -> set[int]:
+        return {store for stores in (await self._all(AVAILABLE, {})).values() for store in stores}
+
+    async def follow(self, path: str) -> None:
+        await self._all(FOLLOW, {"path": path})
+
+    async def delete(self, path: str) -> None:
+        await self._all(DELETE, {"path": path})
+
+    async def follow_access_rules(self) -> None:
+        await self._all(ACCESS_RULES, {})
+
+    @property
+    def is_first(self) -> bool:
+        return min(self._leash.nodes, default=0) == self._seat.index
+
+    async def is_idle(self, path: str) -> bool:
+        answers = await self._all(IDLE, {"path": path})
+        return len(answers) == self._seat.count - 1 and all(answers.values())
+
+    async def _all(self, what: str, details: dict[str, Any]) -> dict[int, Any]:
+        """Raises the first error of a node."""
+        answers = await self._leash.ask(what, details, WAIT_FOR_FRAGMENTS_S)
+        for answer in answers.values():
+            if isinstance(answer, MessagingError):
+                raise answer
+        return answers
+
+
+class LeashOthers:
+    """See `OtherNodes`."""
+
+    def __init__(self, leash: Leash, seat: Seat) -> None:
+        self._leash = leash
+        self._seat = seat
+
+    async def ask_all(self, what: str, details: dict[str, Any]) -> dict[int, Any]:
+        answers: dict[int, Any] = {}
+        # Each for itself, so that one that is silent does not cost the answers of the others.
+        nodes = [node for node in self._leash.nodes if node != self._seat.index]
+        for node, answer in zip(
+            nodes, await self._leash.ask_each(nodes, what, details, PATIENCE_S.get(what, SOON_S)), strict=True
+        ):
+            if isinstance(answer, MessagingError):
+                log.warning("node_did_not_answer", extra={"fields": {"node": node, "reason": str(answer)}})
+            answers[node] = answer
+        return answers
+
+    async def ask_owner(self, store: int, what: str, details: dict[str, Any]) -> Any:
+        owner = owner_of(store, self._seat.count)
+        if owner not in self._leash.nodes:
+            raise FragmentUnavailable(f"The process that serves messaging store {store} is being restarted. Try again.")
+        answer = (await self._leash.ask(what, details, PATIENCE_S.get(what, SOON_S), to=owner))[owner]
+        if isinstance(answer, MessagingError):
+            raise answer
+        return answer
+
+
+class Presence:
+    """Ticks with everything else, so it stops when the loop does."""
+
+    def __init__(self, counts: SharedCounts, node: int, admission: Admission) -> None:
+        self._counts = counts
+        self._node = node
+        self._admission = admission
+
+    def tick(self, _: Millis) -> None:
+        self._counts.put(self._node, OPEN, self._admission.socket_count)
+        self._counts.put(self._node, BEAT, self._counts.get(self._node, BEAT) + 1)
+
+
+class Membership:
+    def __init__(self, seat: Seat, leash: Leash, counts: SharedCounts, lock: int) -> None:
+        self.seat = seat
+        self.leash = leash
+        self.lock = lock
+        self.peers = LeashPeers(leash, seat)
+        self.others = LeashOthers(leash, seat)
+        self.connection_count = AmqpCount(counts, seat.index)
+        self.topics = Topics()
+        hello = Hello(seat.index, seat.count, seat.settings.name)
+        self.mesh = Mesh(hello, self.topics, SystemClock(), lambda peer: leash.say({"line": peer}))
+        self._counts = counts
+
+    def presence(self, admission: Admission) -> Presence:
+        return Presence(self._counts, self.seat.index, admission)

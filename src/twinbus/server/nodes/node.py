@@ -1,0 +1,81 @@
+"""A node's process: `main` with LEASH ARRIVALS COUNTS LOCK, descriptors that it inherits, and its seat on standard input.
+
+It tells the supervisor that it is ready, or why it cannot start, and serves until the supervisor says stop, SIGTERM comes, or
+the supervisor is gone.
+"""
+
+import asyncio
+import pickle
+import signal
+import socket
+import sys
+from collections.abc import Coroutine, Sequence
+
+import uvloop
+
+from twinbus.definitions.local_creation import create_entities
+from twinbus.errors import MessagingError
+from twinbus.server.namespace import NamespaceServer, new_key
+from twinbus.server.nodes.answers import Answers
+from twinbus.server.nodes.leash import Arrivals, Leash, write_error
+from twinbus.server.nodes.membership import Membership
+from twinbus.server.nodes.seat import Seat
+from twinbus.server.nodes.shared_counts import SharedCounts
+from twinbus.server.nodes.switchboard import Words
+from twinbus.server.process_setup import set_up_process
+
+PREPARE = "prepare"
+"""The supervisor's question: create the entities that are wanted."""
+
+
+async def run(seat: Seat, leash_socket: socket.socket, arrivals: socket.socket, counts: int, lock: int) -> None:
+    loop = asyncio.get_running_loop()
+    leash = Leash()
+    loop.add_signal_handler(signal.SIGTERM, leash.stopping.set)
+    answers = Answers(leash)
+    membership = Membership(seat, leash, SharedCounts(counts, seat.count), lock)
+    await loop.create_unix_connection(lambda: leash, sock=leash_socket)
+    server = NamespaceServer(seat.settings, has_store_process=True, membership=membership)
+
+    def new_root_key() -> None:
+        loop.call_soon_threadsafe(leash.say, {"root_key": True})
+
+    server.on_new_root_key = new_root_key
+
+    async def prepare(_: Words) -> None:
+        await create_entities(server.control, seat.wanted, new_key)
+
+    leash.answering[PREPARE] = prepare
+    tasks: set[asyncio.Task[None]] = set()
+
+    def do(work: Coroutine[None, None, None]) -> None:
+        task = loop.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    line = Arrivals(
+        arrivals,
+        lambda connection, door: do(server.welcome(connection, door)),
+        lambda connection, peer: do(membership.mesh.connect(peer, connection)),
+    )
+    try:
+        await server.start()
+    except MessagingError as error:
+        leash.say({"failed": write_error(error)})
+    else:
+        answers.start(server)
+        leash.say({"ready": True})
+        await leash.stopping.wait()
+        line.close()
+        membership.mesh.close()
+        await server.stop()
+    await leash.close()
+
+
+def main(arguments: Sequence[str]) -> None:
+    seat: Seat = pickle.load(sys.stdin.buffer)
+    leash, arrivals, counts, lock = map(int, arguments)
+    # Ctrl-C is for the supervisor, which stops its nodes in good order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_up_process(seat.settings.log_format, seat.settings.log_level, node=seat.index)
+    uvloop.run(run(seat, socket.socket(fileno=leash), socket.socket(fileno=arrivals), counts, lock))

@@ -1,0 +1,102 @@
+"""Accepts the connections of a namespace and hands each to the node that has the fewest.
+
+One process accepts and passes on, instead of ports that all nodes listen on: a kernel that spreads connections by the hash of
+their addresses gives one of two nodes six of eight as often as not, and one listening socket for all wakes the idlest node,
+which then takes the lot. A node that has ended gets none, and those on their way to it are closed with it, so no client waits
+in a queue that nobody reads. It costs a connection some microseconds, and a message nothing.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twinbus.server.nodes.shared_counts import BEAT, OPEN, SharedCounts
+from twinbus.server.ports import Door
+from twinbus.server.sockets import BACKLOG, start_listening
+
+log = logging.getLogger(__name__)
+
+ACCEPTED_AT_ONCE_MAX = 64
+OUT_OF_DESCRIPTORS_PAUSE_S = 0.5
+
+
+@dataclass(slots=True)
+class _Desk:
+    """A node, as the reception sees it."""
+
+    line: socket.socket
+    beat: int = 0
+    given: int = 0  # since that beat, so that they are not in its own count yet
+    last: int = 0  # when it was given one
+
+
+class Reception:
+    def __init__(self, doors: Sequence[tuple[socket.socket, Door]], counts: SharedCounts) -> None:
+        self._doors = doors
+        self._counts = counts
+        self._desks: dict[int, _Desk] = {}
+        self._turn = 0
+        self._is_open = False
+
+    def open(self) -> None:
+        """Raises ArgumentError if another program listens on one of the ports by now."""
+        for sock, _ in self._doors:
+            sock.setblocking(False)
+            start_listening(sock, BACKLOG)
+        self._is_open = True
+        self._listen()
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            for sock, _ in self._doors:
+                asyncio.get_running_loop().remove_reader(sock)
+
+    def add(self, node: int, line: socket.socket) -> None:
+        """From now on the node gets connections over this line."""
+        line.setblocking(False)
+        self._desks[node] = _Desk(line)
+
+    def remove(self, node: int) -> None:
+        self._desks.pop(node, None)
+
+    def _listen(self) -> None:
+        if self._is_open:
+            for sock, door in self._doors:
+                asyncio.get_running_loop().add_reader(sock, self._accept, sock, door)
+
+    def _accept(self, listening: socket.socket, door: Door) -> None:
+        for _ in range(ACCEPTED_AT_ONCE_MAX):
+            try:
+                connection, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as fault:
+                # Most likely no descriptor is left; the connection stays in the queue of the port meanwhile.
+                log.warning("not_accepted", extra={"fields": {"reason": str(fault)}})
+                asyncio.get_running_loop().remove_reader(listening)
+                asyncio.get_running_loop().call_later(OUT_OF_DESCRIPTORS_PAUSE_S, self._listen)
+                return
+            with connection:
+                self.hand_over(connection, door)
+
+    def hand_over(self, connection: socket.socket, door: Door) -> int | None:
+        """Returns the node that got it; without one that can take it, it is closed."""
+        for node in sorted(self._desks, key=self._load_of):
+            desk = self._desks[node]
+            try:
+                socket.send_fds(desk.line, [bytes([door])], [connection.fileno()])
+            except OSError:
+                continue  # it has ended, or takes none at the moment
+            self._turn += 1
+            desk.given, desk.last = desk.given + 1, self._turn
+            return node
+        return None
+
+    def _load_of(self, node: int) -> tuple[int, int]:
+        desk, beat = self._desks[node], self._counts.get(node, BEAT)
+        if beat != desk.beat:
+            desk.beat, desk.given = beat, 0
+        return self._counts.get(node, OPEN) + desk.given, desk.last

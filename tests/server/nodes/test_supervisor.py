@@ -1,0 +1,104 @@
+"""Several processes serve one namespace, and nobody outside can tell: real processes, sockets and stores."""
+
+import asyncio
+import os
+from operator import methodcaller
+from pathlib import Path
+
+import pytest
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+
+from tests.server.nodes.two_nodes import two_nodes
+from twinbus.definitions.entity_file import read_wanted
+from twinbus.errors import ArgumentError, StoreInUse
+from twinbus.server.nodes.supervisor import Supervisor
+from twinbus.server.server_settings import ServerSettings
+
+ODD_AND_EVEN = ("0", "1", "2", "3")
+
+
+async def test_what_one_process_changes_all_of_them_know(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, "first", "parts:partitioned") as namespace:
+        for number in range(4):
+            await namespace.administer(methodcaller("create_queue", f"q{number}"))
+        # Each of these is answered by another process than the one before.
+        for _ in range(2):
+            names = await namespace.administer(lambda client: [queue.name for queue in client.list_queues()])
+            assert names == ["first", "parts", "q0", "q1", "q2", "q3"]
+        with pytest.raises(ResourceExistsError):
+            await namespace.administer(lambda client: client.create_queue("q0"))
+        await namespace.administer(lambda client: client.create_topic("t", enable_partitioning=True))
+        await namespace.administer(lambda client: client.create_subscription("t", "s"))
+        await namespace.administer(lambda client: client.create_rule("t", "s", "more"))
+        for _ in range(2):
+            rules = await namespace.administer(lambda client: [rule.name for rule in client.list_rules("t", "s")])
+            assert rules == ["$Default", "more"]
+        await namespace.administer(lambda client: client.delete_queue("parts"))
+        await namespace.administer(lambda client: client.delete_topic("t"))
+        for _ in range(2):
+            with pytest.raises(ResourceNotFoundError):
+                await namespace.administer(lambda client: client.get_queue("parts"))
+            with pytest.raises(ResourceNotFoundError):
+                await namespace.administer(lambda client: client.get_topic("t"))
+
+
+async def test_pages_and_switches_are_those_of_the_whole_namespace(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, "first", is_metered=True) as namespace:
+        for _ in range(2):
+            assert (await namespace.ask("GET", "/health"))["status"] == "healthy"
+            stores = await namespace.ask("GET", "/$stores")
+            assert [(store["index"], store["condition"]) for store in stores] == [(n, "up") for n in range(4)]
+        for store in ODD_AND_EVEN:
+            assert (await namespace.ask("POST", f"/$stores/{store}/down"))["condition"] == "down"
+            assert (await namespace.ask("GET", "/health"))["unhealthy_stores"] == {store: "down"}
+            assert (await namespace.ask("POST", f"/$stores/{store}/up"))["condition"] == "up"
+            assert (await namespace.ask("POST", f"/$stores/{store}/check"))["failed"] is None
+        assert await namespace.ask("POST", "/$connections/disconnect") == {"connections": 0}
+        await namespace.ask("POST", "/$meter/flush")
+        made = await namespace.ask("PUT", "/$access/reader", {"rights": ["Listen"]})
+        for _ in range(2):
+            assert [rule["name"] for rule in await namespace.ask("GET", "/$access")][-1] == made["name"]
+        before = namespace.supervisor.connection_string
+        announced = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def announce() -> None:
+            loop.call_soon_threadsafe(announced.set)
+
+        namespace.supervisor.on_new_root_key = announce
+        await namespace.ask("POST", "/$access/RootManageSharedAccessKey/regenerate?key=primary")
+        await asyncio.wait_for(announced.wait(), 20)
+        assert namespace.supervisor.connection_string != before
+        for _ in range(2):
+            assert len(await namespace.ask("GET", "/$stores")) == 4
+
+
+async def test_a_process_that_was_killed_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, "first") as namespace:
+        killed = namespace.supervisor.process_ids[1]
+        namespace.kill(1)
+        await namespace.until(lambda: 1 not in namespace.supervisor.process_ids)
+        health = await namespace.ask("GET", "/health")
+        assert (health["status"], set(health["unhealthy_stores"])) == ("limited", {"1", "3"})
+        await namespace.administer(lambda client: [queue.name for queue in client.list_queues()])
+        async with asyncio.timeout(60):
+            while (await namespace.ask("GET", "/health"))["status"] != "healthy":
+                await asyncio.sleep(0.05)
+        assert namespace.supervisor.process_ids[1] != killed
+        for _ in range(2):
+            names = await namespace.administer(lambda client: [queue.name for queue in client.list_queues()])
+            assert names == ["first"]
+
+
+async def test_a_namespace_that_cannot_be_served_says_why_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as namespace:
+        again = Supervisor(namespace.supervisor.settings, 2, read_wanted((), None))
+        with pytest.raises(StoreInUse, match=f"in use by process {os.getpid()}"):
+            await again.start()
+    other = Supervisor(
+        ServerSettings("test", tmp_path, amqp_port=0, http_port=0, store_count=5), 2, read_wanted((), None)
+    )
+    with pytest.raises(ArgumentError, match="use --stores 4"):
+        await other.start()
+    async with two_nodes(tmp_path) as namespace:
+        assert sorted(namespace.supervisor.process_ids) == [0, 1]
