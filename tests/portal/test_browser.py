@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
@@ -11,8 +11,13 @@ from azure.servicebus import ServiceBusMessage
 
 from tests.portal.accessibility import problems_of
 from tests.portal.chromium import Chromium, Tab, find_chromium
-from tests.portal.running_portal import RunningPortal
+from tests.portal.running_portal import RunningPortal, known
+from tests.portal.test_access import key_of
+from twinbus.clock import SystemClock
+from twinbus.portal.screens import ROUTES
+from twinbus.portal.settings import PortalSettings
 from twinbus.portal.work import repairing
+from twinbus.server.tls import development_certificate
 from twinbus.testing.local_namespace import LocalNamespace
 
 pytestmark = [
@@ -107,6 +112,16 @@ PAGES = [
 ]
 
 
+NOT_PAGES = ("live", "events", "report", "download")
+
+
+def test_every_screen_of_the_portal_is_looked_at() -> None:
+    """In the list above, or by name in a test below."""
+    seen = {urlsplit(page.replace("/contoso/", "/{namespace}/")).path for page in PAGES}
+    shown = {path for method, path, _ in ROUTES if method == "GET" and not {*NOT_PAGES} & set(path.split("/"))}
+    assert shown - seen == {"/ns/{namespace}/message", "/jobs/{job}"}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_screen_is_safe_fits_both_widths_and_can_be_used_by_everyone(
     filled: LocalNamespace, portal: RunningPortal, tab: Tab, page: str
@@ -122,6 +137,7 @@ def test_every_screen_is_safe_fits_both_widths_and_can_be_used_by_everyone(
     assert problems_of(tab, contrast_alone=True) == []
     tab.resize(390, 844)
     assert tab.run("document.documentElement.scrollWidth") <= 390
+    assert problems_of(tab) == []
     assert tab.dialogs == []
     assert tab.hosts == {portal.address.removeprefix("http://")}
     assert [text for text in tab.complaints if "favicon" not in text] == []
@@ -137,6 +153,7 @@ def test_a_message_is_shown_as_text_in_every_view(
             tab.open(f"{portal.address}/ns/contoso/message?path=orders&number={number}&view={view}")
             assert "Body" in tab.text()
             assert tab.run("document.querySelectorAll('main img, main script, main svg').length") == 0
+        assert problems_of(tab) == []
     tab.open(f"{portal.address}/ns/contoso/send?path=orders&source=orders&number={numbers[0]}")
     assert tab.run("document.querySelector('[name=message_id]').value") in (HOSTILE, "")
     assert tab.dialogs == []
@@ -209,7 +226,29 @@ def test_dead_letters_are_chosen_previewed_and_repaired(
     assert "attempt" in tab.text()
     tab.follow("form[action$='/repair'] button")
     tab.wait("document.getElementById('job').innerText.includes('2 messages moved')")
+    assert problems_of(tab) == []
     assert namespace.message_count("in-browser") == 2
+
+
+def test_a_key_is_typed_in_where_other_machines_can_connect(
+    namespace: LocalNamespace, tab: Tab, tmp_path: Path
+) -> None:
+    files = development_certificate(tmp_path, [], SystemClock().now())
+    settings = PortalSettings("0.0.0.0", 0, (), files.certificate, files.key)
+    tab.call("Security.setIgnoreCertificateErrors", ignore=True)
+    with RunningPortal([known(namespace)], settings) as portal:
+        tab.open(f"{portal.address}/ns/contoso/stores")
+        assert problems_of(tab) == []
+        tab.fill("[name=namespace]", "contoso")
+        tab.fill("[name=key]", HOSTILE)
+        tab.follow("main button[type=submit]")
+        assert "is not known here, or the key is not one of its keys" in tab.text()
+        assert problems_of(tab) == []
+        tab.fill("[name=key]", key_of(namespace))
+        tab.follow("main button[type=submit]")
+        assert "Stores and faults" in tab.text()
+        assert tab.run("location.pathname") == "/ns/contoso/stores"
+    assert tab.dialogs == []
 
 
 def test_the_keyboard_and_the_theme_switch(portal: RunningPortal, tab: Tab) -> None:
