@@ -28,7 +28,9 @@ from twinbus.meter.operation import SYPHON_PRODUCT, Operation
 from twinbus.model.descriptions import QueueDescription
 from twinbus.pairing.attendant import ping_message
 from twinbus.pairing.backlog import backlog_queue_path
-from twinbus.pairing.courier import Courier, Pause, Step, ToBacklog
+from twinbus.pairing.backlog_delivery import Pause, ToBacklog
+from twinbus.pairing.courier import AskPartitioning, Courier, Step
+from twinbus.pairing.entity_watch import Ping
 from twinbus.pairing.failures import classify
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.restore import restore
@@ -98,7 +100,7 @@ class SimulatedPair:
         message = ServiceBusMessage(b"x" * self.deployment.size, message_id=f"m-{next(self._tags)}")
 
         def perform(attempt: Step) -> None:
-            assert not isinstance(attempt, Pause)
+            assert not isinstance(attempt, Pause | AskPartitioning)
             if isinstance(attempt, ToBacklog):
                 assert isinstance(attempt.parcel, AmqpAnnotatedMessage)
                 self._transfer(self._aside, self._pair.backlog_queues[attempt.index], encoded(attempt.parcel))
@@ -134,8 +136,8 @@ class SimulatedPair:
         self._transfer(client, path, payload)
 
     def _act(self) -> None:
-        for path in self._pair.advance(self._clock.now()):
-            self._ping(path)
+        for ping in self._pair.advance(self._clock.now()):
+            self._ping(ping)
         for pump in self._pumps:
             pump.act()
         for event in self._home.take(Deliveries):
@@ -153,13 +155,13 @@ class SimulatedPair:
             client.gateway.tick(now)
             client.run()
 
-    def _ping(self, path: str) -> None:
+    def _ping(self, ping: Ping) -> None:
         try:
-            self._transfer_home(encoded(ping_message(f"s-{next(self._tags)}").raw_amqp_message))
+            self._transfer_home(encoded(ping_message(ping.session_id).raw_amqp_message))
         except ConnectionError as error:
-            self._pair.ping_failed(path, error, self._clock.now())
+            self._pair.ping_failed(ping, error, self._clock.now())
         else:
-            self._pair.ping_answered(path, self._clock.now())
+            self._pair.ping_answered(ping, self._clock.now())
 
     def _transfer_home(self, payload: bytes) -> None:
         if self._away_at <= self.now < self.back_at:

@@ -165,6 +165,8 @@ class SimSyphon:
         for each in late:
             self.world.auditor.answer_lost(_id(each))
         try:
+            for transfer in chunk.transfers:
+                self.world.entities[chunk.path].check_fragment(transfer.key)
             self.world.arrive(chunk.path, ids, SEND_TIMEOUT_S)
         except Exception as error:
             return error

@@ -15,7 +15,8 @@ from azure.servicebus.exceptions import (
 
 from tests.pairing.world import World
 from twinbus.meter.operation import Operation
-from twinbus.pairing.courier import UNNUMBERED, Courier, Pause, Step, ToBacklog, ToPrimary
+from twinbus.pairing.backlog_delivery import Pause, ToBacklog
+from twinbus.pairing.courier import UNNUMBERED, AskPartitioning, Courier, Step, ToPrimary
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.line import WaitedForItself
@@ -40,6 +41,7 @@ class Recorder:
         if isinstance(attempt, Pause):
             self.world.clock.at += attempt.duration
             return None
+        assert not isinstance(attempt, AskPartitioning)
         self.attempts.append(attempt)
         error = self.primary if isinstance(attempt, ToPrimary) else (self.backlog.pop(0) if self.backlog else None)
         if error is not None:
@@ -103,7 +105,7 @@ def test_a_refusal_by_the_primary_is_raised_and_starts_no_timer() -> None:
     courier = courier_of(world, False)
     with pytest.raises(ServiceBusServerBusyError):
         send(courier, Recorder(world, ServiceBusServerBusyError()), ServiceBusMessage("x"))
-    assert world.availability.detector("orders").is_untroubled
+    assert world.availability.watch("orders").is_untroubled
 
 
 @pytest.mark.rule("B5")
@@ -218,7 +220,7 @@ def test_cancelling_nothing_is_no_success_that_stops_the_timer() -> None:
     world.availability.primary_failed("orders", DOWN, world.clock.at)
     run(courier.cancel([], None), recorder)
     assert recorder.attempts == []
-    assert not world.availability.detector("orders").is_untroubled
+    assert not world.availability.watch("orders").is_untroubled
 
 
 class BrokenMeter:
@@ -260,7 +262,7 @@ def test_time_that_was_waited_in_line_starts_no_timer_and_takes_no_queue_out() -
     courier = world.sender("orders").courier
     with pytest.raises(WaitedForItself):
         send(courier, Recorder(world, waited), ServiceBusMessage("x"))
-    assert world.availability.detector("orders").is_untroubled
+    assert world.availability.watch("orders").is_untroubled
     recorder = Recorder(world, DOWN, backlog=[waited])
     send(courier, recorder, ServiceBusMessage("x"))
     assert all(queue.out_until is None for queue in world.availability.state().backlog_queues)
@@ -296,7 +298,7 @@ def test_a_link_that_was_detached_because_it_was_idle_is_opened_again_for_the_sa
 
     run(world.sender("orders").courier.send(ServiceBusMessage("x"), 10), detached_at_first)
     assert len(attempts) == 2
-    assert world.availability.detector("orders").is_untroubled
+    assert world.availability.watch("orders").is_untroubled
 
 
 def test_keys_that_every_queue_refuses_are_reported_without_waiting_for_the_timeout() -> None:

@@ -21,6 +21,6 @@ def test_a_gauge_shows_which_entities_are_failed_over() -> None:
     registry = CollectorRegistry()
     metrics = PairingMetrics(registry)
     metrics.observe(PairingEvent(EventKind.FAILED_OVER, 0, "orders"))
-    assert registry.get_sample_value("twinbus_pairing_failed_over", {"path": "orders"}) == 1
+    assert registry.get_sample_value("twinbus_pairing_failed_over", {"path": "orders", "fragment": ""}) == 1
     metrics.observe(PairingEvent(EventKind.RECOVERED, 0, "orders"))
-    assert registry.get_sample_value("twinbus_pairing_failed_over", {"path": "orders"}) == 0
+    assert registry.get_sample_value("twinbus_pairing_failed_over", {"path": "orders", "fragment": ""}) == 0

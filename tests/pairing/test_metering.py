@@ -157,7 +157,7 @@ def test_sends_are_counted_where_they_went_with_their_sizes() -> None:
     availability.primary_failed("orders", ConnectionError("down"), clock.now())
     availability.advance(clock.now())
     run(courier.send([small, large], 60), at_once)
-    queue = BACKLOG_QUEUES[courier.queue or 0]
+    queue = BACKLOG_QUEUES[courier.backlog.queue or 0]
     assert meter.counts() == {
         ("send", "orders", "primary"): 2,
         ("cancel", "orders", "primary"): 2,

@@ -6,6 +6,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from twinbus.meter.operation import Operation
+from twinbus.pairing.entity_watch import Ping
 from twinbus.pairing.events import Availability, EventKind, PairingEvent
 from twinbus.pairing.failover import Route
 from twinbus.pairing.failures import FailureKind
@@ -29,9 +30,9 @@ def test_pings_come_early_by_a_random_share_and_never_late() -> None:
     pinged: list[int] = []
     for second in range(3600):
         now = NOON + second * 1000
-        for path in pair.advance(now):
+        for ping in pair.advance(now):
             pinged.append(now)
-            pair.ping_failed(path, DOWN, now)
+            pair.ping_failed(ping, DOWN, now)
     gaps = {later - earlier for earlier, later in pairwise(pinged)}
     assert len(gaps) > 5
     assert min(gaps) >= 0.8 * MINUTE - 1000
@@ -43,7 +44,7 @@ def test_many_senders_of_one_entity_make_one_ping() -> None:
     pair = availability(ping_jitter=0)
     for _ in range(50):
         pair.primary_failed("orders", DOWN, NOON)
-    assert pair.advance(NOON + 2 * MINUTE) == ["orders"]
+    assert [ping.path for ping in pair.advance(NOON + 2 * MINUTE)] == ["orders"]
     assert pair.advance(NOON + 2 * MINUTE) == []
 
 
@@ -65,7 +66,7 @@ def test_a_callback_may_ask_for_the_state() -> None:
     pair = availability(on_event=look)
     pair.primary_failed("orders", DOWN, NOON)
     pair.advance(NOON + MINUTE)
-    pair.ping_answered("orders", NOON + 2 * MINUTE)
+    pair.ping_answered(Ping("orders", None, "s"), NOON + 2 * MINUTE)
     assert seen == [
         (EventKind.TIMER_STARTED, Availability.FAILING),
         (EventKind.FAILED_OVER, Availability.FAILED_OVER),
@@ -111,10 +112,10 @@ def test_every_event_of_an_entity_has_one_path_however_its_senders_write_it() ->
     """A gauge by path would otherwise stay at failed over under the one name and recover under the other."""
     events: list[PairingEvent] = []
     pair = availability(on_event=events.append, failover_interval=timedelta(0))
-    pair.detector("orders")
+    pair.watch("orders")
     pair.primary_failed("ORDERS", DOWN, NOON)
     pair.backlog_sent("Orders", 0, [ServiceBusMessage("x")], NOON)
-    pair.ping_failed("oRDERS", DOWN, NOON)
+    pair.ping_failed(Ping("oRDERS", None, "s"), DOWN, NOON)
     pair.mark_healthy("OrderS", NOON)
     assert [event.kind for event in events] == [
         EventKind.TIMER_STARTED,
@@ -134,6 +135,6 @@ def test_a_meter_that_fails_ends_no_pings() -> None:
 
     pair = availability(failover_interval=timedelta(0), meter=BrokenMeter())
     pair.primary_failed("orders", DOWN, NOON)
-    assert pair.advance(NOON + MINUTE) == ["orders"]
-    pair.ping_failed("orders", DOWN, NOON + MINUTE)
-    assert pair.advance(NOON + 2 * MINUTE) == ["orders"]
+    (ping,) = pair.advance(NOON + MINUTE)
+    pair.ping_failed(ping, DOWN, NOON + MINUTE)
+    assert [each.path for each in pair.advance(NOON + 2 * MINUTE)] == ["orders"]

@@ -14,16 +14,20 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     ServiceBusAuthorizationError,
+    ServiceBusError,
     ServiceBusQuotaExceededError,
 )
 
 from tests.pairing.sim_syphon import BacklogQueue, SimSyphon
 from twinbus.clock import Millis
 from twinbus.model.paths import path_key
+from twinbus.pairing.backlog_delivery import Pause
 from twinbus.pairing.catching_up import Survey
-from twinbus.pairing.courier import Courier, Pause, Step, ToPrimary
+from twinbus.pairing.courier import AskPartitioning, Courier, Step, ToPrimary
+from twinbus.pairing.entity_watch import Ping
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.partitioning import Partitioning
 from twinbus.pairing.send_availability import SendAvailability
 from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.transport import Transfer
@@ -33,6 +37,7 @@ from twinbus.testing.auditor import Auditor, Ledger
 CALL: Millis = 10
 """How long a call takes that is answered."""
 
+ORDINARY = Partitioning(1)
 TEMPLATE = AmqpAnnotatedMessage(data_body=b"x", properties={"message_id": ""})
 
 
@@ -80,6 +85,12 @@ class Entity:
     is_full: bool = False
     is_deleted: bool = False
     arrived: list[str] = field(default_factory=list)
+    partitioning: Partitioning = ORDINARY
+    lost_fragments: set[int] = field(default_factory=set)
+
+    def check_fragment(self, key: str | None) -> None:
+        if key is not None and self.partitioning.fragment_of_key(key) in self.lost_fragments:
+            raise ServiceBusError("its messaging store is down", condition=b"amqp:internal-error")
 
     def take(self, ids: Sequence[str]) -> None:
         if self.is_deleted:
@@ -116,6 +127,9 @@ class World:
         self.availability = self.processes[0]
         self.syphons: list[SimSyphon] = []
         self._sent_count = 0
+        self.questions = 0
+        """How often a sender asked how its entity is partitioned."""
+        self.pings: list[Ping] = []
         self.survey_count = 0
         """Looks into one backlog queue each."""
 
@@ -127,8 +141,8 @@ class World:
             self.clock.at = min(end, max(self.clock.at + 1, due))
             now = self.clock.at
             for process in self.processes:
-                for path in process.advance(now):
-                    self._ping(process, path)
+                for ping in process.advance(now):
+                    self._ping(process, ping)
                     # Pings run beside everything else: one that hangs keeps nobody waiting.
                     self.clock.at = now
                 self._survey(process)
@@ -159,9 +173,10 @@ class World:
         under_way = {each for syphon in self.syphons for each in syphon.under_way}
         return Ledger(arrived, [each for each in self.in_backlog() if each not in under_way], self.dead())
 
-    def arrive(self, path: str, ids: Sequence[str], timeout_s: float) -> None:
+    def arrive(self, path: str, ids: Sequence[str], timeout_s: float, key: str | None = None) -> None:
         """At the primary, from a sender or a syphon."""
         self.primary.reach(timeout_s)
+        self.entities[path].check_fragment(key)
         self.entities[path].take(ids)
         if self.primary.loses_reply():
             for each in ids:
@@ -185,13 +200,14 @@ class World:
                 survey.add(index, path_key(each.transfer.path), each.transfer.session_id, each.number)
         process.surveyed(survey, self.clock.at)
 
-    def _ping(self, process: SendAvailability, path: str) -> None:
+    def _ping(self, process: SendAvailability, ping: Ping) -> None:
+        self.pings.append(ping)
         try:
-            self.arrive(path, [], 120)
+            self.arrive(ping.path, [], 120, ping.session_id)
         except Exception as error:
-            process.ping_failed(path, error, self.clock.at)
+            process.ping_failed(ping, error, self.clock.at)
         else:
-            process.ping_answered(path, self.clock.at)
+            process.ping_answered(ping, self.clock.at)
 
 
 class SimSender:
@@ -209,15 +225,19 @@ class SimSender:
         for each in ids:
             auditor.sent(each, None, is_pinned=False)
 
-        def perform(attempt: Step) -> None:
+        def perform(attempt: Step) -> Partitioning | None:
             if isinstance(attempt, Pause):
                 self.world.pass_time(timedelta(milliseconds=attempt.duration))
                 for syphon in self.world.syphons if session_id is not None else ():
                     syphon.step()
+            elif isinstance(attempt, AskPartitioning):
+                self.world.questions += 1
+                return self.world.entities[attempt.path].partitioning
             elif isinstance(attempt, ToPrimary):
-                self.world.arrive(self.path, ids, attempt.timeout_s)
+                self.world.arrive(self.path, ids, attempt.timeout_s, session_id)
             else:
                 self._at_backlog(self._queues[attempt.index], ids, attempt.parcel, attempt.timeout_s, session_id)
+            return None
 
         try:
             run(self.courier.send(messages, timeout_s), perform)

@@ -13,6 +13,7 @@ from twinbus.pairing.events import (
     BacklogQueueState,
     EntityState,
     EventKind,
+    FragmentState,
     PairingEvent,
     PairState,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "SendAvailabilityPairedNamespaceOptions",
     "PairState",
     "EntityState",
+    "FragmentState",
     "BacklogQueueState",
     "Availability",
     "PairingEvent",

@@ -2,9 +2,9 @@
 
 import logging
 import threading
-import uuid
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.model import wire_names
 from twinbus.model.pairing_limits import PING_TIME_TO_LIVE, PING_TIMEOUT
+from twinbus.pairing.entity_watch import Ping
 from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.send_availability import SendAvailability
@@ -34,9 +35,9 @@ def ping_message(session_id: str) -> ServiceBusMessage:
     )
 
 
-def send_ping(stock: Any, timeout_s: float) -> Any:
+def send_ping(session_id: str, stock: Any, timeout_s: float) -> Any:
     """With a stock sender of either kind; the one for asyncio returns what is to be awaited."""
-    return stock.send_messages(ping_message(str(uuid.uuid4())), timeout=timeout_s)
+    return stock.send_messages(ping_message(session_id), timeout=timeout_s)
 
 
 def open_link(stock: Any, timeout_s: float) -> Any:
@@ -69,7 +70,7 @@ class Attendant:
         self._is_stopped = False
         self._has_looked_last = threading.Event()
         self._pings: set[GuardedSender] = set()
-        self._due: deque[str] = deque()
+        self._due: deque[Ping] = deque()
         self._ping_slots = threading.BoundedSemaphore(PINGS_AT_ONCE_MAX)
         self._thread = threading.Thread(target=self._run, name="twinbus-pair", daemon=True)
 
@@ -115,20 +116,20 @@ class Attendant:
     def _start_pings(self) -> None:
         """As many as there are slots; the others wait for one, without threads of their own."""
         while self._due and self._ping_slots.acquire(blocking=False):
-            path = self._due.popleft()
-            threading.Thread(target=self._ping, args=(path,), name="twinbus-ping", daemon=True).start()
+            ping = self._due.popleft()
+            threading.Thread(target=self._ping, args=(ping,), name="twinbus-ping", daemon=True).start()
 
-    def _ping(self, path: str) -> None:
+    def _ping(self, ping: Ping) -> None:
         """With a sender of its own that is not paired: a ping must never end up in the backlog."""
-        sender = GuardedSender(lambda: self._primary.get_queue_sender(path), self._clock, self._lag)
+        sender = GuardedSender(lambda: self._primary.get_queue_sender(ping.path), self._clock, self._lag)
         self._pings.add(sender)
         try:
-            sender.run(send_ping, PING_TIMEOUT.total_seconds())
+            sender.run(partial(send_ping, ping.session_id), PING_TIMEOUT.total_seconds())
         except Exception as error:  # the classifier decides what it means
             if not self._is_stopped:
-                self._availability.ping_failed(path, error, self._clock.now())
+                self._availability.ping_failed(ping, error, self._clock.now())
         else:
-            self._availability.ping_answered(path, self._clock.now())
+            self._availability.ping_answered(ping, self._clock.now())
         finally:
             self._pings.discard(sender)
             self._ping_slots.release()

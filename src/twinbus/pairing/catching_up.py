@@ -12,7 +12,7 @@ A busy session would always have its last messages on the way home. Once the sur
 its next send is held for a moment: nothing follows into the backlog, and the next survey finds the session home.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -80,6 +80,8 @@ class CatchingUp:
     _survey: Survey | None = None
     _waiting: Mapping[str, Numbers] = field(default_factory=dict)
     _moving: set[str] = field(default_factory=set)
+    _concerned: list[Callable[[str], bool]] | None = None
+    """Which sessions may have messages in the backlog, before anybody has looked; None for all."""
 
     @property
     def is_active(self) -> bool:
@@ -115,10 +117,17 @@ class CatchingUp:
                 return trail.queue
         return None
 
-    def start(self, now: Millis) -> bool:
-        """The entity is healthy again. True if it has to catch up: nobody has looked into the backlog yet."""
+    def start(self, now: Millis, concerns: Callable[[str], bool] | None = None) -> bool:
+        """The entity is healthy again, or that part of it which these sessions need. True if it has to catch up: nobody has
+        looked into the backlog yet."""
         if not self.uses_sessions:
             return False
+        if concerns is None:
+            self._concerned = None
+        elif not self.is_active:
+            self._concerned = [concerns]
+        elif self._concerned is not None:
+            self._concerned.append(concerns)
         self.since = now
         self._survey, self._waiting, self._moving = None, {}, set()
         return True
@@ -139,13 +148,16 @@ class CatchingUp:
 
     def _order_of(self, session: str) -> Order:
         survey = self._survey
-        if survey is None or not survey.is_complete or self._is_overfull:
-            return Order.BACKLOG
         trail = self.trails.get(session)
+        if survey is None or not survey.is_complete or self._is_overfull:
+            return Order.BACKLOG if trail is not None or self._is_concerned(session) else Order.PRIMARY
         if trail is None and session not in self._waiting:
             return Order.PRIMARY
         is_quiet = trail is None or trail.under_way == 0
         return Order.HOLD if session in self._moving and is_quiet else Order.BACKLOG
+
+    def _is_concerned(self, session: str) -> bool:
+        return self._concerned is None or any(concerns(session) for concerns in self._concerned)
 
     def surveyed(self, path_key: str, survey: Survey) -> bool:
         """What a survey found. True if everything is home: the entity has caught up."""

@@ -14,7 +14,10 @@ class PairingMetrics:
             registry=registry,
         )
         self._failed_over = Gauge(
-            "twinbus_pairing_failed_over", "1 while the entity is failed over.", ["path"], registry=registry
+            "twinbus_pairing_failed_over",
+            "1 while the entity, or one fragment of it, is failed over.",
+            ["path", "fragment"],
+            registry=registry,
         )
 
         self._protected = Gauge(
@@ -26,6 +29,7 @@ class PairingMetrics:
         outcome = "ok" if event.error is None else "failed"
         self._steps.labels(event.kind.value, event.path or "", event.queue or "", outcome).inc(event.count)
         if event.path is not None and event.kind in (EventKind.FAILED_OVER, EventKind.RECOVERED):
-            self._failed_over.labels(event.path).set(event.kind is EventKind.FAILED_OVER)
+            fragment = "" if event.fragment is None else str(event.fragment)
+            self._failed_over.labels(event.path, fragment).set(event.kind is EventKind.FAILED_OVER)
         if event.kind in (EventKind.UNPROTECTED, EventKind.PROTECTED):
             self._protected.set(event.kind is EventKind.PROTECTED)

@@ -27,7 +27,8 @@ class EventKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PairingEvent:
-    """One step. `path` is the entity's, `queue` the backlog queue's, where the step has one."""
+    """One step. `path` is the entity's, `queue` the backlog queue's, where the step has one; `fragment` is set where a step is
+    about one fragment of a partitioned entity only."""
 
     kind: EventKind
     at: Millis
@@ -35,6 +36,7 @@ class PairingEvent:
     queue: str | None = None
     count: int = 1
     error: BaseException | None = None
+    fragment: int | None = None
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -60,13 +62,32 @@ class Availability(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class FragmentState:
+    """One fragment of a partitioned entity, while it is in trouble and the rest of the entity is not."""
+
+    fragment: int
+    availability: Availability
+    failing_since: Millis | None
+    failed_over_at: Millis | None
+    last_error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
 class EntityState:
+    """The entity as a whole, and those of its fragments that are in trouble by themselves."""
+
     path: str
     availability: Availability
     failing_since: Millis | None
     failed_over_at: Millis | None
     next_ping_at: Millis | None
     last_error: BaseException | None
+    fragments: tuple[FragmentState, ...] = ()
+
+    @property
+    def availabilities(self) -> tuple[Availability, ...]:
+        """Of the whole, and of each fragment that is in trouble."""
+        return (self.availability, *(each.availability for each in self.fragments))
 
 
 @dataclass(frozen=True, slots=True)

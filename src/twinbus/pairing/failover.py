@@ -1,4 +1,4 @@
-"""One entity of the primary: results of sends and pings in, where the next send goes out.
+"""One entity of the primary, or one fragment of it: results of sends and pings in, where the next send goes out.
 
     healthy --outage--> failing --failover_interval without a success--> failed over
        ^ <--any success--'                                                    |  ^
@@ -123,6 +123,10 @@ class FailoverDetector:
         self.next_ping_at = NEVER
         self.recovered_at = now if was_failed_over and self.recovery_ramp else None
         return was_failed_over
+
+    @property
+    def shown_ping_at(self) -> Millis | None:
+        return None if self.next_ping_at == NEVER else self.next_ping_at
 
     def availability(self) -> Availability:
         if self.refusal is not None:

@@ -100,6 +100,8 @@ _BY_ANY_CLASS = _BY_CLASS + _BY_OUR_CLASS
 
 DETACH_FORCED = "amqp:link:detach-forced"
 
+_ANSWERS = ("amqp:internal-error", "com.microsoft:internal-server-error")
+
 # Errors without a class of their own carry only the AMQP condition.
 _BY_CONDITION = {
     "amqp:internal-error": FailureKind.OUTAGE,
@@ -149,6 +151,13 @@ def kind_by(classifier: Classifier, error: BaseException) -> FailureKind:
     except Exception:
         _LOGGER.exception("classifier failed for %s", type(error).__name__)
         return FailureKind.UNKNOWN
+
+
+def is_answer(error: BaseException) -> bool:
+    """Whether the primary itself reported the failure for the message at hand: the way there works, and so may the rest of it."""
+    if isinstance(error, ServiceBusConnectionError | ServiceBusAuthenticationError | OSError):
+        return False
+    return isinstance(error, errors.InternalError) or condition_of(error) in _ANSWERS
 
 
 def condition_of(error: BaseException) -> str | None:

@@ -1,6 +1,6 @@
 """What a user chooses when pairing two namespaces: options in, checked options out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -37,6 +37,8 @@ class SendAvailabilityPairedNamespaceOptions:
     recovered primary and the rest still to the backlog.
     `ordered_recovery` keeps the order of message sessions over the end of an outage: a session goes on through the backlog
     until its earlier messages are home, `ordered_recovery_max` at the longest. Other messages are not affected.
+    `fragment_counts` says how many fragments partitioned entities of the primary have, by path; entities that are not named are
+    then ordinary ones. If it is None, the primary is asked when it matters, which needs the Manage right there.
     `pairing_timeout` is how long pairing may take; `require_backlog=False` lets it succeed without a backlog then: the pair is
     unprotected, says so, and finishes in the background.
     `meter` records every operation of the pair's senders, pings and syphon, for a bill; such as
@@ -57,6 +59,7 @@ class SendAvailabilityPairedNamespaceOptions:
     recovery_ramp: timedelta = timedelta(0)
     ordered_recovery: bool = True
     ordered_recovery_max: timedelta = timedelta(minutes=10)
+    fragment_counts: Mapping[str, int] | None = None
     syphon_messages_per_second_max: float | None = None
     pairing_timeout: timedelta = timedelta(seconds=30)
     require_backlog: bool = True
@@ -74,6 +77,10 @@ class SendAvailabilityPairedNamespaceOptions:
         _require(self.recovery_ramp >= timedelta(0), "recovery_ramp cannot be negative.")
         _require(self.message_size_max > 0, "message_size_max must be a number of bytes above zero.")
         _require(0 <= self.ping_jitter < 1, "ping_jitter is a share of the interval: from 0 to below 1.")
+        counts = (self.fragment_counts or {}).values()
+        _require(
+            all(isinstance(each, int) and each >= 1 for each in counts), "fragment_counts are whole numbers from 1."
+        )
         rate = self.syphon_messages_per_second_max
         _require(rate is None or rate > 0, "syphon_messages_per_second_max must be above zero, or None for no cap.")
 
@@ -97,6 +104,7 @@ _KINDS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (float | int | None, "a number, or None for no cap", ("syphon_messages_per_second_max",)),
     (bool, "True or False", ("enable_syphon", "require_backlog", "ordered_recovery")),
     (str | None, "a text, or None for the name in its host", ("primary_name",)),
+    (Mapping | None, "a mapping of paths to numbers, or None to ask the primary", ("fragment_counts",)),
     (Callable, "a function of one argument", ("classifier", "on_event")),
 )
 

@@ -15,15 +15,17 @@ from twinbus.clock import Clock, Millis, SteadyClock
 from twinbus.pairing.attendant import OPENING_TIMEOUT_S, Attendant, open_link
 from twinbus.pairing.backlog_survey import Surveyor
 from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.courier import AskPartitioning
 from twinbus.pairing.events import PairState
 from twinbus.pairing.guarded_sender import GuardedSender, close_all
 from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
+from twinbus.pairing.partitioning import Partitioning, ask
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner
 from twinbus.pairing.provision import AskName, CreateQueue, Request
-from twinbus.pairing.provisioning import RETRY_S, in_time
+from twinbus.pairing.provisioning import RETRY_S, found_in_time, in_time
 from twinbus.pairing.sender import PairedSender
 from twinbus.pairing.steps import run
 
@@ -55,6 +57,13 @@ def pair_namespaces(
         with _administration(secondary) as administration:
             return run(steps, _management(administration, primary))
 
+    def ask_primary(question: AskPartitioning) -> Partitioning | None:
+        def work() -> Partitioning | None:
+            with _administration(primary) as administration:
+                return run(ask(question.path), lambda call: call(administration))
+
+        return in_time(work, question.timeout_s)
+
     def syphon(queues: dict[int, str]) -> RunningSyphon | None:
         return pair.syphon(queues.values(), clock, lambda: (pair.primary, pair.secondary))
 
@@ -62,7 +71,7 @@ def pair_namespaces(
         failure: Exception | None = None
         queues: dict[int, str] = {}
         try:
-            queues = in_time(find_backlog, timeout_s)
+            queues = found_in_time(find_backlog, timeout_s)
         except Exception as error:
             if pair.options.require_backlog:
                 raise
@@ -75,9 +84,10 @@ def pair_namespaces(
             clock,
             syphon(queues) if queues else None,
             owns_clients=pair.owns_clients,
+            ask_primary=ask_primary,
         )
         if failure is not None:
-            client.protect_later(failure, lambda: in_time(find_backlog, timeout_s), syphon)
+            client.protect_later(failure, lambda: found_in_time(find_backlog, timeout_s), syphon)
         return client
 
 
@@ -97,6 +107,7 @@ class PairedNamespaceClient(ServiceBusClient):
         syphon: RunningSyphon | None = None,
         *,
         owns_clients: bool = False,
+        ask_primary: Callable[[AskPartitioning], Partitioning | None] = lambda _: None,
     ) -> None:
         # Not the constructor of the SDK's: this client has no connection of its own. It is one of them for whoever checks types.
         self.fully_qualified_namespace = primary.fully_qualified_namespace
@@ -105,6 +116,7 @@ class PairedNamespaceClient(ServiceBusClient):
         self._clients = {Partner.PRIMARY: primary, Partner.SECONDARY: secondary}
         self._owns_clients = owns_clients
         self._clock = clock
+        self._ask_primary = ask_primary
         self._closed = threading.Event()
         lag = LocalLag(clock)
         self._life: PairLife[PairedSender, GuardedSender] = PairLife(
@@ -199,7 +211,7 @@ class PairedNamespaceClient(ServiceBusClient):
             self._attendant.stop()
 
     def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
-        return self._life.new_sender(PairedSender, open_stock)
+        return self._life.new_sender(partial(PairedSender, ask_primary=self._ask_primary), open_stock)
 
     def _close_partner(self, partner: Partner, close: Callable[[], None]) -> None:
         close()

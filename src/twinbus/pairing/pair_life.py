@@ -175,9 +175,9 @@ class PairLife(Generic[Sender, Guarded]):
         failing = self.availability.failing_paths()
         if not failing:
             return []
-        wanted = {courier.queue_ahead(now) for courier in self._couriers.all() if path_key(courier.path) in failing} - {
-            None
-        }
+        wanted = {
+            courier.backlog.queue_ahead(now) for courier in self._couriers.all() if path_key(courier.path) in failing
+        } - {None}
         if wanted:
             wanted.add(next((index for index in self.availability.backlog_queues if index not in wanted), None))
         return self.links.missing({index for index in wanted if index is not None})

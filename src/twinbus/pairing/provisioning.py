@@ -15,8 +15,15 @@ RETRY_S = 10.0
 T = TypeVar("T")
 
 
+def found_in_time(find_backlog: Callable[[], T], timeout_s: float) -> T:
+    try:
+        return in_time(find_backlog, timeout_s)
+    except TimeoutError:
+        raise late(timeout_s) from None
+
+
 def in_time(work: Callable[[], T], timeout_s: float) -> T:
-    """What `work` returns or raises, on a thread of its own; raises PairingError if it takes longer."""
+    """What `work` returns or raises, on a thread of its own; raises TimeoutError if it takes longer."""
     done = threading.Event()
     results: list[T] = []
     errors: list[BaseException] = []
@@ -30,7 +37,7 @@ def in_time(work: Callable[[], T], timeout_s: float) -> T:
 
     threading.Thread(target=run, name="twinbus-provision", daemon=True).start()
     if not done.wait(timeout_s):
-        raise late(timeout_s)
+        raise TimeoutError(f"There was no answer within {timeout_s:g} s.")
     if errors:
         raise errors[0]
     return results[0]

@@ -14,12 +14,14 @@ from twinbus.meter.operation import Cause
 from twinbus.model.durations import millis_of
 from twinbus.model.paths import path_key
 from twinbus.pairing.backlog_rotation import Rotation
-from twinbus.pairing.catching_up import CatchingUp, Order, Survey
-from twinbus.pairing.events import BacklogQueueState, EntityState, EventKind, PairingEvent, PairState, tell
+from twinbus.pairing.catching_up import Order, Survey
+from twinbus.pairing.entity_watch import EntityWatch, Failure, Ping
+from twinbus.pairing.events import BacklogQueueState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.failover import FailoverDetector, Route
-from twinbus.pairing.failures import FailureKind, kind_by
+from twinbus.pairing.failures import FailureKind, is_answer, kind_by
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_meter import PairMeter
+from twinbus.pairing.partitioning import Partitioning
 from twinbus.pairing.transfer import AnyMessage
 
 _BY_ORDER = {Order.PRIMARY: Route.PRIMARY, Order.BACKLOG: Route.BACKLOG, Order.HOLD: Route.HOLD}
@@ -44,43 +46,59 @@ class SendAvailability:
         """Called with the path of an entity that works again."""
         self._random = random
         self._lock = threading.Lock()
-        self._detectors: dict[str, FailoverDetector] = {}
-        self._paths: dict[str, str] = {}
-        self._catching_up: dict[str, CatchingUp] = {}
+        self._watches: dict[str, EntityWatch] = {}
         self._is_surveying = False
         self._rotation = Rotation(tuple(backlog_queues), millis_of(options.readmission_interval))
         self.meter = PairMeter(options.meter)
         self._early_max = millis_of(options.ping_primary_interval) * options.ping_jitter
 
-    def detector(self, path: str) -> FailoverDetector:
-        """The one of this entity: every sender to it shares it. For reading `is_untroubled` only."""
+    def watch(self, path: str) -> EntityWatch:
+        """The one of this entity: every sender to it shares it. Others only read it."""
         key = path_key(path)
         with self._lock:
-            if key not in self._detectors:
-                self._paths[key] = path
-                self._catching_up[key] = CatchingUp()
-                self._detectors[key] = FailoverDetector(
-                    millis_of(self.options.failover_interval),
-                    millis_of(self.options.ping_primary_interval),
-                    millis_of(self.options.recovery_ramp),
-                )
-            return self._detectors[key]
+            watch = self._watches.get(key)
+            if watch is None:
+                watch = self._watches[key] = EntityWatch(path, self._new_detector, self._told_partitioning(path))
+            return watch
 
-    def route(self, path: str, now: Millis, sessions: Collection[str] = ()) -> Route:
-        """Where a send with messages of these sessions goes. HOLD: ask again in a moment."""
-        detector = self.detector(path)
-        if detector.is_untroubled:
+    def _new_detector(self) -> FailoverDetector:
+        return FailoverDetector(
+            millis_of(self.options.failover_interval),
+            millis_of(self.options.ping_primary_interval),
+            millis_of(self.options.recovery_ramp),
+        )
+
+    def _told_partitioning(self, path: str) -> Partitioning | None:
+        counts = self.options.fragment_counts
+        if counts is None:
+            return None
+        return Partitioning(next((count for each, count in counts.items() if path_key(each) == path_key(path)), 1))
+
+    def begin_asking(self, path: str, now: Millis) -> bool:
+        """True if the caller is to ask the primary how this entity is partitioned; it then calls `asked`."""
+        watch = self.watch(path)
+        with self._lock:
+            return watch.begin_asking(now)
+
+    def asked(self, path: str, answer: Partitioning | None, now: Millis) -> None:
+        watch = self.watch(path)
+        with self._lock:
+            watch.asked(answer, now)
+
+    def route(self, path: str, now: Millis, sessions: Collection[str] = (), fragment: int | None = None) -> Route:
+        """Where a send with messages of these sessions goes, which all need this fragment. HOLD: ask again in a moment."""
+        watch = self.watch(path)
+        if watch.is_untroubled:
             return Route.PRIMARY
         with self._lock:
-            failed_over = self._advance(detector, now)
-            route = detector.route(now, self._random.random())
-            catching_up = self._catching_up[path_key(path)]
+            failed_over = self._advance(watch, now)
+            routes = [each.route(now, self._random.random()) for each in watch.concerned(fragment)]
+            route = next((each for each in routes if each is not Route.PRIMARY), Route.PRIMARY)
             if sessions:
-                catching_up.uses_sessions = True
-                if route is Route.PRIMARY and catching_up.is_active:
-                    route = _BY_ORDER[catching_up.order(sessions)]
-        if failed_over:
-            self._failed_over(path, detector, now)
+                watch.catching_up.uses_sessions = True
+                if route is Route.PRIMARY and watch.catching_up.is_active:
+                    route = _BY_ORDER[watch.catching_up.order(sessions)]
+        self._failed_over(watch, failed_over, now)
         if route is Route.HOLD:
             self.wake()
         return route if self.backlog_queues else Route.PRIMARY
@@ -89,25 +107,25 @@ class SendAvailability:
         """Messages of these sessions are on their way to this backlog queue."""
         if sessions and self.options.ordered_recovery:
             with self._lock:
-                self._catching_up[path_key(path)].begins(sessions, index)
+                self._watches[path_key(path)].catching_up.begins(sessions, index)
 
     def backlog_ends(self, path: str, sessions: Collection[str], now: Millis) -> None:
         if sessions and self.options.ordered_recovery:
             with self._lock:
-                self._catching_up[path_key(path)].ends(sessions, now)
+                self._watches[path_key(path)].catching_up.ends(sessions, now)
 
     def queue_of(self, path: str, sessions: Collection[str]) -> int | None:
         """The backlog queue in which earlier messages of these sessions wait, while it is in the rotation."""
         if not sessions:
             return None
         with self._lock:
-            index = self._catching_up[path_key(path)].queue_of(sessions)
+            index = self._watches[path_key(path)].catching_up.queue_of(sessions)
             return index if index is not None and self._rotation.contains(index) else None
 
     def start_survey(self, now: Millis) -> dict[int, str] | None:
         """The backlog queues to look into now; the caller reports what it finds. None if that is not due."""
         with self._lock:
-            active = [each for each in self._catching_up.values() if each.is_active]
+            active = [each.catching_up for each in self._watches.values() if each.catching_up.is_active]
             if self._is_surveying or not active or now < min(each.next_survey_at() for each in active):
                 return None
             self._is_surveying = True
@@ -118,15 +136,16 @@ class SendAvailability:
 
     @property
     def is_catching_up(self) -> bool:
-        return any(each.is_active for each in self._catching_up.values())
+        return any(each.catching_up.is_active for each in self._watches.values())
 
     def surveyed(self, survey: Survey | None, now: Millis) -> None:
         """What was found; None if the backlog could not be looked into, which is tried again after a pause."""
-        home: list[tuple[str, BaseException | None]] = []
+        home: list[tuple[EntityWatch, BaseException | None]] = []
         limit = millis_of(self.options.ordered_recovery_max)
         with self._lock:
             self._is_surveying = False
-            for key, each in self._catching_up.items():
+            for key, watch in self._watches.items():
+                each = watch.catching_up
                 if each.since is None:
                     continue
                 error: BaseException | None = None
@@ -135,10 +154,10 @@ class SendAvailability:
                     error = TimeoutError("Some messages were not home within ordered_recovery_max.")
                     each.stop()
                 if is_over or error is not None:
-                    self._detectors[key].is_catching_up = False
-                    home.append((self._paths[key], error))
-        for path, error in home:
-            self._tell_of(path, EventKind.CAUGHT_UP, now, error)
+                    watch.whole.is_catching_up = False
+                    home.append((watch, error))
+        for watch, error in home:
+            self._tell_of(watch, EventKind.CAUGHT_UP, now, error)
 
     def unprotected(self, error: BaseException | None, now: Millis) -> None:
         """There is no backlog yet: sends go to the primary whatever it does."""
@@ -156,35 +175,53 @@ class SendAvailability:
     def kind_of(self, error: BaseException) -> FailureKind:
         return kind_by(self.options.classifier, error)
 
-    def refusal(self, path: str) -> BaseException | None:
-        return self.detector(path).refusal
+    def refusal(self, path: str, fragment: int | None = None) -> BaseException | None:
+        return next((each.refusal for each in self.watch(path).concerned(fragment) if each.refusal is not None), None)
 
-    def last_error(self, path: str) -> BaseException | None:
-        return self.detector(path).last_error
+    def last_error(self, path: str, fragment: int | None = None) -> BaseException | None:
+        found = (each.last_error for each in self.watch(path).concerned(fragment))
+        return next((each for each in found if each is not None), None)
 
-    def primary_answered(self, path: str) -> None:
-        detector = self.detector(path)
-        if detector.failing_since is not None:
-            with self._lock:
-                detector.primary_answered()
-
-    def primary_failed(self, path: str, error: BaseException, now: Millis, kind: FailureKind | None = None) -> Route:
-        """Where this send continues: PRIMARY means that the caller gets the error. `kind` is what the classifier says unless
-        the caller knows better."""
-        if not (kind or self.kind_of(error)).is_outage:
-            return Route.PRIMARY
-        detector = self.detector(path)
+    def primary_answered(self, path: str, now: Millis, fragment: int | None = None) -> None:
+        watch = self.watch(path)
+        if watch.has_fragments:
+            watch.answered_at = now
+        if watch.is_untroubled:
+            return
         with self._lock:
-            started = detector.primary_failed(error, now)
-            failed_over = self._advance(detector, now)
+            for detector in watch.concerned(fragment):
+                detector.primary_answered()
+            watch.forget_healthy()
+
+    def primary_failed(
+        self,
+        path: str,
+        error: BaseException,
+        now: Millis,
+        kind: FailureKind | None = None,
+        *,
+        fragment: int | None = None,
+        began_at: Millis | None = None,
+    ) -> Route:
+        """Where this send continues: PRIMARY means that the caller gets the error. `kind` is what the classifier says unless
+        the caller knows better. The send needed this fragment, and was begun at `began_at`."""
+        kind = kind or self.kind_of(error)
+        if not kind.is_outage:
+            return Route.PRIMARY
+        watch = self.watch(path)
+        is_wait = kind is FailureKind.TIMEOUT and began_at is not None
+        half_time = now - (now - (began_at or now)) // 2 if is_wait else NEVER
+        with self._lock:
+            blamed = watch.to_blame(fragment, Failure(is_answer(error), half_time))
+            started = watch.in_trouble(blamed).primary_failed(error, now)
+            failed_over = self._advance(watch, now)
             # Not `route`: a send gets one random draw in a ramp, and has had it.
-            is_over = detector.failed_over_at is not None and bool(self.backlog_queues)
-            route = detector.route(now) if is_over else Route.PRIMARY
+            over = [each for each in watch.concerned(fragment) if each.failed_over_at is not None]
+            route = over[0].route(now) if over and self.backlog_queues else Route.PRIMARY
         if started:
-            self._tell_of(path, EventKind.TIMER_STARTED, now, error)
+            self._tell_of(watch, EventKind.TIMER_STARTED, now, error, blamed)
             self.wake()
-        if failed_over:
-            self._failed_over(path, detector, now)
+        self._failed_over(watch, failed_over, now)
         return route
 
     def choose_queue(self, current: int | None, now: Millis) -> int | None:
@@ -223,115 +260,128 @@ class SendAvailability:
             back = self._rotation.accepted()
         self._readmitted(back, now)
         self.meter.sent(Cause.SEND, queue, messages, now)
-        self._tell(PairingEvent(EventKind.BACKLOG_SEND, now, self._named(path), queue, len(messages)))
+        self._tell(PairingEvent(EventKind.BACKLOG_SEND, now, self.watch(path).path, queue, len(messages)))
 
-    def advance(self, now: Millis) -> list[str]:
-        """Let time pass: fail over what is due, and return the entities to ping now."""
-        due: list[str] = []
-        failed_over: list[tuple[str, FailoverDetector]] = []
+    def advance(self, now: Millis) -> list[Ping]:
+        """Let time pass: fail over what is due, and return the pings to send now."""
+        due: list[Ping] = []
+        failed_over: list[tuple[EntityWatch, list[int | None]]] = []
         with self._lock:
             back = self._rotation.readmit(now)
-            for key, detector in self._detectors.items():
-                if self._advance(detector, now):
-                    failed_over.append((self._paths[key], detector))
-                if detector.start_ping(now):
-                    detector.ping_sooner(self._early())
-                    due.append(self._paths[key])
+            for watch in self._watches.values():
+                failed_over.append((watch, self._advance(watch, now)))
+                for fragment, detector in watch.detectors():
+                    if detector.start_ping(now):
+                        detector.ping_sooner(self._early())
+                        due.append(watch.ping(fragment))
         self._readmitted(back, now)
-        for path, detector in failed_over:
-            self._failed_over(path, detector, now)
+        for watch, parts in failed_over:
+            self._failed_over(watch, parts, now)
         return due
 
     def advance_failovers(self, now: Millis) -> None:
         """Let time pass without starting pings, so that a view shows what the next send would meet."""
-        for path in list(self._paths.values()):
-            self.route(path, now)
+        for watch in list(self._watches.values()):
+            self.route(watch.path, now)
 
     def next_action_at(self) -> Millis:
         with self._lock:
-            soonest = min((each.next_action_at() for each in self._detectors.values()), default=NEVER)
+            watches = list(self._watches.values())
+            detectors = (each for watch in watches for _, each in watch.detectors())
+            soonest = min((each.next_action_at() for each in detectors), default=NEVER)
             if self._is_surveying:
                 return soonest
-            surveys = (each.next_survey_at() for each in self._catching_up.values())
+            surveys = (each.catching_up.next_survey_at() for each in watches)
             return min(soonest, min(surveys, default=NEVER))
 
     def failing_paths(self) -> set[str]:
         """Keys of the entities whose sends go, or may soon go, to the backlog."""
         with self._lock:
-            return {key for key, each in self._detectors.items() if each.failing_since is not None}
+            return {key for key, each in self._watches.items() if each.is_failing()}
 
-    def ping_answered(self, path: str, now: Millis) -> None:
-        self.meter.pinged(path, now)
-        self._tell_of(path, EventKind.PING, now)
-        self.mark_healthy(path, now)
+    def ping_answered(self, ping: Ping, now: Millis) -> None:
+        self.meter.pinged(ping.path, now)
+        watch = self.watch(ping.path)
+        self._tell_of(watch, EventKind.PING, now, None, ping.fragment)
+        self._recover(watch, [ping.fragment], now)
 
-    def ping_failed(self, path: str, error: BaseException, now: Millis) -> None:
-        self.meter.pinged(path, now)
-        detector, kind = self.detector(path), self.kind_of(error)
+    def ping_failed(self, ping: Ping, error: BaseException, now: Millis) -> None:
+        self.meter.pinged(ping.path, now)
+        watch, kind = self.watch(ping.path), self.kind_of(error)
         with self._lock:
-            detector.ping_failed(error, kind.is_lasting)
-        self._tell_of(path, EventKind.PING, now, error)
+            detector = watch.at(ping.fragment)
+            if detector is not None:
+                detector.ping_failed(error, kind.is_lasting)
+        self._tell_of(watch, EventKind.PING, now, error, ping.fragment)
 
     def mark_healthy(self, path: str, now: Millis) -> None:
-        """An entity that has no sender is not failed over either."""
+        """With all its fragments. An entity that has no sender is not failed over either."""
+        watch = self._watches.get(path_key(path))
+        if watch is not None:
+            self._recover(watch, [fragment for fragment, _ in watch.detectors()], now)
+
+    def _recover(self, watch: EntityWatch, parts: Sequence[int | None], now: Millis) -> None:
+        recovered: list[int | None] = []
         with self._lock:
-            detector = self._detectors.get(path_key(path))
-            was_failed_over = detector is not None and detector.recover(now)
-            if was_failed_over and detector is not None and self.options.ordered_recovery:
-                detector.is_catching_up = self._catching_up[path_key(path)].start(now)
-        if was_failed_over:
-            self._tell_of(path, EventKind.RECOVERED, now)
-            self.on_recovered(self._named(path))
+            for fragment in parts:
+                detector = watch.at(fragment)
+                if detector is None or not detector.recover(now):
+                    continue
+                recovered.append(fragment)
+                if self.options.ordered_recovery and watch.catching_up.start(now, watch.concerns(fragment)):
+                    watch.whole.is_catching_up = True
+            watch.forget_healthy()
+        for fragment in recovered:
+            self._tell_of(watch, EventKind.RECOVERED, now, None, fragment)
+        if recovered:
+            self.on_recovered(watch.path)
             self.wake()
 
     def state(self) -> PairState:
         with self._lock:
-            entities = tuple(_entity_state(self._paths[key], each) for key, each in self._detectors.items())
+            entities = tuple(watch.state() for watch in self._watches.values())
             out_until = self._rotation.out_until
             queues = tuple(BacklogQueueState(path, out_until.get(i)) for i, path in self.backlog_queues.items())
         return PairState(entities, queues, bool(queues), self.backlog_error)
 
-    def _advance(self, detector: FailoverDetector, now: Millis) -> bool:
-        """Under the lock. True if the entity is failed over by this."""
-        if not detector.advance(now):
-            return False
-        detector.is_catching_up = False
-        for key, each in self._detectors.items():
-            if each is detector:
-                self._catching_up[key].pause()
-        detector.ping_sooner(self._early())
-        return True
+    def _advance(self, watch: EntityWatch, now: Millis) -> list[int | None]:
+        """Under the lock. The parts that are failed over by this."""
+        over = [fragment for fragment, detector in watch.detectors() if detector.advance(now)]
+        if None in over:
+            watch.whole.is_catching_up = False
+            watch.catching_up.pause()
+        for fragment in over:
+            watch.in_trouble(fragment).ping_sooner(self._early())
+        watch.forget_healthy()
+        return over
 
     def _early(self) -> Millis:
         """How much sooner than its interval a ping comes. An outage begins for many processes at one moment: without
         a lot for each, their first pings would all meet the primary together."""
         return int(self._early_max * self._random.random())
 
-    def _failed_over(self, path: str, detector: FailoverDetector, now: Millis) -> None:
-        self._tell_of(path, EventKind.FAILED_OVER, now, detector.last_error)
-        self.wake()
+    def _failed_over(self, watch: EntityWatch, parts: Sequence[int | None], now: Millis) -> None:
+        for fragment in parts:
+            detector = watch.at(fragment)
+            error = None if detector is None else detector.last_error
+            self._tell_of(watch, EventKind.FAILED_OVER, now, error, fragment)
+        if parts:
+            self.wake()
 
     def _readmitted(self, indexes: list[int], now: Millis) -> None:
         for index in indexes:
             self._tell(PairingEvent(EventKind.QUEUE_READMITTED, now, queue=self.backlog_queues[index]))
 
-    def _named(self, path: str) -> str:
-        """As its first sender wrote it. One entity has one name in all events, whichever sender caused them."""
-        return self._paths.get(path_key(path), path)
-
-    def _tell_of(self, path: str, kind: EventKind, now: Millis, error: BaseException | None = None) -> None:
-        self._tell(PairingEvent(kind, now, self._named(path), error=error))
+    def _tell_of(
+        self,
+        watch: EntityWatch,
+        kind: EventKind,
+        now: Millis,
+        error: BaseException | None = None,
+        fragment: int | None = None,
+    ) -> None:
+        """An entity has one name in all events, whichever sender caused them."""
+        self._tell(PairingEvent(kind, now, watch.path, error=error, fragment=fragment))
 
     def _tell(self, event: PairingEvent) -> None:
         tell(self.options.on_event, event)
-
-
-def _entity_state(path: str, detector: FailoverDetector) -> EntityState:
-    return EntityState(
-        path,
-        detector.availability(),
-        detector.failing_since,
-        detector.failed_over_at,
-        None if detector.next_ping_at == NEVER else detector.next_ping_at,
-        detector.last_error,
-    )

@@ -1,6 +1,7 @@
 """The paired sender for threads: a drop-in replacement for the SDK's `ServiceBusSender`."""
 
 import time
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
 
 from twinbus.clock import Millis
+from twinbus.pairing.backlog_delivery import Pause
 from twinbus.pairing.backlog_links import BacklogLinks
-from twinbus.pairing.courier import Courier, Pause, Step, ToPrimary
+from twinbus.pairing.courier import AskPartitioning, Courier, Step, ToPrimary
 from twinbus.pairing.guarded_sender import GuardedSender
+from twinbus.pairing.partitioning import Partitioning
 from twinbus.pairing.preflight import PairedMessageBatch, Sendable, warn_of
 from twinbus.pairing.steps import run
 
@@ -22,7 +25,13 @@ class PairedSender(ServiceBusSender):
     entering its context does not fail while the primary is down.
     """
 
-    def __init__(self, primary: GuardedSender, backlog: BacklogLinks[GuardedSender], courier: Courier) -> None:
+    def __init__(
+        self,
+        primary: GuardedSender,
+        backlog: BacklogLinks[GuardedSender],
+        courier: Courier,
+        ask_primary: Callable[[AskPartitioning], Partitioning | None] = lambda _: None,
+    ) -> None:
         # Not the constructor of the SDK's: this sender has no link of its own. It is one of them for whoever checks types.
         self.fully_qualified_namespace = primary.stock.fully_qualified_namespace
         self.entity_name = courier.path
@@ -30,6 +39,7 @@ class PairedSender(ServiceBusSender):
         self._primary = primary
         self._backlog = backlog
         self._courier = courier
+        self._ask_primary = ask_primary
 
     def __enter__(self) -> "PairedSender":
         self._courier.check_live()
@@ -92,5 +102,7 @@ class PairedSender(ServiceBusSender):
             return self._primary.perform(step)
         if isinstance(step, Pause):
             return time.sleep(step.duration / 1000)
+        if isinstance(step, AskPartitioning):
+            return self._ask_primary(step)
         self._courier.check_live()
         return self._backlog.at(step.index).perform(step)

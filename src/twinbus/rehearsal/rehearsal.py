@@ -44,7 +44,7 @@ LEAD_S = 0.5
 """From the time that all connections are open to the first message."""
 
 RECOVERY_WAIT_S = 60.0
-_RECOVERED = (EntityAvailability.HEALTHY, EntityAvailability.CATCHING_UP)
+_RECOVERED = {EntityAvailability.HEALTHY, EntityAvailability.CATCHING_UP}
 WAITING, DRAINING = "waiting until everything is healthy", "draining the backlog"
 QUIET_S = LOCK_DURATION.total_seconds() + 5.0
 """Longer than a lock: a message whose receiver was disconnected has come again by then, or never will."""
@@ -174,7 +174,7 @@ class Rehearsal:
         """What still catches up does so until the backlog is drained, which comes next."""
         self._enter(WAITING)
         deadline = time.monotonic() + RECOVERY_WAIT_S
-        while any(each.availability not in _RECOVERED for each in pair.state().entities):
+        while any(set(each.availabilities) - _RECOVERED for each in pair.state().entities):
             if time.monotonic() > deadline:
                 return
             time.sleep(LOOK_S)

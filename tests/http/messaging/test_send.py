@@ -197,7 +197,10 @@ def test_only_what_is_pinned_to_a_store_that_is_down_is_refused(server: RunningS
     store.down()
     wait_until(lambda: not broker.is_available)
     pinned = {"BrokerProperties": json.dumps({"PartitionKey": "order-2"})}
-    assert http.post(f"/{queue}/messages", content=b"x", headers=pinned).status_code == 500
+    refused = http.post(f"/{queue}/messages", content=b"x", headers=pinned)
+    # Not 503, which asks clients to slow down, and which no paired sender fails over for.
+    assert refused.status_code == 500
+    assert "50000" in refused.text
     assert {http.post(f"/{queue}/messages", content=b"x").status_code for _ in range(16)} == {201}
     assert {http.delete(f"/{queue}/messages/head?timeout=1").status_code for _ in range(16)} == {200}
     store.up()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from azure.servicebus.aio import ServiceBusClient
 
@@ -11,6 +12,7 @@ from twinbus.clock import Clock, Millis
 from twinbus.model.pairing_limits import PING_TIMEOUT
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.attendant import LOOK_INTERVAL, PINGS_AT_ONCE_MAX, send_ping, until_next_look
+from twinbus.pairing.entity_watch import Ping
 from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.send_availability import SendAvailability
 
@@ -75,19 +77,19 @@ class Attendant:
             self._wake.clear()
 
     async def _look(self, now: Millis) -> None:
-        for path in self._availability.advance(now):
-            self._spawn(self._ping(path))
+        for ping in self._availability.advance(now):
+            self._spawn(self._ping(ping))
         await self._watch(now)
 
-    async def _ping(self, path: str) -> None:
+    async def _ping(self, ping: Ping) -> None:
         """With a sender of its own that is not paired: a ping must never end up in the backlog."""
         async with self._slots:
-            sender = GuardedSender(lambda: self._primary.get_queue_sender(path), self._clock, self._lag)
+            sender = GuardedSender(lambda: self._primary.get_queue_sender(ping.path), self._clock, self._lag)
             try:
-                await sender.run(send_ping, PING_TIMEOUT.total_seconds())
+                await sender.run(partial(send_ping, ping.session_id), PING_TIMEOUT.total_seconds())
             except Exception as error:  # the classifier decides what it means
-                self._availability.ping_failed(path, error, self._clock.now())
+                self._availability.ping_failed(ping, error, self._clock.now())
             else:
-                self._availability.ping_answered(path, self._clock.now())
+                self._availability.ping_answered(ping, self._clock.now())
             finally:
                 await sender.close()

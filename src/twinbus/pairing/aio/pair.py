@@ -16,14 +16,16 @@ from twinbus.pairing.aio.attendant import Attendant
 from twinbus.pairing.aio.backlog_survey import Surveyor
 from twinbus.pairing.aio.blocking_clients import blocking_clients
 from twinbus.pairing.aio.guarded_sender import GuardedSender
-from twinbus.pairing.aio.sender import PairedSender
+from twinbus.pairing.aio.sender import AskPrimary, PairedSender, not_asked
 from twinbus.pairing.attendant import OPENING_TIMEOUT_S, open_link
 from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.courier import AskPartitioning
 from twinbus.pairing.events import PairState
 from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
+from twinbus.pairing.partitioning import Partitioning, ask
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner
 from twinbus.pairing.provision import AskName, CreateQueue, Request
 from twinbus.pairing.provisioning import RETRY_S, late
@@ -53,6 +55,10 @@ async def pair_namespaces(
         except TimeoutError:
             raise late(timeout_s) from None
 
+    async def ask_primary(question: AskPartitioning) -> Partitioning | None:
+        async with asyncio.timeout(question.timeout_s), _administration(primary) as administration:
+            return await run_async(ask(question.path), lambda call: call(administration))
+
     def syphon(queues: dict[int, str]) -> RunningSyphon | None:
         return pair.syphon(queues.values(), clock, lambda: blocking_clients(pair.primary, pair.secondary))
 
@@ -73,6 +79,7 @@ async def pair_namespaces(
             clock,
             syphon(queues) if queues else None,
             owns_clients=pair.owns_clients,
+            ask_primary=ask_primary,
         )
         if failure is not None:
             client.protect_later(failure, find_backlog, syphon)
@@ -92,6 +99,7 @@ class PairedNamespaceClient(ServiceBusClient):
         syphon: RunningSyphon | None = None,
         *,
         owns_clients: bool = False,
+        ask_primary: AskPrimary = not_asked,
     ) -> None:
         # Not the constructor of the SDK's: this client has no connection of its own. It is one of them for whoever checks types.
         self.fully_qualified_namespace = primary.fully_qualified_namespace
@@ -100,6 +108,7 @@ class PairedNamespaceClient(ServiceBusClient):
         self._clients = {Partner.PRIMARY: primary, Partner.SECONDARY: secondary}
         self._owns_clients = owns_clients
         self._clock = clock
+        self._ask_primary = ask_primary
         lag = LocalLag(clock)
         self._opening: set[asyncio.Task[None]] = set()
         self._life: PairLife[PairedSender, GuardedSender] = PairLife(
@@ -195,7 +204,7 @@ class PairedNamespaceClient(ServiceBusClient):
             await self._attendant.stop()
 
     def _sender(self, open_stock: Callable[[], ServiceBusSender]) -> PairedSender:
-        return self._life.new_sender(PairedSender, open_stock)
+        return self._life.new_sender(partial(PairedSender, ask_primary=self._ask_primary), open_stock)
 
     async def _close_senders(self) -> None:
         for task in self._opening:

@@ -1,18 +1,27 @@
 """The paired sender for asyncio: a drop-in replacement for the SDK's `azure.servicebus.aio.ServiceBusSender`."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 
 from twinbus.pairing.aio.guarded_sender import GuardedSender
+from twinbus.pairing.backlog_delivery import Pause
 from twinbus.pairing.backlog_links import BacklogLinks
-from twinbus.pairing.courier import Courier, Pause, Step, ToPrimary
+from twinbus.pairing.courier import AskPartitioning, Courier, Step, ToPrimary
+from twinbus.pairing.partitioning import Partitioning
 from twinbus.pairing.preflight import PairedMessageBatch, Sendable, warn_of
 from twinbus.pairing.steps import run_async
+
+AskPrimary: TypeAlias = Callable[[AskPartitioning], Awaitable[Partitioning | None]]
+
+
+async def not_asked(_: AskPartitioning) -> Partitioning | None:
+    return None
 
 
 class PairedSender(ServiceBusSender):
@@ -21,7 +30,13 @@ class PairedSender(ServiceBusSender):
     Every rule is that of `twinbus.pairing.PairedSender`; here its methods are awaited.
     """
 
-    def __init__(self, primary: GuardedSender, backlog: BacklogLinks[GuardedSender], courier: Courier) -> None:
+    def __init__(
+        self,
+        primary: GuardedSender,
+        backlog: BacklogLinks[GuardedSender],
+        courier: Courier,
+        ask_primary: AskPrimary = not_asked,
+    ) -> None:
         # Not the constructor of the SDK's: this sender has no link of its own. It is one of them for whoever checks types.
         self.fully_qualified_namespace = primary.stock.fully_qualified_namespace
         self.entity_name = courier.path
@@ -29,6 +44,7 @@ class PairedSender(ServiceBusSender):
         self._primary = primary
         self._backlog = backlog
         self._courier = courier
+        self._ask_primary = ask_primary
 
     async def __aenter__(self) -> "PairedSender":
         self._courier.check_live()
@@ -78,5 +94,7 @@ class PairedSender(ServiceBusSender):
             return await self._primary.perform(step)
         if isinstance(step, Pause):
             return await asyncio.sleep(step.duration / 1000)
+        if isinstance(step, AskPartitioning):
+            return await self._ask_primary(step)
         self._courier.check_live()
         return await self._backlog.at(step.index).perform(step)
