@@ -47,10 +47,12 @@ TIMEOUTS_S = (3, pytest.param(5, marks=pytest.mark.nightly), pytest.param(10, ma
 @contextmanager
 def relayed(spaces: Spaces) -> Iterator[tuple[RelayThread, str]]:
     with RelayThread(spaces.primary.amqp_port) as relay:
-        yield relay, spaces.primary.connection_string_with(f"Endpoint=sb://127.0.0.1:{relay.port}")
-        if spaces.primary.is_running:
-            for index in range(2):
-                spaces.primary.ask("POST", f"/$stores/{index}/up")
+        try:
+            yield relay, spaces.primary.connection_string_with(f"Endpoint=sb://127.0.0.1:{relay.port}")
+        finally:
+            if spaces.primary.is_running:
+                for index in range(2):
+                    spaces.primary.ask("POST", f"/$stores/{index}/up")
 
 
 @pytest.mark.rule("B3", "B5")

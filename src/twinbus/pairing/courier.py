@@ -48,7 +48,7 @@ HOLD_LOOK: Millis = 50
 """How long a message may wait until the last messages of its session are home, and how often it looks."""
 
 ASK_MAX: Millis = 3_000
-"""Of a send's time, to learn how its entity is partitioned. Once for each entity."""
+"""At most, and no more than a quarter of a send's time, to learn how its entity is partitioned. Once for each entity."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -271,7 +271,8 @@ class Courier:
         """The one that a failed send needed. Asks the primary once whether the entity has fragments, if it matters: the primary
         answered, so it can be asked."""
         if self._watch.partitioning is None and is_answer(error):
-            ends_at = min(self._clock.now() + ASK_MAX, deadline)
+            now = self._clock.now()
+            ends_at = now + min(ASK_MAX, (deadline - now) // 4)
             if self._availability.begin_asking(self.path, self._clock.now()):
                 answer: Partitioning | None = None
                 try:

@@ -16,7 +16,7 @@ from twinbus.pairing.failover import FailoverDetector
 from twinbus.pairing.partitioning import Partitioning
 from twinbus.pairing.transfer import AnyMessage
 
-ASK_AGAIN: Millis = 300_000
+ASK_AGAIN: Millis = 30_000
 """After the primary did not say how an entity is partitioned."""
 
 

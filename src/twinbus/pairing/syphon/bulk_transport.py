@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState
-from twinbus.amqp.errors import DecodeError
 from twinbus.client.kept_links import KeptLinks
 from twinbus.client.namespace import Namespace
 from twinbus.client.outcomes import abandoned, dead_lettered
@@ -16,8 +15,6 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
 from twinbus.meter.operation import SYPHON_PRODUCT
-from twinbus.model.received_payload import read_front
-from twinbus.pairing.restore import NotATransfer, delivery_facts, restore
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -29,8 +26,8 @@ from twinbus.pairing.syphon.transport import (
     Request,
     SendAll,
     Taken,
-    Transfer,
     Wait,
+    taken_of,
 )
 
 CREDIT = 4 * BATCH_MAX
@@ -101,7 +98,7 @@ class BulkTransport:
             self._held_count = 0
         received = await self._wait_for_messages(receiver, count_max, wait_s)
         self._held_count += len(received)
-        return [_taken(each) for each in received]
+        return [taken_of(each, each.payload) for each in received]
 
     async def _wait_for_messages(self, receiver: Receiver, count_max: int, wait_s: float) -> list[ReceivedMessage]:
         # Looking often costs nothing: the link has its credit all the time, and all of it is one receive.
@@ -151,15 +148,3 @@ class BulkTransport:
         while seconds > 0 and not self._is_stopping():
             await asyncio.sleep(min(LOOK_S, seconds))
             seconds -= LOOK_S
-
-
-def _taken(received: ReceivedMessage) -> Taken:
-    try:
-        restored = restore(received.payload)
-    except (NotATransfer, DecodeError) as error:
-        number, locked_until = delivery_facts(read_front(received.payload)[0])
-        return Taken(received, number, locked_until, NotATransfer(str(error)))
-    transfer = Transfer(
-        restored.path, restored.payload, len(restored.payload), restored.session_id, restored.partition_key
-    )
-    return Taken(received, restored.sequence_number, restored.locked_until, transfer)

@@ -2,14 +2,14 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
 
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.meter.operation import SYPHON_PRODUCT
 from twinbus.pairing.guarded_sender import GuardedSender, close_all, interrupt
-from twinbus.pairing.syphon.stock_message import transfer_of
+from twinbus.pairing.syphon.stock_payloads import StockPayloads, batch_of
 from twinbus.pairing.syphon.transport import (
     Abandon,
     Answer,
@@ -21,6 +21,7 @@ from twinbus.pairing.syphon.transport import (
     SendAll,
     Taken,
     Wait,
+    taken_of,
 )
 
 SEND_TIMEOUT_S = 30.0
@@ -72,6 +73,7 @@ class StockTransport:
         clock: Clock,
     ) -> None:
         self._receiver = receiver
+        self._payloads = StockPayloads(receiver)
         self._destinations = destinations
         self._wait = wait
         self._clock = clock
@@ -89,8 +91,7 @@ class StockTransport:
     def _perform(self, request: Request) -> Answer:
         match request:
             case Receive(count_max, wait_s):
-                received = self._receiver.receive_messages(max_message_count=count_max, max_wait_time=wait_s)
-                return [_taken(message) for message in received]
+                return self._receive(count_max, wait_s)
             case SendAll(chunks):
                 return [self._send(chunk) for chunk in chunks]
             case Complete(taken):
@@ -115,11 +116,22 @@ class StockTransport:
     def close(self) -> None:
         self._receiver.close()
 
+    def _receive(self, count_max: int, wait_s: float) -> list[Taken]:
+        self._payloads.watch()
+        taken: list[Taken] = []
+        for message in self._receiver.receive_messages(max_message_count=count_max, max_wait_time=wait_s):
+            payload = self._payloads.take(message)
+            if payload is None:
+                self._receiver.abandon_message(message)  # the SDK has opened another link meanwhile; it comes again
+            else:
+                taken.append(taken_of(message, payload))
+        return taken
+
     def _send(self, chunk: Chunk) -> Exception | None:
-        messages: list[Any] = [transfer.message for transfer in chunk.transfers]
+        batch = batch_of(transfer.message for transfer in chunk.transfers if isinstance(transfer.message, bytes))
 
         def send(stock: ServiceBusSender, timeout_s: float) -> None:
-            stock.send_messages(messages[0] if len(messages) == 1 else messages, timeout=timeout_s)
+            stock.send_messages(batch, timeout=timeout_s)
 
         try:
             self._destinations.at(chunk.path).run(send, SEND_TIMEOUT_S)
@@ -137,13 +149,6 @@ class StockTransport:
                 failure = error
         if failure is not None:
             raise failure
-
-
-def _taken(message: ServiceBusReceivedMessage) -> Taken:
-    assert message.sequence_number is not None
-    assert message.locked_until_utc is not None
-    locked_until = int(message.locked_until_utc.timestamp() * 1000)
-    return Taken(message, message.sequence_number, locked_until, transfer_of(message))
 
 
 def _message(taken: Taken) -> ServiceBusReceivedMessage:

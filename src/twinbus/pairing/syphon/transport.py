@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
-from twinbus.pairing.restore import NotATransfer
+from twinbus.model.received_payload import read_front
+from twinbus.pairing.restore import NotATransfer, delivery_facts, restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +90,16 @@ class Wait:
 
 Request: TypeAlias = Receive | SendAll | Complete | DeadLetter | Abandon | Wait
 Answer: TypeAlias = Sequence[Taken] | Sequence[Exception | None] | None
+
+
+def taken_of(handle: object, payload: bytes) -> Taken:
+    """A message from a backlog queue by its bytes, restored if it is a transfer."""
+    try:
+        restored = restore(payload)
+    except (NotATransfer, DecodeError) as error:
+        number, locked_until = delivery_facts(read_front(payload)[0])
+        return Taken(handle, number, locked_until, NotATransfer(str(error)))
+    transfer = Transfer(
+        restored.path, restored.payload, len(restored.payload), restored.session_id, restored.partition_key
+    )
+    return Taken(handle, restored.sequence_number, restored.locked_until, transfer)
