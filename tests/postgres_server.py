@@ -61,8 +61,14 @@ def programs() -> Path:
 class PostgresServer:
     """Reached by a socket in its folder, so that no port is needed. Without `syncs` a crash of the machine would lose data."""
 
-    def __init__(self, *, syncs: bool = False, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *, syncs: bool = False, settings: dict[str, str] | None = None, disk_mb: int | None = None
+    ) -> None:
+        """`disk_mb`: on a disk of its own of this size, which only root can make."""
         self.folder = Path(tempfile.mkdtemp(prefix="twinbus-pg-"))
+        self._has_disk = disk_mb is not None
+        if disk_mb is not None:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk_mb}m", "tmpfs", str(self.folder)], check=True)
         self._settings = {**SETTINGS, "fsync": "on" if syncs else "off", **(settings or {})}
         if USER_ID is not None:
             os.chown(self.folder, USER_ID, USER_ID)
@@ -129,6 +135,15 @@ class PostgresServer:
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
+    def thaw_and_kill(self) -> None:
+        """It goes on for a moment, and does not know that it has been succeeded."""
+        if self.is_running():
+            self.thaw()
+        self.kill()
+
+    def clear(self) -> None:
+        shutil.rmtree(self._data)
+
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         # Each of its processes has a session of its own, so a signal to the group reaches the first one only.
@@ -145,8 +160,33 @@ class PostgresServer:
             except subprocess.TimeoutExpired:
                 self.kill()
 
+    def fill_disk(self) -> None:
+        with suppress(OSError), (self.folder / "ballast").open("wb", buffering=0) as ballast:
+            while True:
+                ballast.write(bytes(1 << 16))
+
+    def free_disk(self) -> None:
+        (self.folder / "ballast").unlink(missing_ok=True)
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stop_wal_receiver(self) -> list[int]:
+        """Of a standby: what is committed reaches it no more until its processes go on (SIGCONT)."""
+        assert self._process is not None
+        found = [
+            each.pid
+            for each in psutil.Process(self._process.pid).children()
+            if "walreceiver" in "".join(each.cmdline())
+        ]
+        for pid in found:
+            os.kill(pid, signal.SIGSTOP)
+        return found
+
     def remove(self) -> None:
         self.kill()
+        if self._has_disk:
+            subprocess.run(["umount", "-l", str(self.folder)], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self, program: str, *arguments: str) -> None:

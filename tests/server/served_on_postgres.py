@@ -16,12 +16,19 @@ class Served:
     """One process, with a data folder of its own as on another machine. A `--store` among the options comes before `dsn`."""
 
     def __init__(
-        self, folder: Path, dsn: str, namespace: str, *options: str, in_arguments: bool = True, stores: int = 2
+        self,
+        folder: Path,
+        dsn: str,
+        namespace: str,
+        *options: str,
+        in_arguments: bool = True,
+        stores: int = 2,
+        amqp_port: int = 0,
     ) -> None:
         self._out, self._log = folder / "out", folder / "log"
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "twinbus", "serve", namespace, "--data", str(folder), "--json", *options]
-        command += ["--amqp-port", "0", "--http-port", "0", "--stores", str(stores), "--no-meter"]
+        command += ["--amqp-port", str(amqp_port), "--http-port", "0", "--stores", str(stores), "--no-meter"]
         environment = dict(os.environ)
         if in_arguments:
             command += ["--store", dsn]
@@ -61,6 +68,10 @@ class Served:
 
     def wait(self) -> int:
         return self._process.wait(READY_MAX_S)
+
+    @property
+    def is_serving(self) -> bool:
+        return bool(self._out.read_text().strip()) and self._process.poll() is None
 
     def kill(self) -> None:
         self._process.kill()

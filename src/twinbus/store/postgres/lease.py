@@ -3,6 +3,9 @@
 The database's clock decides when a lease ends. Its owner trusts a renewal for a second less, counted from before it was sent, by a
 clock that neither jumps nor stands still while the machine sleeps: so it stops handing over before anybody else begins, as long
 as the two clocks differ by less than a fifth over five seconds.
+
+A renewal waits for the standby as a commit does. A server that has been succeeded by its standby and does not know it renews
+nothing: otherwise its owner would go on handing over beside the one at the new server.
 """
 
 import logging
@@ -202,7 +205,9 @@ class _DatabaseLeases:
             for place, owner in held.items():
                 before = boot_time()
                 statement = schema_statement("renew_lease", place.schema)
-                renewed = self._connection(owner).raw.execute(statement, (LEASE_S, owner.id), prepare=True)
+                connection = self._connection(owner)
+                renewed = connection.raw.execute(statement, (LEASE_S, owner.id), prepare=True)
+                connection.require_no_warning()
                 with self._changing:
                     if place in self._held:
                         self._trusted_until(place.number, before + TRUSTED_S if renewed.rowcount == 1 else TAKEN)
@@ -220,8 +225,7 @@ class _DatabaseLeases:
     def _connection(self, owner: Owner) -> Connection:
         if self._connected is None:
             self._connected = Connection(self._dsn, f"twinbus {owner.id} leases", PATIENCE_OF_LEASES)
-            # A renewal that is lost costs a second, and waiting for a standby may take longer.
-            self._connected.raw.execute("SET synchronous_commit = local; SET statement_timeout = '3s'")
+            self._connected.raw.execute("SET statement_timeout = '3s'")
         return self._connected
 
     def _disconnect(self) -> None:
