@@ -45,6 +45,8 @@ VERSION = 1
 """Of the records: a medium keeps it beside them and refuses a newer one."""
 ENQUEUED_COLUMNS = 8
 NO_FRAGMENT = 0
+VIEW_SIZE_MIN = 8 * 1024
+"""Contents of this size on average are cut out of a view; smaller ones are cut faster out of a copy of all of them."""
 STATE_FORGOTTEN = -1
 IS_SWAPPED = sys.byteorder == "big"
 
@@ -118,17 +120,26 @@ def encode_rows(rows: list[StoredMessage]) -> list[Piece]:
     return encode_changes([Enqueued(NO_FRAGMENT, rows)])
 
 
-def decode_rows(record: bytes) -> list[StoredMessage]:
-    _, _, integer_count, text_size, _ = FRAME.unpack_from(record)
+def record_size(pieces: Sequence[Piece]) -> int:
+    """Of the one record that consists of these."""
+    _, _, integer_count, text_size, tail_size = FRAME.unpack(pieces[0])
+    size: int = FRAME.size + 8 * integer_count + text_size + tail_size
+    return size
+
+
+def decode_rows(record: bytes | memoryview) -> list[StoredMessage]:
+    _, _, integer_count, text_size, tail_size = FRAME.unpack_from(record)
     count, position = integer_count // ENQUEUED_COLUMNS, FRAME.size + 8 * integer_count
-    integers = _unpacked(record[FRAME.size : position])
+    if tail_size < count * VIEW_SIZE_MIN:
+        record = bytes(record)
+    integers = _unpacked(bytes(record[FRAME.size : position]))
     numbers, states, due, expiries, counts, enqueued, origins, sizes = (
         integers[start : start + count] for start in range(0, integer_count, count)
     )
-    sessions = json.loads(record[position : position + text_size]) if text_size else repeat(None, count)
+    sessions = json.loads(bytes(record[position : position + text_size])) if text_size else repeat(None, count)
     ends = accumulate(sizes, initial=position + text_size)
     next(ends)
-    contents = [record[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    contents = [bytes(record[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
     named = map(STATES.__getitem__, states)
     return list(map(StoredMessage, numbers, contents, enqueued, expiries, named, due, counts, sessions, origins))
 

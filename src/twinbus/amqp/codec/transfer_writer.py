@@ -115,6 +115,7 @@ class TransferWriter:
         if len(payload) <= room:
             return self._frame([*fields, _NO, *last_fields], payload)
         assert room > 0, "delivery-tag and state leave no room for a payload in the frames that the peer accepts"
+        payload = memoryview(payload)  # to be cut without copying
         parts = self._frame([*fields, _YES, *last_fields], payload[:room])
         pos = room
         # Continuations omit both delivery-id and delivery-tag: one client fails if only one of them is repeated.

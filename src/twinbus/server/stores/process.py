@@ -29,10 +29,21 @@ import twinbus
 from twinbus.broker.store_port import StoreLease
 from twinbus.server.server_settings import LogFormat, LogLevel
 from twinbus.server.stores.leases import NO_LEASES, HeldLease, LeaseLine, held_for_good
-from twinbus.server.stores.line_frames import COMMIT, COUNT, DONE, HEADER, QUERY, ROWS, SWITCH, UNWRITABLE, FrameBuffer
+from twinbus.server.stores.line_frames import (
+    COMMIT,
+    COUNT,
+    DONE,
+    EVENT,
+    HEADER,
+    QUERY,
+    ROWS,
+    SWITCH,
+    UNWRITABLE,
+    FrameSpace,
+)
 from twinbus.server.stores.places import StoresToKeep
 from twinbus.server.stores.served_store import STOP_WAIT_S, Answer, Done, Event, OnLost, OnReturned, ServedStore
-from twinbus.store.changes import Change, Copied
+from twinbus.store.changes import Change, Copied, StoredMessage
 from twinbus.store.journal_record import Piece, decode_rows, encode_changes
 from twinbus.store.reads import Read
 
@@ -184,7 +195,7 @@ class StoreProcess:
             self._start_later()
 
 
-class SocketLine(asyncio.Protocol):
+class SocketLine(asyncio.BufferedProtocol):
     """The namespace's end of the line to one store."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, store: ServedStore, lost: Callable[[], None]) -> None:
@@ -193,7 +204,8 @@ class SocketLine(asyncio.Protocol):
         self._store = store
         self._lost = lost
         self._transport: asyncio.Transport | None = None
-        self._frames = FrameBuffer()
+        self._frames = FrameSpace()
+        self._rows: list[StoredMessage] = []  # of an answer that is not complete
         self._out: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -201,8 +213,22 @@ class SocketLine(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._store.connect(self, self._loop.call_soon)
 
-    def data_received(self, data: bytes) -> None:
-        self._store.told([_event(kind, content) for kind, content in self._frames.take(data)])
+    def get_buffer(self, _: int) -> memoryview:
+        return self._frames.free()
+
+    def buffer_updated(self, size: int) -> None:
+        events: list[Event] = []
+        for kind, content in self._frames.take(size):
+            if kind == DONE:
+                events.append(Done(*COUNT.unpack(content)))
+            elif kind == EVENT:
+                events.append(pickle.loads(content))
+            else:
+                self._rows += decode_rows(content)
+                if kind == ROWS:
+                    events.append(Answer(self._rows))
+                    self._rows = []
+        self._store.told(events)
 
     def connection_lost(self, _: Exception | None) -> None:
         self.is_open = False
@@ -273,12 +299,3 @@ def _socket_pair() -> tuple[socket.socket, socket.socket]:
 
 def _given(line: SocketLine) -> SocketLine:
     return line
-
-
-def _event(kind: int, content: bytes) -> Event:
-    if kind == DONE:
-        return Done(*COUNT.unpack(content))
-    if kind == ROWS:
-        return Answer(decode_rows(content))
-    event: Event = pickle.loads(content)
-    return event

@@ -42,7 +42,8 @@ ALLOCATION_MIN = 4 << 20
 ALLOCATION_MAX = 32 << 20
 SPARE_BYTES_MAX = 64 << 20
 SEARCH_STEP = 1 << 20
-BYTES_PER_READ = 1 << 20
+BYTES_PER_READ = 96 << 10
+"""Below the size from which on the allocator asks the system for fresh memory each time."""
 NAME_PREFIX = "journal-"
 SPARE_NAME = "spare"
 

@@ -1,0 +1,94 @@
+"""Frames between a namespace and its store process: whole in, whole out, however they are cut on the way."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus.server.stores.line_frames import (
+    HEADER,
+    PART_BYTES_MAX,
+    PART_COUNT_MAX,
+    ROWS,
+    SOME_ROWS,
+    FrameSpace,
+    frame,
+    row_frames,
+)
+from twinbus.store.changes import StoredMessage
+from twinbus.store.journal_record import decode_rows
+
+SPACE = 64
+
+
+def rows_of(*sizes: int) -> list[StoredMessage]:
+    return [StoredMessage(number, bytes([number % 256]) * size, 1, 2) for number, size in enumerate(sizes, start=1)]
+
+
+def frames_of(rows: list[StoredMessage]) -> Iterator[tuple[int, bytes]]:
+    for size, pieces in row_frames(rows):
+        data = b"".join(pieces)
+        kind, content_size = HEADER.unpack_from(data)
+        assert size == len(data) == HEADER.size + content_size
+        yield kind, data[HEADER.size :]
+
+
+def feed(space: FrameSpace, data: bytes, step: int) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    while data:
+        free = space.free()
+        some = data[: min(step, len(free))]
+        free[: len(some)] = some
+        found += [(kind, bytes(content)) for kind, content in space.take(len(some))]
+        data = data[len(some) :]
+    return found
+
+
+@given(sizes=st.lists(st.integers(0, 3 * SPACE), max_size=12), step=st.integers(1, 4 * SPACE))
+def test_frames_arrive_whole_however_they_are_cut_and_however_large_they_are(sizes: list[int], step: int) -> None:
+    sent = [(kind, bytes([kind]) * size) for kind, size in enumerate(sizes, start=1)]
+    space = FrameSpace(SPACE)
+    assert feed(space, b"".join([frame(*each) for each in sent]), step) == sent
+    assert len(space.free()) == SPACE, "the space of a large frame has gone with it"
+
+
+def test_there_is_always_room_for_more() -> None:
+    space = FrameSpace(SPACE)
+    exact = frame(1, bytes(SPACE - HEADER.size))
+    assert feed(space, exact[:-1], SPACE) == []
+    assert len(space.free()) == 1
+    assert feed(space, exact[-1:], SPACE) == [(1, bytes(SPACE - HEADER.size))]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "counts"),
+    [
+        ([10], [1]),
+        ([PART_BYTES_MAX], [1]),
+        ([PART_BYTES_MAX - 1, 1], [2]),
+        ([PART_BYTES_MAX, 1], [1, 1]),
+        ([1, 5 * PART_BYTES_MAX, 1], [1, 1, 1]),
+        ([1] * PART_COUNT_MAX, [PART_COUNT_MAX]),
+        ([1] * (PART_COUNT_MAX + 1), [PART_COUNT_MAX, 1]),
+    ],
+)
+def test_an_answer_is_cut_into_frames_of_bounded_size(sizes: list[int], counts: list[int]) -> None:
+    rows = rows_of(*sizes)
+    frames = list(frames_of(rows))
+    assert [len(decode_rows(content)) for _, content in frames] == counts
+    assert [row for _, content in frames for row in decode_rows(content)] == rows
+
+
+def test_only_the_last_frame_of_an_answer_says_that_it_is_complete() -> None:
+    kinds = [kind for kind, _ in frames_of(rows_of(*[PART_BYTES_MAX] * 3))]
+    assert kinds == [SOME_ROWS, SOME_ROWS, ROWS]
+
+
+@pytest.mark.parametrize("size", [0, 10, 100_000])
+def test_contents_do_not_change_when_the_space_is_used_again(size: int) -> None:
+    (content,) = [content for _, content in frames_of(rows_of(size))]
+    space = bytearray(content)
+    (row,) = decode_rows(memoryview(space))
+    space[:] = bytes(len(space))
+    assert row.content == b"\x01" * size
