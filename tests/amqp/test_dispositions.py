@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -203,3 +204,23 @@ def test_the_known_of_a_range_are_those_inside_of_it(start: int, count: int, off
     first, last = add(start, offset), add(start, offset + length)
     expected = [add(start, step) for step in range(count) if offset <= step <= offset + length]
     assert table.known(first, last) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        (5, 7, [5, 7]),
+        (0, 0xFFFFFFFF, []),  # one step back: an empty range, not four billion numbers
+        (7, 5, []),
+        (0xFFFFFFFE, 1, [0xFFFFFFFF, 0, 1]),
+        (0xFFFFFFFF, 0xFFFFFFFF, [0xFFFFFFFF]),
+        (0xFFFFFFF0, 0x100, [0xFFFFFFFF, 0, 1, 5, 7]),
+    ],
+)
+def test_a_range_finds_what_is_unsettled_in_it_also_where_numbers_wrap(
+    first: int, last: int, expected: list[int]
+) -> None:
+    unsettled: Unsettled[str] = Unsettled()
+    for number in (0xFFFFFFFF, 0, 1, 5, 7):
+        unsettled[number] = ("link", b"tag")
+    assert unsettled.known(first, last) == expected

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from twinbus.amqp.codec.composites import Composite, encode_composite
 from twinbus.amqp.codec.frames import FRAME_SIZE_MIN, encode_frame
+from twinbus.amqp.codec.transfer_writer import Part
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.events import Reports
 from twinbus.amqp.reassembly import ReassemblyBudget, SharedReassembly
@@ -23,7 +24,7 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
+        self.parts: list[Part] = []
         self.frame_size_max = FRAME_SIZE_MIN
         """The largest frame that the peer accepts; known once it has opened."""
         self._unflushed: dict[Flushable, None] = {}

@@ -5,6 +5,7 @@ unsettled, and waits for the sender to settle it. Unsettled deliveries are kept 
 settled, or their link is gone. Ids are serial numbers; ranges may be far wider than what is known here, and may wrap.
 """
 
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from twinbus.amqp.codec.delivery_state import DeliveryState
@@ -16,7 +17,7 @@ from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED, ConnectionFault
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.amqp.serial_number import add, distance, span
+from twinbus.amqp.serial_number import MASK, add, distance, span
 
 RANGES_FACTOR = 10
 """How often the dispositions of one read may name all deliveries that can be unsettled. A frame is small and its range is
@@ -33,7 +34,10 @@ class Unsettled(dict[int, tuple[L, bytes]], Generic[L]):
         """The ids of first..last that are here, in order."""
         count = span(first, last)
         if count <= len(self):
-            return [number for step in range(count) if (number := add(first, step)) in self]
+            numbers = range(first, first + count)
+            if numbers.stop > MASK:
+                return [number for each in numbers if (number := each & MASK) in self]
+            return [number for number in numbers if number in self]
         return [number for number in self if distance(first, number) >= 0 and distance(number, last) >= 0]
 
     def forget(self, link: L) -> None:
@@ -123,12 +127,7 @@ class SessionDispositions:
                 RESOURCE_LIMIT_EXCEEDED,
             )
         if role is RECEIVER:
-            for number in self.outgoing.known(first, last):
-                link, tag = self.outgoing[number]
-                if settled:
-                    del self.outgoing[number]
-                    link.unsettled_count -= 1
-                self._reports.add_disposition(link, (number, tag), state, settled)
+            self._apply_to_outgoing(self.outgoing.known(first, last), settled, state)
             return
         for number in self._updated.known(first, last):
             receiver, tag = self._updated[number]
@@ -136,6 +135,18 @@ class SessionDispositions:
                 del self._updated[number]
                 receiver.settled_by_peer(1)
             self._reports.add_disposition(receiver, (number, tag), state, settled)
+
+    def _apply_to_outgoing(self, numbers: Iterable[int], settled: bool, state: DeliveryState | None) -> None:
+        take = self.outgoing.pop if settled else self.outgoing.__getitem__
+        link: OutgoingLink | None = None
+        deliveries: list[tuple[int, bytes]] = []
+        for number in numbers:
+            owner, tag = take(number)
+            if owner is not link:
+                link, deliveries = owner, self._reports.dispositions_of(owner, state, settled)
+            deliveries.append((number, tag))
+            if settled:
+                link.unsettled_count -= 1
 
     def send(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
         """Send a disposition, joined with the one before it if the ranges are adjacent."""

@@ -36,6 +36,7 @@ from twinbus.amqp.codec.performatives import (
 )
 from twinbus.amqp.codec.terminus import Coordinator, Source, Target
 from twinbus.amqp.codec.transfer_reader import read_transfer
+from twinbus.amqp.codec.transfer_writer import Part
 from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.dispositions import SessionDispositions
 from twinbus.amqp.errors import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, UNATTACHED_HANDLE, LinkFault, SessionFault
@@ -307,7 +308,7 @@ class Session:
         self._next_delivery_id = (first + count) & MASK
         return first
 
-    def transmit(self, link: OutgoingLink, parts: list[bytes]) -> None:
+    def transmit(self, link: OutgoingLink, parts: list[Part]) -> None:
         """Send frames (pairs of parts) as far as the peer's window allows, and hold the others back."""
         frame_count = len(parts) >> 1
         waiting_size = self._held_total.size

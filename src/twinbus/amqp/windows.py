@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from twinbus.amqp.codec.transfer_writer import Part
 from twinbus.amqp.serial_number import add, distance
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class SessionWindows:
 
 class HeldFrame(NamedTuple):
     link: "OutgoingLink"
-    parts: Sequence[bytes]
+    parts: Sequence[Part]
     """Head and payload; or nothing, for the place in the order at which the link reports itself drained."""
 
 
@@ -92,7 +93,7 @@ class HeldBack:
         self._size += size
         self._total.size += size
 
-    def add(self, link: "OutgoingLink", parts: Sequence[bytes]) -> None:
+    def add(self, link: "OutgoingLink", parts: Sequence[Part]) -> None:
         """Frames as pairs of parts."""
         for index in range(0, len(parts), 2):
             self._frames.append(HeldFrame(link, parts[index : index + 2]))

@@ -99,7 +99,7 @@ def test_every_frame_of_a_delivery_has_all_fields_of_a_transfer(
     writer = TransferWriter(3, 7, 512)
     parts = writer.write(1, tag, bytes(size), 0, settled, state) + writer.write_all(1, [(tag, bytes(size))], settled)
     for head in parts[::2]:
-        written, _ = decode_value(head, 8)
+        written, _ = decode_value(bytes(head), 8)
         assert len(written.value) == 11
 
 

@@ -7,12 +7,16 @@ transfer behind its eleventh field.
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import TypeAlias
 
 from twinbus.amqp.codec.delivery_state import DeliveryState, encode_state
 from twinbus.amqp.codec.encode import ENCODED_NULL, encode_binary, encode_list, encode_value
 from twinbus.amqp.codec.frames import encode_frame
 from twinbus.amqp.codec.transfer_reader import DISPOSITION_MARK, TRANSFER_MARK
 from twinbus.amqp.codec.types import UInt
+
+Part: TypeAlias = bytes | memoryview
+"""A frame, a part of one, or several: what is sent is joined from these."""
 
 _DISPOSITION_HEAD = Struct(">IBBHIBBBBIBIB")
 _FRAME_HEAD = Struct(">IBBH")
@@ -71,9 +75,9 @@ class TransferWriter:
         self._frame_size_max = frame_size_max
         self._heads: dict[tuple[int, bool], tuple[Struct, bytes, bytes, bytes]] = {}
 
-    def write_all(self, first_id: int, deliveries: Sequence[tuple[bytes, bytes]], settled: bool) -> list[bytes]:
+    def write_all(self, first_id: int, deliveries: Sequence[tuple[bytes, bytes]], settled: bool) -> list[Part]:
         """Parts for (tag, payload) pairs with ids from `first_id` on."""
-        parts: list[bytes] = []
+        parts: list[Part] = []
         delivery_id = first_id
         size_max = self._frame_size_max
         tag_size, overhead = -1, 0
@@ -98,7 +102,7 @@ class TransferWriter:
         message_format: int,
         settled: bool,
         state: DeliveryState | None,
-    ) -> list[bytes]:
+    ) -> list[Part]:
         """Parts for one delivery of any size, format and state."""
         flag = _YES if settled else _NO
         fields = [
@@ -115,18 +119,18 @@ class TransferWriter:
         if len(payload) <= room:
             return self._frame([*fields, _NO, *last_fields], payload)
         assert room > 0, "delivery-tag and state leave no room for a payload in the frames that the peer accepts"
-        payload = memoryview(payload)  # to be cut without copying
-        parts = self._frame([*fields, _YES, *last_fields], payload[:room])
+        view = memoryview(payload)  # to be cut without copying
+        parts = self._frame([*fields, _YES, *last_fields], view[:room])
         pos = room
         # Continuations omit both delivery-id and delivery-tag: one client fails if only one of them is repeated.
         rest = [self._handle, ENCODED_NULL, ENCODED_NULL, ENCODED_NULL, flag]
         room = self._frame_size_max - _HEAD_SIZE_MAX - sum(map(len, [*rest, _YES, *_NO_STATE]))
         while len(payload) - pos > room:
-            parts += self._frame([*rest, _YES, *_NO_STATE], payload[pos : pos + room])
+            parts += self._frame([*rest, _YES, *_NO_STATE], view[pos : pos + room])
             pos += room
-        return parts + self._frame([*rest, _NO, *_NO_STATE], payload[pos:])
+        return parts + self._frame([*rest, _NO, *_NO_STATE], view[pos:])
 
-    def _frame(self, fields: list[bytes], payload: bytes) -> list[bytes]:
+    def _frame(self, fields: list[bytes], payload: Part) -> list[Part]:
         performative = b"\x00\x53\x14" + encode_list(fields)
         return [_FRAME_HEAD.pack(8 + len(performative) + len(payload), 2, 0, self._channel) + performative, payload]
 

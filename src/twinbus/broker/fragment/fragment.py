@@ -287,7 +287,8 @@ class Fragment:
         """Rows that came while the queue forwarded show their hops to nobody once it no longer does."""
         if self.forwards_to is None:
             for row in rows:
-                row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
+                if row.enqueued_sequence_number:
+                    row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
 
     def announce(self, lane: Lane, now: Millis) -> None:
         """Let those who wait know that there may be something for them."""
