@@ -25,6 +25,7 @@ from twinbus.errors import (
     FragmentUnavailable,
     MessagingError,
     NotAllowed,
+    QuotaExceeded,
     ServerBusy,
 )
 from twinbus.model.content import application_properties, properties
@@ -371,6 +372,63 @@ def test_a_fragment_whose_store_is_lost_cannot_be_repaired(sim: Simulation, queu
         _ = sim.ask(queue.dead_letter, Repair(head.first_number, head.last_number)).value
     sim.return_store(broker.index)
     assert count(repaired(sim, queue.dead_letter)) == 20
+
+
+def test_a_message_for_a_queue_in_the_same_store_goes_there_in_one_commit(sim: Simulation, queue: QueueEntity) -> None:
+    """So it is never on its way, and cannot arrive twice."""
+    other = sim.queue(QueueDescription("other", enable_partitioning=True, default_time_to_live=60_000))
+    bury(sim, queue, *map(str, range(20)))
+    assert count(repaired(sim, queue.dead_letter, destination="other")) == 20
+    assert (queue.transfer_counts().active, other.main.counts().active) == (0, 20)
+    found = taken(sim, other.main)
+    assert {each.message.delivery_count for each in found} == {0}
+    assert all(each.message.expires_at <= sim.now + 60_000 for each in found)
+
+
+def test_a_queue_that_is_full_takes_nothing_and_the_messages_stay(sim: Simulation) -> None:
+    source, other = (
+        sim.queue(QueueDescription("source", enable_partitioning=True)),
+        sim.queue(QueueDescription("other")),
+    )
+    bury(sim, source, *map(str, range(64)))
+    other.settings.size_max_bytes = 1
+    near = [each for each in source.dead_letter.fragments if each.broker is other.main.fragments[0].broker]
+    heads = {head.fragment: head for head in sim.ask(source.dead_letter, ListFragments()).value}
+    for fragment in near:
+        head = heads[fragment.index]
+        with pytest.raises(QuotaExceeded):
+            _ = sim.ask(source.dead_letter, Repair(head.first_number, head.last_number, destination="other")).value
+    assert other.main.counts().active == 0
+    assert source.dead_letter.counts().active == 64
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_repair_to_another_queue_killed_anywhere_arrives_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where both queues have fragments in the same stores."""
+    random = Random(seed)
+    monkeypatch.setattr(repair, "STEP_COUNT_MAX", random.randint(1, 5))
+    sim = Simulation(4, seed=seed)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    sim.queue(QueueDescription("other", enable_partitioning=True))
+    wanted = [str(number) for number in range(30)]
+    bury(sim, queue, *wanted)
+    heads = sim.ask(queue.dead_letter, ListFragments()).value
+    for _ in range(100):
+        head = random.choice(heads)
+        answer: Answer[RepairPage] = Answer()
+        command = Repair(head.first_number, max(head.first_number, head.last_number), destination="other")
+        queue.dead_letter.ask(command, sim.now, answer)
+        for _ in range(random.randint(0, 12)):
+            random.choice(sim.ports).step()
+        if random.random() < 0.3:
+            sim.restart()
+            queue = sim.entities.queue("q")
+    sim.run()
+    while count(repaired(sim, queue.dead_letter, destination="other")):
+        pass
+    sim.tick()
+    assert names(sim, sim.entities.queue("other").main) == sorted(wanted)
+    assert queue.dead_letter.counts().active == queue.transfer_counts().active == 0
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -94,6 +94,10 @@ class MessageQueue:
             raise EntityNotFound.at(path)
         return target.settings
 
+    def fragments_of(self, path: str) -> Sequence[Fragment]:
+        queue = getattr(self._find(path), "main", None)
+        return queue.fragments if isinstance(queue, MessageQueue) else ()
+
     def expect_claims(self) -> None:
         """Messages are claimed from it: a claim must know where the first free ones are."""
         if not self._is_claimed_from:

@@ -39,6 +39,10 @@ class AskedQueue(Protocol):
         """Of the queue or topic with this path. Raises EntityNotFound."""
         ...
 
+    def fragments_of(self, path: str) -> Sequence[Fragment]:
+        """Where messages of the queue with this path lie. None for a topic, or what other nodes keep."""
+        ...
+
     def expect_claims(self) -> None:
         """Messages are claimed from it: it has to know where the first ones are that nobody has."""
         ...

@@ -3,9 +3,10 @@
     read some rows > those that match and nobody holds > what the action makes of them > one commit > read some more
 
 Each message is in one place at every moment, whatever fails. Dead letters lie in the store of the fragment that they came
-from, so the way home is one commit. Another entity may lie in another store: then the message goes, again in one commit, to
-the transfer sub-queue of its own entity, which sends it on as auto-forwarding does. Nothing is received for it, so no
-delivery count rises, and whoever repairs may stop at any time and go on later: what has been repaired is gone from here.
+from, so the way home is one commit. So is the way to another queue that has a fragment for the message in the same store. Any
+other entity may lie elsewhere: then the message goes, again in one commit, to the transfer sub-queue of its own entity, which
+sends it on as auto-forwarding does, at least once. Nothing is received for it, so no delivery count rises, and whoever repairs
+may stop at any time and go on later: what has been repaired is gone from here.
 
 A message that comes home is what it was before it became a dead letter: without the reason, with the delivery count it had,
 and with its time to live from now on. Duplicate detection has no say in it, for it is the same message. At any other entity
@@ -41,7 +42,7 @@ from twinbus.errors import ArgumentError, FilterError, MessagingError, NotAllowe
 from twinbus.model import wire_names
 from twinbus.model.content import with_annotations, with_application_properties
 from twinbus.model.descriptions import FRAGMENT_COUNT
-from twinbus.model.message import Message, is_front_too_large, read_content
+from twinbus.model.message import Message, is_front_too_large, read_content, sent_size
 from twinbus.model.partition_key import candidates, pinning_key
 from twinbus.model.paths import path_key
 from twinbus.model.rules.actions import CompiledAction
@@ -188,6 +189,7 @@ class _Work:
     home: Fragment | None  # where messages go that stay with their entity
     transfers: Fragment
     destination: EntitySettings | None  # of another entity; None: they go home
+    near: Sequence[Fragment]  # those of the destination, if it is a queue that can take messages in the same commit
     is_dead_letter: bool
 
     @classmethod
@@ -210,7 +212,8 @@ class _Work:
         elif path is not None or action is not None:
             raise ArgumentError("What is removed has no destination and no action. Leave both out, or do not remove.")
         transfers = ways.transfers[fragment.index]
-        return cls(command, test, action, ways.owner, home, transfers, destination, is_dead_letter)
+        near = () if destination is None else _near(queue.fragments_of(destination.path), destination)
+        return cls(command, test, action, ways.owner, home, transfers, destination, near, is_dead_letter)
 
     def matches(self, view: FilterView) -> bool:
         """Raises FilterError."""
@@ -239,7 +242,10 @@ class _Work:
             raise FilterError("The action makes the properties of the message too large. Let it set less.")
         message = read_content(content)
         if self.destination is not None:
-            return self._transfer(row, message, self.destination)
+            target = self._landing(fragment, message, self.destination, now)
+            if target is None:
+                return self._transfer(row, message, self.destination)
+            return _Move(row, target, _arriving(target.settings, row, message, now))
         assert self.home is not None
         if not self._is_of_fragment(fragment, message):
             return self._transfer(row, message, self._moved_by_key(fragment))
@@ -255,13 +261,13 @@ class _Work:
             refusal = target.refusal
             if refusal is not None:
                 raise refusal
-            if target is self.transfers:
+            if target is not self.home:
                 check_size(target, target.taken_bytes, sizes[key])
-                if target.tally.active_count >= WAITING_MAX:
-                    raise ServerBusy(
-                        f"{target.tally.active_count} messages of '{self.owner.path}' wait to be sent to another entity. "
-                        "Try again later."
-                    )
+            if target is self.transfers and target.tally.active_count >= WAITING_MAX:
+                raise ServerBusy(
+                    f"{target.tally.active_count} messages of '{self.owner.path}' wait to be sent to another entity. "
+                    "Try again later."
+                )
 
     def _is_of_fragment(self, fragment: Fragment, message: Message) -> bool:
         """Whether its keys, which the action may have changed, are still those of the fragment."""
@@ -300,6 +306,24 @@ class _Work:
             enqueued_sequence_number=_origin(row),
         )
 
+    def _landing(
+        self, fragment: Fragment, message: Message, destination: EntitySettings, now: Millis
+    ) -> Fragment | None:
+        """The fragment of the destination that takes the message in the same commit; None if there is none."""
+        is_later = message.scheduled_at is not None and message.scheduled_at > now
+        if not self.near or is_later or sent_size(message.content) > destination.message_size_max:
+            return None
+        if destination.requires_session and message.session_id is None:
+            return None
+        key = pinning_key(
+            message.session_id, message.partition_key, message.message_id, False, destination.has_sessions
+        )
+        count = len(self.near)
+        places = range(count) if key is None or count == 1 else candidates(key, count, 0)
+        # Those of the same index first, so that fragments fill alike.
+        ordered = sorted(places, key=lambda place: (place - fragment.index) % count)
+        return next((self.near[place] for place in ordered if self.near[place].broker is fragment.broker), None)
+
     def _transfer(self, row: StoredMessage, message: Message, destination: EntitySettings) -> _Move:
         if destination.duplicate_window and read_content(row.content).message_id == message.message_id:
             raise NotAllowed(
@@ -309,6 +333,23 @@ class _Work:
         content = with_annotations(message.content, {wire_names.TRANSFER_DESTINATION: destination.path})
         outcome = StoredMessage(0, content, row.enqueued_at, NEVER, enqueued_sequence_number=_origin(row))
         return _Move(row, self.transfers, outcome)
+
+
+def _near(fragments: Sequence[Fragment], destination: EntitySettings) -> Sequence[Fragment]:
+    """None of a queue that forwards or detects duplicates: there a message has to arrive as if sent."""
+    return () if destination.forward_to is not None or destination.duplicate_window else fragments
+
+
+def _arriving(destination: EntitySettings, row: StoredMessage, message: Message, now: Millis) -> StoredMessage:
+    destination.last_used_at = now
+    return StoredMessage(
+        0,
+        message.content,
+        now,
+        expiry_of(now, message.time_to_live, destination.default_time_to_live),
+        session_id=message.session_id if destination.requires_session else None,
+        enqueued_sequence_number=_origin(row),
+    )
 
 
 def _origin(row: StoredMessage) -> int:
